@@ -1,0 +1,44 @@
+# make install   .venv with the onehop command in it
+# make demo      trains a small Transformer here and now, then translates with it
+# make test      everything that CI runs, from a fresh machine
+# make test-fast the working loop: the same without the slow tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: install demo test test-fast check format clean
+
+install: $(VENV)/.runtime
+
+# torch is installed by its pinned version first: any looser wish would pull gigabytes of CUDA on a CPU machine.
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+demo: install
+	$(BIN)/onehop demo
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest --cov --cov-report=term
+
+test-fast: check
+	$(BIN)/pytest -m "not slow" -q
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

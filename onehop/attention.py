@@ -1,0 +1,185 @@
+"""Attention, in the paper's order: equation 1 spelled out, the same fused, then many heads of it (section 3.2).
+
+Who may attend to whom is a boolean mask in which True means "may attend", or a `Packed` pattern: sentences that stand
+end to end in one row and must not see each other.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onehop.taps import Tap, Tapped
+
+Queries = Float[Tensor, "batch heads query d_k"]
+Keys = Float[Tensor, "batch heads key d_k"]
+Values = Float[Tensor, "batch heads key d_v"]
+HeadOutputs = Float[Tensor, "batch heads query d_v"]
+Mask = Bool[Tensor, "#batch #heads #query key"]
+
+
+def untapped(name: str, value: Tensor) -> Tensor:
+    """The tap of a pass that nobody watches."""
+    return value
+
+
+def attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None, tap: Tap = untapped) -> HeadOutputs:
+    """Equation 1: softmax(Q Kᵀ / √d_k) V, each step by its name.
+
+    A query that may attend to nothing gets zeros, where the formula alone would give 0/0.
+    """
+    scores = tap("scores", q @ k.transpose(-2, -1))
+    scaled = tap("scaled_scores", scores / math.sqrt(q.shape[-1]))
+    masked = tap("masked_scores", scaled if mask is None else scaled.masked_fill(~mask, -math.inf))
+    weights = tap("weights", masked.softmax(-1).masked_fill(masked == -math.inf, 0.0))
+    return tap("head_outputs", weights @ v)
+
+
+def fused_attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None) -> HeadOutputs:
+    """Equation 1 in one kernel, which never holds the scores. Specified by `attention`."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+# --- sentences packed end to end ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the sentences of one packed row begin and end: sentence i is rows starts[i] to starts[i + 1].
+
+    The last entry is the row's length, so that every position belongs to a sentence. `longest` is a plain number
+    and may be an upper bound: shapes that depend on it stay the same from batch to batch.
+    """
+
+    starts: Int[Tensor, " sentences_and_end"]
+    longest: int
+
+    @staticmethod
+    def of(lengths: Int[Tensor, " sentences"], longest: int | None = None) -> "Packing":
+        """The packing of sentences of these lengths."""
+        starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+        return Packing(starts, int(lengths.max()) if longest is None else longest)
+
+    @property
+    def inside(self) -> Bool[Tensor, "sentences longest"]:
+        """Which cells of the padded form hold a token."""
+        lengths = self.starts.diff()
+        return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Attention within each sentence of a packed row; `causal`: to oneself and to what stands before."""
+
+    query: Packing
+    key: Packing
+    causal: bool = False
+
+
+Pattern = Mask | Packed | None
+
+
+def packed_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
+    """Attention that never crosses a sentence's boundary: by a kernel for ragged rows, or padded for the moment."""
+    if has_varlen_kernel() and q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) and k.shape == v.shape:
+        return varlen_attention(q, k, v, pattern)
+    return padded_attention(q, k, v, pattern)
+
+
+def padded_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
+    """One row a sentence, with padding, for as long as the attention takes. Specifies the ragged kernels."""
+    inside_q, inside_k = pattern.query.inside, pattern.key.inside
+    mask = inside_k[:, None, None, :]
+    if pattern.causal:
+        mask = mask & causal_mask(inside_q.shape[1], q.device)
+    out = fused_attention(unpack(q, inside_q), unpack(k, inside_k), unpack(v, inside_k), mask)
+    return out.transpose(1, 2)[inside_q].transpose(0, 1)[None]
+
+
+def unpack(
+    packed: Float[Tensor, "1 heads rows d"], inside: Bool[Tensor, "sentences longest"]
+) -> Float[Tensor, "sentences heads longest d"]:
+    """Give each sentence a row of its own, filled up with zeros."""
+    padded = packed.new_zeros(*inside.shape, packed.shape[1], packed.shape[3])
+    padded[inside] = packed[0].transpose(0, 1)
+    return padded.transpose(1, 2)
+
+
+def varlen_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
+    """The flash kernel for ragged rows. Specified by `padded_attention`."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key = pattern.query, pattern.key
+    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
+    window = (-1, 0) if pattern.causal else (-1, -1)
+    out = varlen_attn(q, k, v, query.starts, key.starts, query.longest, key.longest, window_size=window)
+    assert isinstance(out, Tensor)
+    return out.transpose(0, 1)[None]
+
+
+@cache
+def has_varlen_kernel() -> bool:
+    """Whether this torch brings the ragged kernel and a GPU to run it."""
+    try:
+        import torch.nn.attention.varlen
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
+    """The lower triangle: each position may attend to itself and to what stands before."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+# --- many heads -----------------------------------------------------------------------------------------------
+
+
+class MultiHeadAttention(Tapped):
+    """Equation 2: Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); no biases.
+
+    The h projections stand side by side in one matrix; that splits the projection into heads, not the input.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.w_q = nn.Linear(d_model, n_heads * d_k, bias=False)
+        self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
+        self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
+        self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        memory: Float[Tensor, "batch key d_model"],
+        pattern: Pattern,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Let each position of x gather from the memory; in self-attention the memory is x."""
+        return self.attend(self.queries(x), *self.keys_and_values(memory), pattern)
+
+    def queries(self, x: Float[Tensor, "batch query d_model"]) -> Queries:
+        """What each position is looking for."""
+        return self.tap("q", self._split(self.w_q(x)))
+
+    def keys_and_values(self, memory: Float[Tensor, "batch key d_model"]) -> tuple[Keys, Values]:
+        """What each position offers, and what it hands over."""
+        return self.tap("k", self._split(self.w_k(memory))), self.tap("v", self._split(self.w_v(memory)))
+
+    def attend(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> Float[Tensor, "batch query d_model"]:
+        """Attention in every head, joined and projected."""
+        if isinstance(pattern, Packed):
+            heads = packed_attention(q, k, v, pattern)
+        elif self.watched:
+            heads = attention(q, k, v, pattern, self.tap)
+        else:
+            heads = fused_attention(q, k, v, pattern)
+        joined = self.tap("concatenation", heads.transpose(1, 2).flatten(2))
+        return self.tap("projection", self.w_o(joined))
+
+    def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length d"]:
+        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)

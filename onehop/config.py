@@ -1,0 +1,330 @@
+"""Settings: frozen dataclasses that read from and print as TOML, one explained line for each field.
+
+A preset is a TOML file in `presets/`; a settings file of one's own has the same four tables and may leave out
+what it does not change.
+"""
+
+import difflib
+import tomllib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, asdict, dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from onehop.errors import SettingsError
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declare a field with the line that explains it and the range of values that make sense."""
+    return field(default=default, metadata={"doc": doc, "least": least, "most": most, "below": below})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """The architecture, in the paper's names. The defaults are the paper's base model."""
+
+    n_encoder_layers: int = setting(6, "N, layers of the encoder", least=1)
+    n_decoder_layers: int = setting(6, "N, layers of the decoder", least=1)
+    d_model: int = setting(512, "width of every layer's input and output", least=2)
+    d_ff: int = setting(2048, "inner width of the feed-forward network", least=1)
+    n_heads: int = setting(8, "h, attention heads a layer", least=1)
+    d_k: int | None = setting(None, "width of one head's queries and keys; unset: d_model / n_heads", least=1)
+    d_v: int | None = setting(None, "width of one head's values; unset: d_model / n_heads", least=1)
+    dropout: float = setting(0.1, "on each sub-layer's output and on embedding + position", least=0.0, below=1.0)
+    norm: Literal["post", "pre"] = setting("post", "layer norm after the residual sum (the paper) or before")
+    positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "where word order comes from")
+    tied: bool = setting(True, "one matrix for source embedding, target embedding and output projection")
+    max_length: int = setting(256, "longest sentence in tokens that is trained on or translated whole", least=2)
+
+    def __post_init__(self) -> None:
+        check_fields("model", self)
+        if self.d_model % 2:
+            raise SettingsError(
+                f"model.d_model is {self.d_model}, which is odd.",
+                "Sines and cosines come in pairs: choose an even d_model.",
+            )
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
+            raise SettingsError(
+                f"model.d_model {self.d_model} is not divisible by model.n_heads {self.n_heads}.",
+                "Change one of them, or set model.d_k and model.d_v.",
+            )
+
+    @property
+    def key_width(self) -> int:
+        """d_k, given or derived."""
+        return self.d_k or self.d_model // self.n_heads
+
+    @property
+    def value_width(self) -> int:
+        """d_v, given or derived."""
+        return self.d_v or self.d_model // self.n_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings:
+    """How text becomes pieces."""
+
+    vocab_size: int = setting(37000, "pieces in the joint vocabulary of both languages", least=300)
+    sample: int = setting(2_000_000, "at most so many sentences are looked at to learn it", least=100)
+    dropout: float = setting(0.0, "BPE-dropout: share of merges skipped at random in training", least=0.0, below=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Which text is trained on and what is filtered out of it."""
+
+    source: str = setting("en", "language translated from")
+    target: str = setting("de", "language translated into")
+    train: tuple[str, ...] = setting((), "files: TSV, or a pair written as name.{lang}; .gz .xz .zst too")
+    valid: tuple[str, ...] = setting((), "files to validate on; empty: cut off the training pairs")
+    test: tuple[str, ...] = setting((), "files whose lines must not stand in the training pairs")
+    valid_size: int = setting(2000, "pairs cut off for validation where no file is given", least=1)
+    longest: int = setting(250, "pairs with more pieces than this on a side are left out", least=2)
+    ratio: float = setting(3.0, "pairs whose longer side has more than so many times the shorter's", least=1.0)
+    alphabetic: float = setting(0.4, "least share of letters among the characters of a side", least=0.0, most=1.0)
+    identical: bool = setting(True, "leave out pairs with two equal sides")
+    duplicates: bool = setting(True, "leave out pairs that were there before")
+    language: bool = setting(True, "leave out pairs plainly in another language, where the identifier is installed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How the weights are found. The defaults are the paper's recipe for the base model."""
+
+    steps: int = setting(100_000, "updates of the weights", least=1)
+    batch_tokens: int = setting(25_000, "source tokens and as many target tokens in a batch; 0: what fits", least=0)
+    accumulate: int = setting(1, "batches whose gradients are added up for one update", least=1)
+    warmup: int = setting(4000, "steps in which the learning rate grows", least=1)
+    learning_rate: float = setting(0.0, "peak of the learning rate; 0: the paper's (d_model · warmup)^-0.5", least=0.0)
+    decay: Literal["sqrt", "cosine"] = setting("sqrt", "after the warm-up: inverse square root or cosine to zero")
+    beta1: float = setting(0.9, "Adam's first moment", least=0.0, below=1.0)
+    beta2: float = setting(0.98, "Adam's second moment", least=0.0, below=1.0)
+    epsilon: float = setting(1e-9, "Adam's ε", least=0.0)
+    weight_decay: float = setting(0.0, "decoupled, on matrices only", least=0.0)
+    clip: float = setting(0.0, "longest gradient; 0: any", least=0.0)
+    label_smoothing: float = setting(0.1, "ε_ls", least=0.0, below=1.0)
+    r_drop: float = setting(0.0, "weight of the divergence between two dropout passes; 0: one pass", least=0.0)
+    ema: float = setting(0.0, "decay of the exponential average of the weights; 0: none", least=0.0, below=1.0)
+    average: int = setting(5, "last checkpoints averaged at the end; 1: none", least=1)
+    keep: int = setting(5, "checkpoints kept in the run folder", least=1)
+    save_every: int = setting(1000, "steps between checkpoints", least=1)
+    validate_every: int = setting(1000, "steps between validations", least=1)
+    patience: int = setting(0, "validations without a better score before stopping; 0: never", least=0)
+    watch: Literal["loss", "bleu"] = setting("loss", "the validation score that patience looks at")
+    seed: int = setting(1, "of the weights, the order and the dropout", least=0)
+    deterministic: bool = setting(True, "the same bits again on the same kind of machine")
+    compile: bool = setting(True, "compile the step on a GPU")
+    shard: bool = setting(False, "FSDP2: spread weights and optimiser over the processes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything a run depends on besides the data itself."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+
+
+TABLES: dict[str, type[Any]] = {
+    "model": ModelSettings,
+    "tokenizer": TokenizerSettings,
+    "data": DataSettings,
+    "train": TrainSettings,
+}
+
+
+# --- checking -------------------------------------------------------------------------------------------------
+
+
+def check_fields(table: str, values: Any) -> None:
+    """Refuse a value of the wrong type or outside the range its field declares."""
+    for f in fields(values):
+        value = getattr(values, f.name)
+        if not has_type(value, f.type):
+            raise SettingsError(
+                f"{table}.{f.name} is {value!r}.", f"It must be {type_in_words(f.type)}: {f.metadata['doc']}."
+            )
+        check_range(f"{table}.{f.name}", value, f)
+
+
+def check_range(name: str, value: Any, f: Field[Any]) -> None:
+    """Refuse a number outside [least, most] or not under `below`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    least, most, below = (f.metadata[k] for k in ("least", "most", "below"))
+    if least is not None and not value >= least:
+        raise SettingsError(f"{name} is {value}.", f"It must be at least {least}: {f.metadata['doc']}.")
+    if most is not None and not value <= most:
+        raise SettingsError(f"{name} is {value}.", f"It must be at most {most}: {f.metadata['doc']}.")
+    if below is not None and not value < below:
+        raise SettingsError(f"{name} is {value}.", f"It must be below {below}: {f.metadata['doc']}.")
+
+
+def has_type(value: Any, kind: Any) -> bool:
+    """Whether a value is of a declared type. A bool is no number; a whole number is a float as well."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) in (Union, types.UnionType):
+        return any(has_type(value, k) for k in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def type_in_words(kind: Any) -> str:
+    """A declared type as a person would say it."""
+    if get_origin(kind) is Literal:
+        return " or ".join(repr(choice) for choice in get_args(kind))
+    if get_origin(kind) is tuple:
+        return "a list of strings"
+    if get_origin(kind) in (Union, types.UnionType):
+        return type_in_words(next(k for k in get_args(kind) if k is not types.NoneType))
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[kind]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant, as a question; else the list of names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names)}."
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def settings_from_dict(tables: Mapping[str, Any]) -> Settings:
+    """Build settings from nested tables, such as TOML or a model file holds."""
+    parts: dict[str, Any] = {}
+    for name, table in tables.items():
+        if name not in TABLES:
+            raise SettingsError(f"There is no table [{name}] in the settings.", nearest(name, TABLES))
+        if not isinstance(table, Mapping):
+            raise SettingsError(f"{name} is {table!r}.", f"It must be a table: [{name}].")
+        parts[name] = table_from_dict(name, table)
+    return Settings(**parts)
+
+
+def table_from_dict(name: str, table: Mapping[str, Any]) -> Any:
+    """Build one table, answering an unknown key with the nearest right one."""
+    kind = TABLES[name]
+    known = {f.name for f in fields(kind)}
+    for key in table:
+        if key not in known:
+            raise SettingsError(f"There is no setting {name}.{key}.", nearest(key, known))
+    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in table.items()})
+
+
+def settings_to_dict(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Nested plain tables, unset fields left out; the inverse of `settings_from_dict`."""
+    return {
+        table: {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}
+        for table, values in asdict(settings).items()
+    }
+
+
+def preset_names() -> list[str]:
+    """Names of the presets, smallest model first."""
+    files = {p.name.removesuffix(".toml") for p in resources.files("onehop.presets").iterdir()}
+    order = ["tiny", "small", "base", "big"]
+    return [name for name in order if name in files]
+
+
+def load_settings(name_or_file: str) -> Settings:
+    """Read a preset by its name, or a settings file by its path."""
+    path = Path(name_or_file)
+    if path.suffix == ".toml" or path.exists():
+        return settings_from_dict(parse_toml(read_file(path), str(path)))
+    if name_or_file not in preset_names():
+        raise SettingsError(f"There is no preset {name_or_file!r}.", nearest(name_or_file, preset_names()))
+    text = (resources.files("onehop.presets") / f"{name_or_file}.toml").read_text(encoding="utf-8")
+    return settings_from_dict(parse_toml(text, name_or_file))
+
+
+def read_file(path: Path) -> str:
+    """The text of a settings file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        remedy = f"Give a TOML file or a preset ({', '.join(preset_names())})."
+        raise SettingsError(f"There is no settings file {path}.", remedy) from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise SettingsError(f"The settings file {path} cannot be read: {e}.", "Give a TOML text file.") from None
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """Parse TOML, with the place of a mistake in the message."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise SettingsError(f"{name} is not valid TOML: {e}.", "Correct that line.") from None
+
+
+def with_changes(settings: Settings, changes: Iterable[str]) -> Settings:
+    """Apply `table.key=value` changes, as `--set` takes them. Strings need no quotes."""
+    tables = settings_to_dict(settings)
+    for change in changes:
+        name, equals, text = change.partition("=")
+        table, dot, key = name.strip().partition(".")
+        if not (equals and dot and key):
+            raise SettingsError(f"--set {change} is not of the form table.key=value.", "Write --set model.d_ff=1024.")
+        if table not in TABLES:
+            raise SettingsError(f"There is no table {table!r} in the settings.", nearest(table, TABLES))
+        tables[table][key] = parse_value(text.strip())
+    return settings_from_dict(tables)
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value; what is none is taken as a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+# --- printing -------------------------------------------------------------------------------------------------
+
+
+def settings_to_toml(settings: Settings, *, explained: bool = True) -> str:
+    """The settings as TOML; `explained` puts each field's meaning behind it."""
+    blocks = []
+    for table in TABLES:
+        values = getattr(settings, table)
+        lines = [toml_line(values, f, explained) for f in fields(values)]
+        blocks.append("\n".join([f"[{table}]", *(line for line in lines if line)]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def toml_line(values: Any, f: Field[Any], explained: bool) -> str:
+    """One field as `key = value  # meaning`; an unset one is shown as a comment, or not at all."""
+    value = getattr(values, f.name)
+    if value is None:
+        return f"# {f.name:<26}  # {f.metadata['doc']}" if explained else ""
+    line = f"{f.name} = {toml_value(value)}"
+    return f"{line:<28}  # {f.metadata['doc']}" if explained else line
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
+    return repr(value)

@@ -1,0 +1,30 @@
+"""Errors that a user can cause: one line that says what happened and what to do about it."""
+
+
+class OnehopError(Exception):
+    """Something the user can put right. The command line prints it as one line and exits with status 2."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what} {remedy}")
+        self.what = what
+        self.remedy = remedy
+
+
+class SettingsError(OnehopError):
+    """A setting has a wrong name, type or value."""
+
+
+class ModelFileError(OnehopError):
+    """A model file is damaged, foreign, too new or does not fit."""
+
+
+class TextError(OnehopError):
+    """Input text cannot be read as it is."""
+
+
+class StoreError(OnehopError):
+    """A token store is missing, damaged or does not fit the model."""
+
+
+class RunError(OnehopError):
+    """A training run cannot start, go on or be written."""

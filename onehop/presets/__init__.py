@@ -1,0 +1,1 @@
+"""The presets, one readable TOML file each."""

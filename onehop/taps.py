@@ -1,0 +1,107 @@
+"""The tap: every named quantity of the forward pass goes through one, at its single definition.
+
+Off, a tap returns its value and compiles away. On, it is a function (name, value) → value: a recorder keeps what
+it is given, an edit gives back something else. There is no second model for looking: `watch` returns the same model,
+on the same parameters, with a tap in it, and leaves the original as it was.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+Tap = Callable[[str, Tensor], Tensor]
+
+# The axes of each quantity, by the last part of its name. Layers put their path in front:
+# `decoder.layers.2.cross_attention.weights`.
+AXES: Mapping[str, tuple[str, ...]] = {
+    "embeddings": ("batch", "token", "d_model"),
+    "scaled": ("batch", "token", "d_model"),
+    "positioned": ("batch", "token", "d_model"),
+    "q": ("batch", "head", "query", "d_k"),
+    "k": ("batch", "head", "key", "d_k"),
+    "v": ("batch", "head", "key", "d_v"),
+    "scores": ("batch", "head", "query", "key"),
+    "scaled_scores": ("batch", "head", "query", "key"),
+    "masked_scores": ("batch", "head", "query", "key"),
+    "weights": ("batch", "head", "query", "key"),
+    "head_outputs": ("batch", "head", "query", "d_v"),
+    "concatenation": ("batch", "query", "h_d_v"),
+    "projection": ("batch", "query", "d_model"),
+    "skip": ("batch", "token", "d_model"),
+    "residual": ("batch", "token", "d_model"),
+    "norm": ("batch", "token", "d_model"),
+    "hidden": ("batch", "token", "d_ff"),
+    "output": ("batch", "token", "d_model"),
+    "logits": ("batch", "token", "vocabulary"),
+}
+
+
+class Tapped(nn.Module):
+    """A module with named quantities."""
+
+    _tap: Tap | None = None
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody looks: attention is then spelled out, so that its scores and weights exist."""
+        return self._tap is not None
+
+    def tap(self, name: str, value: Tensor) -> Tensor:
+        """Pass a value through the tap under a name; without a tap, the value itself."""
+        return value if self._tap is None else self._tap(name, value)
+
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def watch(model: Model, tap: Tap) -> Model:
+    """The same model with a tap in it: a copy of the modules around the same parameters and buffers."""
+    shared = {id(t): t for t in chain(model.parameters(), model.buffers())}
+    watched = copy.deepcopy(model, shared)
+    for path, module in watched.named_modules():
+        if isinstance(module, Tapped):
+            module._tap = partial(_with_path, tap, path)
+    return watched
+
+
+def _with_path(tap: Tap, path: str, name: str, value: Tensor) -> Tensor:
+    return tap(f"{path}.{name}" if path else name, value)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One quantity as it passed: its value and the names of its axes."""
+
+    axes: tuple[str, ...]
+    value: Tensor
+
+
+class Recorder(Mapping[str, Recorded]):
+    """Keeps every quantity of a forward pass by its full name, in the order of computation.
+
+    recorder = Recorder()
+    watch(model, recorder)(src, tgt)
+    recorder["encoder.layers.0.self_attention.weights"].value
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Recorded] = {}
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        """The tap: keep a copy, pass the value on."""
+        self._kept[name] = Recorded(AXES[name.rpartition(".")[2]], value.detach().clone())
+        return value
+
+    def __getitem__(self, name: str) -> Recorded:
+        return self._kept[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -1,0 +1,115 @@
+"""Text ↔ integers: byte-pair encoding with one vocabulary for both languages, learned from raw text.
+
+What comes back from `decode(encode(text))` is `normalise(text)`, exactly, for any string at all: pieces that
+were never seen fall back to their UTF-8 bytes.
+"""
+
+import io
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+
+import sentencepiece as spm
+
+from onehop.config import TokenizerSettings
+from onehop.errors import ModelFileError, TextError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+# SentencePiece marks the beginning of a word with this character, so in text it can only mean a space.
+WORD_MARK = "\u2581"
+
+
+def normalise(text: str) -> str:
+    """The text as the model sees it: Unicode NFC, runs of white space as one space, none at the ends.
+
+    The word mark U+2581 counts as white space, and half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD.
+    """
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return " ".join(unicodedata.normalize("NFC", text).replace(WORD_MARK, " ").split())
+
+
+class Tokenizer:
+    """A SentencePiece BPE model with fixed ids for padding, unknown, beginning and end."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._pieces = spm.SentencePieceProcessor()
+        try:
+            self._pieces.LoadFromSerializedProto(model)
+        except RuntimeError:
+            raise ModelFileError(
+                "The tokenizer is not a SentencePiece model.", "The file is damaged: make it again."
+            ) from None
+        p = self._pieces
+        if (p.pad_id(), p.unk_id(), p.bos_id(), p.eos_id()) != (PAD, UNK, BOS, EOS):
+            raise ModelFileError(
+                "The tokenizer gives pad, unk, bos and eos other ids than 0, 1, 2 and 3.",
+                "It was made by another program: let `onehop prepare` learn one.",
+            )
+
+    @classmethod
+    def learn(cls, sentences: Iterable[str], settings: TokenizerSettings) -> "Tokenizer":
+        """Learn a joint vocabulary from sentences of both languages."""
+        out = io.BytesIO()
+        try:
+            spm.SentencePieceTrainer.Train(
+                sentence_iterator=at_most(map(normalise, sentences), settings.sample),
+                model_writer=out,
+                model_type="bpe",
+                vocab_size=settings.vocab_size,
+                character_coverage=0.9999,
+                byte_fallback=True,
+                normalization_rule_name="identity",
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                split_digits=True,
+                max_sentence_length=16384,
+                hard_vocab_limit=False,
+                num_threads=1,  # more threads change the result
+                minloglevel=2,
+            )
+        except RuntimeError as e:
+            reason = str(e).strip().splitlines()[-1] if str(e).strip() else "no reason given"
+            raise TextError(
+                f"No vocabulary of {settings.vocab_size} pieces can be learned from this text ({reason}).",
+                "Give more text or a smaller tokenizer.vocab_size.",
+            ) from None
+        return cls(out.getvalue())
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return int(self._pieces.GetPieceSize())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without beginning or end marks."""
+        return list(self._pieces.EncodeAsIds(normalise(text)))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of many texts."""
+        return list(self._pieces.EncodeAsIds([normalise(t) for t in texts])) if texts else []
+
+    def sample(self, text: str, dropout: float) -> list[int]:
+        """Ids of one random segmentation: each merge of the BPE is skipped with probability `dropout`."""
+        return list(self._pieces.Encode(normalise(text), enable_sampling=True, alpha=dropout, nbest_size=-1))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; marks and padding are left out."""
+        return str(self._pieces.DecodeIds([int(i) for i in ids if int(i) not in (PAD, BOS, EOS)]))
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The pieces as strings, with U+2581 where a word begins."""
+        return [str(self._pieces.IdToPiece(int(i))) for i in ids]
+
+
+def at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
+    """The first `most` sentences that are not empty."""
+    taken = 0
+    for sentence in sentences:
+        if taken == most:
+            return
+        if sentence:
+            taken += 1
+            yield sentence
