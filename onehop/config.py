@@ -5,6 +5,7 @@ what it does not change.
 """
 
 import difflib
+import json
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -74,8 +75,11 @@ class TokenizerSettings:
     """How text becomes pieces."""
 
     vocab_size: int = setting(37000, "pieces in the joint vocabulary of both languages", least=300)
-    sample: int = setting(2_000_000, "at most so many sentences are looked at to learn it", least=100)
+    sample: int = setting(500_000, "at most so many sentences are looked at to learn it", least=100)
     dropout: float = setting(0.0, "BPE-dropout: share of merges skipped at random in training", least=0.0, below=1.0)
+
+    def __post_init__(self) -> None:
+        check_fields("tokenizer", self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +88,21 @@ class DataSettings:
 
     source: str = setting("en", "language translated from")
     target: str = setting("de", "language translated into")
-    train: tuple[str, ...] = setting((), "files: TSV, or a pair written as name.{lang}; .gz .xz .zst too")
+    train: tuple[str, ...] = setting((), "files: TSV (also *.tsv), or a pair written as name.{lang}; .gz .xz .zst too")
     valid: tuple[str, ...] = setting((), "files to validate on; empty: cut off the training pairs")
     test: tuple[str, ...] = setting((), "files whose lines must not stand in the training pairs")
     valid_size: int = setting(2000, "pairs cut off for validation where no file is given", least=1)
     longest: int = setting(250, "pairs with more pieces than this on a side are left out", least=2)
-    ratio: float = setting(3.0, "pairs whose longer side has more than so many times the shorter's", least=1.0)
-    alphabetic: float = setting(0.4, "least share of letters among the characters of a side", least=0.0, most=1.0)
+    ratio: float = setting(
+        3.0, "pairs whose longer side has more than so many times the shorter's pieces are left out", least=1.0
+    )
+    alphabetic: float = setting(0.3, "least share of letters among the characters of a side", least=0.0, most=1.0)
     identical: bool = setting(True, "leave out pairs with two equal sides")
     duplicates: bool = setting(True, "leave out pairs that were there before")
     language: bool = setting(True, "leave out pairs plainly in another language, where the identifier is installed")
+
+    def __post_init__(self) -> None:
+        check_fields("data", self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +128,15 @@ class TrainSettings:
     save_every: int = setting(1000, "steps between checkpoints", least=1)
     validate_every: int = setting(1000, "steps between validations", least=1)
     patience: int = setting(0, "validations without a better score before stopping; 0: never", least=0)
+    report_every: int = setting(50, "steps between lines of the metrics file", least=1)
     watch: Literal["loss", "bleu"] = setting("loss", "the validation score that patience looks at")
     seed: int = setting(1, "of the weights, the order and the dropout", least=0)
-    deterministic: bool = setting(True, "the same bits again on the same kind of machine")
+    deterministic: bool = setting(False, "the same bits again on a GPU too, at some cost; a CPU gives them anyway")
     compile: bool = setting(True, "compile the step on a GPU")
     shard: bool = setting(False, "FSDP2: spread weights and optimiser over the processes")
+
+    def __post_init__(self) -> None:
+        check_fields("train", self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +260,7 @@ def preset_names() -> list[str]:
 def load_settings(name_or_file: str) -> Settings:
     """Read a preset by its name, or a settings file by its path."""
     path = Path(name_or_file)
-    if path.suffix == ".toml" or path.exists():
+    if path.suffix == ".toml" or path.is_file():  # a folder named like a preset does not hide it
         return settings_from_dict(parse_toml(read_file(path), str(path)))
     if name_or_file not in preset_names():
         raise SettingsError(f"There is no preset {name_or_file!r}.", nearest(name_or_file, preset_names()))
@@ -323,8 +336,8 @@ def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # TOML takes JSON's strings, but wants DEL escaped too.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return "[" + ", ".join(toml_value(v) for v in value) + "]"
     return repr(value)

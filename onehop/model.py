@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from onehop.attention import MultiHeadAttention, Packed, Packing, Pattern, causal_mask
 from onehop.config import ModelSettings
+from onehop.errors import SettingsError
 from onehop.taps import Tapped
 
 Activations = Float[Tensor, "batch length d_model"]
@@ -97,8 +98,14 @@ class Input(Tapped):
     def reach(self, length: int) -> None:
         """Make sure that positions up to `length` exist: sinusoids are defined everywhere, a learned table is not."""
         table = self.positions
-        if length > len(table) and not self.learned:
-            self.positions = sinusoids(2 * length, table.shape[1]).to(table)
+        if length <= len(table):
+            return
+        if self.learned:
+            raise SettingsError(
+                f"A sentence of {length} tokens is longer than the {len(table)} learned positions.",
+                "Split it, or train with a larger model.max_length.",
+            )
+        self.positions = sinusoids(2 * length, table.shape[1]).to(table)
 
 
 # --- the layer ------------------------------------------------------------------------------------------------
@@ -149,6 +156,7 @@ class LayerCache:
     ) -> tuple[Float[Tensor, "batch heads past d_k"], Float[Tensor, "batch heads past d_v"]]:
         """Write new positions behind the first `length`; all of them so far."""
         end = length + k.shape[2]
+        assert end <= self.keys.shape[2], "the cache is full"  # torch would drop a single position in silence
         self.keys[:, :, length:end] = k
         self.values[:, :, length:end] = v
         return self.keys[:, :, :end], self.values[:, :, :end]

@@ -36,7 +36,7 @@ class Tokenizer:
         self._pieces = spm.SentencePieceProcessor()
         try:
             self._pieces.LoadFromSerializedProto(model)
-        except RuntimeError:
+        except (RuntimeError, UnicodeDecodeError):  # the latter when a broken piece is quoted in the message
             raise ModelFileError(
                 "The tokenizer is not a SentencePiece model.", "The file is damaged: make it again."
             ) from None
@@ -51,9 +51,10 @@ class Tokenizer:
     def learn(cls, sentences: Iterable[str], settings: TokenizerSettings) -> "Tokenizer":
         """Learn a joint vocabulary from sentences of both languages."""
         out = io.BytesIO()
+        failures: list[BaseException] = []
         try:
             spm.SentencePieceTrainer.Train(
-                sentence_iterator=at_most(map(normalise, sentences), settings.sample),
+                sentence_iterator=keeping(failures, at_most(map(normalise, sentences), settings.sample)),
                 model_writer=out,
                 model_type="bpe",
                 vocab_size=settings.vocab_size,
@@ -71,11 +72,9 @@ class Tokenizer:
                 minloglevel=2,
             )
         except RuntimeError as e:
-            reason = str(e).strip().splitlines()[-1] if str(e).strip() else "no reason given"
-            raise TextError(
-                f"No vocabulary of {settings.vocab_size} pieces can be learned from this text ({reason}).",
-                "Give more text or a smaller tokenizer.vocab_size.",
-            ) from None
+            if failures:
+                raise failures[0] from None
+            raise learning_error(str(e), settings) from None
         return cls(out.getvalue())
 
     @property
@@ -87,9 +86,11 @@ class Tokenizer:
         """Ids of a text, without beginning or end marks."""
         return list(self._pieces.EncodeAsIds(normalise(text)))
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many texts."""
-        return list(self._pieces.EncodeAsIds([normalise(t) for t in texts])) if texts else []
+    def encode_batch(self, texts: Sequence[str], threads: int = -1) -> list[list[int]]:
+        """Ids of many texts, worked on by so many threads; -1: one a core."""
+        if not texts:
+            return []
+        return list(self._pieces.EncodeAsIds([normalise(t) for t in texts], num_threads=threads))
 
     def sample(self, text: str, dropout: float) -> list[int]:
         """Ids of one random segmentation: each merge of the BPE is skipped with probability `dropout`."""
@@ -98,6 +99,14 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; marks and padding are left out."""
         return str(self._pieces.DecodeIds([int(i) for i in ids if int(i) not in (PAD, BOS, EOS)]))
+
+    def decode_batch(self, batch: Sequence[list[int]]) -> list[str]:
+        """Texts of many lists of ids, which hold neither marks nor padding."""
+        return [str(text) for text in self._pieces.DecodeIds(list(batch), num_threads=1)] if batch else []
+
+    def vocabulary(self) -> list[tuple[str, float]]:
+        """Each piece, in the order of the ids, with its score: of two merges, that with the higher score goes first."""
+        return [(self._pieces.IdToPiece(i), self._pieces.GetScore(i)) for i in range(self.vocab_size)]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces as strings, with U+2581 where a word begins."""
@@ -113,3 +122,22 @@ def at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
         if sentence:
             taken += 1
             yield sentence
+
+
+def keeping(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
+    """The sentences; what goes wrong in reading them is kept, for SentencePiece reports it as an error of its own."""
+    try:
+        yield from sentences
+    except BaseException as e:
+        failures.append(e)
+        raise
+
+
+def learning_error(reason: str, settings: TokenizerSettings) -> TextError:
+    """Why no vocabulary could be learned, in our words: SentencePiece names its own source lines."""
+    if "required_chars" in reason:
+        return TextError(
+            f"A vocabulary of {settings.vocab_size} pieces is too small for the characters of this text.",
+            "Choose a larger tokenizer.vocab_size.",
+        )
+    return TextError("There is no text to learn a vocabulary from.", "Give sentences, one a line.")

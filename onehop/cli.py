@@ -1,0 +1,220 @@
+"""The command line: `onehop VERB …`. Each verb imports what it needs when it runs, so that help comes at once."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onehop import __version__
+from onehop.config import Settings, load_settings, preset_names, settings_to_toml, with_changes
+from onehop.errors import OnehopError, TextError
+
+app = typer.Typer(
+    name="onehop",
+    help="The Transformer of “Attention Is All You Need”: train it, translate with it, look inside it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SettingsArgument = Annotated[
+    str, typer.Argument(metavar="SETTINGS", help=f"A preset ({', '.join(preset_names())}) or a TOML file.")
+]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; may be repeated.")
+]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; otherwise what is there.")]
+
+
+def print_version(wanted: bool) -> None:
+    """`--version`."""
+    if wanted:
+        typer.echo(f"onehop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options before the verb."""
+
+
+def settings_of(name: str, changes: list[str] | None) -> Settings:
+    """A preset or file, with the changes of `--set`."""
+    return with_changes(load_settings(name), changes or [])
+
+
+@app.command()
+def config(settings: SettingsArgument, changes: Changes = None) -> None:
+    """Print settings as TOML, each with a line of explanation."""
+    typer.echo(settings_to_toml(settings_of(settings, changes)), nl=False)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path | None, typer.Option("-o", help="Keep data, run and model here.")] = None,
+) -> None:
+    """Train a small Transformer in under a minute and translate with it."""
+    from onehop import demo as demonstration
+
+    demonstration.show(demonstration.demo(folder))
+
+
+@app.command()
+def prepare(
+    settings: SettingsArgument,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
+    data: Annotated[Path | None, typer.Option(help="Folder that the files of the [data] table lie in.")] = None,
+    changes: Changes = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Use this SentencePiece model instead of learning one.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a store made from something else.")] = False,
+    processes: Annotated[int | None, typer.Option(help="Worker processes; otherwise one a core.")] = None,
+) -> None:
+    """Turn raw parallel text into a token store: check, filter, learn the pieces, encode."""
+    from onehop.display import PrepareDisplay
+    from onehop.filters import report_to_text
+    from onehop.prepare import prepare as make
+
+    model = read_bytes(tokenizer) if tokenizer else None
+    with PrepareDisplay() as shown:
+        store = make(
+            settings_of(settings, changes),
+            out,
+            root=data,
+            tokenizer=model,
+            processes=processes,
+            force=force,
+            stdin=sys.stdin.buffer,
+            progress=shown,
+        )
+    typer.echo(report_to_text(store.report))
+    typer.echo(f"{out}: {len(store.pairs('train')):,} pairs to train on, {len(store.pairs('valid')):,} to validate on")
+
+
+@app.command()
+def train(
+    settings: SettingsArgument,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
+    store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Raw files of the [data] table: prepared first, in OUT/store.")
+    ] = None,
+    changes: Changes = None,
+    device: Device = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and leave.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    bleu_on: Annotated[int, typer.Option(help="Validation sentences translated for BLEU; 0: none.")] = 500,
+) -> None:
+    """Train a model; started again with the same command, it goes on as if never stopped."""
+    from onehop import recipe
+
+    chosen = settings_of(settings, changes)
+    if dry_run:
+        typer.echo(recipe.plan_to_text(recipe.dry_run(chosen, out, store=store, data=data), chosen))
+        return
+    model = recipe.run(chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
+    if model is not None and recipe.leads():
+        typer.echo(model)
+
+
+@app.command()
+def average(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    last: Annotated[int, typer.Option(min=1, help="So many of the last checkpoints.")] = 5,
+) -> None:
+    """Average a run's last checkpoints into a model file."""
+    from onehop.recipe import average as average_run
+
+    steps = average_run(run, last, out)
+    typer.echo(f"{out}: the mean of the weights after steps {', '.join(map(str, steps))}")
+
+
+@app.command()
+def curves(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a metrics.jsonl.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The picture: .png or .svg.")] = Path("curves.svg"),
+) -> None:
+    """Draw a run's loss, validation scores and learning rate."""
+    from onehop.curves import draw
+
+    draw(run, out)
+    typer.echo(out)
+
+
+@app.command(name="verify-resume")
+def verify_resume(
+    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep the runs here.")] = None,
+    kills: Annotated[int, typer.Option(min=1, help="How often the run is killed.")] = 3,
+    steps: Annotated[int, typer.Option(min=10, help="Length of the run.")] = 120,
+    seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 1,
+) -> None:
+    """Train, kill at random moments, resume, and compare with a run that was never stopped."""
+    from onehop.verify import verify_resume as verify
+
+    if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo):
+        raise typer.Exit(1)
+
+
+@app.command()
+def translate(
+    text: Annotated[
+        str | None, typer.Argument(help="What to translate; otherwise standard input, line by line.")
+    ] = None,
+    model: Annotated[Path, typer.Option("--model", "-m", help="A model file.")] = Path("model.safetensors"),
+    beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
+    device: Device = None,
+) -> None:
+    """Translate a text, or standard input line by line."""
+    from onehop.search import SearchOptions
+    from onehop.translator import Translator
+
+    lines = [text] if text is not None else stdin_lines()
+    translator = Translator.load(model, device)
+    for found in translator.translate(lines, SearchOptions(beam=beam)):
+        typer.echo(found.text)
+
+
+def stdin_lines() -> list[str]:
+    """Standard input as text."""
+    lines = []
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            lines.append(line.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError:
+            raise TextError(f"Line {number} of standard input is not UTF-8.", "Convert it, e.g. with iconv.") from None
+    return lines
+
+
+def read_bytes(file: Path) -> bytes:
+    """A file's content."""
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise TextError(f"{file} cannot be read: {e.strerror}.", "Check the path.") from None
+
+
+def main() -> None:
+    """Run the command line; an error that the user can put right is one line and exit status 2."""
+    try:
+        app()
+        sys.stdout.flush()
+    except OnehopError as e:
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"onehop: {e}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        # Whoever read our output has had enough; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,296 @@
+"""Parallel text as it comes: aligned files or TSV, plain or compressed, read in chunks of raw lines.
+
+Nothing here holds more than a chunk: a corpus is as long as the disk allows.
+"""
+
+import gzip
+import hashlib
+import importlib
+import io
+import lzma
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.errors import TextError
+
+CHUNK = 4096
+STDIN = "-"
+LANG = "{lang}"
+GLOB_MARKS = "*?["
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+# A line so long is no sentence. The cap keeps one broken file from filling the memory.
+LONGEST_LINE = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelFile:
+    """One entry of the settings: a TSV file (one path) or two aligned files (source and target path)."""
+
+    name: str
+    paths: tuple[Path, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(path.stat().st_size for path in self.paths)
+
+    @property
+    def names(self) -> str:
+        """The paths as a message names them."""
+        return " and ".join(str(path) for path in self.paths)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawChunk:
+    """Some lines of a parallel file, still bytes. `tgt` is None for TSV, whose `src` has both columns.
+
+    `consumed` is how many bytes of the file on disk have been looked at so far.
+    """
+
+    file: str
+    first_line: int
+    src: list[bytes]
+    tgt: list[bytes] | None
+    consumed: int
+
+
+# --- which files ----------------------------------------------------------------------------------------------
+
+
+def find_files(entries: Sequence[str], root: Path, source: str, target: str) -> list[ParallelFile]:
+    """The files that entries of the settings mean, relative ones below `root`, each checked to be there."""
+    return [file for entry in entries for file in files_of_entry(entry, root, source, target)]
+
+
+def files_of_entry(entry: str, root: Path, source: str, target: str) -> list[ParallelFile]:
+    """The files of one entry: a TSV, a pattern of TSVs in the order of their names, or a pair with {lang}."""
+    if LANG in entry:
+        paths = tuple(root / entry.replace(LANG, lang) for lang in (source, target))
+        return [checked(ParallelFile(name=Path(entry).name, paths=paths))]
+    path = root / entry
+    if any(mark in entry for mark in GLOB_MARKS) and not path.exists():
+        base = Path(path.anchor) if path.is_absolute() else Path()
+        matches = sorted(base.glob(str(path.relative_to(base))))
+        if not matches:
+            raise TextError(f"No file matches {path}.", "Correct the pattern or the data root.")
+        return [checked(ParallelFile(name=match.name, paths=(match,))) for match in matches]
+    return [checked(ParallelFile(name=path.name, paths=(path,)))]
+
+
+def checked(file: ParallelFile) -> ParallelFile:
+    """The file itself, once it is sure that each of its paths can be opened."""
+    for path in file.paths:
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "does not exist"
+            remedy = "Give a TSV file, or a pair of files written as name.{lang}."
+            raise TextError(f"{path} {what}.", remedy)
+    return file
+
+
+def content_hash(file: ParallelFile) -> str:
+    """A hash of the bytes on disk, by which an input is known again whatever its name or date."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in file.paths:
+        with reading(path), path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "blake2b").digest())
+    return digest.hexdigest()
+
+
+# --- reading bytes --------------------------------------------------------------------------------------------
+
+
+class reading:  # noqa: N801, it reads as a phrase: with reading(path)
+    """Turn what can go wrong with a file while it is read into an error that names the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        damaged = (EOFError, lzma.LZMAError, gzip.BadGzipFile)
+        if isinstance(error, damaged) or type(error).__name__ in ("ZstdError", "error"):
+            raise TextError(f"{self.path} is cut off or damaged ({error}).", "Fetch it again.") from None
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise TextError(f"{self.path} cannot be read: {reason}.", "Check the file and its permissions.") from None
+
+
+def unpacked(raw: IO[bytes], path: Path) -> Any:
+    """The content of an open file as a readable stream, unpacked by the suffix of its name."""
+    if path.suffix == ".gz":
+        return gzip.open(raw, "rb")
+    if path.suffix == ".xz":
+        return lzma.open(raw, "rb")
+    if path.suffix == ".zst":
+        return ZstdStream(raw, zstandard_module(path))
+    return raw
+
+
+def zstandard_module(path: Path) -> Any:
+    """The optional package that unpacks .zst."""
+    try:
+        return importlib.import_module("zstandard")
+    except ImportError:
+        raise TextError(
+            f"{path} needs the package zstandard, which is not installed.", "Run: pip install zstandard"
+        ) from None
+
+
+class ZstdStream(io.RawIOBase):
+    """All frames of a .zst file one after the other; unlike the package's own reader it notices a missing end."""
+
+    def __init__(self, raw: IO[bytes], zstandard: Any) -> None:
+        self._raw = raw
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._frame: Any = None
+        self._packed = b""
+        self._text = b""
+
+    def readable(self) -> bool:
+        """It is for reading."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as the next text goes."""
+        while not self._text:
+            self._packed = self._packed or self._raw.read(1 << 16)
+            if not self._packed:
+                if self._frame is not None:
+                    raise EOFError("the last frame has no end")
+                return 0
+            self._unpack()
+        size = min(len(buffer), len(self._text))
+        buffer[:size], self._text = self._text[:size], self._text[size:]
+        return size
+
+    def _unpack(self) -> None:
+        self._frame = self._frame or self._new_frame()
+        self._text, self._packed = self._frame.decompress(self._packed), b""
+        if self._frame.eof:
+            self._packed, self._frame = self._frame.unused_data, None
+
+
+class Lines:
+    """Lines of a file without their end. Only a newline ends a line: aligned files must agree with `wc -l`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._raw: IO[bytes] | None = None
+
+    @property
+    def consumed(self) -> int:
+        """Bytes on disk that have been looked at, for a progress bar."""
+        if self._raw is None:
+            return 0
+        return self.path.stat().st_size if self._raw.closed else self._raw.tell()
+
+    def __iter__(self) -> Iterator[bytes]:
+        with reading(self.path), self.path.open("rb") as raw, unpacked(raw, self.path) as stream:
+            # The decompressors look for line ends in Python; this buffer does it in C.
+            buffered = io.BufferedReader(stream, 1 << 18)
+            self._raw, first = raw, True
+            while line := buffered.readline(LONGEST_LINE):
+                if first:
+                    refuse_utf16(line, self.path)
+                    line, first = line.removeprefix(BYTE_ORDER_MARK), False
+                if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+                    skip_rest_of_line(buffered)
+                yield line.rstrip(b"\r\n")
+
+
+def skip_rest_of_line(stream: IO[bytes]) -> None:
+    """Read on to the end of a line whose beginning is enough."""
+    while part := stream.readline(LONGEST_LINE):
+        if part.endswith(b"\n"):
+            return
+
+
+def refuse_utf16(first_line: bytes, path: Path) -> None:
+    """UTF-16 announces itself in its first two bytes."""
+    if first_line.startswith(UTF16_MARKS):
+        remedy = f"Convert it: iconv -f UTF-16 -t UTF-8 {path.name}"
+        raise TextError(f"{path} is UTF-16 (line 1), not UTF-8.", remedy)
+
+
+# --- reading pairs --------------------------------------------------------------------------------------------
+
+
+def read_chunks(file: ParallelFile, size: int = CHUNK) -> Iterator[RawChunk]:
+    """The lines of a parallel file in chunks, in order."""
+    return tsv_chunks(file, size) if len(file.paths) == 1 else aligned_chunks(file, size)
+
+
+def tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+    """Chunks of a TSV file. Its first line shows whether it is one."""
+    reader = Lines(file.paths[0])
+    lines, number = iter(reader), 1
+    while chunk := list(islice(lines, size)):
+        if number == 1:
+            refuse_other_columns(chunk[0], file)
+        yield RawChunk(file=file.name, first_line=number, src=chunk, tgt=None, consumed=reader.consumed)
+        number += len(chunk)
+
+
+def refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
+    """A file whose first line has not two columns is no parallel TSV."""
+    columns = first_line.count(b"\t") + 1
+    if columns != 2:
+        found = "1 column" if columns == 1 else f"{columns} columns"
+        remedy = "It must be source TAB target; two aligned files are written as name.{lang}."
+        raise TextError(f"{file.names} line 1 has {found}.", remedy)
+
+
+def aligned_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+    """Chunks of two aligned files; at the end they must have as many lines."""
+    readers = [Lines(path) for path in file.paths]
+    src_lines, tgt_lines = map(iter, readers)
+    number = 1
+    while True:
+        src, tgt = list(islice(src_lines, size)), list(islice(tgt_lines, size))
+        if len(src) != len(tgt):
+            raise unequal_lines(file)
+        if not src:
+            return
+        consumed = sum(reader.consumed for reader in readers)
+        yield RawChunk(file=file.name, first_line=number, src=src, tgt=tgt, consumed=consumed)
+        number += len(src)
+
+
+def unequal_lines(file: ParallelFile) -> TextError:
+    """The error for two files that cannot be aligned, with the line where they seem to part."""
+    src, tgt = (np.fromiter(map(len, Lines(path)), np.int64) for path in file.paths)
+    line = first_suspicious_line(src, tgt)
+    return TextError(
+        f"{file.paths[0]} has {len(src)} lines and {file.paths[1]} has {len(tgt)}.",
+        f"They must correspond line by line: look at line {line}, from where their lengths no longer agree.",
+    )
+
+
+def first_suspicious_line(src: npt.NDArray[Any], tgt: npt.NDArray[Any]) -> int:
+    """Where one of two aligned files lost or gained lines, counted from 1, judged by the lengths of the lines.
+
+    Before that place line i fits line i; after it line i fits the line that stands as much lower as the longer
+    file is longer. The place is where the sum of both misfits is least.
+    """
+    longer, shorter = (src, tgt) if len(src) > len(tgt) else (tgt, src)
+    shift, n = len(longer) - len(shorter), len(shorter)
+    if n == 0:
+        return 1
+    here = np.log((longer[:n] + 1) / (shorter + 1))
+    there = np.log((longer[shift:] + 1) / (shorter + 1))
+    usual = np.median(np.concatenate([here, there]))
+    # One wild line must not outweigh many that fit.
+    misfit_here, misfit_there = (np.minimum(np.abs(d - usual), 2.0) for d in (here, there))
+    before = np.concatenate([[0.0], np.cumsum(misfit_here)])
+    after = np.sum(misfit_there) - np.concatenate([[0.0], np.cumsum(misfit_there)])
+    return int(np.argmin(before + after)) + 1

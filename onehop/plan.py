@@ -1,0 +1,133 @@
+"""What a training will take, before it is begun: parameters, memory, arithmetic, steps an epoch."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onehop.batches import Batch, Epoch
+from onehop.config import ModelSettings, Settings
+from onehop.feed import feed
+from onehop.model import Transformer, parameter_count
+from onehop.parallel import World
+from onehop.store import Pairs
+
+# The paper's budget; more does not help a small machine.
+MOST_ON_CPU = 25_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answers of `onehop train --dry-run`."""
+
+    parameters: int
+    state_bytes: int
+    bytes_per_token: int
+    batch_tokens: int
+    steps_per_epoch: int
+    epochs: float
+
+    @property
+    def memory_bytes(self) -> int:
+        """Weights, gradients, Adam's moments, and what the backward pass keeps of a full batch."""
+        return self.state_bytes + self.bytes_per_token * self.batch_tokens
+
+
+def plan(settings: Settings, pairs: Pairs, objective: nn.Module) -> Plan:
+    """Work out a training without doing it."""
+    parameters = parameter_count(objective)
+    per_token = kept_bytes_per_token(objective, settings)
+    state = 16 * parameters
+    budget = settings.train.batch_tokens or budget_that_fits(objective, settings, torch.device("cpu"))
+    per_epoch = len(Epoch(pairs, budget, settings.train.seed, 0)) / settings.train.accumulate
+    return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), settings.train.steps / per_epoch)
+
+
+def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tokens: int) -> float:
+    """Arithmetic of the matrix products of one update: 2 a weight forwards, twice that backwards.
+
+    Attention's own products are left out: at translation's lengths they are a few percent.
+    """
+    heads = model.n_heads
+    queries = model.d_model * heads * (model.key_width + model.value_width)  # W_Q and W_O
+    keys_values = model.d_model * heads * (model.key_width + model.value_width)  # W_K and W_V
+    feed_forward = 2 * model.d_model * model.d_ff
+    encoder = model.n_encoder_layers * (queries + keys_values + feed_forward)
+    decoder = model.n_decoder_layers * (2 * queries + keys_values + feed_forward) + vocab_size * model.d_model
+    across = model.n_decoder_layers * keys_values
+    return 6.0 * (src_tokens * (encoder + across) + tgt_tokens * decoder)
+
+
+def measured_peak(device: torch.device) -> float:
+    """Arithmetic a second of a large matrix product here, in the precision of training: the mark to measure by."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    a = torch.randn(size, size, dtype=dtype, device=device)
+    times = []
+    for _ in range(5):
+        wait_for(device)
+        began = time.perf_counter()
+        a @ a
+        wait_for(device)
+        times.append(time.perf_counter() - began)
+    return 2.0 * size**3 / min(times)
+
+
+def wait_for(device: torch.device) -> None:
+    """Until the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
+    """Sentences of one length that make up so many tokens."""
+    count = max(1, tokens // length)
+    ids = np.random.default_rng(0).integers(4, vocab_size, count * length)
+    lengths = np.full(count, length)
+    return Batch(ids, lengths, ids, ids, lengths)
+
+
+def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
+    """What the backward pass keeps, counted on a small batch: each piece of memory once, the weights not at all."""
+    model = objective.model
+    assert isinstance(model, Transformer)
+    kept: dict[int, int] = {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    tokens = 512
+    device = next(model.parameters()).device
+    batch = example_batch(tokens, min(32, settings.model.max_length), model.vocab_size)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        objective(feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
+    # Beside what is kept, the loss's own passes over the vocabulary hold a few rows of it at once.
+    return sum(kept.values()) // tokens + 3 * 4 * model.vocab_size
+
+
+def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:
+    """The largest token budget whose training should fit into the memory that is free now."""
+    state = 16 * parameter_count(objective)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        room, most = 0.8 * free, 10**6
+    else:
+        room, most = 0.5 * available_memory(), MOST_ON_CPU
+    fits = int((room - state) / kept_bytes_per_token(objective, settings))
+    return max(2 * settings.model.max_length, min(fits, most) // 64 * 64)
+
+
+def available_memory() -> int:
+    """Bytes of main memory that are free."""
+    pages: Sequence[str] = ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE")
+    return int(np.prod([os.sysconf(name) for name in pages], dtype=np.int64))

@@ -1,0 +1,147 @@
+"""From raw text to a model file in one call: prepare if need be, train, validate by translating, show how it goes."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onehop.config import Settings
+from onehop.display import PrepareDisplay, TrainDisplay, console
+from onehop.errors import OnehopError, SettingsError, StoreError
+from onehop.filters import report_to_text
+from onehop.model import Transformer
+from onehop.modelfile import StoredModel, write_model
+from onehop.plan import Plan, plan
+from onehop.prepare import prepare
+from onehop.runs import Run
+from onehop.score import bleu, chrf
+from onehop.search import SearchOptions
+from onehop.store import Store
+from onehop.tokenizer import Tokenizer
+from onehop.train import Listener, Objective, Validator, train
+from onehop.translator import Translator
+
+
+def run(
+    settings: Settings,
+    out: Path,
+    *,
+    store: Path | None = None,
+    data: Path | None = None,
+    device: str | None = None,
+    tensorboard: bool = False,
+    bleu_on: int = 500,
+) -> Path | None:
+    """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
+    opened = open_store(settings, out, store, data)
+    validator = translating_validator(opened, bleu_on) if bleu_on else None
+    with TrainDisplay(every=settings.train.report_every) as shown:
+        listener: Listener = WithTensorBoard(shown, out) if tensorboard and leads() else shown
+        return train(settings, opened, out, device=device, listener=listener, validator=validator)
+
+
+def leads() -> bool:
+    """Whether this is the only process, or the first of several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def open_store(settings: Settings, out: Path, store: Path | None, data: Path | None) -> Store:
+    """The store that was given, or the one in the run folder, made from raw files when it is not there yet."""
+    if store is not None:
+        return Store.open(store)
+    if not settings.data.train:
+        raise StoreError("There is nothing to train on.", "Give --store, or settings with files in their [data] table.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Several processes would prepare the same store at once.
+        return Store.open(out / "store")
+    with PrepareDisplay() as shown:
+        made = prepare(settings, out / "store", root=data, progress=shown)
+    console().print(report_to_text(made.report), markup=False, soft_wrap=True)
+    return made
+
+
+def translating_validator(store: Store, sentences: int) -> Validator:
+    """A validator that translates validation sentences greedily and scores them; it keeps three samples."""
+    sources, references = store.valid_text("src")[:sentences], store.valid_text("tgt")[:sentences]
+    tokenizer = Tokenizer(store.tokenizer)
+
+    def validate(model: Transformer) -> Mapping[str, Any]:
+        translator = Translator(model, tokenizer, store.source, store.target)
+        texts = [t.text for t in translator.translate(sources, SearchOptions(beam=1))]
+        samples = list(zip(sources[:3], texts[:3], strict=True))
+        return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value, "samples": samples}
+
+    return validate
+
+
+class WithTensorBoard:
+    """A listener that passes everything on and also writes TensorBoard events."""
+
+    def __init__(self, listener: Listener, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise SettingsError("TensorBoard is not installed.", "Run: pip install 'onehop[tensorboard]'.") from None
+        self.listener = listener
+        self.events = SummaryWriter(folder / "tensorboard")
+
+    def began(self, facts: dict[str, Any]) -> None:
+        """The run starts or goes on."""
+        self.listener.began(facts)
+
+    def stepped(self, report: dict[str, Any]) -> None:
+        """A step is done."""
+        self.listener.stepped(report)
+        self.write("train", report)
+
+    def validated(self, report: dict[str, Any]) -> None:
+        """A validation is done."""
+        self.listener.validated(report)
+        self.write("valid", report)
+        self.events.flush()
+
+    def said(self, text: str) -> None:
+        """A line."""
+        self.listener.said(text)
+
+    def write(self, group: str, report: dict[str, Any]) -> None:
+        """Every number of a report as a curve."""
+        for name, value in report.items():
+            if isinstance(value, float):
+                self.events.add_scalar(f"{group}/{name}", value, report["step"])
+
+
+def dry_run(settings: Settings, out: Path, *, store: Path | None = None, data: Path | None = None) -> Plan:
+    """What a training would take."""
+    opened = open_store(settings, out, store, data)
+    vocab_size = Tokenizer(opened.tokenizer).vocab_size
+    objective = Objective(
+        Transformer(settings.model, vocab_size), settings.train.label_smoothing, settings.train.r_drop
+    )
+    return plan(settings, opened.pairs("train"), objective)
+
+
+def plan_to_text(found: Plan, settings: Settings) -> str:
+    """The answers of a dry run."""
+    gigabytes = found.memory_bytes / 1e9
+    return (
+        f"{found.parameters:,} parameters\n"
+        f"about {gigabytes:.1f} GB of memory: {found.state_bytes / 1e9:.2f} for weights, gradients and Adam, and "
+        f"{found.bytes_per_token / 1e3:,.0f} KB for each of {found.batch_tokens:,} tokens (in float32)\n"
+        f"{found.steps_per_epoch:,} steps an epoch; {settings.train.steps:,} steps are {found.epochs:.1f} epochs"
+    )
+
+
+def average(folder: Path, last: int, out: Path) -> list[int]:
+    """Write a model file with the mean of a run's last checkpoints; their steps."""
+    if not (folder / "run.json").exists():
+        raise OnehopError(f"{folder} is not a run folder.", "Give the folder that `onehop train -o` wrote.")
+    held = Run(folder)
+    weights, steps = held.averaged(last)
+    settings, tokenizer, source, target = held.ingredients()
+    provenance = {**held.facts(), "averaged_steps": steps}
+    stored = StoredModel(
+        settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=weights
+    )
+    write_model(out, stored)
+    return steps

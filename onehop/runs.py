@@ -1,0 +1,316 @@
+"""A training run's folder: settings, checkpoints, metrics. Nothing in it is ever half-written.
+
+    settings.toml        what the run uses
+    run.json             what it found out: token budget, data, versions
+    tokenizer.model      the pieces it was begun with
+    metrics.jsonl        one line a report
+    checkpoints/step-…/  weights.safetensors, optimizer.safetensors (the last one only), state.json
+    model.safetensors    the result
+
+A checkpoint is a folder that is written under another name and then renamed, so it is there as a whole or not at all.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
+from onehop.errors import RunError
+
+Arrays = dict[str, NDArray[Any]]
+
+# These may differ when a run goes on: they say how long and how to look at it, not what is computed.
+FREE_TO_CHANGE = {"train.steps", "train.save_every", "train.validate_every", "train.keep", "train.patience"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands, besides its weights."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    best: float | None = None
+    since_best: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that is needed to go on as if never stopped."""
+
+    progress: Progress
+    weights: Arrays
+    optimizer: Arrays
+
+
+class Run:
+    """A run folder, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    # --- beginning and going on ---
+
+    def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+        """Make the folder, or check that what is there was begun with the same settings and data."""
+        with writing(self.path):
+            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            self._hold()
+            if (self.path / "run.json").exists():
+                self._check_same(settings, facts)
+            write_text(self.path / "settings.toml", settings_to_toml(settings))
+            write_text(self.path / "run.json", json.dumps({**self.facts(), **facts}, indent=2) + "\n")
+
+    def _hold(self) -> None:
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"Another process is training in {self.path}.", "Wait for it, or choose another folder."
+            ) from None
+
+    def release(self) -> None:
+        """Let another process hold the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+        for name, (old, new) in differences(load_settings(str(self.path / "settings.toml")), settings).items():
+            if name not in FREE_TO_CHANGE:
+                raise RunError(
+                    f"{self.path} was begun with {name} = {old}, and now it is {new}.",
+                    "Train in another folder, or set it back to go on with this one.",
+                )
+        for name in ("tokenizer", "data"):
+            if name in facts and self.facts().get(name, facts[name]) != facts[name]:
+                raise RunError(
+                    f"{self.path} was begun with another {name} than the store has.",
+                    "Give the store it was begun with, or train in another folder.",
+                )
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json holds."""
+        file = self.path / "run.json"
+        if not file.exists():
+            return {}
+        try:
+            held: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as e:
+            raise RunError(f"{file} cannot be read: {e}.", "Restore it or train in another folder.") from None
+        return held
+
+    def note(self, **facts: Any) -> None:
+        """Add to run.json."""
+        with writing(self.path):
+            write_text(self.path / "run.json", json.dumps({**self.facts(), **facts}, indent=2) + "\n")
+
+    def keep_tokenizer(self, tokenizer: bytes) -> None:
+        """Keep the tokenizer in the folder: a model file can be made of a checkpoint without the store."""
+        with writing(self.path):
+            write_bytes(self.path / "tokenizer.model", tokenizer)
+
+    def ingredients(self) -> tuple[Settings, bytes, str, str]:
+        """What a model file needs besides weights: settings, tokenizer, source and target language."""
+        settings = load_settings(str(self.path / "settings.toml"))
+        try:
+            tokenizer = (self.path / "tokenizer.model").read_bytes()
+        except OSError:
+            raise RunError(
+                f"{self.path} has no tokenizer.model.", "Give a folder that a training has begun in."
+            ) from None
+        return settings, tokenizer, settings.data.source, settings.data.target
+
+    # --- checkpoints ---
+
+    def steps(self) -> list[int]:
+        """Steps with a checkpoint, oldest first."""
+        found = (re.fullmatch(r"step-(\d+)", p.name) for p in (self.path / "checkpoints").glob("step-*"))
+        return sorted(int(m[1]) for m in found if m)
+
+    def folder(self, step: int) -> Path:
+        """Where the checkpoint of a step lies."""
+        return self.path / "checkpoints" / f"step-{step:08d}"
+
+    def save(self, checkpoint: Checkpoint, keep: int, every: int) -> None:
+        """Write a checkpoint, then drop what is no longer needed: optimiser states but the last, and old weights.
+
+        One that an interruption made between two regular ones goes too, so that an average of the last checkpoints
+        does not depend on interruptions.
+        """
+        step = checkpoint.progress.step
+        if step not in self.steps():
+            with writing(self.path):
+                self._write(checkpoint, self.folder(step))
+        for old in self.steps()[:-1]:
+            if old % every:
+                remove_folder(self.folder(old))
+                continue
+            (self.folder(old) / "optimizer.safetensors").unlink(missing_ok=True)
+        for old in self.steps()[:-keep]:
+            remove_folder(self.folder(old))
+
+    def _write(self, checkpoint: Checkpoint, folder: Path) -> None:
+        partial = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir()
+            save_file(checkpoint.weights, partial / "weights.safetensors")
+            save_file(checkpoint.optimizer, partial / "optimizer.safetensors")
+            (partial / "state.json").write_text(json.dumps(asdict(checkpoint.progress)), encoding="utf-8")
+            for file in partial.iterdir():
+                sync(file)
+            partial.rename(folder)
+            sync(folder.parent)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+    def latest(self) -> Checkpoint | None:
+        """The checkpoint to go on from, if there is one."""
+        steps = self.steps()
+        if not steps:
+            return None
+        folder = self.folder(steps[-1])
+        try:
+            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            progress = Progress(**{f.name: state[f.name] for f in fields(Progress)})
+        except (OSError, ValueError, KeyError) as e:
+            raise broken(folder, e) from None
+        return Checkpoint(
+            progress, read_arrays(folder / "weights.safetensors"), read_arrays(folder / "optimizer.safetensors")
+        )
+
+    def weights(self, step: int) -> Arrays:
+        """The weights after a step."""
+        return read_arrays(self.folder(step) / "weights.safetensors")
+
+    def averaged(self, last: int) -> tuple[Arrays, list[int]]:
+        """The mean of the weights of the last checkpoints, and their steps."""
+        steps = self.steps()[-last:]
+        if not steps:
+            raise RunError(f"There is no checkpoint in {self.path}.", "Train first.")
+        return average(self.weights(step) for step in steps), steps
+
+    # --- metrics ---
+
+    def report(self, line: Mapping[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        with writing(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")
+
+    def rewind_metrics(self, step: int) -> None:
+        """Drop the lines after a step: they will be written again. A line cut off by a kill goes too."""
+        file = self.path / "metrics.jsonl"
+        if file.exists():
+            kept = [line for line in read_metrics(file) if line["step"] <= step]
+            with writing(self.path):
+                write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def average(weights: Iterable[Arrays]) -> Arrays:
+    """The mean of several sets of weights, one at a time in memory, summed in double precision."""
+    sums: dict[str, NDArray[np.float64]] = {}
+    count = 0
+    for one in weights:
+        count += 1
+        for name, array in one.items():
+            sums[name] = sums.get(name, np.zeros(array.shape)) + array
+    return {name: (array / count).astype(np.float32) for name, array in sums.items()}
+
+
+def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
+    """Settings that are not the same, by their full name."""
+    before, after = settings_to_dict(old), settings_to_dict(new)
+    names = [(table, key) for table in after for key in before[table].keys() | after[table].keys()]
+    pairs = {f"{t}.{k}": (before[t].get(k, "unset"), after[t].get(k, "unset")) for t, k in sorted(names)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def read_metrics(file: Path) -> list[dict[str, Any]]:
+    """The whole lines of a metrics file."""
+    lines = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):
+            lines.append(json.loads(line))
+    return lines
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def read_arrays(file: Path) -> Arrays:
+    """The arrays of a safetensors file."""
+    try:
+        arrays: Arrays = load_file(file)
+    except (OSError, SafetensorError) as e:
+        raise broken(file, e) from None
+    return arrays
+
+
+def broken(file: Path, reason: Exception) -> RunError:
+    """The error for a checkpoint that cannot be read."""
+    return RunError(
+        f"The checkpoint {file} cannot be read: {reason}.", "Delete its folder to go on from the one before."
+    )
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failing disk into one clear line; what was there before is still there."""
+    try:
+        yield
+    except OSError as e:
+        full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "Make room and start again: it goes on from the last checkpoint." if full else "Check the folder."
+        raise RunError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
+    except SafetensorError as e:
+        raise RunError(
+            f"{path} cannot be written: {e}.", "Make room and start again: it goes on from the last checkpoint."
+        ) from None
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replace a small file as a whole."""
+    write_bytes(file, text.encode("utf-8"))
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Replace a small file as a whole."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_bytes(content)
+    sync(partial)
+    partial.replace(file)
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder so that no half of it is ever seen under its name."""
+    gone = folder.with_name(f".{folder.name}.partial")
+    with contextlib.suppress(OSError):
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)

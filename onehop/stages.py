@@ -1,0 +1,468 @@
+"""The stages of `prepare`: filter the text, learn the tokenizer, encode. Each reads and writes the work folder."""
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.config import DataSettings, Settings, TokenizerSettings
+from onehop.corpus import ParallelFile, RawChunk, read_chunks
+from onehop.errors import TextError
+from onehop.filters import (
+    Dropped,
+    PairChecks,
+    Report,
+    SeenHashes,
+    columns_of,
+    decoded,
+    hash64,
+    language_notes,
+    report_from_dict,
+    report_to_dict,
+    sample_of,
+    side_hashes,
+    stands_in,
+    wrong_length,
+)
+from onehop.store import (
+    TOKENIZER,
+    Pairs,
+    PairsWriter,
+    id_type,
+    side_from_lists,
+    tokenizer_hash,
+    write_description,
+    write_json,
+    write_whole,
+)
+from onehop.tokenizer import Tokenizer
+from onehop.workers import in_order
+
+PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered.json"
+
+# A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.
+BAD_LINES = 10
+BAD_SHARE = 0.1
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """What `prepare` tells whoever watches."""
+
+    def stage(self, name: str, total: int | None, unit: str) -> None:
+        """A stage begins; `total` is its size where that is known."""
+
+    def advance(self, amount: int) -> None:
+        """So much more of the stage is done."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+
+class Silent:
+    """A progress that nobody watches."""
+
+    def stage(self, name: str, total: int | None, unit: str) -> None:
+        """Say nothing."""
+
+    def advance(self, amount: int) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The files that the settings name, found and hashed."""
+
+    train: list[ParallelFile]
+    valid: list[ParallelFile]
+    test: list[ParallelFile]
+    made_from: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filtered:
+    """What the first stage found; the pairs themselves are in the work folder, a chunk from byte to byte."""
+
+    report: Report
+    chunks: list[tuple[int, int, int]]  # first byte, bytes, first pair
+    pairs: int
+    cut: int  # how many of the pairs are for validation
+
+
+# --- stage one: filter ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilteredChunk:
+    """What one chunk of raw lines became: `lines` are source TAB target TAB place."""
+
+    file: int
+    consumed: int
+    read: int
+    lines: list[bytes]
+    hashes: npt.NDArray[np.uint64]
+    dropped: dict[str, Dropped]
+
+
+_checks: PairChecks
+
+
+def set_up_checks(settings: DataSettings, held_out: frozenset[int]) -> None:
+    """Prepare a process for `filter_chunk`."""
+    global _checks
+    _checks = PairChecks(settings, held_out)
+
+
+def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
+    """Decode, normalise and check the pairs of a chunk."""
+    file, raw = work
+    lines, hashes, dropped = [], [], dict[str, Dropped]()
+    for number, columns in enumerate(columns_of(raw), raw.first_line):
+        place = f"{raw.file}:{number}"
+        pair = decoded(columns)
+        reason = pair if isinstance(pair, str) else _checks.reason(*pair)
+        if reason is not None:
+            dropped.setdefault(reason, Dropped()).add(sample_of(place, columns))
+        else:
+            text = "\t".join(pair)
+            hashes.append(hash64(text))
+            lines.append(f"{text}\t{place}\n".encode())
+    return FilteredChunk(
+        file=file,
+        consumed=raw.consumed,
+        read=len(raw.src),
+        lines=lines,
+        hashes=np.array(hashes, np.uint64),
+        dropped=dropped,
+    )
+
+
+def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: Progress) -> None:
+    """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
+    report = Report(files={f.name: 0 for f in inputs.train}, notes=language_notes(settings))
+    held_out = side_hashes(pairs_in(inputs.test + inputs.valid))
+    progress.stage("reading and filtering", sum(f.size for f in inputs.train), "bytes")
+    raw = ((i, chunk) for i, file in enumerate(inputs.train) for chunk in read_chunks(file))
+    filtered = in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))
+    chunks, pairs = write_filtered(work, settings, inputs.train, filtered, report, progress)
+    if pairs < 2:
+        raise nothing_left(report, pairs)
+    cut = 0 if inputs.valid else cut_size(pairs, settings)
+    valid = valid_lines(inputs.valid, report) if inputs.valid else cut_lines(work, pairs, cut)
+    write_whole(work / VALID, b"".join(valid))
+    values = {"report": report_to_dict(report), "chunks": chunks, "pairs": pairs, "cut": cut}
+    write_json(work / FILTERED, values)
+
+
+def write_filtered(
+    work: Path,
+    settings: DataSettings,
+    files: list[ParallelFile],
+    filtered: Iterator[FilteredChunk],
+    report: Report,
+    progress: Progress,
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Write what is no duplicate; where each chunk begins, and how many pairs there are."""
+    seen, watch, done = SeenHashes(), EncodingWatch(), Counter[int]()
+    chunks, size, pairs = [], 0, 0
+    with (work / PAIRS).open("wb") as out:
+        for chunk in filtered:
+            watch.look(files[chunk.file], chunk)
+            report.files[files[chunk.file].name] += chunk.read
+            report.merge(chunk.dropped)
+            lines = without_duplicates(chunk, seen, report) if settings.duplicates else chunk.lines
+            text = b"".join(lines)
+            out.write(text)
+            chunks.append((size, len(text), pairs))
+            size, pairs = size + len(text), pairs + len(lines)
+            progress.advance(chunk.consumed - done[chunk.file])
+            done[chunk.file] = chunk.consumed
+        out.flush()
+        os.fsync(out.fileno())
+    return chunks, pairs
+
+
+class EncodingWatch:
+    """Stops at a file of which so many lines are not UTF-8 that it must be in another encoding."""
+
+    def __init__(self) -> None:
+        self._read, self._bad = Counter[int](), Counter[int]()
+        self._first: dict[int, str] = {}
+
+    def look(self, file: ParallelFile, chunk: FilteredChunk) -> None:
+        """Count a chunk."""
+        bad = chunk.dropped.get("utf8", Dropped())
+        self._read[chunk.file] += chunk.read
+        self._bad[chunk.file] += bad.count
+        if bad.count:
+            self._first.setdefault(chunk.file, bad.samples[0].place.rpartition(":")[2])
+        count, read = self._bad[chunk.file], self._read[chunk.file]
+        if count >= BAD_LINES and count > BAD_SHARE * read:
+            raise TextError(
+                f"{file.names} is not UTF-8: {count} of its first {read} lines cannot be read, "
+                f"beginning with line {self._first[chunk.file]}.",
+                "Convert it, for instance with iconv -f ISO-8859-1 -t UTF-8.",
+            )
+
+
+def without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: Report) -> list[bytes]:
+    """The lines of a chunk that were not there before."""
+    kept = []
+    for line, fresh in zip(chunk.lines, seen.add(chunk.hashes).tolist(), strict=True):
+        if fresh:
+            kept.append(line)
+        else:
+            source, target, place = line.rstrip(b"\n").split(b"\t")
+            report.dropped["duplicate"].add(sample_of(place.decode(), (source, target)))
+    return kept
+
+
+# --- validation pairs -----------------------------------------------------------------------------------------
+
+
+def lines_in(files: list[ParallelFile]) -> Iterator[tuple[str, tuple[str, str] | str]]:
+    """The place of each line and its normalised pair, or the reason why there is none."""
+    for file in files:
+        for raw in read_chunks(file):
+            for number, columns in enumerate(columns_of(raw), raw.first_line):
+                yield f"{raw.file}:{number}", decoded(columns)
+
+
+def pairs_in(files: list[ParallelFile]) -> Iterator[tuple[str, str]]:
+    """The normalised pairs of files, without any filter."""
+    return (pair for _, pair in lines_in(files) if not isinstance(pair, str))
+
+
+def valid_lines(files: list[ParallelFile], report: Report) -> Iterator[bytes]:
+    """Validation pairs from files: all that have two sides, since they are compared with other people's."""
+    unusable = 0
+    for place, pair in lines_in(files):
+        if isinstance(pair, str) or not all(pair):
+            unusable += 1
+        else:
+            yield f"{pair[0]}\t{pair[1]}\t{place}\n".encode()
+    if unusable:
+        report.notes.append(f"{unusable:,} validation lines were left out: empty or not readable.")
+
+
+def cut_size(pairs: int, settings: DataSettings) -> int:
+    """How many pairs to cut off for validation: as many as set, but never more than a tenth."""
+    return min(settings.valid_size, max(1, pairs // 10))
+
+
+def nothing_left(report: Report, pairs: int) -> TextError:
+    """The error for text of which the filters leave too little."""
+    left = "1 is" if pairs == 1 else "none are"
+    return TextError(
+        f"Of {report.read} training pairs {left} left after the filters.",
+        "Look at the files, or loosen the filters in [data].",
+    )
+
+
+def spread(count: int, among: int) -> npt.NDArray[np.int64]:
+    """So many places at equal distances among so many."""
+    return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
+
+
+def cut_lines(work: Path, pairs: int, cut: int) -> Iterator[bytes]:
+    """The lines of `pairs.tsv` that become validation pairs."""
+    chosen = frozenset(spread(cut, pairs).tolist())
+    with (work / PAIRS).open("rb") as lines:
+        yield from (line for i, line in enumerate(lines) if i in chosen)
+
+
+def read_filtered(work: Path) -> Filtered:
+    """What `filter_stage` left."""
+    values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
+    return Filtered(
+        report=report_from_dict(values["report"]),
+        chunks=[(start, size, first) for start, size, first in values["chunks"]],
+        pairs=values["pairs"],
+        cut=values["cut"],
+    )
+
+
+# --- stage two: learn the tokenizer ---------------------------------------------------------------------------
+
+
+def learn_stage(
+    work: Path,
+    filtered: Filtered,
+    settings: TokenizerSettings,
+    given: bytes | None,
+    processes: int,
+    progress: Progress,
+) -> None:
+    """Write the tokenizer, given or learned."""
+    if given is None:
+        progress.stage("learning the vocabulary", None, "")
+        job = (work, filtered.pairs, filtered.cut, settings)
+        # In a process of its own where there are several, so that the memory it takes is given back.
+        (given,) = in_order(learn, [job], 2 if processes > 1 else 1, nothing)
+    Tokenizer(given)
+    write_whole(work / TOKENIZER, given)
+
+
+def nothing() -> None:
+    """No preparation is needed."""
+
+
+def learn(job: tuple[Path, int, int, TokenizerSettings]) -> bytes:
+    """Learn a vocabulary from training pairs spread evenly over the corpus."""
+    work, pairs, cut, settings = job
+    held_out = frozenset(spread(cut, pairs).tolist())
+    chosen = frozenset(spread(min(pairs, settings.sample // 2), pairs).tolist()) - held_out
+    return Tokenizer.learn(sides_of(work / PAIRS, chosen), settings).model
+
+
+def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
+    """Both sides of the chosen lines."""
+    with path.open("rb") as lines:
+        for i, line in enumerate(lines):
+            if i in chosen:
+                yield from line.decode().split("\t")[:2]
+
+
+# --- stage three: encode --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """What a process needs to know to encode chunks."""
+
+    pairs: Path
+    model: bytes
+    settings: DataSettings
+    cut: frozenset[int]
+    held_out: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedChunk:
+    """What a chunk of lines became."""
+
+    pairs: Pairs
+    dropped: dict[str, Dropped]
+    read: int
+
+
+_encoding: Encoding
+_tokenizer: Tokenizer
+
+
+def set_up_encoding(encoding: Encoding) -> None:
+    """Prepare a process for `encode_chunk`."""
+    global _encoding, _tokenizer
+    _encoding, _tokenizer = encoding, Tokenizer(encoding.model)
+
+
+def encode_chunk(chunk: tuple[int, int, int]) -> EncodedChunk:
+    """Encode the training pairs that stand in some bytes of the filtered text."""
+    start, size, first = chunk
+    with _encoding.pairs.open("rb") as stream:
+        stream.seek(start)
+        lines = stream.read(size).split(b"\n")[:-1]
+    train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
+    src, tgt = encode_sides(_tokenizer, train)
+    kept, dropped = [], dict[str, Dropped]()
+    for i, (source, target, place) in enumerate(train):
+        reason = wrong_length(len(src[i]), len(tgt[i]), _encoding.settings)
+        if reason is None and stands_in(_encoding.held_out, source, target):
+            reason = "valid"
+        if reason is None:
+            kept.append(i)
+        else:
+            sample = sample_of(place, (source.encode(), target.encode()))
+            dropped.setdefault(reason, Dropped()).add(sample)
+    pairs = pairs_from_lists([src[i] for i in kept], [tgt[i] for i in kept], _tokenizer)
+    return EncodedChunk(pairs=pairs, dropped=dropped, read=len(lines))
+
+
+def encode_sides(tokenizer: Tokenizer, lines: list[list[str]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids of both sides. The processes are the parallelism, so each has one thread."""
+    src = tokenizer.encode_batch([line[0] for line in lines], threads=1)
+    return src, tokenizer.encode_batch([line[1] for line in lines], threads=1)
+
+
+def pairs_from_lists(src: list[list[int]], tgt: list[list[int]], tokenizer: Tokenizer) -> Pairs:
+    """Lists of ids as the store holds them."""
+    dtype = id_type(tokenizer.vocab_size)
+    return Pairs(side_from_lists(src, dtype), side_from_lists(tgt, dtype))
+
+
+def encode_stage(
+    work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: Progress
+) -> None:
+    """Encode everything into a folder that is a store as soon as its description is written."""
+    folder, report, data = work / "store", filtered.report, settings.data
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    model = (work / TOKENIZER).read_bytes()
+    tokenizer = Tokenizer(model)
+    write_whole(folder / TOKENIZER, model)
+    valid = encode_valid(work, folder, tokenizer, data, report)
+    encoding = Encoding(
+        pairs=work / PAIRS,
+        model=model,
+        settings=data,
+        cut=frozenset(spread(filtered.cut, filtered.pairs).tolist()),
+        held_out=side_hashes(valid) if filtered.cut else frozenset(),
+    )
+    progress.stage("encoding", filtered.pairs, "pairs")
+    encode_train(
+        folder, in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,)), report, progress
+    )
+    report.vocabulary = tokenizer.vocab_size
+    description = {
+        "source": data.source,
+        "target": data.target,
+        "id_type": id_type(tokenizer.vocab_size).str,
+        "pairs": {"train": report.train, "valid": report.valid},
+        "tokenizer_hash": tokenizer_hash(model),
+        "made_from": inputs.made_from,
+        "report": report_to_dict(report),
+    }
+    write_description(folder, description)
+
+
+def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: Progress) -> None:
+    """Write the training pairs as they come."""
+    writer = PairsWriter(folder, "train")
+    for chunk in chunks:
+        writer.write(chunk.pairs)
+        report.merge(chunk.dropped)
+        progress.advance(chunk.read)
+    writer.close()
+    report.train, report.train_tokens = writer.count, (writer.source.tokens, writer.target.tokens)
+    if report.train == 0:
+        raise nothing_left(report, 0)
+
+
+def encode_valid(
+    work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: Report
+) -> list[tuple[str, str]]:
+    """Write the validation pairs as ids and as text, and return the text."""
+    lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
+    src, tgt = encode_sides(tokenizer, lines)
+    kept = [i for i in range(len(lines)) if max(len(src[i]), len(tgt[i])) <= settings.longest]
+    if not kept:
+        raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
+    if len(kept) < len(lines):
+        report.notes.append(f"{len(lines) - len(kept):,} validation pairs were left out: too many pieces.")
+    writer = PairsWriter(folder, "valid")
+    writer.write(pairs_from_lists([src[i] for i in kept], [tgt[i] for i in kept], tokenizer))
+    writer.close()
+    for column, side in enumerate(("src", "tgt")):
+        write_whole(folder / f"valid.{side}.txt", "".join(lines[i][column] + "\n" for i in kept).encode())
+    report.valid = len(kept)
+    return [(lines[i][0], lines[i][1]) for i in kept]

@@ -1,0 +1,468 @@
+"""The training loop: from a token store to a model file, and on from where it was whenever it is started again.
+
+    for each step: take the batches, run them forwards and backwards, look whether all is finite, update, report
+
+Nothing random outlives a step: its dropout comes from (seed, step, process), its batches from (seed, epoch). So the
+weights, Adam's moments and the position are the whole state.
+"""
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onehop import __version__
+from onehop.batches import Batch, Epoch
+from onehop.config import Settings
+from onehop.errors import RunError, StoreError
+from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
+from onehop.loss import Loss, cross_entropy, divergence
+from onehop.model import Transformer, parameter_count
+from onehop.modelfile import StoredModel, write_model
+from onehop.parallel import World, whole, without_sync, world
+from onehop.plan import budget_that_fits, measured_peak, update_flops
+from onehop.runs import Checkpoint, Progress, Run
+from onehop.sampling import resegment
+from onehop.schedule import learning_rate
+from onehop.state import Average, load_optimizer, load_weights, make_optimizer, optimizer_arrays, to_numpy
+from onehop.store import Pairs, Store
+from onehop.tokenizer import Tokenizer
+
+Validator = Callable[[Transformer], Mapping[str, Any]]
+Report = dict[str, Any]
+
+
+class Listener(Protocol):
+    """Somebody who is told how it goes; the command line draws it."""
+
+    def began(self, facts: Report) -> None:
+        """The run starts or goes on."""
+
+    def stepped(self, report: Report) -> None:
+        """A step is done."""
+
+    def validated(self, report: Report) -> None:
+        """A validation is done."""
+
+    def said(self, text: str) -> None:
+        """Something worth a line happened."""
+
+
+class Silent:
+    """A listener that does nothing."""
+
+    def began(self, facts: Report) -> None:
+        """Nothing."""
+
+    def stepped(self, report: Report) -> None:
+        """Nothing."""
+
+    def validated(self, report: Report) -> None:
+        """Nothing."""
+
+    def said(self, text: str) -> None:
+        """Nothing."""
+
+
+class Objective(nn.Module):
+    """Model and loss as one module, so that processes and compiler see a single forward pass."""
+
+    def __init__(self, model: Transformer, label_smoothing: float, r_drop: float) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self.r_drop = r_drop
+
+    def forward(self, fed: Fed) -> tuple[Tensor, Tensor]:
+        """The objective and the negative log-likelihood, summed over the batch."""
+        logits = self.model(fed.src, fed.tgt)[0]
+        loss = cross_entropy(logits, fed.labels, self.label_smoothing)
+        if not self.r_drop:
+            return loss.objective, loss.nll
+        # The batch stands there twice, with other dropout: each half counts for a half.
+        one, two = logits.chunk(2)
+        apart = divergence(one, two, fed.labels.chunk(2)[0])
+        return loss.objective / 2 + self.r_drop * apart, loss.nll / 2
+
+
+def train(
+    settings: Settings,
+    store: Store,
+    folder: Path,
+    *,
+    device: str | None = None,
+    listener: Listener | None = None,
+    validator: Validator | None = None,
+) -> Path | None:
+    """Train in a run folder, or go on there; the model file, or None if it was stopped before the end."""
+    if settings.train.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(settings.train.deterministic)
+    check_fits(settings, store)
+    with world(device) as here:
+        run = Run(folder)
+        trainer = Trainer(settings, store, run, here, listener if listener and here.leads else Silent(), validator)
+        try:
+            trainer.begin()
+            trainer.fit()
+            return trainer.finish()
+        finally:
+            run.release()
+
+
+def check_fits(settings: Settings, store: Store) -> None:
+    """Refuse a store whose sentences are longer than the model's."""
+    longest = max(int(lengths.max()) + 1 for s in ("train", "valid") for lengths in lengths_of(store.pairs(s)))
+    if longest > settings.model.max_length:
+        raise StoreError(
+            f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
+            f"Set model.max_length={longest}, or prepare with data.longest={settings.model.max_length - 1}.",
+        )
+
+
+def lengths_of(pairs: Pairs) -> tuple[Any, Any]:
+    """Both sides' lengths."""
+    return pairs.src_lengths, pairs.tgt_lengths
+
+
+class Trainer:
+    """One training run in one process."""
+
+    def __init__(
+        self, settings: Settings, store: Store, run: Run, world: World, listener: Listener, validator: Validator | None
+    ) -> None:
+        self.settings, self.store, self.run, self.world = settings, store, run, world
+        self.listener, self.validator = listener, validator
+        self.tokenizer = Tokenizer(store.tokenizer)
+        torch.manual_seed(settings.train.seed)
+        self.model = Transformer(settings.model, self.tokenizer.vocab_size).to(world.device)
+        self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop)
+        self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
+        self.optimizer = make_optimizer(self.model, settings.train)
+        self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
+        self.progress = Progress()
+        self.budget = settings.train.batch_tokens
+        self.fixed: Fixed | None = None
+        self.compute: Callable[[Fed], tuple[Tensor, Tensor]] = self.parallel
+        self.stop: str | None = None
+        self.peak = math.inf
+
+    # --- beginning and end ---
+
+    def begin(self) -> None:
+        """Open the run folder, settle the token budget, prepare the computation."""
+        device = self.world.device
+        if self.world.leads:
+            self.run.begin(self.settings, self.facts())
+            self.run.keep_tokenizer(self.store.tokenizer)
+        self.world.wait()
+        self.budget = self.budget or self.run.facts().get("batch_tokens") or self.find_budget()
+        if self.world.leads:
+            self.run.note(batch_tokens=self.budget)
+        self.peak = measured_peak(device)
+        if device.type == "cuda" and self.settings.train.compile:
+            self.fixed = self.fixed_shapes()
+            self.compute = torch.compile(self.parallel, dynamic=False)
+        self.listener.began({**self.run.facts(), "steps": self.settings.train.steps, "run": str(self.run.path)})
+
+    def facts(self) -> Report:
+        """What is worth knowing about this run later."""
+        return {
+            "onehop": __version__,
+            "torch": torch.__version__,
+            "device": device_name(self.world.device),
+            "threads": torch.get_num_threads(),
+            "processes": self.world.size,
+            "parameters": parameter_count(self.model),
+            "pairs": len(self.store.pairs("train")),
+            "data": self.store.hash,
+            "tokenizer": self.store.tokenizer_hash,
+        }
+
+    def find_budget(self) -> int:
+        """The largest token budget that fits into memory, the same in every process."""
+        mine = budget_that_fits(self.objective, self.settings, self.world.device)
+        least = -self.world.sum(torch.tensor(-float(mine), device=self.world.device)) / self.world.size
+        self.listener.said(f"Batches of {int(least):,} source and target tokens fit into memory.")
+        return int(least)
+
+    def fixed_shapes(self) -> Fixed:
+        """Shapes that hold any batch of an epoch, or nearly any: one that exceeds them costs a recompilation."""
+        longest, size = self.settings.model.max_length, self.world.size
+        rows = self.budget if size == 1 else -(-self.budget // size) + longest
+        most = Epoch(self.pairs_of(0), self.budget, self.settings.train.seed, 0).most_sentences
+        return Fixed(rows, int(1.1 * most) + rows // longest + 2, longest)
+
+    def finish(self) -> Path | None:
+        """Write the model file, from the average of the last checkpoints or the exponential average."""
+        if self.stop in ("SIGINT", "SIGTERM"):
+            self.listener.said(f"Stopped at step {self.progress.step}; the same command goes on from here.")
+            return None
+        file = self.run.path / "model.safetensors"
+        if self.world.leads:
+            write_model(file, self.stored())
+        self.world.wait()
+        return file
+
+    def stored(self) -> StoredModel:
+        """The result with everything a translator needs."""
+        if self.average:
+            weights, steps = {n: to_numpy(p) for n, p in self.average.weights.items()}, [self.progress.step]
+        else:
+            weights, steps = self.run.averaged(self.settings.train.average)
+        provenance = {**self.run.facts(), "step": self.progress.step, "averaged_steps": steps}
+        return StoredModel(
+            settings=self.settings,
+            tokenizer=self.store.tokenizer,
+            source=self.store.source,
+            target=self.store.target,
+            provenance=provenance,
+            tensors=weights,
+        )
+
+    # --- the loop ---
+
+    def fit(self) -> None:
+        """Train to the end, or until somebody stops it."""
+        last = self.settings.train.steps
+        self.resume()
+        with stopping_on_signals(self):
+            stream = ahead(self.stream())
+            for update in stream:
+                if self.progress.step >= last or self.world.any(self.stop is not None):
+                    break
+                self.one_step(update)
+            stream.close()  # type: ignore[attr-defined]  # a generator
+        self.save()
+
+    def one_step(self, update: Update) -> None:
+        """One update with all that follows from it."""
+        began, train = time.perf_counter(), self.settings.train
+        step = self.progress.step + 1
+        report = self.update(step, update)
+        self.progress = replace(self.progress, step=step, epoch=update.next_epoch, batch=update.next_batch)
+        report |= self.speed(update, time.perf_counter() - began)
+        self.listener.stepped(report)
+        if step % train.report_every == 0 or step == train.steps:
+            self.write(report)
+        if step % train.validate_every == 0 or step == train.steps:
+            self.validate()
+        if step % train.save_every == 0:
+            self.save()
+
+    def update(self, step: int, update: Update) -> Report:
+        """Forwards, backwards, and the weights changed unless something is not finite."""
+        train = self.settings.train
+        rate = learning_rate(step, train, self.settings.model.d_model)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss, norm = self.gradients(step, update)
+        objective, nll, length = (float(x) for x in (loss.objective, loss.nll, norm))
+        if not (math.isfinite(objective) and math.isfinite(length)):
+            raise self.not_finite(step, update, objective, length)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.average:
+            self.average.add(self.model, step)
+        per_token = nll / update.tokens
+        return {
+            "step": step,
+            "epoch": update.epoch,
+            "loss": objective / update.tokens,
+            "nll": per_token,
+            "perplexity": math.exp(min(per_token, 50.0)),
+            "learning_rate": rate,
+            "gradient": length,
+        }
+
+    def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor]:
+        """The loss summed over all processes, and the gradients with their norm. What does not fit is split."""
+        parts = update.batches
+        while True:
+            try:
+                return self._gradients(step, parts, update.tokens)
+            except torch.OutOfMemoryError:
+                if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
+                    raise RunError(
+                        f"Step {step} does not fit into memory.", "Set a smaller train.batch_tokens and start again."
+                    ) from None
+            self.optimizer.zero_grad()
+            parts = [half for b in parts for half in (b.halves() if len(b.src_lengths) > 1 else (b,))]
+            self.fixed = None
+            self.compute = self.parallel
+            self.progress = replace(self.progress, exact=False)
+            text = f"Step {step} did not fit into memory and was split into {len(parts)} parts."
+            self.listener.said(f"{text} From here on a resumed run may differ in the last bits.")
+            self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
+
+    def _gradients(self, step: int, parts: list[Batch], tokens: int) -> tuple[Loss, Tensor]:
+        train, world = self.settings.train, self.world
+        torch.manual_seed(mixed(train.seed, step, world.rank))
+        self.model.train()
+        objective = torch.zeros((), device=world.device)
+        nll = torch.zeros((), device=world.device)
+        for i, batch in enumerate(parts):
+            fed = feed(batch, world, self.fixed, twice=train.r_drop > 0)
+            with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext(), self.precision():
+                mine, mine_nll = self.compute(fed)
+                # The processes' gradients are averaged, and what is wanted is their sum.
+                (mine * (world.size / tokens)).backward()  # type: ignore[no-untyped-call]
+            objective += mine.detach()
+            nll += mine_nll
+        norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        norm = whole(norm)
+        if train.clip:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), train.clip, norm)
+        return Loss(world.sum(objective), world.sum(nll)), norm
+
+    def precision(self) -> AbstractContextManager[object]:
+        """bfloat16 arithmetic on float32 weights on a GPU, float32 throughout on a CPU."""
+        on_gpu = self.world.device.type == "cuda"
+        return torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext()
+
+    def not_finite(self, step: int, update: Update, objective: float, norm: float) -> RunError:
+        """The error for a broken step; its batch is kept for looking at."""
+        file = self.run.path / f"not-finite-step-{step}.npz"
+        if self.world.leads:
+            np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
+        return RunError(
+            f"The loss is {objective} and the gradient's norm {norm} at step {step} (epoch {update.epoch}).",
+            f"The weights were not touched and the batch is in {file}; try a lower learning rate or train.clip = 1.0.",
+        )
+
+    # --- data ---
+
+    def stream(self) -> Iterator[Update]:
+        """The updates from the present position on."""
+        return updates(self.pairs_of, self.settings, self.budget, self.progress.epoch, self.progress.batch)
+
+    def pairs_of(self, epoch: int) -> Pairs:
+        """The pairs of an epoch: those of the store, or segmented anew by BPE-dropout."""
+        pairs = self.store.pairs("train")
+        dropout, seed = self.settings.tokenizer.dropout, self.settings.train.seed
+        longest = self.settings.model.max_length - 1
+        return resegment(pairs, self.tokenizer, dropout, seed=seed, epoch=epoch, longest=longest, processes=cores())
+
+    # --- validation ---
+
+    @torch.no_grad()
+    def validate(self) -> None:
+        """Loss on the validation pairs, and whatever the validator measures."""
+        self.model.eval()
+        with self.average.in_place(self.model) if self.average else nullcontext():
+            report: Report = {"step": self.progress.step, "valid_nll": self.validation_loss()}
+            report["valid_perplexity"] = math.exp(min(report["valid_nll"], 50.0))
+            if self.validator:
+                report |= self.validator(self.model)
+        self.write({k: v for k, v in report.items() if k != "samples"})
+        self.listener.validated(report)
+        self.judge(report)
+
+    def validation_loss(self) -> float:
+        """Negative log-likelihood a target token."""
+        alone = World(0, 1, self.world.device)
+        nll, tokens = 0.0, 0
+        for batch in Epoch(self.store.pairs("valid"), max(self.budget, 4096), 0, 0, shuffle=False):
+            fed = feed(batch, alone)
+            with self.precision():
+                nll += float(cross_entropy(self.model(fed.src, fed.tgt)[0], fed.labels, 0.0).nll)
+            tokens += batch.tokens
+        return nll / tokens
+
+    def judge(self, report: Report) -> None:
+        """Early stopping: remember the best score and count validations since."""
+        train, p = self.settings.train, self.progress
+        if train.watch == "bleu" and "bleu" not in report:
+            raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
+        score = report["bleu"] if train.watch == "bleu" else -report["valid_nll"]
+        better = p.best is None or score > p.best
+        self.progress = replace(p, best=score if better else p.best, since_best=0 if better else p.since_best + 1)
+        if train.patience and self.progress.since_best >= train.patience:
+            self.stop = f"no better {train.watch} in {train.patience} validations"
+
+    # --- the state ---
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        weights = {name: to_numpy(p) for name, p in self.model.named_parameters()}
+        optimizer = optimizer_arrays(self.model, self.optimizer)
+        if self.average:
+            optimizer |= {f"ema.{name}": to_numpy(p) for name, p in self.average.weights.items()}
+        if self.world.leads:
+            train = self.settings.train
+            self.run.save(
+                Checkpoint(self.progress, weights, optimizer), max(train.keep, train.average), train.save_every
+            )
+        self.world.wait()
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        checkpoint = self.run.latest()
+        if self.world.leads:
+            self.run.rewind_metrics(checkpoint.progress.step if checkpoint else 0)
+        if checkpoint is None:
+            return
+        load_weights(self.model, checkpoint.weights)
+        load_optimizer(self.model, self.optimizer, checkpoint.optimizer)
+        if self.average:
+            self.average.load(checkpoint.optimizer)
+        self.progress = checkpoint.progress
+        self.listener.said(f"Going on from step {self.progress.step}.")
+
+    def write(self, report: Report) -> None:
+        """A line in the metrics file."""
+        if self.world.leads:
+            self.run.report(report)
+
+    def speed(self, update: Update, seconds: float) -> Report:
+        """Target tokens a second, and the share of the machine's measured peak that the matrix products reach."""
+        work = update_flops(self.settings.model, self.tokenizer.vocab_size, update.src_tokens, update.tokens)
+        share = work * (2 if self.settings.train.r_drop else 1) / seconds / (self.peak * self.world.size)
+        return {"tokens_per_second": update.tokens / seconds, "seconds": seconds, "share_of_peak": share}
+
+
+# --- around the loop ------------------------------------------------------------------------------------------
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def mixed(*numbers: int) -> int:
+    """One seed out of several numbers, so that neighbours have nothing in common."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C and SIGTERM finish the step, save and leave."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        trainer.stop = signal.Signals(number).name
+
+    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,78 @@
+"""Work spread over spawned processes, in order and with little in flight."""
+
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from onehop.errors import OnehopError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AHEAD = 4
+
+
+def in_order(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    processes: int,
+    setup: Callable[..., None],
+    given: tuple[Any, ...] = (),
+) -> Iterator[Result]:
+    """`work` of each item, in the items' order, whatever the number of processes.
+
+    `setup(*given)` runs once in each process before its first item. One process means this one: nothing is
+    spawned. Items are drawn only as far ahead as keeps the processes busy, so memory stays bounded.
+    """
+    if processes <= 1:
+        setup(*given)
+        yield from map(work, items)
+        return
+    # Spawned, not forked: the caller may hold threads, a GPU or a gigabyte of tokens.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, end_with_parent, (setup, given))
+    try:
+        yield from drain(pool, work, items, processes * AHEAD)
+    except BrokenProcessPool:
+        raise OnehopError(
+            "A worker process ended unexpectedly.", "Perhaps memory ran out: use fewer processes and start again."
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def drain(
+    pool: ProcessPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], in_flight: int
+) -> Iterator[Result]:
+    """Submit items and hand out results so that at most `in_flight` are between the two."""
+    waiting: deque[Future[Result]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) >= in_flight:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None:
+    """Set a worker up so that it does not outlive a parent that was killed."""
+    threading.Thread(target=leave_when_orphaned, daemon=True).start()
+    setup(*given)
+
+
+def leave_when_orphaned() -> None:
+    """Wait for the parent's end, then end at once: nobody would read what is still computed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def cores() -> int:
+    """How many processes can run at the same time here."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
