@@ -6,12 +6,12 @@ end to end in one row and must not see each other.
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.varlen import varlen_attn
 
 from onehop.taps import Tap, Tapped
 
@@ -20,6 +20,9 @@ Keys = Float[Tensor, "batch heads key d_k"]
 Values = Float[Tensor, "batch heads key d_v"]
 HeadOutputs = Float[Tensor, "batch heads query d_v"]
 Mask = Bool[Tensor, "#batch #heads #query key"]
+
+
+GROUPS = 8
 
 
 def untapped(name: str, value: Tensor) -> Tensor:
@@ -70,6 +73,13 @@ class Packing:
         lengths = self.starts.diff()
         return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
 
+    def groups(self) -> list["Packing"]:
+        """The packings of a few runs of neighbouring sentences, each with its own longest."""
+        sentences = len(self.starts) - 1
+        size = max(16, -(-sentences // GROUPS))
+        runs = [self.starts[first : first + size + 1] for first in range(0, sentences, size)]
+        return [Packing(run - run[0], max(1, int(run.diff().max()))) for run in runs]
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -85,16 +95,28 @@ Pattern = Mask | Packed | None
 
 def packed_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
     """Attention that never crosses a sentence's boundary: by a kernel for ragged rows, or padded for the moment."""
-    if has_varlen_kernel() and q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) and k.shape == v.shape:
+    if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) and k.shape == v.shape:
         return varlen_attention(q, k, v, pattern)
     return padded_attention(q, k, v, pattern)
 
 
 def padded_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
-    """One row a sentence, with padding, for as long as the attention takes. Specifies the ragged kernels."""
-    inside_q, inside_k = pattern.query.inside, pattern.key.inside
+    """One row a sentence, with padding, for as long as the attention takes. Specifies the ragged kernels.
+
+    Sentences go in a few groups of neighbours: where a batch is sorted by length, hardly any padding is left.
+    """
+    queries, keys = pattern.query.groups(), pattern.key.groups()
+    rows_q, rows_k = ([int(group.starts[-1]) for group in groups] for groups in (queries, keys))
+    split = torch.split
+    parts = zip(split(q, rows_q, 2), split(k, rows_k, 2), split(v, rows_k, 2), queries, keys, strict=True)
+    return torch.cat([padded_group(*part, pattern.causal) for part in parts], dim=2)
+
+
+def padded_group(q: Queries, k: Keys, v: Values, query: Packing, key: Packing, causal: bool) -> HeadOutputs:
+    """One group of `padded_attention`."""
+    inside_q, inside_k = query.inside, key.inside
     mask = inside_k[:, None, None, :]
-    if pattern.causal:
+    if causal:
         mask = mask & causal_mask(inside_q.shape[1], q.device)
     out = fused_attention(unpack(q, inside_q), unpack(k, inside_k), unpack(v, inside_k), mask)
     return out.transpose(1, 2)[inside_q].transpose(0, 1)[None]
@@ -111,24 +133,12 @@ def unpack(
 
 def varlen_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
     """The flash kernel for ragged rows. Specified by `padded_attention`."""
-    from torch.nn.attention.varlen import varlen_attn
-
     query, key = pattern.query, pattern.key
     q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
     window = (-1, 0) if pattern.causal else (-1, -1)
     out = varlen_attn(q, k, v, query.starts, key.starts, query.longest, key.longest, window_size=window)
     assert isinstance(out, Tensor)
     return out.transpose(0, 1)[None]
-
-
-@cache
-def has_varlen_kernel() -> bool:
-    """Whether this torch brings the ragged kernel and a GPU to run it."""
-    try:
-        import torch.nn.attention.varlen
-    except ImportError:
-        return False
-    return torch.cuda.is_available()
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
@@ -140,18 +150,18 @@ def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor,
 
 
 class MultiHeadAttention(Tapped):
-    """Equation 2: Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); no biases.
+    """Equation 2: Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); biases on request.
 
     The h projections stand side by side in one matrix; that splits the projection into heads, not the input.
     """
 
-    def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int) -> None:
+    def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int, *, bias: bool = False) -> None:
         super().__init__()
         self.n_heads = n_heads
-        self.w_q = nn.Linear(d_model, n_heads * d_k, bias=False)
-        self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
-        self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
-        self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
+        self.w_q = nn.Linear(d_model, n_heads * d_k, bias=bias)
+        self.w_k = nn.Linear(d_model, n_heads * d_k, bias=bias)
+        self.w_v = nn.Linear(d_model, n_heads * d_v, bias=bias)
+        self.w_o = nn.Linear(n_heads * d_v, d_model, bias=bias)
 
     def forward(
         self,

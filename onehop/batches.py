@@ -23,10 +23,10 @@ Lengths = Int[np.ndarray, " sentences"]
 class Batch:
     """Pairs end to end: sources with their end mark, targets shifted right (`tgt`), and what to predict (`labels`)."""
 
-    src: Ids
+    src: Int[np.ndarray, " src_rows"]
     src_lengths: Lengths
-    tgt: Ids
-    labels: Ids
+    tgt: Int[np.ndarray, " tgt_rows"]
+    labels: Int[np.ndarray, " tgt_rows"]
     tgt_lengths: Lengths
 
     @property
@@ -65,19 +65,28 @@ class Batch:
         """The same batch in fixed shapes, so that one compiled graph and one memory plan serve every step.
 
         Both sides grow to `rows` by sentences of padding, of at most `longest` tokens each since a kernel may rely on
-        that bound, and to `sentences` by empty ones.
+        that bound, and to `sentences` by empty ones. What is larger already stays as it is.
         """
-        src, src_lengths = fill(self.src, self.src_lengths, rows, sentences, longest)
-        tgt, tgt_lengths = fill(self.tgt, self.tgt_lengths, rows, sentences, longest)
-        return Batch(src, src_lengths, tgt, np.pad(self.labels, (0, rows - len(self.labels))), tgt_lengths)
+        more_src, more_tgt = (filling(rows - len(ids), longest) for ids in (self.src, self.tgt))
+        most = max(sentences - len(self.src_lengths), len(more_src), len(more_tgt))
+        return Batch(
+            np.pad(self.src, (0, sum(more_src))),
+            np.concatenate([self.src_lengths, padded(more_src, most)]),
+            np.pad(self.tgt, (0, sum(more_tgt))),
+            np.pad(self.labels, (0, sum(more_tgt))),
+            np.concatenate([self.tgt_lengths, padded(more_tgt, most)]),
+        )
 
 
-def fill(ids: Ids, lengths: Lengths, rows: int, sentences: int, longest: int) -> tuple[Ids, Lengths]:
-    """One side of `Batch.filled`."""
-    whole, rest = divmod(rows - len(ids), longest)
-    filling = [longest] * whole + [rest]
-    empty = [0] * (sentences - len(lengths) - len(filling))
-    return np.pad(ids, (0, rows - len(ids))), np.concatenate([lengths, filling, empty]).astype(lengths.dtype)
+def filling(rows: int, longest: int) -> list[int]:
+    """Lengths of sentences, none too long, that make up so many rows."""
+    whole, rest = divmod(max(0, rows), longest)
+    return [longest] * whole + [rest] * (rest > 0)
+
+
+def padded(lengths: list[int], count: int) -> Lengths:
+    """So many lengths, the missing ones zero."""
+    return np.array(lengths + [0] * (count - len(lengths)), dtype=np.int64)
 
 
 def pack(pairs: Pairs, indexes: NDArray[np.int64]) -> Batch:
@@ -101,7 +110,7 @@ def gather(side: Side, indexes: NDArray[np.int64]) -> tuple[Ids, Lengths]:
     return side.ids[rows].astype(np.int64), lengths
 
 
-def with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Ids:
+def with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
     """A mark before or behind each sentence."""
     ends = np.cumsum(lengths + 1)
     marked = np.full(ends[-1], mark)
@@ -126,7 +135,10 @@ class Epoch:
         return len(self.cuts) - 1
 
     def __getitem__(self, i: int) -> Batch:
-        return pack(self.pairs, self.order[self.cuts[i] : self.cuts[i + 1]])
+        chosen = self.order[self.cuts[i] : self.cuts[i + 1]]
+        # Within a batch the order is free: where attention pads, neighbours of one length pad least.
+        by_length = np.argsort(self.pairs.src_lengths[chosen] + self.pairs.tgt_lengths[chosen], kind="stable")
+        return pack(self.pairs, chosen[by_length])
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[i] for i in range(len(self)))

@@ -1,21 +1,44 @@
 """The command line: `onehop VERB …`. Each verb imports what it needs when it runs, so that help comes at once."""
 
+import json
 import os
 import sys
+import traceback
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from onehop import __version__
 from onehop.config import Settings, load_settings, preset_names, settings_to_toml, with_changes
 from onehop.errors import OnehopError, TextError
 
+
+class OneLineErrors(TyperGroup):
+    """The verbs; an error that the user can put right is one line and exit status 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except OnehopError as e:
+            if ctx.params["debug"]:
+                traceback.print_exc()
+            else:
+                typer.echo(f"onehop: {' '.join(str(e).split())}", err=True)
+            raise typer.Exit(2) from None
+
+
 app = typer.Typer(
     name="onehop",
+    cls=OneLineErrors,
     help="The Transformer of “Attention Is All You Need”: train it, translate with it, look inside it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # rich leaves out colours alone: bold and dim would still be there.
+    rich_markup_mode=None if os.environ.get("NO_COLOR") else "rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -68,15 +91,20 @@ def demo(
 
 @app.command()
 def prepare(
-    settings: SettingsArgument,
     out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="TSV files, an aligned pair such as train.en train.de, or - for a TSV on standard input."),
+    ] = None,
+    settings: Annotated[str, typer.Option("-s", "--settings", help="A preset or a TOML file.")] = "base",
+    languages: Annotated[str | None, typer.Option("-l", help="Source and target, such as en-de.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder that the files of the [data] table lie in.")] = None,
     changes: Changes = None,
     tokenizer: Annotated[
         Path | None, typer.Option(help="Use this SentencePiece model instead of learning one.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a store made from something else.")] = False,
-    processes: Annotated[int | None, typer.Option(help="Worker processes; otherwise one a core.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; otherwise one a core.")] = None,
 ) -> None:
     """Turn raw parallel text into a token store: check, filter, learn the pieces, encode."""
     from onehop.display import PrepareDisplay
@@ -86,7 +114,7 @@ def prepare(
     model = read_bytes(tokenizer) if tokenizer else None
     with PrepareDisplay() as shown:
         store = make(
-            settings_of(settings, changes),
+            with_files(settings_of(settings, changes), files or [], languages),
             out,
             root=data,
             tokenizer=model,
@@ -97,6 +125,20 @@ def prepare(
         )
     typer.echo(report_to_text(store.report))
     typer.echo(f"{out}: {len(store.pairs('train')):,} pairs to train on, {len(store.pairs('valid')):,} to validate on")
+
+
+def with_files(settings: Settings, files: list[str], languages: str | None) -> Settings:
+    """The settings with the files and languages of the command line, where it gives any."""
+    from onehop.corpus import entries_from_names
+
+    entries, named = entries_from_names(files)
+    pair = tuple(languages.split("-")) if languages else named or (settings.data.source, settings.data.target)
+    if len(pair) != 2:
+        raise TextError(f"-l {languages} does not name two languages.", "Write the source and the target: -l en-de.")
+    source, target = pair
+    return replace(
+        settings, data=replace(settings.data, train=entries or settings.data.train, source=source, target=target)
+    )
 
 
 @app.command()
@@ -111,7 +153,7 @@ def train(
     device: Device = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and leave.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
-    bleu_on: Annotated[int, typer.Option(help="Validation sentences translated for BLEU; 0: none.")] = 500,
+    bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
 ) -> None:
     """Train a model; started again with the same command, it goes on as if never stopped."""
     from onehop import recipe
@@ -177,10 +219,36 @@ def translate(
     from onehop.search import SearchOptions
     from onehop.translator import Translator
 
-    lines = [text] if text is not None else stdin_lines()
     translator = Translator.load(model, device)
+    lines = [text] if text is not None else stdin_lines()
     for found in translator.translate(lines, SearchOptions(beam=beam)):
         typer.echo(found.text)
+
+
+@app.command()
+def evaluate(
+    src: Annotated[Path, typer.Option(help="What was translated, one sentence a line.")],
+    ref: Annotated[Path, typer.Option(help="How it should be translated.")],
+    hyp: Annotated[Path | None, typer.Option(help="How it was translated.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="A model that translates it now.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Another system's translations, to compare with.")] = None,
+    language: Annotated[
+        str | None, typer.Option("-l", help="Target, for Moses; otherwise the model's, or from REF's name.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
+    worst: Annotated[int, typer.Option(min=0, help="So many of the worst sentences are shown.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Score translations in every convention, with confidence, by length and sentence by sentence."""
+    from onehop import evaluate as evaluation
+
+    report = evaluation.evaluate(
+        src, ref, hyp=hyp, model=model, against=against, language=language, resamples=resamples, worst=worst
+    )
+    if as_json:
+        typer.echo(json.dumps(asdict(report), ensure_ascii=False, indent=1))
+    else:
+        evaluation.show(report)
 
 
 def stdin_lines() -> list[str]:
@@ -203,18 +271,5 @@ def read_bytes(file: Path) -> bytes:
 
 
 def main() -> None:
-    """Run the command line; an error that the user can put right is one line and exit status 2."""
-    try:
-        app()
-        sys.stdout.flush()
-    except OnehopError as e:
-        if "--debug" in sys.argv:
-            raise
-        typer.echo(f"onehop: {e}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:
-        # Whoever read our output has had enough; nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    """Run the command line. A closed pipe and Ctrl-C end it without a traceback: typer sees to that."""
+    app()

@@ -6,6 +6,7 @@ what it does not change.
 
 import difflib
 import json
+import os
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -44,6 +45,9 @@ class ModelSettings:
     norm: Literal["post", "pre"] = setting("post", "layer norm after the residual sum (the paper) or before")
     positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "where word order comes from")
     tied: bool = setting(True, "one matrix for source embedding, target embedding and output projection")
+    activation: Literal["relu", "swish", "gelu"] = setting("relu", "of the feed-forward network; the paper: relu")
+    attention_bias: bool = setting(False, "biases in the projections of attention; the paper: none")
+    output_bias: bool = setting(False, "a bias for each piece's logit; the paper: none")
     max_length: int = setting(256, "longest sentence in tokens that is trained on or translated whole", least=2)
 
     def __post_init__(self) -> None:
@@ -260,7 +264,7 @@ def preset_names() -> list[str]:
 def load_settings(name_or_file: str) -> Settings:
     """Read a preset by its name, or a settings file by its path."""
     path = Path(name_or_file)
-    if path.suffix == ".toml" or path.is_file():  # a folder named like a preset does not hide it
+    if path.suffix == ".toml" or os.path.isfile(path):  # a folder named like a preset does not hide it
         return settings_from_dict(parse_toml(read_file(path), str(path)))
     if name_or_file not in preset_names():
         raise SettingsError(f"There is no preset {name_or_file!r}.", nearest(name_or_file, preset_names()))
@@ -283,7 +287,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     """Parse TOML, with the place of a mistake in the message."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
+    except (ValueError, RecursionError) as e:  # the second where brackets are nested too deep
         raise SettingsError(f"{name} is not valid TOML: {e}.", "Correct that line.") from None
 
 
@@ -304,9 +308,10 @@ def with_changes(settings: Settings, changes: Iterable[str]) -> Settings:
 def parse_value(text: str) -> Any:
     """A TOML value; what is none is taken as a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    return parsed["value"] if len(parsed) == 1 else text  # more than a value: lines that follow it
 
 
 # --- printing -------------------------------------------------------------------------------------------------

@@ -85,6 +85,25 @@ def files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Par
     return [checked(ParallelFile(name=path.name, paths=(path,)))]
 
 
+def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+    """What files named on the command line mean: entries, and the two languages where the names tell them.
+
+    Two names that differ in one part between dots, such as train.en and train.de, are an aligned pair.
+    """
+    if len(names) == 2 and not any(LANG in name or ".tsv" in Path(name).suffixes for name in names):
+        parts = [name.split(".") for name in names]
+        differ = [i for i, (a, b) in enumerate(zip(*parts, strict=False)) if a != b]
+        if len(parts[0]) != len(parts[1]) or len(differ) != 1 or differ[0] == 0:
+            raise TextError(
+                f"{names[0]} and {names[1]} are not named as a pair.",
+                "Name them like train.en and train.de, or give TSV files ending in .tsv.",
+            )
+        source, target = (part[differ[0]] for part in parts)
+        parts[0][differ[0]] = LANG
+        return (".".join(parts[0]),), (source, target)
+    return tuple(names), None
+
+
 def checked(file: ParallelFile) -> ParallelFile:
     """The file itself, once it is sure that each of its paths can be opened."""
     for path in file.paths:

@@ -9,6 +9,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rich.text import Text
+
 from onehop.config import DataSettings, Settings, load_settings
 from onehop.display import PrepareDisplay, TrainDisplay, console
 from onehop.prepare import prepare
@@ -71,6 +73,12 @@ def digit_strings(count: int) -> list[str]:
     return list(found)
 
 
+def in_words(strings: list[str]) -> list[str]:
+    """The digits as words, for tests of what happens to words."""
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    return [" ".join(names[int(digit)] for digit in string.split()) for string in strings]
+
+
 def write_pairs(file: Path, strings: list[str]) -> None:
     """Each string and its reverse."""
     file.write_text("".join(f"{s}\t{s[::-1]}\n" for s in strings), encoding="utf-8")
@@ -89,6 +97,6 @@ def show(outcome: Outcome) -> None:
     out = console()
     out.print("\nStrings it has never seen:")
     for source, translation in outcome.examples:
-        mark = "[green]✓[/green]" if translation == source[::-1] else "[red]✗[/red]"
-        out.print(f"  {source}  →  {translation}  {mark}")
+        mark = Text("✓", "green") if translation == source[::-1] else Text("✗", "red")
+        out.print(f"  {source}  →  {translation} ", mark)
     out.print(f"{outcome.right} of {outcome.of} right.")

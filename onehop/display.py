@@ -1,19 +1,25 @@
 """What a person sees while onehop works: live bars on a terminal, plain lines in a pipe or a log."""
 
+import os
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 Report = Mapping[str, Any]
 
 
-def console() -> Console:
-    """Standard error: standard output belongs to results. Colours only on a terminal and without NO_COLOR."""
-    return Console(stderr=True, highlight=False)
+def console(*, stderr: bool = True) -> Console:
+    """Standard error: standard output belongs to results. With NO_COLOR a terminal counts as none.
+
+    Sentences and paths are printed as they are: nothing in them is markup, an emoji's name or too long for a line.
+    """
+    plain = False if os.environ.get("NO_COLOR") else None
+    return Console(stderr=stderr, force_terminal=plain, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class PrepareDisplay:
@@ -22,7 +28,7 @@ class PrepareDisplay:
     def __init__(self) -> None:
         self.out = console()
         self.bars = Progress(
-            TextColumn("{task.description:<24}"),
+            TextColumn("{task.description:<24}", markup=False),
             BarColumn(),
             TextColumn("{task.completed:>12,.0f}"),
             TextColumn("{task.fields[unit]}"),
@@ -42,7 +48,9 @@ class PrepareDisplay:
         self.bars.stop()
 
     def stage(self, name: str, total: int | None, unit: str) -> None:
-        """A stage begins."""
+        """A stage begins, and the one before is over."""
+        if self.task is not None:
+            self.bars.update(self.task, total=self.bars.tasks[self.task].completed)
         self.began = time.monotonic()
         self.task = self.bars.add_task(name, total=total, unit=unit, rate="")
         if not self.out.is_terminal:
@@ -61,17 +69,27 @@ class PrepareDisplay:
         self.out.print(text)
 
 
+class BarAndLine(Progress):
+    """A bar with a line below it, which a terminal of the usual width has room for."""
+
+    line = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn."""
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.line, no_wrap=True, overflow="ellipsis")
+
+
 class TrainDisplay:
-    """Progress of `onehop train`: one live line; validations and events stay above it."""
+    """Progress of `onehop train`: a live bar and line; validations and events stay above them."""
 
     def __init__(self, *, every: int = 50) -> None:
         self.out = console()
         self.every = every
         self.recent: deque[tuple[float, float, float]] = deque(maxlen=50)
-        self.bar = Progress(
+        self.bar = BarAndLine(
             TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[line]}"),
+            BarColumn(),
             TimeRemainingColumn(compact=True),
             console=self.out,
             disable=not self.out.is_terminal,
@@ -89,7 +107,7 @@ class TrainDisplay:
     def began(self, facts: Report) -> None:
         """The run starts or goes on."""
         self.last = int(facts["steps"])
-        self.task = self.bar.add_task("", total=self.last, line="")
+        self.task = self.bar.add_task("", total=self.last)
         device = f"{facts['device']}, {facts['processes']} process" + ("es" if facts["processes"] > 1 else "")
         text = (
             f"{facts['parameters']:,} parameters, {facts['pairs']:,} pairs, batches of {facts['batch_tokens']:,} tokens"
@@ -98,12 +116,15 @@ class TrainDisplay:
 
     def stepped(self, report: Report) -> None:
         """A step is done."""
+        if self.task is not None and not self.recent:
+            # A run that goes on has not done the steps before just now: they say nothing about the time left.
+            self.bar.reset(self.task, total=self.last, completed=report["step"] - 1)
         self.recent.append((report["seconds"], report["tokens_per_second"], report["share_of_peak"]))
-        line = self.line(report)
+        self.bar.line = line = self.line(report)
         if self.task is not None:
-            self.bar.update(self.task, completed=report["step"], line=line)
+            self.bar.update(self.task, completed=report["step"])
         if not self.out.is_terminal and (report["step"] % self.every == 0 or report["step"] == self.last):
-            self.out.print(f"step {report['step']:,}/{self.last:,}  {line}", soft_wrap=True)
+            self.out.print(f"step {report['step']:,}/{self.last:,}  {line}")
 
     def line(self, report: Report) -> str:
         """The numbers of a step, speeds averaged over the last few."""
@@ -112,7 +133,7 @@ class TrainDisplay:
         share = sum(r[0] * r[2] for r in self.recent) / seconds
         return (
             f"loss {report['loss']:.3f}  perplexity {report['perplexity']:.2f}  "
-            f"rate {report['learning_rate']:.2e}  {rate:,.0f} target tokens/s ({share:.0%} of peak)"
+            f"rate {report['learning_rate']:.1e}  {rate:,.0f} target tokens/s, {share:.0%} of peak"
         )
 
     def validated(self, report: Report) -> None:
@@ -120,12 +141,12 @@ class TrainDisplay:
         scores = "  ".join(f"{name} {report[name]:.2f}" for name in ("bleu", "chrf") if name in report)
         self.out.print(
             f"[bold]step {report['step']:,}[/bold]  validation: loss {report['valid_nll']:.3f}  "
-            f"perplexity {report['valid_perplexity']:.2f}  {scores}",
-            soft_wrap=True,
+            f"perplexity {report['valid_perplexity']:.2f}  {scores}".rstrip(),
+            markup=True,
         )
         for source, translation in report.get("samples", ()):
-            self.out.print(f"    {source}\n  → {translation}", markup=False, soft_wrap=True)
+            self.out.print(f"    {source}\n  → {translation}")
 
     def said(self, text: str) -> None:
         """A line."""
-        self.out.print(text, markup=False, soft_wrap=True)
+        self.out.print(text)

@@ -28,3 +28,7 @@ class StoreError(OnehopError):
 
 class RunError(OnehopError):
     """A training run cannot start, go on or be written."""
+
+
+class ExportError(OnehopError):
+    """A model cannot be written for another program, or read from it."""

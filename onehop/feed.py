@@ -6,9 +6,9 @@ What comes next depends on (seed, epoch, batch) alone, so a run that goes on tak
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -75,30 +75,25 @@ def updates(pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, b
 Item = TypeVar("Item")
 
 
-def ahead(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
-    """The same items, made by a thread up to `depth` of them before they are asked for."""
+def ahead(
+    items: Iterator[Item], depth: int = 4, until: Callable[[], bool] = lambda: False
+) -> Generator[Item, None, None]:
+    """The same items, made by a thread up to `depth` of them before they are asked for.
+
+    It ends at once when `until` says so: a new epoch may take a minute to make, and nobody waits that long for Ctrl-C.
+    """
     waiting: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
     stopped = threading.Event()
-
-    def hand_over(item: Item | BaseException | None) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                waiting.put(item, timeout=0.1)
-                break
-
-    def work() -> None:
-        try:
-            for item in items:
-                hand_over(item)
-                if stopped.is_set():
-                    return
-            hand_over(None)
-        except BaseException as e:
-            hand_over(e)
-
-    threading.Thread(target=work, name="onehop-feed", daemon=True).start()
+    work = threading.Thread(target=hand_over, args=(items, waiting, stopped), name="onehop-feed", daemon=True)
+    work.start()
     try:
-        while (item := waiting.get()) is not None:
+        while not until():
+            try:
+                item = waiting.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if item is None:
+                return
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -106,10 +101,32 @@ def ahead(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
         stopped.set()
 
 
+def hand_over(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: threading.Event) -> None:
+    """Put items into a queue until nobody wants them; then None, or the error that there was."""
+
+    def put(item: Any) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                waiting.put(item, timeout=0.1)
+                return
+
+    try:
+        for item in items:
+            put(item)
+            if stopped.is_set():
+                return
+        put(None)
+    except BaseException as e:
+        put(e)
+
+
 def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool = False) -> Fed:
     """This process's share of a batch, on its device; `twice` repeats it for R-Drop's second pass."""
     if world.size > 1:
         batch = batch.share(world.rank, world.size)
+    if len(batch.src) == 0:
+        # More processes than sentences: the others wait for the gradients of this one, even if they are zero.
+        batch = batch.filled(rows=1, sentences=1, longest=1)
     if fixed is not None:
         batch = batch.filled(fixed.rows, fixed.sentences, fixed.longest)
     if twice:

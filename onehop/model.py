@@ -105,23 +105,29 @@ class Input(Tapped):
                 f"A sentence of {length} tokens is longer than the {len(table)} learned positions.",
                 "Split it, or train with a larger model.max_length.",
             )
-        self.positions = sinusoids(2 * length, table.shape[1]).to(table)
+        with torch.inference_mode(False):  # a tensor made while translating could not be trained with
+            self.positions = sinusoids(2 * length, table.shape[1]).to(table)
 
 
 # --- the layer ------------------------------------------------------------------------------------------------
 
 
-class FeedForward(Tapped):
-    """Equation 3: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2."""
+# The paper's is ReLU; the others are what models made elsewhere were trained with.
+ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+
+class FeedForward(Tapped):
+    """Equation 3: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2; another activation may stand in the maximum's place."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Activations) -> Activations:
         """Each position on its own."""
-        hidden = self.tap("hidden", self.w_1(x).relu())
+        hidden = self.tap("hidden", self.activation(self.w_1(x)))
         return self.tap("output", self.w_2(hidden))
 
 
@@ -174,7 +180,7 @@ class Layer(nn.Module):
         s = settings
 
         def heads() -> MultiHeadAttention:
-            return MultiHeadAttention(s.d_model, s.n_heads, s.key_width, s.value_width)
+            return MultiHeadAttention(s.d_model, s.n_heads, s.key_width, s.value_width, bias=s.attention_bias)
 
         def add_norm() -> AddNorm:
             return AddNorm(s.d_model, s.dropout, s.norm)
@@ -183,7 +189,7 @@ class Layer(nn.Module):
         self.self_add_norm = add_norm()
         self.cross_attention = heads() if cross else None
         self.cross_add_norm = add_norm() if cross else None
-        self.feed_forward = FeedForward(s.d_model, s.d_ff)
+        self.feed_forward = FeedForward(s.d_model, s.d_ff, s.activation)
         self.feed_add_norm = add_norm()
 
     def forward(
@@ -277,6 +283,7 @@ class Transformer(Tapped):
         self.embedding = nn.Embedding(vocab_size, settings.d_model)
         self.target_embedding = None if settings.tied else nn.Embedding(vocab_size, settings.d_model)
         self.output = None if settings.tied else nn.Linear(settings.d_model, vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
         self.source_input = Input(settings)
         self.target_input = Input(settings)
         self.encoder = Stack(settings, settings.n_encoder_layers, cross=False)
@@ -320,7 +327,7 @@ class Transformer(Tapped):
     def logits(self, x: Activations) -> Float[Tensor, "batch length vocab"]:
         """Scores of every piece of the vocabulary: the embedding matrix once more when tied."""
         weight = self.embedding.weight if self.output is None else self.output.weight
-        return self.tap("logits", F.linear(x, weight))
+        return self.tap("logits", F.linear(x, weight, self.output_bias))
 
     def log_probabilities(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
         """Log-probabilities of the token after each target token."""

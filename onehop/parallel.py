@@ -5,6 +5,8 @@ N processes do what one does. Started alone, nothing of torch's distributed mach
 """
 
 import os
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from onehop.device import pick_device
 from onehop.model import Layer
 
 
@@ -37,6 +40,13 @@ class World:
             distributed.all_reduce(value)
         return value
 
+    def least(self, value: int) -> int:
+        """The smallest value that a process has."""
+        found = torch.tensor(value, device=self.device)
+        if self.size > 1:
+            distributed.all_reduce(found, distributed.ReduceOp.MIN)
+        return int(found)
+
     def wait(self) -> None:
         """Until every process is here."""
         if self.size > 1:
@@ -44,6 +54,8 @@ class World:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up in some process."""
+        if self.size == 1:
+            return flag
         return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
 
     def spread(self, objective: nn.Module, model: nn.Module, *, shard: bool) -> nn.Module:
@@ -53,7 +65,10 @@ class World:
         if shard:
             shard_layers(model)
             return objective
-        return DistributedDataParallel(objective, broadcast_buffers=False)
+        with warnings.catch_warnings():
+            # The option has a new name, which the oldest torch that is supported does not know.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return DistributedDataParallel(objective, broadcast_buffers=False)
 
 
 @contextmanager
@@ -70,16 +85,10 @@ def world(device: str | None = None) -> Iterator[World]:
     try:
         yield World(distributed.get_rank(), size, mine)
     finally:
+        # Gloo's thread clears away its last work under a lock and needs Python's lock for that; a group destroyed in
+        # that moment holds Python's lock and needs Gloo's. Sleeping hands Python's over, so neither waits for ever.
+        time.sleep(0.1)
         distributed.destroy_process_group()
-
-
-def pick_device(name: str | None) -> torch.device:
-    """The device asked for, else this process's GPU, else the CPU."""
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    return torch.device(name)
 
 
 def shard_layers(model: nn.Module) -> None:
@@ -89,7 +98,8 @@ def shard_layers(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, Layer):
             fully_shard(module)
-    fully_shard(model)
+    # The last ones too: weights still gathered after a validation would hide those that the optimiser knows.
+    fully_shard(model, reshard_after_forward=True)
 
 
 def without_sync(module: nn.Module) -> AbstractContextManager[object]:

@@ -106,13 +106,12 @@ def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    tokens = 512
     device = next(model.parameters()).device
-    batch = example_batch(tokens, min(32, settings.model.max_length), model.vocab_size)
+    batch = example_batch(512, min(32, settings.model.max_length), model.vocab_size)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         objective(feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
     # Beside what is kept, the loss's own passes over the vocabulary hold a few rows of it at once.
-    return sum(kept.values()) // tokens + 3 * 4 * model.vocab_size
+    return sum(kept.values()) // batch.tokens + 3 * 4 * model.vocab_size
 
 
 def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:

@@ -17,20 +17,14 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 from onehop.config import Settings
 from onehop.corpus import STDIN, ParallelFile, content_hash, find_files
+from onehop.encoding import encode_stage, learn_stage
 from onehop.errors import StoreError, TextError
 from onehop.filters import identifier_version
-from onehop.stages import (
-    FILTERED,
-    Inputs,
-    Progress,
-    Silent,
-    encode_stage,
-    filter_stage,
-    learn_stage,
-    read_filtered,
-)
+from onehop.stages import FILTERED, Inputs, Progress, Silent, filter_stage, read_filtered
 from onehop.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash, write_json
 from onehop.workers import cores
+
+MADE_FROM = "made_from.json"
 
 
 @runtime_checkable
@@ -101,7 +95,11 @@ def work_folder(out: Path) -> Iterator[Path]:
         work.mkdir(parents=True, exist_ok=True)
         with (work / "lock").open("w") as lock:
             take(lock, out)
-            yield work
+            try:
+                yield work
+            finally:
+                if not (work / MADE_FROM).exists():
+                    shutil.rmtree(work, ignore_errors=True)  # nothing in it is worth keeping
     except OSError as e:
         remedy = "Make room and start again" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "Give another -o"
         raise StoreError(f"{work} cannot be written: {e.strerror or e}.", f"{remedy}.") from None
@@ -119,10 +117,10 @@ def take(lock: IO[str], out: Path) -> None:
 
 def begin(work: Path, made_from: dict[str, Any]) -> None:
     """Keep the finished stages if they were made from the same; else clear them away."""
-    known = work / "made_from.json"
+    known = work / MADE_FROM
     if known.exists() and json.loads(known.read_text(encoding="utf-8")) == made_from:
         return
-    for name in ("made_from.json", FILTERED, TOKENIZER):
+    for name in (MADE_FROM, FILTERED, TOKENIZER):
         (work / name).unlink(missing_ok=True)
     shutil.rmtree(work / "store", ignore_errors=True)
     write_json(known, made_from)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,10 @@ def run(
     """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
     opened = open_store(settings, out, store, data)
     validator = translating_validator(opened, bleu_on) if bleu_on else None
-    with TrainDisplay(every=settings.train.report_every) as shown:
-        listener: Listener = WithTensorBoard(shown, out) if tensorboard and leads() else shown
+    if not leads():
+        return train(settings, opened, out, device=device, validator=validator)
+    with TrainDisplay(every=settings.train.report_every) as shown, ExitStack() as closing:
+        listener: Listener = closing.enter_context(WithTensorBoard(shown, out)) if tensorboard else shown
         return train(settings, opened, out, device=device, listener=listener, validator=validator)
 
 
@@ -56,7 +59,7 @@ def open_store(settings: Settings, out: Path, store: Path | None, data: Path | N
         return Store.open(out / "store")
     with PrepareDisplay() as shown:
         made = prepare(settings, out / "store", root=data, progress=shown)
-    console().print(report_to_text(made.report), markup=False, soft_wrap=True)
+    console().print(report_to_text(made.report))
     return made
 
 
@@ -83,11 +86,22 @@ class WithTensorBoard:
         except ImportError:
             raise SettingsError("TensorBoard is not installed.", "Run: pip install 'onehop[tensorboard]'.") from None
         self.listener = listener
-        self.events = SummaryWriter(folder / "tensorboard")
+        self.folder = folder
+        self.events: Any = None
+        self.writer = SummaryWriter
+
+    def __enter__(self) -> "WithTensorBoard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.events:
+            self.events.close()
 
     def began(self, facts: dict[str, Any]) -> None:
-        """The run starts or goes on."""
+        """The run starts or goes on. What was written after its last checkpoint will come again."""
         self.listener.began(facts)
+        done = Run(self.folder).steps() or [0]
+        self.events = self.writer(self.folder / "tensorboard", purge_step=done[-1] + 1)
 
     def stepped(self, report: dict[str, Any]) -> None:
         """A step is done."""
@@ -98,7 +112,6 @@ class WithTensorBoard:
         """A validation is done."""
         self.listener.validated(report)
         self.write("valid", report)
-        self.events.flush()
 
     def said(self, text: str) -> None:
         """A line."""

@@ -4,7 +4,7 @@
     run.json             what it found out: token budget, data, versions
     tokenizer.model      the pieces it was begun with
     metrics.jsonl        one line a report
-    checkpoints/step-…/  weights.safetensors, optimizer.safetensors (the last one only), state.json
+    checkpoints/step-…/  weights.safetensors, optimizer.safetensors (the last two only), state.json
     model.safetensors    the result
 
 A checkpoint is a folder that is written under another name and then renamed, so it is there as a whole or not at all.
@@ -33,7 +33,10 @@ from onehop.errors import RunError
 Arrays = dict[str, NDArray[Any]]
 
 # These may differ when a run goes on: they say how long and how to look at it, not what is computed.
-FREE_TO_CHANGE = {"train.steps", "train.save_every", "train.validate_every", "train.keep", "train.patience"}
+FREE_TO_CHANGE = {
+    *("train.steps", "train.save_every", "train.validate_every", "train.report_every", "train.patience"),
+    *("train.keep", "train.average", "train.shard"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,8 @@ class Run:
         with writing(self.path):
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             self._hold()
+            for left_by_a_kill in (self.path / "checkpoints").glob(".*.partial"):
+                shutil.rmtree(left_by_a_kill)
             if (self.path / "run.json").exists():
                 self._check_same(settings, facts)
             write_text(self.path / "settings.toml", settings_to_toml(settings))
@@ -92,8 +97,10 @@ class Run:
             self._lock = None
 
     def _check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+        # A cosine is stretched over all steps, so that every one of them depends on their number.
+        fixed = {"train.steps"} if settings.train.decay == "cosine" else set()
         for name, (old, new) in differences(load_settings(str(self.path / "settings.toml")), settings).items():
-            if name not in FREE_TO_CHANGE:
+            if name not in FREE_TO_CHANGE - fixed:
                 raise RunError(
                     f"{self.path} was begun with {name} = {old}, and now it is {new}.",
                     "Train in another folder, or set it back to go on with this one.",
@@ -135,7 +142,10 @@ class Run:
             raise RunError(
                 f"{self.path} has no tokenizer.model.", "Give a folder that a training has begun in."
             ) from None
-        return settings, tokenizer, settings.data.source, settings.data.target
+        # A store names its languages itself; the settings' may be others.
+        facts = self.facts()
+        source, target = facts.get("source", settings.data.source), facts.get("target", settings.data.target)
+        return settings, tokenizer, source, target
 
     # --- checkpoints ---
 
@@ -149,22 +159,21 @@ class Run:
         return self.path / "checkpoints" / f"step-{step:08d}"
 
     def save(self, checkpoint: Checkpoint, keep: int, every: int) -> None:
-        """Write a checkpoint, then drop what is no longer needed: optimiser states but the last, and old weights.
+        """Write a checkpoint, then drop what is no longer needed: old optimiser states and old weights.
 
-        One that an interruption made between two regular ones goes too, so that an average of the last checkpoints
-        does not depend on interruptions.
+        The optimiser state before the last stays, to go on from should a disk damage the last. A checkpoint that
+        an interruption made between two regular ones goes, so that an average does not depend on interruptions.
         """
         step = checkpoint.progress.step
-        if step not in self.steps():
-            with writing(self.path):
+        with writing(self.path):
+            if step not in self.steps():
                 self._write(checkpoint, self.folder(step))
-        for old in self.steps()[:-1]:
-            if old % every:
+            for irregular in [old for old in self.steps()[:-1] if old % every]:
+                remove_folder(self.folder(irregular))
+            for old in self.steps()[:-keep]:
                 remove_folder(self.folder(old))
-                continue
-            (self.folder(old) / "optimizer.safetensors").unlink(missing_ok=True)
-        for old in self.steps()[:-keep]:
-            remove_folder(self.folder(old))
+            for old in self.steps()[:-2]:
+                (self.folder(old) / "optimizer.safetensors").unlink(missing_ok=True)
 
     def _write(self, checkpoint: Checkpoint, folder: Path) -> None:
         partial = folder.with_name(f".{folder.name}.partial")
@@ -174,8 +183,8 @@ class Run:
             save_file(checkpoint.weights, partial / "weights.safetensors")
             save_file(checkpoint.optimizer, partial / "optimizer.safetensors")
             (partial / "state.json").write_text(json.dumps(asdict(checkpoint.progress)), encoding="utf-8")
-            for file in partial.iterdir():
-                sync(file)
+            for path in (*partial.iterdir(), partial):
+                sync(path)
             partial.rename(folder)
             sync(folder.parent)
         except BaseException:
@@ -191,7 +200,7 @@ class Run:
         try:
             state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
             progress = Progress(**{f.name: state[f.name] for f in fields(Progress)})
-        except (OSError, ValueError, KeyError) as e:
+        except (OSError, ValueError, TypeError, KeyError) as e:
             raise broken(folder, e) from None
         return Checkpoint(
             progress, read_arrays(folder / "weights.safetensors"), read_arrays(folder / "optimizer.safetensors")
@@ -267,7 +276,8 @@ def read_arrays(file: Path) -> Arrays:
 def broken(file: Path, reason: Exception) -> RunError:
     """The error for a checkpoint that cannot be read."""
     return RunError(
-        f"The checkpoint {file} cannot be read: {reason}.", "Delete its folder to go on from the one before."
+        f"The checkpoint {file} cannot be read: {reason}.",
+        "Delete its folder to go on from the one before, or from the beginning if there is none.",
     )
 
 

@@ -7,12 +7,13 @@ that resumes must see the pieces it would have seen.
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 
 from onehop.store import Pairs, Side, side_from_lists
 from onehop.tokenizer import WORD_MARK, Tokenizer
-from onehop.workers import in_order
+from onehop.workers import spawned_pool
 
 CHUNK = 4096
 
@@ -22,32 +23,58 @@ VARIANT_BITS = 6
 CACHED = 400_000
 
 
-def resegment(
-    pairs: Pairs,
-    tokenizer: Tokenizer,
-    dropout: float,
-    *,
-    seed: int,
-    epoch: int,
-    longest: int | None = None,
-    processes: int = 1,
-) -> Pairs:
-    """The same pairs under another random segmentation, which depends on (seed, epoch) alone.
+class Resegmenter:
+    """The same pairs under another random segmentation each epoch, which depends on (seed, epoch) alone.
 
-    A side that would have more than `longest` pieces keeps the segmentation it had. The result is in memory.
+    A side that would have more than `longest` pieces keeps the segmentation it had. An epoch is held in memory; with
+    several processes, the next one is made while the present one is used.
     """
-    if dropout == 0 or len(pairs) == 0:
-        return pairs
-    given = (tokenizer.model, dropout, seed, epoch, longest)
-    chunks = list(in_order(resegment_chunk, chunks_of(pairs), processes, set_up, given))
-    return Pairs(joined([c.source for c in chunks]), joined([c.target for c in chunks]))
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        tokenizer: Tokenizer,
+        dropout: float,
+        *,
+        seed: int,
+        longest: int | None = None,
+        processes: int = 1,
+    ) -> None:
+        self.pairs = pairs
+        self.given = (tokenizer.model, dropout, seed, longest)
+        self.pool = spawned_pool(processes, set_up, self.given) if processes > 1 else None
+        self.coming: tuple[int, list[Future[Pairs]]] = (-1, [])
+
+    def epoch(self, number: int) -> Pairs:
+        """The pairs of an epoch."""
+        if self.pool is None:
+            set_up(*self.given)
+            chunks = [resegment_chunk(work) for work in chunks_of(self.pairs, number)]
+        else:
+            if self.coming[0] != number:
+                self.begin(number)
+            chunks = [future.result() for future in self.coming[1]]
+            self.begin(number + 1)
+        return Pairs(joined([c.source for c in chunks]), joined([c.target for c in chunks]))
+
+    def begin(self, number: int) -> None:
+        """Have an epoch made."""
+        assert self.pool is not None
+        for future in self.coming[1]:
+            future.cancel()
+        self.coming = (number, [self.pool.submit(resegment_chunk, work) for work in chunks_of(self.pairs, number)])
+
+    def close(self) -> None:
+        """Send the processes home."""
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
 
 
-def chunks_of(pairs: Pairs) -> Iterator[tuple[int, Pairs]]:
-    """Chunks of a fixed size with the number of their first pair, so that it does not matter who does which."""
+def chunks_of(pairs: Pairs, epoch: int) -> Iterator[tuple[int, int, Pairs]]:
+    """Chunks of a fixed size with the numbers of epoch and first pair, so that it does not matter who does which."""
     for first in range(0, len(pairs), CHUNK):
         last = min(first + CHUNK, len(pairs))
-        yield first, Pairs(pairs.source.between(first, last), pairs.target.between(first, last))
+        yield epoch, first, Pairs(pairs.source.between(first, last), pairs.target.between(first, last))
 
 
 def joined(sides: list[Side]) -> Side:
@@ -59,28 +86,41 @@ def joined(sides: list[Side]) -> Side:
 
 # --- one chunk ------------------------------------------------------------------------------------------------
 
-_segmenter: "Segmenter"
-_longest: int | None
+_given: tuple[bytes, float, int, int | None]
+_segmenters: dict[tuple[bytes, float, int, int], "Segmenter"] = {}
 
 
-def set_up(model: bytes, dropout: float, seed: int, epoch: int, longest: int | None) -> None:
+def set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> None:
     """Prepare a process for `resegment_chunk`."""
-    global _segmenter, _longest
-    _segmenter, _longest = Segmenter(Tokenizer(model), dropout, f"{seed} {epoch}"), longest
+    global _given
+    _given = (model, dropout, seed, longest)
 
 
-def resegment_chunk(work: tuple[int, Pairs]) -> Pairs:
+def segmenter_of(epoch: int) -> "Segmenter":
+    """The segmenter of an epoch, kept as long as chunks of that epoch come."""
+    model, dropout, seed, _ = _given
+    key = (model, dropout, seed, epoch)
+    if key not in _segmenters:
+        _segmenters.clear()
+        _segmenters[key] = Segmenter(Tokenizer(model), dropout, f"{seed} {epoch}")
+    return _segmenters[key]
+
+
+def resegment_chunk(work: tuple[int, int, Pairs]) -> Pairs:
     """New pieces for both sides of a chunk."""
-    first, chunk = work
-    return Pairs(resegment_side(chunk.source, f"{first} src"), resegment_side(chunk.target, f"{first} tgt"))
+    epoch, first, chunk = work
+    segmenter = segmenter_of(epoch)
+    sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
+    return Pairs(*(resegment_side(side, segmenter, place) for side, place in sides))
 
 
-def resegment_side(side: Side, place: str) -> Side:
+def resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
     """New pieces for the sentences of one side, the random numbers of which belong to its place."""
     before = side.lists()
-    after = _segmenter.segment(before, place)
-    if _longest is not None:
-        after = [old if len(new) > _longest else new for old, new in zip(before, after, strict=True)]
+    after = segmenter.segment(before, place)
+    longest = _given[-1]
+    if longest is not None:
+        after = [old if len(new) > longest else new for old, new in zip(before, after, strict=True)]
     return side_from_lists(after, side.ids.dtype)
 
 

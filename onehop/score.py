@@ -1,7 +1,35 @@
-"""How good a translation is, in scores that carry their provenance: each comes with sacreBLEU's signature."""
+"""How good a translation is, in scores that carry their provenance: each comes with sacreBLEU's signature.
 
-from collections.abc import Sequence
+The same output gets a different number in every convention, so each convention here is a metric of sacreBLEU, and
+sacreBLEU computes the number, its confidence interval and the test between two systems.
+"""
+
+import importlib
+import math
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from onehop.errors import SettingsError
+
+RESAMPLES = 1000
+TRIALS = 10_000
+# What Moses itself falls back to for a language whose abbreviations it does not have.
+FALLBACK_LANGUAGE = "en"
+# In bytes, as the script of the paper's time reads them: only blanks of ASCII count, and é is two.
+HYPHEN_INSIDE = re.compile(rb"(\S)-(\S)")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The middle 95% of the scores of so many bootstrap resamples: half its width, around their mean."""
+
+    mean: float
+    plus_minus: float
+    resamples: int
+    seed: str
 
 
 @dataclass(frozen=True)
@@ -11,24 +39,210 @@ class Score:
     name: str
     value: float
     signature: str
+    interval: Interval | None = None
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.2f} ({self.signature})"
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a", lower: bool = False) -> Score:
-    """BLEU as sacreBLEU computes it."""
+@dataclass(frozen=True)
+class Comparison:
+    """Two systems on the same sentences; p_value: how often chance alone would part them at least so far."""
+
+    score: Score
+    against: Score
+    p_value: float
+    trials: int
+
+    @property
+    def difference(self) -> float:
+        """How much higher the first one's score is."""
+        return self.score.value - self.against.value
+
+
+# --- conventions ----------------------------------------------------------------------------------------------
+
+
+class Moses:
+    """Moses' tokenizer, called as sacreBLEU calls its own: text in, tokens with spaces between them out.
+
+    `normalise` makes punctuation plain first, as is usual on Multi30k; `compounds` splits them afterwards.
+    """
+
+    def __init__(self, language: str, *, normalise: bool = False, compounds: bool = False) -> None:
+        sacremoses = moses_package()
+        self.version: str = sacremoses.__version__
+        self.language = language if language in moses_languages() else FALLBACK_LANGUAGE
+        self.normalise = sacremoses.MosesPunctNormalizer(self.language).normalize if normalise else None
+        self.compounds = compounds
+        self.tokenize = sacremoses.MosesTokenizer(self.language).tokenize
+        # A reference is tokenized once for each system and test.
+        self.remembered = lru_cache(maxsize=2**16)(self.tokens)
+
+    def __call__(self, text: str) -> str:
+        """Tokenize."""
+        return self.remembered(text)
+
+    def tokens(self, text: str) -> str:
+        """Tokenize. Without Moses' escapes such as &quot; which change every system's and reference's tokens alike."""
+        text = self.normalise(text) if self.normalise else text
+        text = self.tokenize(text, return_str=True, escape=False)
+        return split_compounds(text) if self.compounds else text
+
+    def signature(self) -> str:
+        """What stands after tok: in a score's signature."""
+        parts = [f"moses-{self.language}", "norm" * bool(self.normalise), "atat" * self.compounds]
+        return "-".join([*filter(None, parts), f"sacremoses-{self.version}"])
+
+
+def moses_package() -> Any:
+    """The optional package with Moses' tokenizer."""
+    try:
+        return importlib.import_module("sacremoses")
+    except ImportError:
+        raise SettingsError("sacremoses is not installed.", "Run: pip install 'onehop[moses]'.") from None
+
+
+def moses_languages() -> set[str]:
+    """Languages whose abbreviations Moses' tokenizer knows."""
+    moses_package()
+    prefixes = importlib.import_module("sacremoses.corpus").NonbreakingPrefixes()
+    return set(prefixes.available_langs.values())
+
+
+def split_compounds(tokenised: str) -> str:
+    """The parts of a hyphenated compound as words, and its hyphen as the word ##AT##-##AT##.
+
+    A compound is any hyphen that touches no blank. The byte after one hyphen is not looked at again for the next, so
+    a-b-c is split once only: the published numbers have this quirk, and so must a number beside them.
+    """
+    return HYPHEN_INSIDE.sub(rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()
+
+
+def bleu_metric(tokenize: str | Moses = "13a", *, lower: bool = False) -> Any:
+    """sacreBLEU's BLEU, with a tokenizer of its own or Moses'."""
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(tokenize=tokenize, lowercase=lower, force=tokenize == "none")
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return Score("BLEU", value, str(metric.get_signature()))
+    # Forced: sacreBLEU would else warn, in a log, of text that looks tokenised.
+    metric = BLEU(tokenize=tokenize if isinstance(tokenize, str) else "none", lowercase=lower, force=True)
+    if isinstance(tokenize, Moses):
+        metric.tokenizer, metric.tokenizer_signature = tokenize, tokenize.signature()
+    return metric
+
+
+def chrf_metric() -> Any:
+    """sacreBLEU's chrF2++: character n-grams up to 6, word n-grams up to 2."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return CHRF(word_order=2)
+
+
+def ter_metric() -> Any:
+    """sacreBLEU's TER: edits a reference word, so that less is better."""
+    from sacrebleu.metrics.ter import TER
+
+    return TER()
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A way to score that publications use: `metric` makes sacreBLEU's metric for a target language."""
+
+    title: str
+    metric: Callable[[str], Any]
+
+
+CONVENTIONS = {
+    "bleu_13a": Convention("sacreBLEU 13a", lambda _: bleu_metric("13a")),
+    "bleu_intl": Convention("sacreBLEU intl", lambda _: bleu_metric("intl")),
+    "bleu_tokenised": Convention("tokenised BLEU", lambda language: bleu_metric(Moses(language))),
+    "bleu_compounds": Convention("compound-split BLEU", lambda language: bleu_metric(Moses(language, compounds=True))),
+    "chrf": Convention("chrF2++", lambda _: chrf_metric()),
+    "ter": Convention("TER (less is better)", lambda _: ter_metric()),
+}
+
+
+# --- scores ---------------------------------------------------------------------------------------------------
+
+
+def score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """A metric's score of a whole text."""
+    found = metric.corpus_score(list(hypotheses), [list(references)])
+    return Score(found.name, float(found.score), str(metric.get_signature()))
+
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str | Moses = "13a", lower: bool = False
+) -> Score:
+    """BLEU as sacreBLEU computes it."""
+    return score(bleu_metric(tokenize, lower=lower), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """chrF2++: character n-grams up to 6, word n-grams up to 2."""
-    from sacrebleu.metrics.chrf import CHRF
+    return score(chrf_metric(), hypotheses, references)
 
-    metric = CHRF(word_order=2)
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return Score("chrF2++", value, str(metric.get_signature()))
+
+def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Translation edit rate: edits a hundred reference words, so that less is better."""
+    return score(ter_metric(), hypotheses, references)
+
+
+def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """chrF2++ of each sentence by itself."""
+    metric = chrf_metric()
+    pairs = zip(hypotheses, references, strict=True)
+    return [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis, reference in pairs]
+
+
+def score_with_interval(
+    metric: Any, hypotheses: Sequence[str], references: Sequence[str], *, resamples: int = RESAMPLES
+) -> Score:
+    """A metric's score of a whole text with its confidence interval."""
+    (found,), _ = paired_test(metric, [hypotheses], references, test_type="bs", n_samples=resamples)
+    return found
+
+
+def compare(
+    metric: Any,
+    hypotheses: Sequence[str],
+    against: Sequence[str],
+    references: Sequence[str],
+    *,
+    resamples: int = RESAMPLES,
+    trials: int = TRIALS,
+) -> Comparison:
+    """Two systems' scores, and whether they differ: two-sided approximate randomisation.
+
+    Each trial swaps the two systems' outputs of every sentence with probability one half.
+    """
+    (first, second), p_value = paired_test(
+        metric, [hypotheses, against], references, test_type="ar", n_samples=trials, n_ar_confidence=resamples
+    )
+    # All swapped or none gives the very difference that was found: two of 2^n equally likely ways. sacreBLEU does not
+    # count what is just as large, and would call systems that differ in one sentence significantly different.
+    differing = sum(one != other for one, other in zip(hypotheses, against, strict=True))
+    return Comparison(first, second, max(p_value, min(1.0, 2.0 ** (1 - differing))), trials)
+
+
+def paired_test(
+    metric: Any, systems: Sequence[Sequence[str]], references: Sequence[str], **how: Any
+) -> tuple[list[Score], float]:
+    """Each system's score with its interval as sacreBLEU's own test gives them; the p-value if there are two."""
+    from sacrebleu.significance import PairedTest
+
+    test: Any = PairedTest
+    named = [(str(number), list(system)) for number, system in enumerate(systems)]
+    signatures, found = test(named, {"": metric}, [list(references)], **how)()
+    ((name, signature),) = signatures.items()
+    scores = [
+        Score(
+            name,
+            float(result.score),
+            str(signature),
+            Interval(float(result.mean), float(result.ci), signature.info["bs"], signature.info["seed"]),
+        )
+        for result in found[name]
+    ]
+    p_value = found[name][-1].p_value
+    return scores, math.nan if p_value is None else float(p_value)

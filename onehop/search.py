@@ -8,15 +8,17 @@ import math
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from onehop.config import check_fields, setting
 from onehop.errors import OnehopError, SettingsError
+from onehop.options import Hypothesis as Hypothesis
+from onehop.options import SearchOptions as SearchOptions
+from onehop.options import ends_in_loop
 from onehop.tokenizer import BOS, EOS
 
 LogProbs: TypeAlias = Float[Tensor, "rows vocab"]
@@ -26,9 +28,6 @@ RowMask: TypeAlias = Bool[np.ndarray, " rows"]
 Slots: TypeAlias = Float[np.ndarray, "sentences slots"]
 State: TypeAlias = Literal["live", "finished", "stopped"]
 SlotInts: TypeAlias = Int[np.ndarray, "sentences slots"]
-
-LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop
-LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha ha ha" may be said
 
 
 @runtime_checkable
@@ -40,59 +39,6 @@ class Step(Protocol):
 
         `parents` is None at the first call, which has one BOS row a sentence, and where the rows stay as they were.
         """
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """What is looked for and how. The defaults are the paper's."""
-
-    beam: int = setting(4, "hypotheses followed at a time; 1: greedy", least=1)
-    alpha: float = setting(0.6, "α of the length penalty; 0: none", least=0.0)
-    penalty: Literal["paper", "power"] = setting("paper", "divide by ((5+|Y|)/6)^α or by |Y|^α")
-    n_best: int = setting(1, "hypotheses returned for a sentence", least=1)
-    min_length: int = setting(0, "tokens before the end token may come", least=0)
-    patience: float = setting(1.0, "a sentence is done with patience · beam ended hypotheses", least=1.0)
-    loop_repeats: int = setting(4, "an n-gram so often in a row is a loop and stopped; 0: never", least=0)
-    sample: bool = setting(False, "draw tokens at random, with no beam")
-    temperature: float = setting(1.0, "in sampling: below 1 sharper, above 1 flatter", least=0.01)
-    top_k: int = setting(0, "in sampling: only the k most probable tokens; 0: all", least=0)
-    top_p: float = setting(1.0, "in sampling: only the fewest tokens that reach this share", least=0.0, most=1.0)
-    seed: int = setting(1, "of the sampling", least=0)
-
-    def __post_init__(self) -> None:
-        check_fields("search", self)
-        if self.loop_repeats == 1:
-            raise SettingsError("search.loop_repeats is 1.", "Nothing repeats once: take 2 or more, or 0 for never.")
-        if not self.sample and self.n_best > self.beam:
-            raise SettingsError(
-                f"search.n_best is {self.n_best}, but search.beam is {self.beam}.",
-                f"A beam finds as many as it is wide: set search.beam to {self.n_best} or more.",
-            )
-        for name, off in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
-            if not self.sample and getattr(self, name) != off:
-                raise SettingsError(
-                    f"search.{name} is {getattr(self, name)}, but nothing is sampled.", "Set search.sample to true."
-                )
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether one path is followed to its end."""
-        return self.beam == 1 and self.patience == 1
-
-    def score(self, log_prob: Any, length: Any) -> Any:
-        """Log-probability over length penalty, of numbers or arrays; |Y| counts the end token."""
-        return log_prob / ((5 + length) / 6 if self.penalty == "paper" else length) ** self.alpha
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One output; `finished` means that the model ended it, not the greatest length or the loop guard."""
-
-    ids: tuple[int, ...]
-    log_prob: float
-    score: float
-    finished: bool
-    looped: bool = False
 
 
 @dataclass(frozen=True)
@@ -194,13 +140,7 @@ class Task:
 
     def is_looped(self, ids: Int[np.ndarray, "rows length"], sentences: RowInts) -> RowMask:
         """Whether each row ends in one n-gram over and over, and did not have to."""
-        looped: RowMask = np.zeros(len(ids), dtype=bool)
-        repeats = self.options.loop_repeats
-        for n in range(1, LONGEST_LOOP + 1) if repeats else ():
-            span = n * max(repeats, math.ceil(LOOP_SPAN / n))
-            if span <= ids.shape[1]:
-                tail = ids[:, -span:]
-                looped |= (tail[:, n:] == tail[:, :-n]).all(axis=1)
+        looped: RowMask = ends_in_loop(ids, self.options.loop_repeats)
         looped &= ~self.is_forced(sentences, ids.shape[1] - 1)
         return looped
 
@@ -386,7 +326,7 @@ class Beam:
         parents, tokens = (np.take_along_axis(x, best, axis=1) for x in (candidates.parents, candidates.tokens))
         totals = np.take_along_axis(np.where(is_end, -math.inf, candidates.totals), best, axis=1)
         self.ids = np.concatenate([self.ids[np.arange(n)[:, None], parents], tokens[:, :, None]], axis=2)
-        self.log_probs = self.stop(totals, best < beam)
+        self.log_probs = self.stop(totals)
         if self.history is not None:
             self.record(self.history, candidates, ended, totals, parents)
         keep = ~self.is_done()
@@ -404,12 +344,12 @@ class Beam:
         if not looped:
             insort(self.costs[sentence], -score)
 
-    def stop(self, totals: Slots, is_among_best: Bool[np.ndarray, "sentences slots"]) -> Slots:
+    def stop(self, totals: Slots) -> Slots:
         """Empty the slots that the loop guard or the greatest length stops, and put their hypotheses aside."""
         n, slots, length = self.ids.shape
         looped = self.task.is_looped(self.ids.reshape(-1, length), self.sentences.repeat(slots)).reshape(n, slots)
         last = (self.task.max_lengths[self.sentences] == length)[:, None]
-        for s, c in np.argwhere((totals > -math.inf) & (looped | last) & is_among_best):
+        for s, c in np.argwhere((totals > -math.inf) & (looped | last)):
             self.put_aside(s, self.ids[s, c], totals[s, c], length, finished=False, looped=bool(looped[s, c]))
         return np.where(looped | last, -math.inf, totals)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onehop.config import TrainSettings
@@ -86,6 +86,6 @@ def load_weights(model: nn.Module, arrays: Arrays) -> None:
         p.copy_(spread_like(torch.from_numpy(arrays[name]), p))
 
 
-def to_numpy(tensor: Tensor) -> np.ndarray[Any, Any]:
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
     """A tensor's values on the host, gathered if they are spread."""
     return whole(tensor.detach()).cpu().numpy()

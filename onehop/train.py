@@ -12,11 +12,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,17 +32,22 @@ from onehop.model import Transformer, parameter_count
 from onehop.modelfile import StoredModel, write_model
 from onehop.parallel import World, whole, without_sync, world
 from onehop.plan import budget_that_fits, measured_peak, update_flops
-from onehop.runs import Checkpoint, Progress, Run
-from onehop.sampling import resegment
+from onehop.runs import Checkpoint, Progress, Run, writing
+from onehop.sampling import Resegmenter
 from onehop.schedule import learning_rate
 from onehop.state import Average, load_optimizer, load_weights, make_optimizer, optimizer_arrays, to_numpy
 from onehop.store import Pairs, Store
 from onehop.tokenizer import Tokenizer
+from onehop.workers import cores
 
 Validator = Callable[[Transformer], Mapping[str, Any]]
 Report = dict[str, Any]
+Compute = Callable[[Fed], tuple[Tensor, Tensor]]
+
+SIGNALS = ("SIGINT", "SIGTERM")
 
 
+@runtime_checkable
 class Listener(Protocol):
     """Somebody who is told how it goes; the command line draws it."""
 
@@ -118,11 +123,15 @@ def train(
             trainer.fit()
             return trainer.finish()
         finally:
+            trainer.close()
             run.release()
 
 
 def check_fits(settings: Settings, store: Store) -> None:
-    """Refuse a store whose sentences are longer than the model's."""
+    """Refuse a store without sentences, or with longer ones than the model's."""
+    for split in ("train", "valid"):
+        if not len(store.pairs(split)):
+            raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
     longest = max(int(lengths.max()) + 1 for s in ("train", "valid") for lengths in lengths_of(store.pairs(s)))
     if longest > settings.model.max_length:
         raise StoreError(
@@ -151,10 +160,11 @@ class Trainer:
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
         self.optimizer = make_optimizer(self.model, settings.train)
         self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
+        self.resegmenter = make_resegmenter(settings, store, self.tokenizer)
         self.progress = Progress()
         self.budget = settings.train.batch_tokens
         self.fixed: Fixed | None = None
-        self.compute: Callable[[Fed], tuple[Tensor, Tensor]] = self.parallel
+        self.compute: Compute = self.parallel
         self.stop: str | None = None
         self.peak = math.inf
 
@@ -163,10 +173,16 @@ class Trainer:
     def begin(self) -> None:
         """Open the run folder, settle the token budget, prepare the computation."""
         device = self.world.device
+        if self.settings.train.watch == "bleu" and self.validator is None:
+            raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
         if self.world.leads:
             self.run.begin(self.settings, self.facts())
             self.run.keep_tokenizer(self.store.tokenizer)
         self.world.wait()
+        if not self.run.facts():
+            raise RunError(
+                f"{self.run.path} is not the same folder for every process.", "Put it on a disk that they share."
+            )
         self.budget = self.budget or self.run.facts().get("batch_tokens") or self.find_budget()
         if self.world.leads:
             self.run.note(batch_tokens=self.budget)
@@ -188,14 +204,15 @@ class Trainer:
             "pairs": len(self.store.pairs("train")),
             "data": self.store.hash,
             "tokenizer": self.store.tokenizer_hash,
+            "source": self.store.source,
+            "target": self.store.target,
         }
 
     def find_budget(self) -> int:
         """The largest token budget that fits into memory, the same in every process."""
-        mine = budget_that_fits(self.objective, self.settings, self.world.device)
-        least = -self.world.sum(torch.tensor(-float(mine), device=self.world.device)) / self.world.size
-        self.listener.said(f"Batches of {int(least):,} source and target tokens fit into memory.")
-        return int(least)
+        budget = self.world.least(budget_that_fits(self.objective, self.settings, self.world.device))
+        self.listener.said(f"Batches of {budget:,} source and target tokens fit into memory.")
+        return budget
 
     def fixed_shapes(self) -> Fixed:
         """Shapes that hold any batch of an epoch, or nearly any: one that exceeds them costs a recompilation."""
@@ -206,17 +223,25 @@ class Trainer:
 
     def finish(self) -> Path | None:
         """Write the model file, from the average of the last checkpoints or the exponential average."""
-        if self.stop in ("SIGINT", "SIGTERM"):
+        if self.world.any(self.stop in SIGNALS):  # each of the processes may have been told, or only one
             self.listener.said(f"Stopped at step {self.progress.step}; the same command goes on from here.")
             return None
+        if self.stop:
+            self.listener.said(f"Finished early at step {self.progress.step}: {self.stop}.")
         file = self.run.path / "model.safetensors"
+        stored = self.stored()
         if self.world.leads:
-            write_model(file, self.stored())
+            write_model(file, stored)
         self.world.wait()
         return file
 
+    def close(self) -> None:
+        """Let go of processes."""
+        if self.resegmenter:
+            self.resegmenter.close()
+
     def stored(self) -> StoredModel:
-        """The result with everything a translator needs."""
+        """The result with everything a translator needs; gathering it takes every process."""
         if self.average:
             weights, steps = {n: to_numpy(p) for n, p in self.average.weights.items()}, [self.progress.step]
         else:
@@ -238,13 +263,17 @@ class Trainer:
         last = self.settings.train.steps
         self.resume()
         with stopping_on_signals(self):
-            stream = ahead(self.stream())
-            for update in stream:
-                if self.progress.step >= last or self.world.any(self.stop is not None):
+            self.train_until(last)
+        self.save()
+
+    def train_until(self, last: int) -> None:
+        """Step after step, until the last one or until a process is told to stop."""
+        with closing(ahead(self.stream(), until=lambda: self.stop is not None)) as stream:
+            while self.progress.step < last:
+                update = next(stream, None)
+                if self.world.any(self.stop is not None) or update is None:
                     break
                 self.one_step(update)
-            stream.close()  # type: ignore[attr-defined]  # a generator
-        self.save()
 
     def one_step(self, update: Update) -> None:
         """One update with all that follows from it."""
@@ -268,9 +297,9 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss, norm = self.gradients(step, update)
-        objective, nll, length = (float(x) for x in (loss.objective, loss.nll, norm))
+        objective, nll, length = torch.stack([loss.objective, loss.nll, norm]).tolist()  # waits for the device once
         if not (math.isfinite(objective) and math.isfinite(length)):
-            raise self.not_finite(step, update, objective, length)
+            raise self.not_finite(step, update, objective / update.tokens, length)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average:
@@ -288,10 +317,10 @@ class Trainer:
 
     def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor]:
         """The loss summed over all processes, and the gradients with their norm. What does not fit is split."""
-        parts = update.batches
+        parts, fixed, compute = update.batches, self.fixed, self.compute
         while True:
             try:
-                return self._gradients(step, parts, update.tokens)
+                return self._gradients(step, parts, update.tokens, fixed, compute)
             except torch.OutOfMemoryError:
                 if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
                     raise RunError(
@@ -299,23 +328,24 @@ class Trainer:
                     ) from None
             self.optimizer.zero_grad()
             parts = [half for b in parts for half in (b.halves() if len(b.src_lengths) > 1 else (b,))]
-            self.fixed = None
-            self.compute = self.parallel
+            fixed, compute = None, self.parallel  # parts as large as the whole would win nothing
             self.progress = replace(self.progress, exact=False)
             text = f"Step {step} did not fit into memory and was split into {len(parts)} parts."
             self.listener.said(f"{text} From here on a resumed run may differ in the last bits.")
             self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
 
-    def _gradients(self, step: int, parts: list[Batch], tokens: int) -> tuple[Loss, Tensor]:
+    def _gradients(
+        self, step: int, parts: list[Batch], tokens: int, fixed: Fixed | None, compute: Compute
+    ) -> tuple[Loss, Tensor]:
         train, world = self.settings.train, self.world
         torch.manual_seed(mixed(train.seed, step, world.rank))
         self.model.train()
         objective = torch.zeros((), device=world.device)
         nll = torch.zeros((), device=world.device)
         for i, batch in enumerate(parts):
-            fed = feed(batch, world, self.fixed, twice=train.r_drop > 0)
+            fed = feed(batch, world, fixed, twice=train.r_drop > 0)
             with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext(), self.precision():
-                mine, mine_nll = self.compute(fed)
+                mine, mine_nll = compute(fed)
                 # The processes' gradients are averaged, and what is wanted is their sum.
                 (mine * (world.size / tokens)).backward()  # type: ignore[no-untyped-call]
             objective += mine.detach()
@@ -331,13 +361,14 @@ class Trainer:
         on_gpu = self.world.device.type == "cuda"
         return torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext()
 
-    def not_finite(self, step: int, update: Update, objective: float, norm: float) -> RunError:
+    def not_finite(self, step: int, update: Update, loss: float, norm: float) -> RunError:
         """The error for a broken step; its batch is kept for looking at."""
         file = self.run.path / f"not-finite-step-{step}.npz"
         if self.world.leads:
-            np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
+            with writing(file):
+                np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
         return RunError(
-            f"The loss is {objective} and the gradient's norm {norm} at step {step} (epoch {update.epoch}).",
+            f"The loss is {loss} and the gradient's norm {norm} at step {step} (epoch {update.epoch}).",
             f"The weights were not touched and the batch is in {file}; try a lower learning rate or train.clip = 1.0.",
         )
 
@@ -349,10 +380,7 @@ class Trainer:
 
     def pairs_of(self, epoch: int) -> Pairs:
         """The pairs of an epoch: those of the store, or segmented anew by BPE-dropout."""
-        pairs = self.store.pairs("train")
-        dropout, seed = self.settings.tokenizer.dropout, self.settings.train.seed
-        longest = self.settings.model.max_length - 1
-        return resegment(pairs, self.tokenizer, dropout, seed=seed, epoch=epoch, longest=longest, processes=cores())
+        return self.resegmenter.epoch(epoch) if self.resegmenter else self.store.pairs("train")
 
     # --- validation ---
 
@@ -364,10 +392,18 @@ class Trainer:
             report: Report = {"step": self.progress.step, "valid_nll": self.validation_loss()}
             report["valid_perplexity"] = math.exp(min(report["valid_nll"], 50.0))
             if self.validator:
-                report |= self.validator(self.model)
+                report |= self.validator(self.whole_model())
         self.write({k: v for k, v in report.items() if k != "samples"})
         self.listener.validated(report)
         self.judge(report)
+
+    def whole_model(self) -> Transformer:
+        """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""
+        if self.world.size == 1 or not self.settings.train.shard:
+            return self.model
+        copy = Transformer(self.settings.model, self.tokenizer.vocab_size).to(self.world.device)
+        load_weights(copy, {name: to_numpy(p) for name, p in self.model.named_parameters()})
+        return copy.eval()
 
     def validation_loss(self) -> float:
         """Negative log-likelihood a target token."""
@@ -383,11 +419,14 @@ class Trainer:
     def judge(self, report: Report) -> None:
         """Early stopping: remember the best score and count validations since."""
         train, p = self.settings.train, self.progress
-        if train.watch == "bleu" and "bleu" not in report:
-            raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
         score = report["bleu"] if train.watch == "bleu" else -report["valid_nll"]
         better = p.best is None or score > p.best
         self.progress = replace(p, best=score if better else p.best, since_best=0 if better else p.since_best + 1)
+        self.stop_if_worse()
+
+    def stop_if_worse(self) -> None:
+        """Enough validations without a better score are enough, also for a run that is started again."""
+        train = self.settings.train
         if train.patience and self.progress.since_best >= train.patience:
             self.stop = f"no better {train.watch} in {train.patience} validations"
 
@@ -418,6 +457,7 @@ class Trainer:
         if self.average:
             self.average.load(checkpoint.optimizer)
         self.progress = checkpoint.progress
+        self.stop_if_worse()
         self.listener.said(f"Going on from step {self.progress.step}.")
 
     def write(self, report: Report) -> None:
@@ -445,9 +485,13 @@ def mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def make_resegmenter(settings: Settings, store: Store, tokenizer: Tokenizer) -> Resegmenter | None:
+    """BPE-dropout on all cores but the one that trains; None where it is off."""
+    dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
+    if not dropout:
+        return None
+    pairs, processes = store.pairs("train"), min(8, cores() - 1)
+    return Resegmenter(pairs, tokenizer, dropout, seed=settings.train.seed, longest=longest, processes=processes)
 
 
 @contextmanager

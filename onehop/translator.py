@@ -1,5 +1,6 @@
 """Text in, text out: tokenizer, model and search put together."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from onehop.device import pick_device
 from onehop.model import Cache, Tokens, Transformer
 from onehop.modelfile import StoredModel, read_model
 from onehop.search import Hypothesis, SearchOptions, search
@@ -61,7 +63,7 @@ class Translator:
     def load(cls, path: str | Path, device: str | None = None) -> "Translator":
         """Read a model file."""
         stored = read_model(path)
-        model = model_of(stored).to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        model = model_of(stored).to(pick_device(device))
         return cls(model, Tokenizer(stored.tokenizer), stored.source, stored.target)
 
     def translate(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translation]:
@@ -83,9 +85,11 @@ class Translator:
         self, sources: Sequence[Sequence[int]], options: SearchOptions | None, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """Translate ids."""
-        device = next(self.model.parameters()).device
-        most = [len(ids) + MORE_THAN_SOURCE for ids in sources]
-        step = CachedStep(self.model, padded(sources).to(device), max(most) + 1)
+        device, model = next(self.model.parameters()).device, self.model.settings
+        # Sinusoids go on for ever, a learned table ends.
+        limit = model.max_length if model.positions == "learned" else math.inf
+        most = [int(min(len(ids) + MORE_THAN_SOURCE, limit)) for ids in sources]
+        step = CachedStep(self.model, padded(sources).to(device), max(most))
         return search(step, most, options, numbers=numbers, device=device)
 
     def translation(self, hypothesis: Hypothesis) -> Translation:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onehop.config import settings_to_toml, with_changes
-from onehop.demo import demo_settings, digit_strings, write_pairs
+from onehop.demo import demo_settings, digit_strings, in_words, write_pairs
 from onehop.errors import RunError
+from onehop.modelfile import read_model
 from onehop.prepare import prepare
-from onehop.runs import Run
+from onehop.runs import Run, read_metrics
 
 Say = Callable[[str], None]
 
@@ -27,7 +28,8 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
         command = set_up(work, steps)
         whole = train_whole(command, work / "whole")
         say(f"never stopped      {whole}")
-        again = train_killed(command, work / "killed", kills, random.Random(seed), say)
+        draw = random.Random(seed)
+        again = train_killed(command, work / "killed", kill_steps(kills, steps, draw), draw, say)
         say(f"killed {kills} times     {again}")
         say("The same to the last bit." if whole == again else "They differ.")
         return whole == again
@@ -35,17 +37,18 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
 
 def set_up(work: Path, steps: int) -> list[str]:
     """Data, settings with everything random switched on, and the command that trains with them."""
-    write_pairs(work / "digits.tsv", digit_strings(3000))
+    write_pairs(work / "digits.tsv", in_words(digit_strings(3000)))  # a digit is one piece, and none can be dropped
     changes = [
         f"train.steps={steps}",
-        "train.save_every=20",
-        "train.validate_every=30",
+        "train.save_every=10",
+        "train.validate_every=15",
+        "train.report_every=1",
         "train.average=3",
-        "train.ema=0.0",
         "train.batch_tokens=512",
         "train.accumulate=2",
         "model.dropout=0.1",
         "tokenizer.dropout=0.1",
+        "tokenizer.vocab_size=340",
         "train.label_smoothing=0.1",
     ]
     settings = with_changes(demo_settings(), changes)
@@ -59,37 +62,50 @@ def train_whole(command: list[str], run: Path) -> str:
     """Train in one go; the hash of the result."""
     done = subprocess.run([*command, str(run)], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RunError(f"The training failed: {done.stderr.strip().splitlines()[-1]}.", "Run it by itself to see why.")
+        last = (done.stderr.strip().splitlines() or ["it said nothing."])[-1]
+        raise RunError(f"The training failed: {last}", f"See why with: {' '.join([*command, str(run)])}")
     return result_hash(run)
 
 
-def train_killed(command: list[str], run: Path, kills: int, draw: random.Random, say: Say) -> str:
-    """Train, killed at random moments between two checkpoints or in the middle of one; the hash of the result."""
-    for _ in range(kills):
+def kill_steps(kills: int, steps: int, draw: random.Random) -> list[int]:
+    """A random step in each of as many equal parts of the run as there are kills; never the last step."""
+    return [
+        draw.randint(steps * i // kills + 1, max(steps * i // kills + 1, steps * (i + 1) // kills - 2))
+        for i in range(kills)
+    ]
+
+
+def train_killed(command: list[str], run: Path, at_steps: list[int], draw: random.Random, say: Say) -> str:
+    """Train, killed a random moment after each of these steps, be it in a checkpoint; the hash of the result."""
+    for step in at_steps:
         process = subprocess.Popen([*command, str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for_progress(process, run)
-        time.sleep(draw.uniform(0.0, 1.5))
+        wait_for_step(process, run, step)
+        time.sleep(draw.uniform(0.0, 0.05))
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        say(f"killed after the checkpoint of step {Run(run).steps()[-1]}")
+        if process.wait() != -signal.SIGKILL:
+            raise RunError(f"The training ended before it was killed in step {step}.", "Give more --steps.")
+        say(f"killed after step {last_step(run)}, with a checkpoint of step {max(Run(run).steps(), default=0)}")
     return train_whole(command, run)
 
 
-def wait_for_progress(process: "subprocess.Popen[bytes]", run: Path) -> None:
-    """Until the run has a checkpoint that it did not have before, or is over."""
-    before = Run(run).steps()
-    while process.poll() is None and Run(run).steps() == before:
-        time.sleep(0.01)
+def wait_for_step(process: "subprocess.Popen[bytes]", run: Path, step: int) -> None:
+    """Until the run has done a step, or is over."""
+    while process.poll() is None and last_step(run) < step:
+        time.sleep(0.002)
+
+
+def last_step(run: Path) -> int:
+    """The last step that the metrics tell of."""
+    file = run / "metrics.jsonl"
+    return max((line["step"] for line in read_metrics(file)), default=0) if file.exists() else 0
 
 
 def result_hash(run: Path) -> str:
     """A hash over the model file's weights and the last checkpoint with its optimiser."""
     last = Run(run).latest()
-    if last is None:
-        raise RunError(f"{run} has no checkpoint.", "Train longer.")
+    assert last is not None, "a training that ends well leaves a checkpoint"
     digest = hashlib.sha256()
-    averaged, _ = Run(run).averaged(3)
-    for arrays in (last.weights, last.optimizer, averaged):
+    for arrays in (read_model(run / "model.safetensors").weights(), last.weights, last.optimizer):
         for name in sorted(arrays):
             digest.update(name.encode() + arrays[name].tobytes())
     return digest.hexdigest()

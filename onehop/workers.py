@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -33,9 +34,7 @@ def in_order(
         setup(*given)
         yield from map(work, items)
         return
-    # Spawned, not forked: the caller may hold threads, a GPU or a gigabyte of tokens.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, end_with_parent, (setup, given))
+    pool = spawned_pool(processes, setup, given)
     try:
         yield from drain(pool, work, items, processes * AHEAD)
     except BrokenProcessPool:
@@ -44,6 +43,12 @@ def in_order(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def spawned_pool(processes: int, setup: Callable[..., None], given: tuple[Any, ...]) -> ProcessPoolExecutor:
+    """Processes that are spawned, not forked: the caller may hold threads, a GPU or a gigabyte of tokens."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes, context, end_with_parent, (setup, given))
 
 
 def drain(
@@ -60,7 +65,8 @@ def drain(
 
 
 def end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None:
-    """Set a worker up so that it does not outlive a parent that was killed."""
+    """Set a worker up so that it does not outlive a parent that was killed, and leaves Ctrl-C to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=leave_when_orphaned, daemon=True).start()
     setup(*given)
 

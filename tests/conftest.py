@@ -2,6 +2,7 @@
 
 import pkgutil
 
+import pytest
 from jaxtyping import install_import_hook
 
 import onehop
@@ -13,3 +14,58 @@ modules = [m.name for m in pkgutil.iter_modules(onehop.__path__) if m.name not i
 install_import_hook(
     [f"onehop.{name}" for name in modules], "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 )
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    """A store of digits in words and their reverses, and settings with which a step on it takes milliseconds.
+
+    In words, because a digit is one piece: BPE-dropout would have nothing to drop.
+    """
+    from onehop.config import with_changes
+    from onehop.demo import demo_settings, digit_strings, in_words, write_pairs
+    from onehop.prepare import prepare
+
+    folder = tmp_path_factory.mktemp("digits")
+    write_pairs(folder / "digits.tsv", in_words(digit_strings(400)))
+    model = ["d_model=16", "d_ff=32", "n_heads=2", "n_encoder_layers=1", "n_decoder_layers=1", "max_length=64"]
+    train = ["steps=20", "batch_tokens=256", "warmup=10", "save_every=10", "validate_every=10", "report_every=1"]
+    train += ["learning_rate=3e-3", "decay=sqrt", "label_smoothing=0.0", "average=1", "keep=2"]
+    changes = [
+        *(f"model.{x}" for x in model),
+        *(f"train.{x}" for x in train),
+        "data.valid_size=40",
+        "tokenizer.vocab_size=340",
+    ]
+    settings = with_changes(demo_settings(), changes)
+    return settings, prepare(settings, folder / "store", root=folder, processes=1)
+
+
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory):
+    """A small model with random weights, as a file: what it says makes no sense, but always the same."""
+    import torch
+
+    from onehop.config import ModelSettings, Settings, TokenizerSettings
+    from onehop.model import Transformer
+    from onehop.modelfile import StoredModel, write_model
+    from onehop.tokenizer import Tokenizer
+
+    words = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]
+    tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
+    model = ModelSettings(
+        n_encoder_layers=1, n_decoder_layers=2, d_model=16, d_ff=32, n_heads=2, dropout=0.0, max_length=64
+    )
+    torch.manual_seed(0)
+    weights = Transformer(model, tokenizer.vocab_size).state_dict()
+    stored = StoredModel(
+        settings=Settings(model=model),
+        tokenizer=tokenizer.model,
+        source="en",
+        target="de",
+        provenance={},
+        tensors={name: tensor.numpy() for name, tensor in weights.items()},
+    )
+    file = tmp_path_factory.mktemp("model") / "model.safetensors"
+    write_model(file, stored)
+    return file

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onehop import corpus
-from onehop.corpus import ParallelFile, content_hash, find_files, first_suspicious_line, read_chunks
+from onehop.corpus import ParallelFile, content_hash, entries_from_names, find_files, first_suspicious_line, read_chunks
 from onehop.errors import TextError
 
 TSV = b"Good morning.\tGuten Morgen.\nThank you.\tDanke.\nGood night.\tGute Nacht.\n"
@@ -147,6 +147,14 @@ def test_damaged_archive(tmp_path, suffix, pack):
             list(read_chunks(ParallelFile(name="x", paths=(tmp_path / f"{name}.tsv{suffix}",))))
 
 
+def test_a_file_that_vanishes_before_it_is_read(tmp_path):
+    (tmp_path / "a.tsv").write_bytes(TSV)
+    file = only("a.tsv", tmp_path)
+    (tmp_path / "a.tsv").unlink()
+    with pytest.raises(TextError, match=r"a\.tsv cannot be read: No such file or directory\. Check the file and its"):
+        list(read_chunks(file))
+
+
 def test_zstandard_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (tmp_path / "a.tsv.zst").write_bytes(b"")
@@ -185,3 +193,23 @@ def test_one_side_without_any_line(tmp_path):
     (tmp_path / "a.de").write_text("")
     with pytest.raises(TextError, match=r"has 1 lines and .*a\.de has 0\. .* look at line 1,"):
         list(read_chunks(only("a.{lang}", tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("names", "entries", "languages"),
+    [
+        (["train.en", "train.de"], ("train.{lang}",), ("en", "de")),
+        (["a.b/news.fr.gz", "a.b/news.en.gz"], ("a.b/news.{lang}.gz",), ("fr", "en")),
+        (["one.tsv", "two.tsv.xz"], ("one.tsv", "two.tsv.xz"), None),
+        (["-"], ("-",), None),
+        ([], (), None),
+    ],
+)
+def test_names_on_the_command_line(names, entries, languages):
+    assert entries_from_names(names) == (entries, languages)
+
+
+@pytest.mark.parametrize("names", [["english", "german"], ["train.en", "test.de"], ["train.en", "train.de.gz"]])
+def test_two_names_that_are_no_pair(names):
+    with pytest.raises(TextError, match=r"are not named as a pair\. Name them like train.en and train.de"):
+        entries_from_names(names)

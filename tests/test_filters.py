@@ -31,7 +31,7 @@ from onehop.filters import (
 
 ENGLISH = "The committee will discuss the proposal again next Tuesday."
 GERMAN = "Der Ausschuss wird den Vorschlag am nächsten Dienstag erneut beraten."
-FRENCH = "Le comité examinera de nouveau la proposition mardi prochain, dans la matinée."
+FRENCH = "Je ne sais pas pourquoi vous avez encore parlé de cette question avec eux hier soir."
 
 
 def reason(src: str, tgt: str, held_out: frozenset[int] = frozenset(), **settings: object) -> str | None:

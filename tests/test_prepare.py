@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from onehop import prepare as prepare_module
 from onehop import stages
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.errors import OnehopError, StoreError, TextError
@@ -154,7 +155,7 @@ def filtered(tmp_path_factory):
         "alphabetic": [f"{i}.{i} % | --\tgreen".encode() for i in range(5)],
         "test": [f"{a}!\tanders {i}".encode() for i, (a, _) in enumerate(test[:6])],
         "language": [
-            f"Le comité a décidé hier soir que nous examinerons de nouveau la {w}.\tDer Ausschuss tagt.".encode()
+            f"Je ne sais pas pourquoi vous avez encore parlé de cette {w} avec eux.\tDer Ausschuss tagt.".encode()
             for w in ("proposition", "question", "lettre", "plainte", "réponse", "requête", "résolution")
         ],
         "duplicate": [f"{a}\t {b}".encode() for a, b in good[:8]],
@@ -301,6 +302,7 @@ def test_another_store_is_replaced_only_by_force(corpus):
     message = r"was made differently: data\.ratio was 3\.0, now it is 2\.0\. Give another folder with -o, or --force"
     with pytest.raises(StoreError, match=message):
         prepare(other, corpus / "store", root=corpus, processes=1)
+    assert not (corpus / "store.partial").exists()
     write_tsv(corpus / "a.tsv", sentences(300))
     with pytest.raises(StoreError, match=r"was made differently: files\.train were other files\."):
         prepare(settings(), corpus / "store", root=corpus, processes=1)
@@ -430,6 +432,19 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(reference, fresh):
         process.wait()
     subprocess.run(command(fresh, processes=2), check=True)
     assert files_of(fresh / "store") == files_of(reference / "store")
+
+
+def test_stopped_before_the_last_step_only_that_is_left_to_do(corpus, monkeypatch):
+    def stop(work, out):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_module, "move_into_place", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(settings(), corpus / "store", root=corpus, processes=1)
+    recorder = Recorder()
+    prepare(settings(), corpus / "store", root=corpus, processes=1, progress=recorder).verify()
+    assert recorder.stages == []
 
 
 def test_other_settings_do_not_use_what_a_killed_run_left(reference, fresh):

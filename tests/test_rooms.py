@@ -9,15 +9,15 @@ import onehop
 ROOMS: Mapping[str, set[str]] = {
     "Ground": {"__init__", "errors", "config", "presets"},
     "Text": {
-        *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "workers"),
+        *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "encoding", "workers"),
         *("batches", "sampling", "score"),
     },
-    "Model": {"attention", "model", "loss", "schedule", "taps", "kernels"},
+    "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels"},
     "Storage": {"modelfile", "runs"},
     "Training": {"train", "feed", "plan", "state", "parallel"},
     "Decoding": {"search", "translator", "engines"},
     "Showing": {"curves", "trace", "explorer"},
-    "Doors": {"cli", "display", "demo", "recipe", "verify", "server", "export", "__main__"},
+    "Doors": {"cli", "display", "demo", "evaluate", "recipe", "verify", "server", "export", "__main__"},
 }
 FLOOR = {
     "Ground": 0,

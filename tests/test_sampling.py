@@ -3,13 +3,14 @@
 import random
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from onehop import sampling
 from onehop.config import TokenizerSettings
-from onehop.sampling import Segmenter, resegment
+from onehop.sampling import Resegmenter, Segmenter
 from onehop.store import Pairs, id_type, side_from_lists
 from onehop.tokenizer import Tokenizer
 
@@ -40,6 +41,11 @@ def content(pairs: Pairs) -> list[list[list[int]]]:
     return [pairs.source.lists(), pairs.target.lists()]
 
 
+def resegment(pairs: Pairs, tokenizer: Tokenizer, dropout: float, *, epoch: int, **how) -> Pairs:
+    with closing(Resegmenter(pairs, tokenizer, dropout, **how)) as resegmenter:
+        return resegmenter.epoch(epoch)
+
+
 def test_other_pieces_same_text(tokenizer, pairs):
     other = resegment(pairs, tokenizer, 0.2, seed=1, epoch=0)
     assert len(other) == len(pairs)
@@ -57,7 +63,7 @@ def test_without_dropout_the_segmentation_is_sentencepiece_s(tokenizer, pairs):
     segmenter = Segmenter(tokenizer, 0.0, "key")
     assert segmenter.segment(pairs.source.lists(), "place") == pairs.source.lists()
     assert segmenter.segment(pairs.target.lists(), "place") == pairs.target.lists()
-    assert resegment(pairs, tokenizer, 0.0, seed=1, epoch=0) is pairs
+    assert content(resegment(pairs, tokenizer, 0.0, seed=1, epoch=0)) == content(pairs)
 
 
 def test_dropout_near_one_leaves_characters(tokenizer):
@@ -117,3 +123,10 @@ def test_what_would_be_too_long_keeps_its_pieces(tokenizer, pairs):
     for i in range(len(pairs)):
         expected = pairs if free.src_lengths[i] > longest else free
         assert bound.src(i).tolist() == expected.src(i).tolist()
+
+
+def test_the_next_epoch_made_ahead_is_the_one_made_when_asked_for(tokenizer, pairs):
+    with closing(Resegmenter(pairs, tokenizer, 0.1, seed=1, processes=2)) as ahead:
+        one_after_the_other = [content(ahead.epoch(number)) for number in (0, 1, 5, 2)]
+    asked_for = [content(resegment(pairs, tokenizer, 0.1, seed=1, epoch=number)) for number in (0, 1, 5, 2)]
+    assert one_after_the_other == asked_for

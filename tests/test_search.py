@@ -209,10 +209,14 @@ def test_float32_and_bfloat16_step_functions() -> None:
         assert got[0].log_prob == pytest.approx(exact[0].log_prob, rel=tolerance)
 
 
-def test_equals_go_to_the_lower_id_whatever_topk_does() -> None:
+@pytest.mark.parametrize("beam", [2, 3, 4, 5, 8])
+def test_equals_go_to_the_lower_id_whatever_topk_does(beam: int) -> None:
+    step = Fixed({90: 0.1, **dict.fromkeys(range(100, 190), 0.01)}, vocab=300)
+    best = search(step, [1], SearchOptions(beam=beam, n_best=beam))[0]
+    assert [h.ids for h in best] == [(90,), *((100 + i,) for i in range(beam - 1))]
     step = Fixed(dict.fromkeys(range(100, 200), 0.01), vocab=300)
-    best = search(step, [2], SearchOptions(beam=3, n_best=3))[0]
-    assert [h.ids for h in best] == [(100, 100), (100, 101), (100, 102)]
+    best = search(step, [2], SearchOptions(beam=beam, n_best=beam))[0]
+    assert [h.ids for h in best] == [(100, 100 + i) for i in range(beam)]
     step.rows.clear()
     assert search(step, [2], SearchOptions(beam=1))[0][0].ids == (100, 100)
 

@@ -1,0 +1,210 @@
+"""Training speed on this machine's CPU: onehop beside torch.nn.Transformer and Hugging Face Marian.
+
+    python benchmarks/train_speed.py [--threads 1] [-o results/train_speed.json]
+
+The same model shape, the same sentence pairs, the same optimiser, one update each in turn; every figure is the median
+over the rounds, and what counts is the ratio within a run. The peers get their batches sorted by length and padded, as
+good practice has it; onehop gets them in random order, packed. Lengths follow those of image captions (mean 15).
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onehop.batches import Epoch
+from onehop.config import Settings, load_settings
+from onehop.feed import feed
+from onehop.model import Transformer, sinusoids
+from onehop.parallel import World
+from onehop.state import make_optimizer
+from onehop.store import Pairs, side_from_lists
+from onehop.train import Objective
+
+VOCABULARY = 8000
+BUDGET = 2000
+PAD, BOS, EOS = 0, 2, 3
+CPU = World(0, 1, torch.device("cpu"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("-o", "--out", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    settings = load_settings("small")
+    pairs = caption_like(4000)
+    systems = {"onehop": ours(settings, pairs)}
+    systems |= {"nn.Transformer": peer(TorchTransformer(settings), settings, pairs)}
+    systems |= {"Hugging Face Marian": peer(Marian(settings), settings, pairs)}
+    rates = measure(systems, arguments.rounds)
+    report(rates, arguments)
+
+
+def caption_like(count: int) -> Pairs:
+    """Random ids in sentences as long as captions are."""
+    draw = np.random.default_rng(1)
+    lengths = np.clip(draw.normal(15, 5, (2, count)).round().astype(int), 4, 45)
+    sides = [[draw.integers(4, VOCABULARY, n).tolist() for n in side] for side in lengths]
+    return Pairs(*(side_from_lists(side, np.dtype("<u2")) for side in sides))
+
+
+Update = Callable[[], int]
+
+
+def ours(settings: Settings, pairs: Pairs) -> Update:
+    """One update of onehop's own objective on packed batches; returns source and target tokens."""
+    torch.manual_seed(1)
+    model = Transformer(settings.model, VOCABULARY).train()
+    objective = Objective(model, settings.train.label_smoothing, 0.0)
+    optimizer = make_optimizer(model, settings.train)
+    batches = iter(Epoch(pairs, BUDGET, 1, 0))
+
+    def update() -> int:
+        batch = next(batches)
+        loss, _ = objective(feed(batch, CPU))
+        (loss / batch.tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return len(batch.src) + batch.tokens
+
+    return update
+
+
+def peer(model: nn.Module, settings: Settings, pairs: Pairs) -> Update:
+    """One update of a plain loop over padded batches of sentences of about the same length."""
+    optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    batches = iter(padded_batches(pairs))
+
+    def update() -> int:
+        src, tgt = next(batches)
+        logits = model(src, tgt[:, :-1])
+        labels = tgt[:, 1:]
+        smoothing = settings.train.label_smoothing
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=PAD, label_smoothing=smoothing)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return int((src != PAD).sum() + (labels != PAD).sum())
+
+    return update
+
+
+def padded_batches(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
+    """Pairs sorted by length, cut into batches of at most BUDGET padded tokens a side, in random order."""
+    order = np.lexsort((pairs.src_lengths, pairs.tgt_lengths))
+    batches, batch, longest = [], [], 0
+    for i in order:
+        longest = max(longest, pairs.src_lengths[i] + 1, pairs.tgt_lengths[i] + 1)
+        if (len(batch) + 1) * longest > BUDGET:
+            batches.append(batch)
+            batch, longest = [], max(pairs.src_lengths[i] + 1, pairs.tgt_lengths[i] + 1)
+        batch.append(int(i))
+    np.random.default_rng(1).shuffle(batches)
+    return [
+        (padded([[*pairs.src(i), EOS] for i in b]), padded([[BOS, *pairs.tgt(i), EOS] for i in b])) for b in batches
+    ]
+
+
+def padded(rows: list[list[int]]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(r, dtype=torch.int64) for r in rows], batch_first=True)
+
+
+class TorchTransformer(nn.Module):
+    """torch.nn.Transformer with tied embeddings, as its tutorial puts it together."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        s = settings.model
+        self.embedding = nn.Embedding(VOCABULARY, s.d_model)
+        self.register_buffer("positions", sinusoids(s.max_length, s.d_model))
+        self.dropout = nn.Dropout(s.dropout)
+        shape = (s.d_model, s.n_heads, s.n_encoder_layers, s.n_decoder_layers, s.d_ff, s.dropout)
+        self.transformer = nn.Transformer(*shape, batch_first=True)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        causal = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1], dtype=torch.bool)
+        hidden = self.transformer(
+            self.embed(src),
+            self.embed(tgt),
+            tgt_mask=causal,
+            src_key_padding_mask=src == PAD,
+            tgt_key_padding_mask=tgt == PAD,
+            memory_key_padding_mask=src == PAD,
+            tgt_is_causal=True,
+        )
+        return F.linear(hidden, self.embedding.weight)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.dropout(self.embedding(ids) * self.positions.shape[1] ** 0.5 + self.positions[: ids.shape[1]])
+
+
+class Marian(nn.Module):
+    """Hugging Face's MarianMTModel of the same shape."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        from transformers import MarianConfig, MarianMTModel
+
+        s = settings.model
+        self.marian = MarianMTModel(
+            MarianConfig(
+                vocab_size=VOCABULARY,
+                d_model=s.d_model,
+                encoder_layers=s.n_encoder_layers,
+                decoder_layers=s.n_decoder_layers,
+                encoder_attention_heads=s.n_heads,
+                decoder_attention_heads=s.n_heads,
+                encoder_ffn_dim=s.d_ff,
+                decoder_ffn_dim=s.d_ff,
+                activation_function="relu",
+                dropout=s.dropout,
+                attention_dropout=0.0,
+                scale_embedding=True,
+                max_position_embeddings=s.max_length,
+                pad_token_id=PAD,
+                eos_token_id=EOS,
+                decoder_start_token_id=BOS,
+            )
+        )
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.marian(
+            input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt, decoder_attention_mask=tgt != PAD
+        ).logits
+
+
+def measure(systems: dict[str, Update], rounds: int) -> dict[str, list[float]]:
+    """Tokens a CPU second of each system's updates, in turn."""
+    rates: dict[str, list[float]] = {name: [] for name in systems}
+    for turn in range(rounds + 2):
+        for name, update in systems.items():
+            began = time.process_time()
+            tokens = update()
+            if turn >= 2:  # the first two warm up
+                rates[name].append(tokens / (time.process_time() - began))
+    return rates
+
+
+def report(rates: dict[str, list[float]], arguments: argparse.Namespace) -> None:
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    print(f"{'':<22} source + target tokens / CPU second   onehop is so many times as fast")
+    for name, rate in medians.items():
+        print(f"{name:<22} {rate:>14,.0f} {medians['onehop'] / rate:>40.2f}")
+    if arguments.out:
+        facts = {"torch": torch.__version__, "threads": arguments.threads, "machine": platform.machine()}
+        arguments.out.write_text(json.dumps({"median": medians, "rates": rates, **facts}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The user's cache folder: what can be made again from something else, kept so that it need not be.
+
+An entry is a folder of files. It appears in one move, so nobody sees half of one; two processes that make the same
+entry at once do not disturb each other; and an entry whose bytes are not those that were written counts as missing.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+Pieces: TypeAlias = Sequence[bytes | memoryview]
+
+SUMS = "sums.json"
+CHUNK = 1 << 20
+
+
+def cache_root() -> Path:
+    """ONEHOP_CACHE, else onehop's folder in XDG_CACHE_HOME or ~/.cache."""
+    if chosen := os.environ.get("ONEHOP_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "onehop"
+
+
+def find(name: str) -> Path | None:
+    """The folder of an entry, if it is there and whole."""
+    folder = cache_root() / name
+    return folder if is_whole(folder) else None
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file has the length and the checksum that it was written with."""
+    try:
+        sums = json.loads((folder / SUMS).read_bytes())
+        return all((folder / name).stat().st_size == size for name, (size, _) in sums.items()) and all(
+            checksum_of(folder / name) == checksum for name, (_, checksum) in sums.items()
+        )
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
+
+
+def checksum_of(file: Path) -> int:
+    """CRC-32: it guards against damage, not malice, and every start waits for it."""
+    checksum = 0
+    with open(file, "rb") as opened:
+        while chunk := opened.read(CHUNK):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def put(name: str, files: Mapping[str, Pieces]) -> Path:
+    """Make an entry; where another process was faster, its entry stays. An OSError says why there can be none."""
+    folder = cache_root() / name
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary, files)
+        if folder.exists() and not is_whole(folder):
+            set_aside(folder)
+        try:
+            os.rename(temporary, folder)
+        except OSError:
+            if not is_whole(folder):
+                raise
+        return folder
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write(folder: Path, files: Mapping[str, Pieces]) -> None:
+    """The files and, at the end, their sums."""
+    sums = {}
+    for name, pieces in files.items():
+        size = checksum = 0
+        with open(folder / name, "xb") as file:
+            for piece in pieces:
+                file.write(piece)
+                size, checksum = size + len(piece), zlib.crc32(piece, checksum)
+        sums[name] = (size, checksum)
+    (folder / SUMS).write_text(json.dumps(sums), encoding="utf-8")
+
+
+def set_aside(folder: Path) -> None:
+    """Take a damaged entry away; that another process did so already is as good."""
+    away = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+    with contextlib.suppress(OSError):
+        os.rename(folder, away)
+    shutil.rmtree(away, ignore_errors=True)

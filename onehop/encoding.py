@@ -1,0 +1,198 @@
+"""The second and third stage of `prepare`: learn the tokenizer, then encode with it on all cores."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from onehop.config import DataSettings, Settings, TokenizerSettings
+from onehop.errors import TextError
+from onehop.filters import Dropped, Report, report_to_dict, sample_of, side_hashes, stands_in, wrong_length
+from onehop.stages import PAIRS, VALID, Filtered, Inputs, Progress, nothing_left, spread
+from onehop.store import (
+    TOKENIZER,
+    Pairs,
+    PairsWriter,
+    id_type,
+    side_from_lists,
+    tokenizer_hash,
+    write_description,
+    write_whole,
+)
+from onehop.tokenizer import Tokenizer
+from onehop.workers import in_order
+
+# --- stage two: learn the tokenizer ---------------------------------------------------------------------------
+
+
+def learn_stage(
+    work: Path,
+    filtered: Filtered,
+    settings: TokenizerSettings,
+    given: bytes | None,
+    processes: int,
+    progress: Progress,
+) -> None:
+    """Write the tokenizer, given or learned."""
+    if given is None:
+        progress.stage("learning the vocabulary", None, "")
+        job = (work, filtered.pairs, filtered.cut, settings)
+        # In a process of its own where there are several, so that the memory it takes is given back.
+        (given,) = in_order(learn, [job], 2 if processes > 1 else 1, nothing)
+    Tokenizer(given)
+    write_whole(work / TOKENIZER, given)
+
+
+def nothing() -> None:
+    """No preparation is needed."""
+
+
+def learn(job: tuple[Path, int, int, TokenizerSettings]) -> bytes:
+    """Learn a vocabulary from training pairs spread evenly over the corpus."""
+    work, pairs, cut, settings = job
+    held_out = frozenset(spread(cut, pairs).tolist())
+    chosen = frozenset(spread(min(pairs, settings.sample // 2), pairs).tolist()) - held_out
+    return Tokenizer.learn(sides_of(work / PAIRS, chosen), settings).model
+
+
+def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
+    """Both sides of the chosen lines."""
+    with path.open("rb") as lines:
+        for i, line in enumerate(lines):
+            if i in chosen:
+                yield from line.decode().split("\t")[:2]
+
+
+# --- stage three: encode --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """What a process needs to know to encode chunks."""
+
+    pairs: Path
+    model: bytes
+    settings: DataSettings
+    cut: frozenset[int]
+    held_out: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedChunk:
+    """What a chunk of lines became."""
+
+    pairs: Pairs
+    dropped: dict[str, Dropped]
+    read: int
+
+
+_encoding: Encoding
+_tokenizer: Tokenizer
+
+
+def set_up_encoding(encoding: Encoding) -> None:
+    """Prepare a process for `encode_chunk`."""
+    global _encoding, _tokenizer
+    _encoding, _tokenizer = encoding, Tokenizer(encoding.model)
+
+
+def encode_chunk(chunk: tuple[int, int, int]) -> EncodedChunk:
+    """Encode the training pairs that stand in some bytes of the filtered text."""
+    start, size, first = chunk
+    with _encoding.pairs.open("rb") as stream:
+        stream.seek(start)
+        lines = stream.read(size).split(b"\n")[:-1]
+    train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
+    src, tgt = encode_sides(_tokenizer, train)
+    kept, dropped = [], dict[str, Dropped]()
+    for i, (source, target, place) in enumerate(train):
+        reason = wrong_length(len(src[i]), len(tgt[i]), _encoding.settings)
+        if reason is None and stands_in(_encoding.held_out, source, target):
+            reason = "valid"
+        if reason is None:
+            kept.append(i)
+        else:
+            sample = sample_of(place, (source.encode(), target.encode()))
+            dropped.setdefault(reason, Dropped()).add(sample)
+    pairs = pairs_from_lists([src[i] for i in kept], [tgt[i] for i in kept], _tokenizer)
+    return EncodedChunk(pairs=pairs, dropped=dropped, read=len(lines))
+
+
+def encode_sides(tokenizer: Tokenizer, lines: list[list[str]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids of both sides. The processes are the parallelism, so each has one thread."""
+    src = tokenizer.encode_batch([line[0] for line in lines], threads=1)
+    return src, tokenizer.encode_batch([line[1] for line in lines], threads=1)
+
+
+def pairs_from_lists(src: list[list[int]], tgt: list[list[int]], tokenizer: Tokenizer) -> Pairs:
+    """Lists of ids as the store holds them."""
+    dtype = id_type(tokenizer.vocab_size)
+    return Pairs(side_from_lists(src, dtype), side_from_lists(tgt, dtype))
+
+
+def encode_stage(
+    work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: Progress
+) -> None:
+    """Encode everything into a folder that is a store as soon as its description is written."""
+    folder, report, data = work / "store", filtered.report, settings.data
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    model = (work / TOKENIZER).read_bytes()
+    tokenizer = Tokenizer(model)
+    write_whole(folder / TOKENIZER, model)
+    valid = encode_valid(work, folder, tokenizer, data, report)
+    encoding = Encoding(
+        pairs=work / PAIRS,
+        model=model,
+        settings=data,
+        cut=frozenset(spread(filtered.cut, filtered.pairs).tolist()),
+        held_out=side_hashes(valid) if filtered.cut else frozenset(),
+    )
+    progress.stage("encoding", filtered.pairs, "pairs")
+    encode_train(
+        folder, in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,)), report, progress
+    )
+    report.vocabulary = tokenizer.vocab_size
+    description = {
+        "source": data.source,
+        "target": data.target,
+        "id_type": id_type(tokenizer.vocab_size).str,
+        "pairs": {"train": report.train, "valid": report.valid},
+        "tokenizer_hash": tokenizer_hash(model),
+        "made_from": inputs.made_from,
+        "report": report_to_dict(report),
+    }
+    write_description(folder, description)
+
+
+def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: Progress) -> None:
+    """Write the training pairs as they come."""
+    writer = PairsWriter(folder, "train")
+    for chunk in chunks:
+        writer.write(chunk.pairs)
+        report.merge(chunk.dropped)
+        progress.advance(chunk.read)
+    writer.close()
+    report.train, report.train_tokens = writer.count, (writer.source.tokens, writer.target.tokens)
+    if report.train == 0:
+        raise nothing_left(report, 0)
+
+
+def encode_valid(
+    work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: Report
+) -> list[tuple[str, str]]:
+    """Write the validation pairs as ids and as text, and return the text."""
+    lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
+    src, tgt = encode_sides(tokenizer, lines)
+    kept = [i for i in range(len(lines)) if max(len(src[i]), len(tgt[i])) <= settings.longest]
+    if not kept:
+        raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
+    if len(kept) < len(lines):
+        report.notes.append(f"{len(lines) - len(kept):,} validation pairs were left out: too many pieces.")
+    writer = PairsWriter(folder, "valid")
+    writer.write(pairs_from_lists([src[i] for i in kept], [tgt[i] for i in kept], tokenizer))
+    writer.close()
+    for column, side in enumerate(("src", "tgt")):
+        write_whole(folder / f"valid.{side}.txt", "".join(lines[i][column] + "\n" for i in kept).encode())
+    report.valid = len(kept)
+    return [(lines[i][0], lines[i][1]) for i in kept]

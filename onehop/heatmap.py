@@ -1,0 +1,68 @@
+"""Attention matrices as a picture: one square a pair of tokens, darker where more of the weight lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from jaxtyping import Float
+from torch import Tensor
+
+CELL, GAP, LABEL, TITLE = 18, 28, 34, 22
+INK, QUIET, PAPER, COLOUR = "#1b1f24", "#57606a", "#ffffff", "#0072b2"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One head's weights: a row for each token that looks, a column for each that is looked at."""
+
+    title: str
+    weights: Float[Tensor, "query key"]
+    queries: Sequence[str]
+    keys: Sequence[str]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height with labels and title."""
+        return LABEL + CELL * len(self.keys), TITLE + LABEL + CELL * len(self.queries)
+
+
+def heatmap_svg(panels: Sequence[Panel], columns: int, caption: str) -> str:
+    """The panels in rows of `columns`, as a self-contained SVG."""
+    width, height = (max(p.size[i] for p in panels) + GAP for i in (0, 1))
+    rows = -(-len(panels) // columns)
+    total = (width * min(columns, len(panels)) + GAP, height * rows + GAP + TITLE)
+    placed = [
+        f'<g transform="translate({GAP + i % columns * width} {GAP + TITLE + i // columns * height})">{drawn(p)}</g>'
+        for i, p in enumerate(panels)
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total[0]} {total[1]}" width="{total[0]}" '
+        f'height="{total[1]}" role="img" aria-label="{escape(caption)}" font-family="system-ui, sans-serif">'
+        f'<rect width="100%" height="100%" fill="{PAPER}"/>'
+        f"{label(GAP, GAP, caption, 'start', INK, 14)}{''.join(placed)}</svg>\n"
+    )
+
+
+def drawn(panel: Panel) -> str:
+    """One panel at the origin."""
+    parts = [label(LABEL, 12, panel.title, "start", QUIET, 12)]
+    top = TITLE + LABEL
+    for j, key in enumerate(panel.keys):
+        parts.append(label(LABEL + CELL * (j + 0.5), top - 8, key, "middle", INK, 12))
+    for i, query in enumerate(panel.queries):
+        parts.append(label(LABEL - 8, top + CELL * (i + 0.7), query, "end", INK, 12))
+        parts += [cell(LABEL + CELL * j, top + CELL * i, w) for j, w in enumerate(panel.weights[i].tolist())]
+    return "".join(parts)
+
+
+def cell(x: float, y: float, weight: float) -> str:
+    """One square; its number shows on hovering."""
+    return (
+        f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{COLOUR}" '
+        f'fill-opacity="{0.04 + 0.96 * weight:.3f}"><title>{weight:.3f}</title></rect>'
+    )
+
+
+def label(x: float, y: float, text: str, anchor: str, colour: str, size: int) -> str:
+    """A piece of text."""
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{escape(text)}</text>'

@@ -1,0 +1,78 @@
+"""What is asked of a search and what it answers, whichever engine searches. No torch."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from onehop.config import check_fields, setting
+from onehop.errors import SettingsError
+
+LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop
+LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha ha ha" may be said
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What is looked for and how. The defaults are the paper's, but for the penalty: |Y|^α is what every engine has."""
+
+    beam: int = setting(4, "hypotheses followed at a time; 1: greedy", least=1)
+    alpha: float = setting(0.6, "α of the length penalty; 0: none", least=0.0)
+    penalty: Literal["paper", "power"] = setting("power", "divide by ((5+|Y|)/6)^α or by |Y|^α")
+    n_best: int = setting(1, "hypotheses returned for a sentence", least=1)
+    min_length: int = setting(0, "tokens before the end token may come", least=0)
+    patience: float = setting(1.0, "a sentence is done with patience · beam ended hypotheses", least=1.0)
+    loop_repeats: int = setting(4, "an n-gram so often in a row is a loop and stopped; 0: never", least=0)
+    sample: bool = setting(False, "draw tokens at random, with no beam")
+    temperature: float = setting(1.0, "in sampling: below 1 sharper, above 1 flatter", least=0.01)
+    top_k: int = setting(0, "in sampling: only the k most probable tokens; 0: all", least=0)
+    top_p: float = setting(1.0, "in sampling: only the fewest tokens that reach this share", least=0.0, most=1.0)
+    seed: int = setting(1, "of the sampling", least=0)
+
+    def __post_init__(self) -> None:
+        check_fields("search", self)
+        if self.loop_repeats == 1:
+            raise SettingsError("search.loop_repeats is 1.", "Nothing repeats once: take 2 or more, or 0 for never.")
+        if not self.sample and self.n_best > self.beam:
+            raise SettingsError(
+                f"search.n_best is {self.n_best}, but search.beam is {self.beam}.",
+                f"A beam finds as many as it is wide: set search.beam to {self.n_best} or more.",
+            )
+        for name, off in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+            if not self.sample and getattr(self, name) != off:
+                raise SettingsError(
+                    f"search.{name} is {getattr(self, name)}, but nothing is sampled.", "Set search.sample to true."
+                )
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether one path is followed to its end."""
+        return self.beam == 1 and self.patience == 1
+
+    def score(self, log_prob: Any, length: Any) -> Any:
+        """Log-probability over length penalty, of numbers or arrays; |Y| counts the end token."""
+        return log_prob / ((5 + length) / 6 if self.penalty == "paper" else length) ** self.alpha
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output; `finished` means that the model ended it, not the greatest length or the loop guard."""
+
+    ids: tuple[int, ...]
+    log_prob: float
+    score: float
+    finished: bool
+    looped: bool = False
+
+
+def ends_in_loop(ids: Int[np.ndarray, "rows length"], repeats: int) -> Bool[np.ndarray, " rows"]:
+    """Whether each row ends in one n-gram, so often in a row; 0: never."""
+    looped: Bool[np.ndarray, " rows"] = np.zeros(len(ids), dtype=bool)
+    for n in range(1, LONGEST_LOOP + 1) if repeats else ():
+        span = n * max(repeats, math.ceil(LOOP_SPAN / n))
+        if span <= ids.shape[1]:
+            tail = ids[:, -span:]
+            looped |= (tail[:, n:] == tail[:, :-n]).all(axis=1)
+    return looped

@@ -1,0 +1,231 @@
+"""From raw text to a model file in one call, and what can be done with the run afterwards."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from onehop import recipe
+from onehop.config import DataSettings, Settings, with_changes
+from onehop.errors import OnehopError, SettingsError, StoreError
+from onehop.modelfile import read_model
+from onehop.plan import Plan
+from onehop.runs import Run, read_metrics
+from onehop.score import bleu
+from onehop.search import SearchOptions
+from onehop.tokenizer import Tokenizer
+from onehop.train import Silent
+from onehop.translator import Translator, model_of
+
+
+@pytest.fixture(scope="module")
+def raw(digits):
+    """The folder that the raw files lie in."""
+    return digits[1].path.parent
+
+
+@pytest.fixture(scope="module")
+def trained(digits, raw, tmp_path_factory):
+    """A run from raw files, with everything switched on."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    model = recipe.run(digits[0], out, data=raw, device="cpu", tensorboard=True, bleu_on=7)
+    assert model == out / "model.safetensors"
+    return out
+
+
+# --- the store ------------------------------------------------------------------------------------------------
+
+
+def test_raw_files_are_prepared_once(digits, raw, tmp_path, monkeypatch, capsys):
+    settings, given = digits
+    made = recipe.open_store(settings, tmp_path, None, raw)
+    assert made.path == tmp_path / "store"
+    assert made.hash == given.hash
+    assert "reading and filtering" in capsys.readouterr().err
+    written = (tmp_path / "store" / "train.src.ids").stat().st_mtime_ns
+    again = recipe.open_store(settings, tmp_path, None, raw)
+    assert again.hash == made.hash
+    assert (tmp_path / "store" / "train.src.ids").stat().st_mtime_ns == written
+    assert "is already made from these settings and files." in capsys.readouterr().err
+
+
+def test_a_store_that_is_given_is_opened(digits, tmp_path):
+    settings, given = digits
+    assert (
+        recipe.open_store(replace(settings, data=DataSettings()), tmp_path / "x", given.path, None).hash == given.hash
+    )
+    assert not (tmp_path / "x").exists()
+
+
+def test_nothing_to_train_on(tmp_path):
+    with pytest.raises(StoreError, match=r"There is nothing to train on\. Give --store, or settings with files"):
+        recipe.open_store(Settings(), tmp_path, None, None)
+
+
+def test_one_of_several_processes_prepares_nothing(digits, raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(StoreError, match=r"There is no token store .*store\. Make one with `onehop prepare`\."):
+        recipe.open_store(digits[0], tmp_path, None, raw)
+
+
+# --- training -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_from_raw_text_ends_with_a_model(trained):
+    assert Translator.load(trained / "model.safetensors", "cpu").source == "digits"
+    validations = [line for line in read_metrics(trained / "metrics.jsonl") if "valid_nll" in line]
+    assert [line["step"] for line in validations] == [10, 20]
+    assert all({"bleu", "chrf"} <= line.keys() for line in validations)
+
+
+def test_the_validator_scores_what_the_model_says(trained, digits):
+    _, store = digits
+    model = model_of(read_model(trained / "model.safetensors"))
+    found = recipe.translating_validator(store, 7)(model)
+    sources, references = store.valid_text("src")[:7], store.valid_text("tgt")[:7]
+    said = Translator(model, Tokenizer(store.tokenizer), "", "").translate(sources, SearchOptions(beam=1))
+    assert found["bleu"] == bleu([t.text for t in said], references).value
+    assert found["samples"] == [(s, t.text) for s, t in zip(sources[:3], said, strict=False)]
+    assert set(found) == {"bleu", "chrf", "samples"}
+
+
+def test_without_bleu_nothing_is_translated(digits, tmp_path, monkeypatch):
+    settings, store = digits
+    monkeypatch.setattr(recipe, "translating_validator", None)
+    short = with_changes(settings, ["train.steps=2"])
+    recipe.run(short, tmp_path, store=store.path, device="cpu", bleu_on=0)
+    assert "bleu" not in read_metrics(tmp_path / "metrics.jsonl")[-1]
+
+
+def test_only_the_first_process_talks(monkeypatch, digits, tmp_path):
+    heard = []
+    monkeypatch.setattr(recipe, "train", lambda *args, listener=None, **more: heard.append(listener))
+    for rank, leads in (("0", True), ("1", False)):
+        monkeypatch.setenv("RANK", rank)
+        assert recipe.leads() is leads
+        recipe.run(digits[0], tmp_path, store=digits[1].path)
+    assert [listener is not None for listener in heard] == [True, False]
+
+
+# --- dry run --------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_in_words(digits):
+    found = Plan(
+        parameters=63_045_632,
+        state_bytes=1_000_000_000,
+        bytes_per_token=200_000,
+        batch_tokens=25_000,
+        steps_per_epoch=1_234,
+        epochs=81.04,
+    )
+    assert recipe.plan_to_text(found, Settings()) == (
+        "63,045,632 parameters\n"
+        "about 6.0 GB of memory: 1.00 for weights, gradients and Adam, and 200 KB for each of 25,000 tokens "
+        "(in float32)\n"
+        "1,234 steps an epoch; 100,000 steps are 81.0 epochs"
+    )
+
+
+def test_a_dry_run_counts_this_model_and_this_store(digits, tmp_path):
+    settings, store = digits
+    found = recipe.dry_run(settings, tmp_path / "run", store=store.path)
+    assert found.batch_tokens == settings.train.batch_tokens
+    tokens = int(store.pairs("train").src_lengths.sum()) + len(store.pairs("train"))
+    assert tokens / 256 <= found.steps_per_epoch <= 2 * tokens / 256
+    assert found.epochs == pytest.approx(settings.train.steps / found.steps_per_epoch, rel=0.05)
+    assert not (tmp_path / "run").exists()
+
+
+# --- average --------------------------------------------------------------------------------------------------
+
+
+def test_the_last_checkpoints_are_averaged(trained, tmp_path):
+    assert recipe.average(trained, 2, tmp_path / "mean.safetensors") == [10, 20]
+    held = Run(trained)
+    stored = read_model(tmp_path / "mean.safetensors")
+    for name, array in stored.weights().items():
+        expected = (held.weights(10)[name].astype(np.float64) + held.weights(20)[name]) / 2
+        np.testing.assert_allclose(array, expected, rtol=1e-6)
+    assert stored.provenance["averaged_steps"] == [10, 20]
+    assert Translator.load(tmp_path / "mean.safetensors", "cpu").translate(["1 2 3"])
+
+
+def test_an_average_of_one_is_the_last(trained, tmp_path):
+    assert recipe.average(trained, 1, tmp_path / "last.safetensors") == [20]
+    weights = read_model(tmp_path / "last.safetensors").weights()
+    assert all((weights[name] == array).all() for name, array in Run(trained).weights(20).items())
+
+
+def test_an_average_knows_the_languages_of_the_store(digits, tmp_path):
+    """The settings' languages may be others: a preset's, with --store."""
+    settings, store = digits
+    short = replace(with_changes(settings, ["train.steps=1"]), data=DataSettings(source="en", target="de"))
+    recipe.run(short, tmp_path / "run", store=store.path, device="cpu", bleu_on=0)
+    recipe.average(tmp_path / "run", 1, tmp_path / "mean.safetensors")
+    for file in (tmp_path / "run" / "model.safetensors", tmp_path / "mean.safetensors"):
+        stored = read_model(file)
+        assert (stored.source, stored.target) == ("digits", "reversed")
+
+
+def test_what_cannot_be_averaged(tmp_path, trained):
+    with pytest.raises(OnehopError, match=r"is not a run folder\. Give the folder that `onehop train -o` wrote\."):
+        recipe.average(tmp_path, 5, tmp_path / "x")
+    with pytest.raises(OnehopError, match=r"There is no folder .* to write the model to"):
+        recipe.average(trained, 1, tmp_path / "no" / "x.safetensors")
+
+
+# --- TensorBoard ----------------------------------------------------------------------------------------------
+
+
+def curves_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard itself reads."""
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_tensorboard_shows_the_curves(trained):
+    curves = curves_of(trained)
+    metrics = read_metrics(trained / "metrics.jsonl")
+    for group, name in (("train", "nll"), ("train", "learning_rate"), ("valid", "valid_nll"), ("valid", "bleu")):
+        expected = [(line["step"], line[name]) for line in metrics if name in line]
+        assert [step for step, _ in curves[f"{group}/{name}"]] == [step for step, _ in expected]
+        assert [y for _, y in curves[f"{group}/{name}"]] == pytest.approx([y for _, y in expected], rel=1e-5)
+
+
+def test_steps_that_come_again_are_not_shown_twice(tmp_path):
+    """A run that was killed goes on from its last checkpoint."""
+    for steps in ((1, 2, 3, 4), (3, 4, 5)):
+        with recipe.WithTensorBoard(Silent(), tmp_path) as listener:
+            listener.began({})
+            for step in steps:
+                listener.stepped({"step": step, "nll": 1.0 / step})
+        (tmp_path / "checkpoints" / "step-00000002").mkdir(parents=True, exist_ok=True)
+    assert [step for step, _ in curves_of(tmp_path)["train/nll"]] == [1, 2, 3, 4, 5]
+
+
+def test_everything_is_passed_on(tmp_path):
+    heard = []
+
+    class Ear:
+        def __getattr__(self, name):
+            return lambda what: heard.append((name, what))
+
+    with recipe.WithTensorBoard(Ear(), tmp_path) as listener:
+        listener.began({"a": 1})
+        listener.stepped({"step": 1})
+        listener.validated({"step": 1})
+        listener.said("hello")
+    assert heard == [("began", {"a": 1}), ("stepped", {"step": 1}), ("validated", {"step": 1}), ("said", "hello")]
+
+
+def test_without_tensorboard(digits, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    message = r"TensorBoard is not installed\. Run: pip install 'onehop\[tensorboard\]'\."
+    with pytest.raises(SettingsError, match=message):
+        recipe.run(digits[0], tmp_path / "run", store=digits[1].path, device="cpu", tensorboard=True)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,187 @@
+"""Text in, text out: the same as the model followed by hand, whatever else stands in the batch."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from onehop import translator as module
+from onehop.config import Settings
+from onehop.device import pick_device
+from onehop.errors import OnehopError, SettingsError
+from onehop.model import Tokens, Transformer
+from onehop.modelfile import read_model, write_model
+from onehop.search import SearchOptions
+from onehop.tokenizer import BOS, EOS
+from onehop.translator import Translator, batches_by_length, model_of
+
+TEXTS = ["the old house", "a bird", "", "Grüße 😀", "the new tree and the old bird and a house", "x"]
+# Random models repeat themselves, and here that is fine.
+GREEDY = SearchOptions(beam=1, loop_repeats=0)
+
+
+@pytest.fixture
+def translator(model_file):
+    return Translator.load(model_file, "cpu")
+
+
+def by_hand(translator: Translator, text: str) -> tuple[str, float]:
+    """Greedy search with nothing cached, nothing batched, nothing padded."""
+    src = Tokens.padded(torch.tensor([[*translator.tokenizer.encode(text), EOS]]))
+    out, log_prob = [BOS], 0.0
+    while len(out) < src.ids.shape[1] + module.MORE_THAN_SOURCE:
+        with torch.no_grad():
+            last = translator.model(src, Tokens.padded(torch.tensor([out])))[0, -1].log_softmax(-1)
+        out.append(int(last.argmax()))
+        log_prob += float(last.max())
+        if out[-1] == EOS:
+            break
+    return translator.tokenizer.decode(out), log_prob
+
+
+def test_greedy_is_the_model_followed_by_hand(translator, monkeypatch):
+    monkeypatch.setattr(module, "MORE_THAN_SOURCE", 12)
+    found = translator.translate(TEXTS, GREEDY)
+    for text, translation in zip(TEXTS, found, strict=True):
+        expected, log_prob = by_hand(translator, text) if text else ("", 0.0)
+        assert translation.text == expected
+        assert translation.log_prob == pytest.approx(log_prob, abs=1e-3)
+    assert len({t.text for t in found}) == len(TEXTS)  # the order is that of the texts, or this would not be so
+
+
+@pytest.mark.parametrize("options", [GREEDY, SearchOptions(beam=3, n_best=2)])
+@pytest.mark.parametrize("tokens", [1, 30, 10_000])
+def test_a_translation_does_not_depend_on_its_batch(translator, monkeypatch, options, tokens):
+    monkeypatch.setattr(module, "MORE_THAN_SOURCE", 10)
+    alone = [translator.n_best([text], options)[0] for text in TEXTS]
+    monkeypatch.setattr(module, "BATCH_TOKENS", tokens)
+    for one, many in zip(alone, translator.n_best(TEXTS, options), strict=True):
+        assert [t.text for t in many] == [t.text for t in one]
+        assert [t.score for t in many] == pytest.approx([t.score for t in one], abs=1e-4)
+
+
+def test_batches_hold_every_text_once_longest_first(monkeypatch):
+    monkeypatch.setattr(module, "BATCH_TOKENS", 12)
+    sources = [[5] * n for n in (3, 0, 6, 4, 1, 20, 6, 0)]
+    batches = list(batches_by_length(sources))
+    assert batches == [[5], [2, 6], [3, 0, 4]]
+    assert all(len(b) * max(len(sources[i]) for i in b) <= 12 or len(b) == 1 for b in batches)
+
+
+@pytest.mark.parametrize("empty", ["", "  \t ", "\u2581"])
+def test_an_empty_text_stays_empty(translator, empty):
+    (found,) = translator.translate([empty])
+    assert (found.text, found.tokens, found.finished) == ("", (), True)
+
+
+def test_no_texts_no_translations(translator):
+    assert translator.translate([]) == []
+
+
+def test_n_best_are_different_and_best_first(translator):
+    options = SearchOptions(beam=4, n_best=4, loop_repeats=0)
+    best = translator.n_best(["the old house"], options)[0]
+    assert len(best) == 4
+    assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)
+    assert len({t.tokens for t in best}) == 4
+    assert translator.translate(["the old house"], options) == best[:1]
+
+
+def test_a_translation_carries_its_tokens(translator):
+    (found,) = translator.translate(["the old house"], GREEDY)
+    assert translator.tokenizer.decode(translator.tokenizer.encode(found.text)) == found.text
+    assert len(found.tokens) > 1
+    assert not found.finished
+    assert not found.looped
+    (stopped,) = translator.translate(["the old house"], SearchOptions(beam=1))
+    assert stopped.looped
+    assert len(stopped.tokens) < len(found.tokens)
+
+
+def test_languages_come_from_the_file(translator):
+    assert (translator.source, translator.target) == ("en", "de")
+
+
+def test_dropout_is_off(model_file):
+    stored = read_model(model_file)
+    dropping = replace(stored.settings.model, dropout=0.5)
+    model = model_of(replace(stored, settings=Settings(model=dropping))).train()
+    tokenizer = Translator.load(model_file, "cpu").tokenizer
+    found = Translator(model, tokenizer, "en", "de").translate(TEXTS, GREEDY)
+    assert found == Translator.load(model_file, "cpu").translate(TEXTS, GREEDY)
+
+
+# --- positions ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def learned(model_file, tmp_path):
+    """A translator with a table of 24 positions."""
+    stored = read_model(model_file)
+    settings = replace(stored.settings.model, positions="learned", max_length=24)
+    torch.manual_seed(1)
+    weights = Transformer(settings, len(stored.tensors["embedding.weight"])).state_dict()
+    tensors = {name: tensor.numpy() for name, tensor in weights.items()}
+    write_model(tmp_path / "learned", replace(stored, settings=Settings(model=settings), tensors=tensors))
+    return Translator.load(tmp_path / "learned", "cpu")
+
+
+def test_a_learned_table_limits_the_output_and_not_the_sentence(learned):
+    text = "x" * 22  # with the word mark 23 pieces, and the end mark makes 24
+    assert len(learned.tokenizer.encode(text)) == 23
+    found = learned.translate([text, "the"], GREEDY)
+    assert [len(t.tokens) for t in found] == [24, 24]
+    (alone,) = learned.translate(["the"], GREEDY)
+    assert alone.text == found[1].text
+
+
+def test_a_sentence_longer_than_a_learned_table_is_refused(learned):
+    message = "A sentence of 25 tokens is longer than the 24 learned positions. Split it, or train with a larger"
+    with pytest.raises(SettingsError, match=message):
+        learned.translate(["x" * 23])
+
+
+def test_sinusoids_go_on(translator):
+    long = "x" * (translator.model.settings.max_length + 40)
+    (found,) = translator.translate([long], GREEDY)
+    assert len(found.tokens) == len(translator.tokenizer.encode(long)) + module.MORE_THAN_SOURCE
+
+
+def test_a_model_that_translated_a_long_sentence_can_be_trained_on(translator):
+    """Validation translates with the model in training: nothing of inference mode may stay in it."""
+    translator.translate(["x" * (translator.model.settings.max_length + 10)], GREEDY)
+    ids = Tokens.padded(torch.tensor([[5, 6, EOS]]))
+    translator.model.train()(ids, ids).sum().backward()
+    assert not translator.model.source_input.positions.is_inference()
+
+
+# --- device ---------------------------------------------------------------------------------------------------
+
+
+def test_the_device_is_chosen(model_file, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert pick_device(None) == torch.device("cpu")
+    assert pick_device("cpu") == torch.device("cpu")
+    assert next(Translator.load(model_file).model.parameters()).device.type == "cpu"
+    with pytest.raises(
+        SettingsError, match=r"There is no device cuda:0: torch sees no GPU here\. Choose another, or cpu\."
+    ):
+        Translator.load(model_file, "cuda")
+
+
+def test_a_gpu_is_taken_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert pick_device(None) == pick_device("cuda") == torch.device("cuda:0")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert pick_device(None) == torch.device("cuda:1")
+    with pytest.raises(SettingsError, match=r"There is no device cuda:2: torch sees 2 GPUs here\."):
+        pick_device("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["tpu", "meta", "cuda:x", "", "cuda:-1", "gpu 0"])
+def test_an_unknown_device_is_refused(name):
+    with pytest.raises(OnehopError, match=r"There is no device .*\. Choose cpu, cuda or cuda:N\."):
+        pick_device(name)
