@@ -23,7 +23,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@touch $@
 
 demo: install
-	$(BIN)/onehop demo
+	$(BIN)/onehop demo -o runs/demo
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -49,6 +49,9 @@ Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; may be repeated.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; otherwise what is there.")]
+Sentences = Annotated[
+    Path | None, typer.Option(help="Sentences to compare on, one a line; otherwise some that are built in.")
+]
 
 
 def print_version(wanted: bool) -> None:
@@ -249,6 +252,34 @@ def evaluate(
         typer.echo(json.dumps(asdict(report), ensure_ascii=False, indent=1))
     else:
         evaluation.show(report)
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    target: Annotated[str, typer.Option("--to", help="huggingface, onnx or ctranslate2.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to make.")],
+    sentences: Sentences = None,
+) -> None:
+    """Write a model for another program, and prove that it translates the same."""
+    from onehop import export as exports
+
+    parity = exports.export(model, target, out, exports.sentences_of(sentences))
+    typer.echo("\n".join([f"{out}: {model} for {target}", *parity.lines()]))
+
+
+@app.command(name="import")
+def import_(
+    folder: Annotated[Path, typer.Argument(help="A Hugging Face Marian folder, such as OPUS-MT publishes.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    sentences: Sentences = None,
+) -> None:
+    """Make a model file of another program's model, and prove that it translates the same."""
+    from onehop import export as exports
+
+    parity = exports.import_folder(folder, out, exports.sentences_of(sentences))
+    not_compared = ["not compared with the original: pip install 'onehop[export]'"]
+    typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))
 
 
 def stdin_lines() -> list[str]:

@@ -9,18 +9,27 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from rich.text import Text
 
 from onehop.config import DataSettings, Settings, load_settings
 from onehop.display import PrepareDisplay, TrainDisplay, console
+from onehop.engines.torch_engine import model_of
+from onehop.heatmap import Panel, heatmap_svg
+from onehop.model import Tokens
+from onehop.modelfile import read_model
 from onehop.prepare import prepare
 from onehop.search import SearchOptions
+from onehop.taps import Recorder, watch
+from onehop.tokenizer import BOS, EOS, WORD_MARK, Tokenizer
 from onehop.train import train
 from onehop.translator import Translator
 
 PAIRS = 12_000
 HELD_OUT = 200
-LONGEST = 10
+LONGEST = 12
+PICTURE = "attention.svg"
+SHOWN = {WORD_MARK: "␣", "</s>": "end"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class Outcome:
 
 def demo(folder: Path | None = None) -> Outcome:
     """Generate the task, train the smallest preset on it, translate strings it has never seen."""
+    torch.set_num_threads(1)  # a model so small spends more time on dividing its work than on the work
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
@@ -47,7 +57,10 @@ def demo(folder: Path | None = None) -> Outcome:
             model = train(settings, store, work / "run", device="cpu", listener=watching)
         if model is None:
             raise KeyboardInterrupt
-        return check(model, strings[:HELD_OUT])
+        outcome = check(model, strings[:HELD_OUT])
+        if folder:
+            (folder / PICTURE).write_text(attention_picture(model, *outcome.examples[0]), encoding="utf-8")
+        return outcome
 
 
 def demo_settings() -> Settings:
@@ -65,18 +78,18 @@ def demo_settings() -> Settings:
 
 
 def digit_strings(count: int) -> list[str]:
-    """Different strings of digits with spaces between them, always the same ones."""
+    """Different strings of digits, always the same ones."""
     draw = random.Random(0)
     found: dict[str, None] = {}
     while len(found) < count:
-        found[" ".join(draw.choices("0123456789", k=draw.randint(3, LONGEST)))] = None
+        found["".join(draw.choices("0123456789", k=draw.randint(3, LONGEST)))] = None
     return list(found)
 
 
 def in_words(strings: list[str]) -> list[str]:
     """The digits as words, for tests of what happens to words."""
     names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    return [" ".join(names[int(digit)] for digit in string.split()) for string in strings]
+    return [" ".join(names[int(digit)] for digit in string) for string in strings]
 
 
 def write_pairs(file: Path, strings: list[str]) -> None:
@@ -92,6 +105,22 @@ def check(model: Path, held_out: list[str]) -> Outcome:
     return Outcome(right, len(held_out), examples, model)
 
 
+@torch.inference_mode()
+def attention_picture(model: Path, source: str, translation: str) -> str:
+    """Where each output digit looked, in every head of the last layer: recorded from the model's own forward pass."""
+    stored = read_model(model)
+    tokenizer, recorder = Tokenizer(stored.tokenizer), Recorder()
+    src, tgt = [*tokenizer.encode(source), EOS], [BOS, *tokenizer.encode(translation)]
+    watch(model_of(stored).eval(), recorder)(*(Tokens.padded(torch.tensor([ids])) for ids in (src, tgt)))
+    layer = stored.settings.model.n_decoder_layers - 1
+    weights = recorder[f"decoder.layers.{layer}.cross_attention.weights"].value[0]
+    # The row of a token shows where the model looked when it wrote the next one: label it with that.
+    written, read = ([SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
+    panels = [Panel(f"head {i + 1}", head, written, read) for i, head in enumerate(weights)]
+    caption = f"{source} → {translation}: where each digit written (rows) looked in the source (columns)"
+    return heatmap_svg(panels, len(panels), caption)
+
+
 def show(outcome: Outcome) -> None:
     """The end of the demo on the terminal."""
     out = console()
@@ -100,3 +129,6 @@ def show(outcome: Outcome) -> None:
         mark = Text("✓", "green") if translation == source[::-1] else Text("✗", "red")
         out.print(f"  {source}  →  {translation} ", mark)
     out.print(f"{outcome.right} of {outcome.of} right.")
+    picture = outcome.model.parent.parent / PICTURE
+    if picture.exists():
+        out.print(f"Where it looked while it wrote the first one: {picture}", markup=False, soft_wrap=True)

@@ -113,7 +113,7 @@ class Input(Tapped):
 
 
 # The paper's is ReLU; the others are what models made elsewhere were trained with.
-ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
 
 class FeedForward(Tapped):

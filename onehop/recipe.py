@@ -69,7 +69,7 @@ def translating_validator(store: Store, sentences: int) -> Validator:
     tokenizer = Tokenizer(store.tokenizer)
 
     def validate(model: Transformer) -> Mapping[str, Any]:
-        translator = Translator(model, tokenizer, store.source, store.target)
+        translator = Translator.of_model(model, tokenizer, store.source, store.target)
         texts = [t.text for t in translator.translate(sources, SearchOptions(beam=1))]
         samples = list(zip(sources[:3], texts[:3], strict=True))
         return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value, "samples": samples}

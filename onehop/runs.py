@@ -105,6 +105,12 @@ class Run:
                     f"{self.path} was begun with {name} = {old}, and now it is {new}.",
                     "Train in another folder, or set it back to go on with this one.",
                 )
+        done = max(self.steps(), default=0)
+        if done > settings.train.steps:
+            raise RunError(
+                f"{self.path} has {done} steps, and train.steps is {settings.train.steps}.",
+                "Train in another folder, or ask for at least as many steps as it has.",
+            )
         for name in ("tokenizer", "data"):
             if name in facts and self.facts().get(name, facts[name]) != facts[name]:
                 raise RunError(

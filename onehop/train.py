@@ -270,15 +270,15 @@ class Trainer:
         """Step after step, until the last one or until a process is told to stop."""
         with closing(ahead(self.stream(), until=lambda: self.stop is not None)) as stream:
             while self.progress.step < last:
+                began = time.perf_counter()  # waiting for the batch counts
                 update = next(stream, None)
                 if self.world.any(self.stop is not None) or update is None:
                     break
-                self.one_step(update)
+                self.one_step(update, began)
 
-    def one_step(self, update: Update) -> None:
+    def one_step(self, update: Update, began: float) -> None:
         """One update with all that follows from it."""
-        began, train = time.perf_counter(), self.settings.train
-        step = self.progress.step + 1
+        train, step = self.settings.train, self.progress.step + 1
         report = self.update(step, update)
         self.progress = replace(self.progress, step=step, epoch=update.next_epoch, batch=update.next_batch)
         report |= self.speed(update, time.perf_counter() - began)

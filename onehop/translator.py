@@ -1,28 +1,32 @@
-"""Text in, text out: tokenizer, model and search put together."""
+"""Text in, text out: tokenizer and engine put together. Torch is imported only when it is what translates."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from onehop.device import pick_device
-from onehop.model import Cache, Tokens, Transformer
+from onehop.ct2model import Compute
+from onehop.engines import Engine, EngineName, lacking
+from onehop.errors import SettingsError
 from onehop.modelfile import StoredModel, read_model
-from onehop.search import Hypothesis, SearchOptions, search
-from onehop.tokenizer import EOS, PAD, Tokenizer
+from onehop.options import Hypothesis, SearchOptions
+from onehop.tokenizer import Tokenizer
 
-# Section 6.1: the output may be so many tokens longer than the source.
-MORE_THAN_SOURCE = 50
-BATCH_TOKENS = 4096
+if TYPE_CHECKING:
+    from onehop.engines.ct2_engine import Ct2Engine
+    from onehop.engines.torch_engine import TorchEngine
+    from onehop.model import Transformer
+
+# Sentences sorted by length at a time: enough to fill batches of equal length, few enough to hold in memory.
+WINDOW = 4096
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation with what the search knows about it."""
+    """One translation with what the search knows about it, and the engine that made it."""
 
     text: str
     tokens: tuple[str, ...]
@@ -30,69 +34,139 @@ class Translation:
     log_prob: float
     finished: bool
     looped: bool
-
-
-class CachedStep:
-    """The model as a step function of the search: remembers every row's keys and values."""
-
-    def __init__(self, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> None:
-        self.model = model
-        self.cache: Cache = model.begin(Tokens.padded(src, PAD), capacity)
-
-    def __call__(
-        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
-    ) -> Float[Tensor, "rows vocab"]:
-        """Log-probabilities of each row's next token."""
-        if parents is not None:
-            self.cache = self.cache.select(parents)
-        return self.model.step(tokens[:, None], self.cache)[:, -1].float().log_softmax(-1)
+    engine: EngineName | None = None
+    compute: str | None = None
 
 
 class Translator:
     """A model ready to translate.
 
     Translator.load("model.safetensors").translate(["Hello world."])
+
+    `fast` translates what it can and `reference`, made when it is first needed, everything else.
     """
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, source: str, target: str) -> None:
-        self.model = model.eval()
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        source: str,
+        target: str,
+        *,
+        reference: "Callable[[], TorchEngine] | None" = None,
+        fast: "Ct2Engine | None" = None,
+    ) -> None:
         self.tokenizer = tokenizer
         self.source, self.target = source, target
+        self.fast = fast
+        self._reference = reference
 
     @classmethod
-    def load(cls, path: str | Path, device: str | None = None) -> "Translator":
-        """Read a model file."""
+    def load(
+        cls,
+        path: str | Path,
+        device: str | None = None,
+        *,
+        engine: Literal["auto"] | EngineName = "auto",
+        compute: Compute | None = None,
+        threads: int | None = None,
+    ) -> "Translator":
+        """Read a model file.
+
+        `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
+        CTranslate2 and float32 in torch if nothing is said; `threads` one a core.
+        """
+        check_request(device, engine, compute, threads)
+        if engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device)):
+            from onehop.engines.ct2_engine import Unsupported
+
+            try:
+                return cls._with_ctranslate2(path, compute or "int8", threads, alone=engine == "ctranslate2")
+            except Unsupported:
+                if engine == "ctranslate2":
+                    raise
         stored = read_model(path)
-        model = model_of(stored).to(pick_device(device))
-        return cls(model, Tokenizer(stored.tokenizer), stored.source, stored.target)
+        reference = torch_engine(stored, device, threads)
+        return cls(Tokenizer(stored.tokenizer), stored.source, stored.target, reference=lambda: reference)
+
+    @classmethod
+    def _with_ctranslate2(cls, path: str | Path, compute: Compute, threads: int | None, alone: bool) -> "Translator":
+        from onehop.engines.ct2_engine import Converted, Ct2Engine
+
+        converted = Converted.of(path, compute)
+        return cls(
+            Tokenizer(converted.tokenizer),
+            converted.facts["source"],
+            converted.facts["target"],
+            reference=None if alone else lambda: torch_engine(read_model(path), "cpu", threads),
+            fast=Ct2Engine(converted, compute, threads),
+        )
+
+    @classmethod
+    def of_model(cls, model: "Transformer", tokenizer: Tokenizer, source: str, target: str) -> "Translator":
+        """A translator over a torch model that is there already, such as the one in training."""
+        from onehop.engines.torch_engine import TorchEngine
+
+        engine = TorchEngine(model)
+        return cls(tokenizer, source, target, reference=lambda: engine)
+
+    @cached_property
+    def reference(self) -> "TorchEngine":
+        """The torch engine."""
+        if self._reference is None:
+            raise SettingsError("This translator was loaded for CTranslate2 alone.", "Load it with the engine torch.")
+        return self._reference()
+
+    @property
+    def model(self) -> "Transformer":
+        """The torch model, to look into."""
+        return self.reference.model
 
     def translate(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translation]:
         """The best translation of each text; an empty text stays empty."""
-        return [found[0] for found in self.n_best(texts, options)]
+        return list(self.stream(texts, options))
+
+    def stream(self, texts: Iterable[str], options: SearchOptions | None = None) -> Iterator[Translation]:
+        """The same, of any number of texts in bounded memory: a window at a time, in order."""
+        for found in self._windows(texts, options):
+            yield found[0]
 
     def n_best(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[list[Translation]]:
         """The n best translations of each text, best first."""
-        encoded = self.tokenizer.encode_batch(list(texts))
-        found: list[list[Translation]] = [[nothing()] for _ in texts]
-        for batch in batches_by_length(encoded):
-            hypotheses = self.search([encoded[i] for i in batch], options, numbers=batch)
-            for i, best in zip(batch, hypotheses, strict=True):
-                found[i] = [self.translation(h) for h in best]
+        return list(self._windows(texts, options))
+
+    def _windows(self, texts: Iterable[str], options: SearchOptions | None) -> Iterator[list[Translation]]:
+        options, rest, begin = options or SearchOptions(), iter(texts), 0
+        while window := list(islice(rest, WINDOW)):
+            yield from self._window(window, options, begin)
+            begin += len(window)
+
+    def _window(self, texts: list[str], options: SearchOptions, begin: int) -> list[list[Translation]]:
+        found = [[nothing()] for _ in texts]
+        encoded = self.tokenizer.encode_batch(texts)
+        for engine, places in self.shares(encoded, options):
+            best = engine.translate([encoded[i] for i in places], options, [begin + i for i in places])
+            for i, hypotheses in zip(places, best, strict=True):
+                found[i] = [self.translation(h, engine) for h in hypotheses]
         return found
 
-    @torch.inference_mode()
-    def search(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions | None, numbers: Sequence[int]
-    ) -> list[list[Hypothesis]]:
-        """Translate ids."""
-        device, model = next(self.model.parameters()).device, self.model.settings
-        # Sinusoids go on for ever, a learned table ends.
-        limit = model.max_length if model.positions == "learned" else math.inf
-        most = [int(min(len(ids) + MORE_THAN_SOURCE, limit)) for ids in sources]
-        step = CachedStep(self.model, padded(sources).to(device), max(most))
-        return search(step, most, options, numbers=numbers, device=device)
+    def shares(self, encoded: Sequence[Sequence[int]], options: SearchOptions) -> Iterator[tuple[Engine, list[int]]]:
+        """Which engine translates which sentences; the empty ones nobody."""
+        places = [i for i, ids in enumerate(encoded) if ids]
+        fast = self.fast
+        if fast is not None and self._reference is None and (names := lacking(options)):
+            raise SettingsError(
+                f"CTranslate2 lacks search.{names[0]} {getattr(options, names[0])}.", "Use the engine auto or torch."
+            )
+        if fast is None or lacking(options):
+            mine = set[int]()
+        else:
+            mine = {i for i in places if self._reference is None or fast.reaches(encoded[i])}
+        if fast is not None and mine:
+            yield fast, sorted(mine)
+        if rest := [i for i in places if i not in mine]:
+            yield self.reference, rest
 
-    def translation(self, hypothesis: Hypothesis) -> Translation:
+    def translation(self, hypothesis: Hypothesis, engine: Engine) -> Translation:
         """Ids as text."""
         return Translation(
             self.tokenizer.decode(hypothesis.ids),
@@ -101,35 +175,65 @@ class Translator:
             hypothesis.log_prob,
             hypothesis.finished,
             hypothesis.looped,
+            engine.name,
+            engine.compute,
         )
 
 
 def nothing() -> Translation:
-    """The translation of an empty text."""
+    """The translation of an empty text, which no engine made."""
     return Translation("", (), 0.0, 0.0, finished=True, looped=False)
 
 
-def model_of(stored: StoredModel) -> Transformer:
-    """The model that a file holds."""
-    weights = stored.weights()
-    model = Transformer(stored.settings.model, len(weights["embedding.weight"]))
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
-    return model
+# --- which engine ---------------------------------------------------------------------------------------------
 
 
-def padded(sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:
-    """Sources with their end mark, a row each."""
-    rows = [torch.tensor([*ids, EOS]) for ids in sources]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+def check_request(device: str | None, engine: str, compute: str | None, threads: int | None) -> None:
+    """Refuse what cannot be had, before anything is read."""
+    if engine not in ("auto", "torch", "ctranslate2"):
+        raise SettingsError(f"There is no engine {engine!r}.", "Choose auto, torch or ctranslate2.")
+    if compute not in (None, "int8", "float32"):
+        raise SettingsError(f"There is no compute type {compute!r}.", "Choose int8 or float32.")
+    if threads is not None and threads < 1:
+        raise SettingsError(f"{threads} threads cannot translate.", "Give 1 or more.")
+    if engine == "torch" and compute == "int8":
+        raise SettingsError("The engine torch computes in float32, not int8.", "Use the engine ctranslate2.")
+    if engine == "ctranslate2" and device not in (None, "cpu"):
+        raise SettingsError(f"CTranslate2 runs on the CPU here, not on {device}.", "Use the engine torch.")
+    if engine == "ctranslate2" and not has_ctranslate2():
+        raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
 
 
-def batches_by_length(sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Places of the sources that are not empty, longest first, in batches of at most BATCH_TOKENS with padding."""
-    batch: list[int] = []
-    for i in sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: -len(sources[i])):
-        if batch and (len(batch) + 1) * len(sources[batch[0]]) > BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+def has_ctranslate2() -> bool:
+    """Whether the fast engine is installed."""
+    return find_spec("ctranslate2") is not None
+
+
+def prefers_ctranslate2(device: str | None) -> bool:
+    """Whether to translate on the CPU with CTranslate2; a GPU is asked for only where CTranslate2 sees one."""
+    if device not in (None, "cpu") or not has_ctranslate2():
+        return False
+    return device == "cpu" or not has_gpu()
+
+
+def has_gpu() -> bool:
+    """Whether torch could use a GPU; without importing it where the machine has none."""
+    import ctranslate2
+
+    if ctranslate2.get_cuda_device_count() == 0 or find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -> "TorchEngine":
+    """The torch engine over a stored model."""
+    import torch
+
+    from onehop.device import pick_device
+    from onehop.engines.torch_engine import TorchEngine, model_of
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return TorchEngine(model_of(stored).to(pick_device(device)))

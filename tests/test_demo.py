@@ -1,10 +1,13 @@
 """The demo: a task that needs attention, learned to the last string within a minute."""
 
+from xml.etree import ElementTree
+
 import pytest
 
 from onehop import demo as module
 from onehop.config import load_settings, with_changes
 from onehop.demo import Outcome, check, demo, digit_strings, show, write_pairs
+from onehop.modelfile import read_model
 from onehop.store import Store
 from onehop.translator import Translation, Translator
 
@@ -13,7 +16,7 @@ def test_the_strings_are_different_and_always_the_same():
     strings = digit_strings(500)
     assert strings == digit_strings(700)[:500]
     assert len(set(strings)) == 500
-    assert all(3 <= len(s.split()) <= module.LONGEST and set(s) <= set("0123456789 ") for s in strings)
+    assert all(3 <= len(s) <= module.LONGEST and set(s) <= set("0123456789") for s in strings)
 
 
 def test_pairs_are_written_with_their_reverse(tmp_path):
@@ -80,3 +83,10 @@ def test_the_demo_learns_the_task_to_the_last_string(tmp_path):
     # Two hundred could be luck: as many strings as one likes, none of which was trained on.
     more = digit_strings(module.HELD_OUT + module.PAIRS + 1000)[module.HELD_OUT + module.PAIRS :]
     assert check(found.model, more).right >= 995
+
+
+def test_the_picture_shows_the_recorded_weights(tmp_path, model_file):
+    svg = ElementTree.fromstring(module.attention_picture(model_file, "12", "21"))
+    cells = [float(c.find("{*}title").text) for c in svg.iter("{http://www.w3.org/2000/svg}rect") if len(c)]
+    heads = read_model(model_file).settings.model.n_heads
+    assert sum(cells) == pytest.approx(heads * 4, abs=0.05)  # four rows a head (mark, two digits, end), each sums to 1

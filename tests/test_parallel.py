@@ -48,7 +48,7 @@ def test_alone_nothing_is_distributed():
 
 def torchrun(*command: str) -> "subprocess.CompletedProcess[str]":
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
-    done = subprocess.run(start, capture_output=True, text=True, check=False)
+    done = subprocess.run(start, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -116,11 +116,8 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 
-import torch
-
 from onehop import train as train_module
 from onehop.config import load_settings
-from onehop.parallel import world
 from onehop.store import Store
 from onehop.train import train
 
@@ -133,12 +130,8 @@ def validator(model):
         os.kill(os.getpid(), signal.SIGTERM)
     return {}
 
-def say(*words):
-    os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # as a whole: the other process talks too
-
-say(rank, train(settings, store, folder, device="cpu", validator=validator))
-with world("cpu") as here:
-    say(rank, int(here.sum(torch.tensor(rank + 1))), here.any(rank == 1), here.any(False), here.least(5 - rank))
+found = train(settings, store, folder, device="cpu", validator=validator)
+os.write(1, f"{rank} {found}\\n".encode())  # as a whole: the other process talks too
 """
 
 
@@ -150,7 +143,7 @@ def test_processes_agree_on_the_budget_and_on_stopping(digits, trained, tmp_path
     (tmp_path / "script.py").write_text(SCRIPT)
     arguments = [str(tmp_path / "settings.toml"), str(digits[1].path), str(tmp_path / "two")]
     done = torchrun(str(tmp_path / "script.py"), *arguments)
-    assert sorted(done.stdout.splitlines()) == ["0 3 True False 4", "0 None", "1 3 True False 4", "1 None"]
+    assert sorted(done.stdout.splitlines()) == ["0 None", "1 None"]
     assert Run(tmp_path / "two").latest().progress.step == 12
     assert Run(tmp_path / "two").facts()["batch_tokens"] == 56
     trained("two", 1, 24, "train.batch_tokens=0", "train.accumulate=1")

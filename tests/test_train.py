@@ -655,3 +655,11 @@ def test_errors_are_one_line_and_status_two(digits, tmp_path):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"onehop: There is no token store {tmp_path / 'gone'}.")
+
+
+def test_a_run_that_is_already_longer_is_not_passed_off_as_shorter(go, tmp_path):
+    go("train.steps=6")
+    before = {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")}
+    with pytest.raises(RunError, match=r"has 6 steps, and train\.steps is 4\. Train in another folder"):
+        go("train.steps=4")
+    assert {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")} == before

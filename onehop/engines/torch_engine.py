@@ -1,0 +1,83 @@
+"""The reference: the model of `model` under the search of `search`. Every option, any device, nothing hidden."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from onehop.engines import EngineName, batches_by_length, greatest_lengths
+from onehop.model import Cache, Tokens, Transformer
+from onehop.modelfile import StoredModel
+from onehop.options import Hypothesis, SearchOptions
+from onehop.search import search
+from onehop.tokenizer import EOS, PAD
+
+BATCH_TOKENS = 4096
+
+
+class CachedStep:
+    """The model as a step function of the search: remembers every row's keys and values."""
+
+    def __init__(self, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> None:
+        self.model = model
+        self.cache: Cache = model.begin(Tokens.padded(src, PAD), capacity)
+
+    def __call__(
+        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows vocab"]:
+        """Log-probabilities of each row's next token."""
+        if parents is not None:
+            self.cache = self.cache.select(parents)
+        return self.model.step(tokens[:, None], self.cache)[:, -1].float().log_softmax(-1)
+
+
+class TorchEngine:
+    """A torch model, where it lies and in the numbers it has."""
+
+    name: EngineName = "torch"
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model.eval()
+
+    @property
+    def compute(self) -> str:
+        """The number format."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
+
+    def translate(
+        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """Batch after batch, the longest sentences first."""
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for batch in batches_by_length(sources, BATCH_TOKENS):
+            best = self.search([sources[i] for i in batch], options, [numbers[i] for i in batch])
+            for i, hypotheses in zip(batch, best, strict=True):
+                found[i] = hypotheses
+        return found
+
+    @torch.inference_mode()
+    def search(
+        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """One batch."""
+        device, model = next(self.model.parameters()).device, self.model.settings
+        # Sinusoids go on for ever, a learned table ends.
+        most = greatest_lengths(sources, model.max_length if model.positions == "learned" else math.inf)
+        step = CachedStep(self.model, padded(sources).to(device), max(most))
+        return search(step, most, options, numbers=numbers, device=device)
+
+
+def model_of(stored: StoredModel) -> Transformer:
+    """The model that a file holds."""
+    weights = stored.weights()
+    model = Transformer(stored.settings.model, len(weights["embedding.weight"]))
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    return model
+
+
+def padded(sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:
+    """Sources with their end mark, a row each."""
+    rows = [torch.tensor([*ids, EOS]) for ids in sources]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

@@ -1,0 +1,104 @@
+"""Where each of our tensors stands in Hugging Face's Marian, and in which order it keeps d_model.
+
+Marian's positions are all sines and then all cosines, the paper's alternate. Nothing else in a post-norm Transformer
+knows the order of d_model, so reordering it in every weight makes one model of the other.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, Int
+
+from onehop.config import ModelSettings
+
+Array = Float32[np.ndarray, "..."]
+
+PROJECTIONS = {"w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "out_proj"}
+BIAS = "final_logits_bias"
+EMBEDDING = "model.shared.weight"
+POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """The name of a tensor in both, its axis that is d_model, and whether Marian has it where ours may not."""
+
+    ours: str
+    theirs: str
+    d_model_axis: int | None = None
+    optional: bool = False
+
+
+def places(settings: ModelSettings) -> Iterator[Place]:
+    """Every tensor of a model that Marian can express."""
+    yield Place("embedding.weight", EMBEDDING, 1)
+    yield Place("output_bias", BIAS, optional=True)
+    for stack, n_layers in (("encoder", settings.n_encoder_layers), ("decoder", settings.n_decoder_layers)):
+        for i in range(n_layers):
+            yield from in_layer(f"{stack}.layers.{i}", cross=stack == "decoder")
+
+
+def in_layer(layer: str, *, cross: bool) -> Iterator[Place]:
+    """The tensors of one layer."""
+    theirs = f"model.{layer}"
+    kinds = {"self": "self_attn", "cross": "encoder_attn"} if cross else {"self": "self_attn"}
+    for kind, name in kinds.items():
+        yield from in_attention(f"{layer}.{kind}_attention", f"{theirs}.{name}")
+        yield from both(f"{layer}.{kind}_add_norm.norm", f"{theirs}.{name}_layer_norm", 0, 0)
+    yield from both(f"{layer}.feed_forward.w_1", f"{theirs}.fc1", 1, None)
+    yield from both(f"{layer}.feed_forward.w_2", f"{theirs}.fc2", 0, 0)
+    yield from both(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
+
+
+def in_attention(ours: str, theirs: str) -> Iterator[Place]:
+    """The projections: into the heads from d_model, and out of them."""
+    for our_name, their_name in PROJECTIONS.items():
+        out = our_name == "w_o"
+        yield from both(
+            f"{ours}.{our_name}", f"{theirs}.{their_name}", 0 if out else 1, 0 if out else None, optional_bias=True
+        )
+
+
+def both(
+    ours: str, theirs: str, weight_axis: int, bias_axis: int | None, *, optional_bias: bool = False
+) -> Iterator[Place]:
+    """A weight and its bias."""
+    yield Place(f"{ours}.weight", f"{theirs}.weight", weight_axis)
+    yield Place(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
+
+
+def order(d_model: int) -> Int[np.ndarray, " d_model"]:
+    """Which of our dimensions each of Marian's is: the sines' first, then the cosines'."""
+    return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
+
+
+def to_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
+    """Our weights under Marian's names, in Marian's order, with zeros for the biases that we do without."""
+    halves, found = order(settings.d_model), {}
+    for place in places(settings):
+        if place.ours in weights:
+            tensor = weights[place.ours]
+            axis = place.d_model_axis
+            found[place.theirs] = np.ascontiguousarray(tensor if axis is None else tensor.take(halves, axis))
+        else:
+            width = len(weights["embedding.weight"]) if place.theirs == BIAS else settings.d_model
+            found[place.theirs] = np.zeros(width, dtype=np.float32)
+    found[BIAS] = found[BIAS][None]
+    return found
+
+
+def from_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
+    """Marian's weights under our names and in our order. A KeyError names what is missing."""
+    pairs, found = np.argsort(order(settings.d_model)), {}
+    for place in places(settings):
+        if place.optional and not has(settings, place):
+            continue
+        tensor, axis = weights[place.theirs], place.d_model_axis
+        found[place.ours] = np.ascontiguousarray(tensor if axis is None else tensor.take(pairs, axis))
+    return found
+
+
+def has(settings: ModelSettings, place: Place) -> bool:
+    """Whether a model with these settings has an optional tensor."""
+    return settings.output_bias if place.theirs == BIAS else settings.attention_bias
