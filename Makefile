@@ -11,7 +11,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 install: $(VENV)/.runtime
 
-# torch is installed by its pinned version first: any looser wish would pull gigabytes of CUDA on a CPU machine.
+# torch comes first and by its exact version: so a CPU build that lies on the machine is taken, not gigabytes of CUDA.
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
@@ -23,6 +23,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@touch $@
 
 demo: install
+	rm -rf runs/demo
 	$(BIN)/onehop demo -o runs/demo
 
 check: $(VENV)/.dev

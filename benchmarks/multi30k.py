@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from onehop.config import load_settings, with_changes
+from onehop.options import SearchOptions
 from onehop.recipe import run
 from onehop.score import Moses, bleu, chrf
-from onehop.search import SearchOptions
 from onehop.translator import Translator
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "multi30k.toml"
@@ -53,8 +53,8 @@ def one_seed(arguments: argparse.Namespace, seed: int) -> dict[str, object]:
     model = run(settings, folder, data=arguments.data, device=arguments.device, bleu_on=1014)
     assert model is not None
     minutes = (time.monotonic() - began) / 60
-    translator = Translator.load(model, arguments.device)
-    options = SearchOptions(beam=arguments.beam, alpha=arguments.alpha)
+    translator = Translator.load(model, arguments.device, engine="torch")
+    options = SearchOptions(beam=arguments.beam, alpha=arguments.alpha, penalty="paper")
     result: dict[str, object] = {"seed": seed, "minutes": round(minutes, 2), "changes": arguments.changes}
     for name, file in SETS.items():
         sources = lines(arguments.data / f"{file}.en")

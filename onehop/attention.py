@@ -73,6 +73,12 @@ class Packing:
         lengths = self.starts.diff()
         return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
 
+    @property
+    def sentence_of_row(self) -> Int[Tensor, " rows"]:
+        """The number of the sentence that each row belongs to."""
+        lengths = self.starts.diff()
+        return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
+
     def groups(self) -> list["Packing"]:
         """The packings of a few runs of neighbouring sentences, each with its own longest."""
         sentences = len(self.starts) - 1
@@ -88,6 +94,12 @@ class Packed:
     query: Packing
     key: Packing
     causal: bool = False
+
+    @property
+    def mask(self) -> Mask:
+        """The same as a mask over the whole rows, which only a watched model can afford."""
+        same = self.query.sentence_of_row[:, None] == self.key.sentence_of_row
+        return (same & causal_mask(len(same), same.device) if self.causal else same)[None, None]
 
 
 Pattern = Mask | Packed | None
@@ -150,7 +162,7 @@ def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor,
 
 
 class MultiHeadAttention(Tapped):
-    """Equation 2: Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); biases on request.
+    """Section 3.2.2: Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); biases on request.
 
     The h projections stand side by side in one matrix; that splits the projection into heads, not the input.
     """
@@ -182,10 +194,10 @@ class MultiHeadAttention(Tapped):
 
     def attend(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> Float[Tensor, "batch query d_model"]:
         """Attention in every head, joined and projected."""
-        if isinstance(pattern, Packed):
+        if self.watched:
+            heads = attention(q, k, v, pattern.mask if isinstance(pattern, Packed) else pattern, self.tap)
+        elif isinstance(pattern, Packed):
             heads = packed_attention(q, k, v, pattern)
-        elif self.watched:
-            heads = attention(q, k, v, pattern, self.tap)
         else:
             heads = fused_attention(q, k, v, pattern)
         joined = self.tap("concatenation", heads.transpose(1, 2).flatten(2))

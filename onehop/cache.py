@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ Pieces: TypeAlias = Sequence[bytes | memoryview]
 
 SUMS = "sums.json"
 CHUNK = 1 << 20
+# A temporary folder that nobody has written to for so long was left by a process that was killed.
+ABANDONED_SECONDS = 3600
 
 
 def cache_root() -> Path:
@@ -60,6 +63,7 @@ def put(name: str, files: Mapping[str, Pieces]) -> Path:
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir(parents=True)
+        remove_abandoned(temporary.parent)
         write(temporary, files)
         if folder.exists() and not is_whole(folder):
             set_aside(folder)
@@ -92,3 +96,30 @@ def set_aside(folder: Path) -> None:
     with contextlib.suppress(OSError):
         os.rename(folder, away)
     shutil.rmtree(away, ignore_errors=True)
+
+
+# --- looking after it -----------------------------------------------------------------------------------------
+
+
+def entries() -> dict[Path, int]:
+    """Every entry and what was left of one by a process that was killed, with its bytes on disk."""
+    root = cache_root()
+    found = [file.parent for file in root.rglob(SUMS)] + list(root.rglob(".*.tmp"))
+    folders = sorted({folder for folder in found if folder.is_dir() and folder != root})
+    return {folder: sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) for folder in folders}
+
+
+def clear() -> int:
+    """Take away every entry, and nothing else that may lie in the folder; how many bytes are free now."""
+    sizes = entries()
+    for folder in sizes:
+        shutil.rmtree(folder, ignore_errors=True)
+    return sum(size for folder, size in sizes.items() if not folder.exists())
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Tidy up after processes that were killed."""
+    for left in parent.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)

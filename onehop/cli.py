@@ -6,14 +6,14 @@ import sys
 import traceback
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from onehop import __version__
 from onehop.config import Settings, load_settings, preset_names, settings_to_toml, with_changes
-from onehop.errors import OnehopError, TextError
+from onehop.errors import OnehopError, SettingsError, TextError
 
 
 class OneLineErrors(TyperGroup):
@@ -42,6 +42,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+models_app = typer.Typer(no_args_is_help=True, help="The models that are installed.")
+cache_app = typer.Typer(help="Models as converted for the fast engine.")
+app.add_typer(models_app, name="models")
+app.add_typer(cache_app, name="cache")
+
 SettingsArgument = Annotated[
     str, typer.Argument(metavar="SETTINGS", help=f"A preset ({', '.join(preset_names())}) or a TOML file.")
 ]
@@ -49,6 +54,12 @@ Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; may be repeated.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; otherwise what is there.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", metavar="NAME_OR_FILE", help="A model file or an installed model; otherwise the only one."
+    ),
+]
 Sentences = Annotated[
     Path | None, typer.Option(help="Sentences to compare on, one a line; otherwise some that are built in.")
 ]
@@ -97,7 +108,9 @@ def prepare(
     out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="TSV files, an aligned pair such as train.en train.de, or - for a TSV on standard input."),
+        typer.Argument(
+            help="TSV files, aligned files such as train.en train.de or train.{lang}, or - for a TSV on standard input."
+        ),
     ] = None,
     settings: Annotated[str, typer.Option("-s", "--settings", help="A preset or a TOML file.")] = "base",
     languages: Annotated[str | None, typer.Option("-l", help="Source and target, such as en-de.")] = None,
@@ -154,7 +167,9 @@ def train(
     ] = None,
     changes: Changes = None,
     device: Device = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and leave.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would take, and leave (raw files are prepared).")
+    ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
 ) -> None:
@@ -163,7 +178,7 @@ def train(
 
     chosen = settings_of(settings, changes)
     if dry_run:
-        typer.echo(recipe.plan_to_text(recipe.dry_run(chosen, out, store=store, data=data), chosen))
+        typer.echo(recipe.plan_to_text(recipe.dry_run(chosen, out, store=store, data=data, device=device), chosen))
         return
     model = recipe.run(chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
     if model is not None and recipe.leads():
@@ -212,20 +227,118 @@ def verify_resume(
 @app.command()
 def translate(
     text: Annotated[
-        str | None, typer.Argument(help="What to translate; otherwise standard input, line by line.")
+        str | None, typer.Argument(help="What to translate; otherwise --input, or standard input line by line.")
     ] = None,
-    model: Annotated[Path, typer.Option("--model", "-m", help="A model file.")] = Path("model.safetensors"),
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--input", "-i", help="A text file, .gz .xz .zst too; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The file to write; it appears when complete.")
+    ] = None,
+    model: ModelName = None,
+    source: Annotated[str | None, typer.Option(help="Language to translate from; the model must have it.")] = None,
+    target: Annotated[str | None, typer.Option(help="Language to translate into; the model must have it.")] = None,
     beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
+    alpha: Annotated[float, typer.Option(help="α of the length penalty |Y|^α; 0: none.")] = 0.6,
+    n_best: Annotated[int, typer.Option(help="So many translations of each sentence, in --json.")] = 1,
+    glossary: Annotated[
+        Path | None, typer.Option(help="TSV of terms, source TAB target, that the translation should have.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="A word not to be translated; may be repeated.")
+    ] = None,
+    whole_lines: Annotated[
+        bool, typer.Option("--whole-lines", help="A line is one sentence: do not split it.")
+    ] = False,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Sentences at a time; otherwise what suits the engine.")
+    ] = None,
+    compute: Annotated[Literal["int8", "float32"] | None, typer.Option(help="Otherwise what is fast.")] = None,
+    engine: Annotated[
+        Literal["auto", "ctranslate2", "torch"], typer.Option(help="auto: what is there, and has the options.")
+    ] = "auto",
     device: Device = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For each line a JSON object with all details.")] = False,
 ) -> None:
-    """Translate a text, or standard input line by line."""
-    from onehop.search import SearchOptions
+    """Translate a text, files, or standard input line by line."""
+    from onehop import pipe
+    from onehop.installed import find_model
+    from onehop.options import SearchOptions
+    from onehop.paragraphs import ParagraphTranslator, max_length_of
+    from onehop.segments import Terms, read_glossary
     from onehop.translator import Translator
 
-    translator = Translator.load(model, device)
-    lines = [text] if text is not None else stdin_lines()
-    for found in translator.translate(lines, SearchOptions(beam=beam)):
-        typer.echo(found.text)
+    files = inputs or []
+    if text is not None and files:
+        raise SettingsError("Both a text and --input are given.", "Give one of them.")
+    if n_best > 1 and not as_json:
+        raise SettingsError(f"--n-best {n_best} has no room in plain text.", "Give --json too.")
+    pipe.check_readable(files)
+    options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
+    terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
+    path = find_model(model, source, target)
+    translator = ParagraphTranslator(
+        Translator.load(path, device, engine=engine, compute=compute, threads=threads),
+        max_length=max_length_of(path),
+        options=options,
+        terms=terms,
+        whole_lines=whole_lines,
+        batch_size=batch_size,
+    )
+    pipe.translate(
+        translator,
+        pipe.text_windows(text) if text is not None else pipe.file_windows(files) if files else pipe.stdin_windows(),
+        out,
+        lines=pipe.lines_in(files),
+        shown=pipe.as_json(n_best) if as_json else pipe.as_text,
+    )
+
+
+@models_app.command(name="list")
+def list_models() -> None:
+    """The models that have a name here."""
+    from onehop.installed import list_installed
+
+    for line in list_installed():
+        typer.echo(line)
+
+
+@models_app.command(name="show")
+def show_model(model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A model.")]) -> None:
+    """What a model is and where it comes from; its hash is verified."""
+    from onehop.installed import find_model, model_to_text
+
+    typer.echo(model_to_text(find_model(model)), nl=False)
+
+
+@cache_app.callback(invoke_without_command=True)
+def show_cache(ctx: typer.Context) -> None:
+    """Where models lie that were converted for the fast engine, and how large they are."""
+    from onehop import cache
+
+    if ctx.invoked_subcommand is None:
+        sizes = cache.entries()
+        for folder, size in sizes.items():
+            typer.echo(f"{size / 1e6:>10,.1f} MB  {folder.relative_to(cache.cache_root())}")
+        typer.echo(f"{sum(sizes.values()) / 1e6:>10,.1f} MB  in {cache.cache_root()}")
+
+
+@cache_app.command(name="clear")
+def clear_cache() -> None:
+    """Empty the cache; it fills again by itself."""
+    from onehop import cache
+
+    typer.echo(f"{cache.clear() / 1e6:,.1f} MB freed in {cache.cache_root()}")
+
+
+@app.command()
+def doctor() -> None:
+    """What this installation has, what is missing, and how to get it."""
+    from onehop.doctor import report
+
+    for line in report():
+        typer.echo(line)
 
 
 @app.command()
@@ -280,17 +393,6 @@ def import_(
     parity = exports.import_folder(folder, out, exports.sentences_of(sentences))
     not_compared = ["not compared with the original: pip install 'onehop[export]'"]
     typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))
-
-
-def stdin_lines() -> list[str]:
-    """Standard input as text."""
-    lines = []
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            lines.append(line.decode("utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError:
-            raise TextError(f"Line {number} of standard input is not UTF-8.", "Convert it, e.g. with iconv.") from None
-    return lines
 
 
 def read_bytes(file: Path) -> bytes:

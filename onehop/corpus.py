@@ -64,6 +64,8 @@ class RawChunk:
 
 # --- which files ----------------------------------------------------------------------------------------------
 
+PAIR_REMEDY = "Name aligned files like train.en train.de, or give TSV files ending in .tsv."
+
 
 def find_files(entries: Sequence[str], root: Path, source: str, target: str) -> list[ParallelFile]:
     """The files that entries of the settings mean, relative ones below `root`, each checked to be there."""
@@ -88,20 +90,29 @@ def files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Par
 def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, str] | None]:
     """What files named on the command line mean: entries, and the two languages where the names tell them.
 
-    Two names that differ in one part between dots, such as train.en and train.de, are an aligned pair.
+    TSV files, `-` and names with {lang} stand for themselves. Others come two by two, such as train.en train.de.
     """
-    if len(names) == 2 and not any(LANG in name or ".tsv" in Path(name).suffixes for name in names):
-        parts = [name.split(".") for name in names]
-        differ = [i for i, (a, b) in enumerate(zip(*parts, strict=False)) if a != b]
-        if len(parts[0]) != len(parts[1]) or len(differ) != 1 or differ[0] == 0:
-            raise TextError(
-                f"{names[0]} and {names[1]} are not named as a pair.",
-                "Name them like train.en and train.de, or give TSV files ending in .tsv.",
-            )
-        source, target = (part[differ[0]] for part in parts)
-        parts[0][differ[0]] = LANG
-        return (".".join(parts[0]),), (source, target)
-    return tuple(names), None
+    if not names or any(LANG in name or name == STDIN or ".tsv" in Path(name).suffixes for name in names):
+        return tuple(names), None
+    if len(names) % 2:
+        raise TextError(f"{names[-1]} has no partner.", PAIR_REMEDY)
+    pairs = [entry_of_pair(*names[i : i + 2]) for i in range(0, len(names), 2)]
+    languages = {pair for _, pair in pairs}
+    if len(languages) > 1:
+        raise TextError(
+            f"The files are in {len(languages)} pairs of languages.", "Give one pair of languages at a time."
+        )
+    return tuple(entry for entry, _ in pairs), languages.pop()
+
+
+def entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
+    """The entry with {lang} for two names that differ in one part between dots, and the two languages."""
+    first, second = one.split("."), two.split(".")
+    differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
+    if len(first) != len(second) or len(differ) != 1 or differ[0] == 0:
+        raise TextError(f"{one} and {two} are not named as a pair.", PAIR_REMEDY)
+    place = differ[0]
+    return ".".join([*first[:place], LANG, *first[place + 1 :]]), (first[place], second[place])
 
 
 def checked(file: ParallelFile) -> ParallelFile:

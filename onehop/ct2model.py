@@ -26,7 +26,8 @@ CONVERTER = 1  # goes up when the files made here change: older ones in a cache 
 BINARY_VERSION = 6
 SPECIFICATION, REVISION = "TransformerSpec", 7
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2}
-RELU = EMBEDDINGS_ADDED = 0
+ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
+EMBEDDINGS_ADDED = 0
 # Sinusoids have no end and a table has: longer sentences go to torch.
 SHORTEST_TABLE = 1024
 
@@ -96,6 +97,8 @@ def variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
     if not model.tied:
         found |= tensors.matrix("encoder/embeddings_0", "embedding.weight")
         found |= tensors.matrix("decoder/projection", "output.weight")
+    if model.output_bias:
+        found["decoder/projection/bias"] = tensors.plain("output_bias")
     for stack, side, layers in (
         ("encoder", "source_input", model.n_encoder_layers),
         ("decoder", "target_input", model.n_decoder_layers),
@@ -125,7 +128,7 @@ def aliases(model: ModelSettings) -> dict[str, str]:
 
 def switches(stack: str, model: ModelSettings) -> dict[str, Array]:
     """What a stack is like."""
-    flags = {"pre_norm": model.norm == "pre", "scale_embeddings": True, "activation": RELU}
+    flags = {"pre_norm": model.norm == "pre", "scale_embeddings": True, "activation": ACTIVATIONS[model.activation]}
     flags |= {"embeddings_merge": EMBEDDINGS_ADDED} if stack == "encoder" else {"start_from_zero_embedding": False}
     found: dict[str, Array] = {f"{stack}/{name}": np.array(value, dtype=np.int8) for name, value in flags.items()}
     found[f"{stack}/num_heads"] = np.array(model.n_heads, dtype=np.int16)
@@ -146,7 +149,6 @@ def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[st
         found |= tensors.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
     for i, name in enumerate(("w_1", "w_2")):
         found |= tensors.matrix(f"{theirs}/ffn/linear_{i}", f"{ours}.feed_forward.{name}.weight")
-        found[f"{theirs}/ffn/linear_{i}/bias"] = tensors.plain(f"{ours}.feed_forward.{name}.bias")
     return found | tensors.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
 
 
@@ -165,14 +167,18 @@ class Tensors:
         return {f"{theirs}/gamma": self.plain(f"{ours}.weight"), f"{theirs}/beta": self.plain(f"{ours}.bias")}
 
     def matrix(self, theirs: str, *ours: str) -> dict[str, Array]:
-        """Matrices one below the other."""
+        """Matrices one below the other, and their biases where they have any."""
+        biases = [
+            name for name in (f"{name.removesuffix('.weight')}.bias" for name in ours) if name in self.stored.tensors
+        ]
+        found = {f"{theirs}/bias": np.concatenate([self.plain(name) for name in biases])} if biases else {}
         parts = [convert(name, self.stored.tensors[name], self.compute) for name in ours]
         rows = [part for part in parts if isinstance(part, Int8Rows)]
         if not rows:
-            return {f"{theirs}/weight": np.concatenate(parts)}
+            return found | {f"{theirs}/weight": np.concatenate([to_float32(part) for part in parts])}
         scale = np.concatenate([part.scale for part in rows])
         values = np.concatenate([part.values for part in rows])
-        return {f"{theirs}/weight": values, f"{theirs}/weight_scale": np.float32(1) / scale}
+        return found | {f"{theirs}/weight": values, f"{theirs}/weight_scale": np.float32(1) / scale}
 
 
 def sinusoids(length: int, d_model: int) -> Float32[np.ndarray, "length d_model"]:

@@ -18,8 +18,8 @@ from onehop.engines.torch_engine import model_of
 from onehop.heatmap import Panel, heatmap_svg
 from onehop.model import Tokens
 from onehop.modelfile import read_model
+from onehop.options import SearchOptions
 from onehop.prepare import prepare
-from onehop.search import SearchOptions
 from onehop.taps import Recorder, watch
 from onehop.tokenizer import BOS, EOS, WORD_MARK, Tokenizer
 from onehop.train import train
@@ -99,7 +99,7 @@ def write_pairs(file: Path, strings: list[str]) -> None:
 
 def check(model: Path, held_out: list[str]) -> Outcome:
     """Translate the strings that were held out."""
-    found = Translator.load(model, "cpu").translate(held_out, SearchOptions(beam=1))
+    found = Translator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
     right = sum(t.text == s[::-1] for s, t in zip(held_out, found, strict=True))
     examples = [(s, t.text) for s, t in zip(held_out[:5], found, strict=False)]
     return Outcome(right, len(held_out), examples, model)

@@ -61,8 +61,12 @@ class PrepareDisplay:
         if self.task is None:
             return
         self.bars.advance(self.task, amount)
-        done = self.bars.tasks[self.task].completed
-        self.bars.update(self.task, rate=f"{done / max(1e-6, time.monotonic() - self.began):,.0f}/s")
+        self.bars.update(self.task, rate=f"{self.done / max(1e-6, time.monotonic() - self.began):,.0f}/s")
+
+    @property
+    def done(self) -> int:
+        """How much of the stage is done."""
+        return int(self.bars.tasks[self.task].completed) if self.task is not None else 0
 
     def note(self, text: str) -> None:
         """A line."""

@@ -52,7 +52,6 @@ class Update:
     tokens: int
     src_tokens: int
     epoch: int
-    next_epoch: int
     next_batch: int
 
 
@@ -69,7 +68,7 @@ def updates(pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, b
             taken.append(current[batch])
             batch += 1
         tokens, src_tokens = sum(b.tokens for b in taken), sum(len(b.src) for b in taken)
-        yield Update(taken, tokens, src_tokens, epoch, epoch, batch)
+        yield Update(taken, tokens, src_tokens, epoch, batch)
 
 
 Item = TypeVar("Item")

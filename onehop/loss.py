@@ -63,8 +63,3 @@ def divergence(one: Logits, two: Logits, labels: Labels, ignore: int = 0) -> Flo
     p, q = one.float().log_softmax(-1), two.float().log_softmax(-1)
     both = F.kl_div(q, p, log_target=True, reduction="none") + F.kl_div(p, q, log_target=True, reduction="none")
     return 0.5 * both.sum(-1).masked_fill(labels == ignore, 0.0).sum()
-
-
-def total(losses: list[Loss]) -> Loss:
-    """The sum of several parts."""
-    return Loss(torch.stack([x.objective for x in losses]).sum(), torch.stack([x.nll for x in losses]).sum())

@@ -117,7 +117,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F
 
 
 class FeedForward(Tapped):
-    """Equation 3: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2; another activation may stand in the maximum's place."""
+    """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2; another activation may stand in the maximum's place."""
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()

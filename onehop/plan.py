@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,12 +37,12 @@ class Plan:
         return self.state_bytes + self.bytes_per_token * self.batch_tokens
 
 
-def plan(settings: Settings, pairs: Pairs, objective: nn.Module) -> Plan:
-    """Work out a training without doing it."""
+def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.device) -> Plan:
+    """Work out a training on a device without doing it."""
     parameters = parameter_count(objective)
     per_token = kept_bytes_per_token(objective, settings)
     state = 16 * parameters
-    budget = settings.train.batch_tokens or budget_that_fits(objective, settings, torch.device("cpu"))
+    budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
     per_epoch = len(Epoch(pairs, budget, settings.train.seed, 0)) / settings.train.accumulate
     return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), settings.train.steps / per_epoch)
 
@@ -127,6 +127,14 @@ def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.dev
 
 
 def available_memory() -> int:
-    """Bytes of main memory that are free."""
-    pages: Sequence[str] = ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE")
-    return int(np.prod([os.sysconf(name) for name in pages], dtype=np.int64))
+    """Bytes of main memory that may still be taken: the machine's, or its control group's if that is less."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    machine, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+    free = total // 2
+    if machine.exists():
+        lines = dict(line.split(":") for line in machine.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    limit, used = (group / "memory.max", group / "memory.current")
+    if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    return free

@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from onehop.config import Settings
+from onehop.device import pick_device
 from onehop.display import PrepareDisplay, TrainDisplay, console
 from onehop.errors import OnehopError, SettingsError, StoreError
 from onehop.filters import report_to_text
+from onehop.listener import Listener
 from onehop.model import Transformer
 from onehop.modelfile import StoredModel, write_model
+from onehop.options import SearchOptions
 from onehop.plan import Plan, plan
 from onehop.prepare import prepare
 from onehop.runs import Run
 from onehop.score import bleu, chrf
-from onehop.search import SearchOptions
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
-from onehop.train import Listener, Objective, Validator, train
+from onehop.train import Objective, Validator, train
 from onehop.translator import Translator
 
 
@@ -54,8 +56,9 @@ def open_store(settings: Settings, out: Path, store: Path | None, data: Path | N
         return Store.open(store)
     if not settings.data.train:
         raise StoreError("There is nothing to train on.", "Give --store, or settings with files in their [data] table.")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # Several processes would prepare the same store at once.
+    begun = (out / "run.json").exists()
+    if begun or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # A run goes on with the store it has, be its raw files gone; several processes would prepare it all at once.
         return Store.open(out / "store")
     with PrepareDisplay() as shown:
         made = prepare(settings, out / "store", root=data, progress=shown)
@@ -124,14 +127,16 @@ class WithTensorBoard:
                 self.events.add_scalar(f"{group}/{name}", value, report["step"])
 
 
-def dry_run(settings: Settings, out: Path, *, store: Path | None = None, data: Path | None = None) -> Plan:
+def dry_run(
+    settings: Settings, out: Path, *, store: Path | None = None, data: Path | None = None, device: str | None = None
+) -> Plan:
     """What a training would take."""
     opened = open_store(settings, out, store, data)
     vocab_size = Tokenizer(opened.tokenizer).vocab_size
     objective = Objective(
         Transformer(settings.model, vocab_size), settings.train.label_smoothing, settings.train.r_drop
     )
-    return plan(settings, opened.pairs("train"), objective)
+    return plan(settings, opened.pairs("train"), objective.to(pick_device(device)), pick_device(device))
 
 
 def plan_to_text(found: Plan, settings: Settings) -> str:

@@ -5,6 +5,7 @@
     tokenizer.model      the pieces it was begun with
     metrics.jsonl        one line a report
     checkpoints/step-…/  weights.safetensors, optimizer.safetensors (the last two only), state.json
+    best.safetensors     weights of the best validation, where the training may stop early
     model.safetensors    the result
 
 A checkpoint is a folder that is written under another name and then renamed, so it is there as a whole or not at all.
@@ -24,7 +25,7 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
@@ -32,7 +33,7 @@ from onehop.errors import RunError
 
 Arrays = dict[str, NDArray[Any]]
 
-# These may differ when a run goes on: they say how long and how to look at it, not what is computed.
+# These may differ when a run goes on: they say how long, and what is kept and shown of it, not what a step computes.
 FREE_TO_CHANGE = {
     *("train.steps", "train.save_every", "train.validate_every", "train.report_every", "train.patience"),
     *("train.keep", "train.average", "train.shard"),
@@ -79,7 +80,7 @@ class Run:
             if (self.path / "run.json").exists():
                 self._check_same(settings, facts)
             write_text(self.path / "settings.toml", settings_to_toml(settings))
-            write_text(self.path / "run.json", json.dumps({**self.facts(), **facts}, indent=2) + "\n")
+            write_text(self.path / "run.json", json.dumps({**facts, **self.facts()}, indent=2) + "\n")
 
     def _hold(self) -> None:
         self._lock = (self.path / ".lock").open("w")
@@ -222,6 +223,23 @@ class Run:
         if not steps:
             raise RunError(f"There is no checkpoint in {self.path}.", "Train first.")
         return average(self.weights(step) for step in steps), steps
+
+    def save_best(self, weights: Arrays, step: int) -> None:
+        """Keep the weights of the best validation so far."""
+        partial = self.path / ".best.safetensors.partial"
+        with writing(self.path):
+            save_file(weights, partial, {"step": str(step)})
+            sync(partial)
+            partial.replace(self.path / "best.safetensors")
+
+    def best(self) -> tuple[Arrays, list[int]] | None:
+        """The weights of the best validation, if they were kept, and their step."""
+        file = self.path / "best.safetensors"
+        if not file.exists():
+            return None
+        with safe_open(file, "np") as opened:
+            step = int(opened.metadata()["step"])
+        return read_arrays(file), [step]
 
     # --- metrics ---
 

@@ -92,10 +92,6 @@ class Tokenizer:
             return []
         return list(self._pieces.EncodeAsIds([normalise(t) for t in texts], num_threads=threads))
 
-    def sample(self, text: str, dropout: float) -> list[int]:
-        """Ids of one random segmentation: each merge of the BPE is skipped with probability `dropout`."""
-        return list(self._pieces.Encode(normalise(text), enable_sampling=True, alpha=dropout, nbest_size=-1))
-
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; marks and padding are left out."""
         return str(self._pieces.DecodeIds([int(i) for i in ids if int(i) not in (PAD, BOS, EOS)]))

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from onehop.batches import Batch, Epoch
 from onehop.config import Settings
 from onehop.errors import RunError, StoreError
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
+from onehop.listener import Listener, Report, Silent
 from onehop.loss import Loss, cross_entropy, divergence
 from onehop.model import Transformer, parameter_count
 from onehop.modelfile import StoredModel, write_model
@@ -41,43 +42,9 @@ from onehop.tokenizer import Tokenizer
 from onehop.workers import cores
 
 Validator = Callable[[Transformer], Mapping[str, Any]]
-Report = dict[str, Any]
 Compute = Callable[[Fed], tuple[Tensor, Tensor]]
 
 SIGNALS = ("SIGINT", "SIGTERM")
-
-
-@runtime_checkable
-class Listener(Protocol):
-    """Somebody who is told how it goes; the command line draws it."""
-
-    def began(self, facts: Report) -> None:
-        """The run starts or goes on."""
-
-    def stepped(self, report: Report) -> None:
-        """A step is done."""
-
-    def validated(self, report: Report) -> None:
-        """A validation is done."""
-
-    def said(self, text: str) -> None:
-        """Something worth a line happened."""
-
-
-class Silent:
-    """A listener that does nothing."""
-
-    def began(self, facts: Report) -> None:
-        """Nothing."""
-
-    def stepped(self, report: Report) -> None:
-        """Nothing."""
-
-    def validated(self, report: Report) -> None:
-        """Nothing."""
-
-    def said(self, text: str) -> None:
-        """Nothing."""
 
 
 class Objective(nn.Module):
@@ -95,10 +62,10 @@ class Objective(nn.Module):
         loss = cross_entropy(logits, fed.labels, self.label_smoothing)
         if not self.r_drop:
             return loss.objective, loss.nll
-        # The batch stands there twice, with other dropout: each half counts for a half.
+        # The batch stands there twice, with other dropout: half of the sum over both, so that a token counts once.
         one, two = logits.chunk(2)
         apart = divergence(one, two, fed.labels.chunk(2)[0])
-        return loss.objective / 2 + self.r_drop * apart, loss.nll / 2
+        return (loss.objective + self.r_drop * apart) / 2, loss.nll / 2
 
 
 def train(
@@ -113,9 +80,8 @@ def train(
     """Train in a run folder, or go on there; the model file, or None if it was stopped before the end."""
     if settings.train.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(settings.train.deterministic)
     check_fits(settings, store)
-    with world(device) as here:
+    with deterministic(settings.train.deterministic), world(device) as here:
         run = Run(folder)
         trainer = Trainer(settings, store, run, here, listener if listener and here.leads else Silent(), validator)
         try:
@@ -190,16 +156,12 @@ class Trainer:
         if device.type == "cuda" and self.settings.train.compile:
             self.fixed = self.fixed_shapes()
             self.compute = torch.compile(self.parallel, dynamic=False)
-        self.listener.began({**self.run.facts(), "steps": self.settings.train.steps, "run": str(self.run.path)})
+        shown = {"steps": self.settings.train.steps, "run": str(self.run.path)}
+        self.listener.began({**self.run.facts(), **self.machine(), **shown})
 
     def facts(self) -> Report:
-        """What is worth knowing about this run later."""
+        """What this run is about, the same however often it is started."""
         return {
-            "onehop": __version__,
-            "torch": torch.__version__,
-            "device": device_name(self.world.device),
-            "threads": torch.get_num_threads(),
-            "processes": self.world.size,
             "parameters": parameter_count(self.model),
             "pairs": len(self.store.pairs("train")),
             "data": self.store.hash,
@@ -207,6 +169,29 @@ class Trainer:
             "source": self.store.source,
             "target": self.store.target,
         }
+
+    def machine(self) -> Report:
+        """What the last bits depend on besides."""
+        return {
+            "onehop": __version__,
+            "torch": torch.__version__,
+            "device": device_name(self.world.device),
+            "threads": torch.get_num_threads(),
+            "processes": self.world.size,
+        }
+
+    def note_machine(self) -> None:
+        """Write down where the steps from here on are made; another place than before ends the promise of bits."""
+        machines = self.run.facts().get("machines", [])
+        here = self.machine()
+        if machines and {k: v for k, v in machines[-1].items() if k != "from_step"} == here:
+            return
+        if machines:
+            self.progress = replace(self.progress, exact=False)
+            self.listener.said("It was begun on another machine or with other threads: the last bits may differ.")
+        if self.world.leads:
+            self.run.note(machines=[*machines, {"from_step": self.progress.step, **here}])
+        self.world.wait()
 
     def find_budget(self) -> int:
         """The largest token budget that fits into memory, the same in every process."""
@@ -222,7 +207,7 @@ class Trainer:
         return Fixed(rows, int(1.1 * most) + rows // longest + 2, longest)
 
     def finish(self) -> Path | None:
-        """Write the model file, from the average of the last checkpoints or the exponential average."""
+        """Write the model file."""
         if self.world.any(self.stop in SIGNALS):  # each of the processes may have been told, or only one
             self.listener.said(f"Stopped at step {self.progress.step}; the same command goes on from here.")
             return None
@@ -241,12 +226,20 @@ class Trainer:
             self.resegmenter.close()
 
     def stored(self) -> StoredModel:
-        """The result with everything a translator needs; gathering it takes every process."""
-        if self.average:
+        """The result with everything a translator needs; gathering it takes every process.
+
+        Its weights are the best of all validations where training stops early, else the exponential average, else the
+        average of the last checkpoints.
+        """
+        best = self.run.best() if self.settings.train.patience else None
+        if best is not None:
+            weights, steps = best
+        elif self.average:
             weights, steps = {n: to_numpy(p) for n, p in self.average.weights.items()}, [self.progress.step]
         else:
             weights, steps = self.run.averaged(self.settings.train.average)
-        provenance = {**self.run.facts(), "step": self.progress.step, "averaged_steps": steps}
+        state = {"step": self.progress.step, "averaged_steps": steps, "exact": self.progress.exact}
+        provenance = {**self.run.facts(), **state}
         return StoredModel(
             settings=self.settings,
             tokenizer=self.store.tokenizer,
@@ -262,6 +255,8 @@ class Trainer:
         """Train to the end, or until somebody stops it."""
         last = self.settings.train.steps
         self.resume()
+        if self.progress.step < last and not self.stop:
+            self.note_machine()
         with stopping_on_signals(self):
             self.train_until(last)
         self.save()
@@ -280,7 +275,7 @@ class Trainer:
         """One update with all that follows from it."""
         train, step = self.settings.train, self.progress.step + 1
         report = self.update(step, update)
-        self.progress = replace(self.progress, step=step, epoch=update.next_epoch, batch=update.next_batch)
+        self.progress = replace(self.progress, step=step, epoch=update.epoch, batch=update.next_batch)
         report |= self.speed(update, time.perf_counter() - began)
         self.listener.stepped(report)
         if step % train.report_every == 0 or step == train.steps:
@@ -321,10 +316,13 @@ class Trainer:
         while True:
             try:
                 return self._gradients(step, parts, update.tokens, fixed, compute)
-            except torch.OutOfMemoryError:
+            except RuntimeError as e:
+                if not is_out_of_memory(e):
+                    raise
                 if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
                     raise RunError(
-                        f"Step {step} does not fit into memory.", "Set a smaller train.batch_tokens and start again."
+                        f"Step {step} does not fit into memory.",
+                        "Begin again in another folder with a smaller train.batch_tokens.",
                     ) from None
             self.optimizer.zero_grad()
             parts = [half for b in parts for half in (b.halves() if len(b.src_lengths) > 1 else (b,))]
@@ -369,7 +367,8 @@ class Trainer:
                 np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
         return RunError(
             f"The loss is {loss} and the gradient's norm {norm} at step {step} (epoch {update.epoch}).",
-            f"The weights were not touched and the batch is in {file}; try a lower learning rate or train.clip = 1.0.",
+            f"The weights were not touched and the batch is in {file}; "
+            "begin again in another folder with a lower train.learning_rate or train.clip=1.0.",
         )
 
     # --- data ---
@@ -422,7 +421,16 @@ class Trainer:
         score = report["bleu"] if train.watch == "bleu" else -report["valid_nll"]
         better = p.best is None or score > p.best
         self.progress = replace(p, best=score if better else p.best, since_best=0 if better else p.since_best + 1)
+        if better and train.patience:
+            self.keep_best()
         self.stop_if_worse()
+
+    def keep_best(self) -> None:
+        """Keep the weights that were just validated."""
+        chosen = self.average.weights if self.average else dict(self.model.named_parameters())
+        weights = {name: to_numpy(p) for name, p in chosen.items()}
+        if self.world.leads:
+            self.run.save_best(weights, self.progress.step)
 
     def stop_if_worse(self) -> None:
         """Enough validations without a better score are enough, also for a run that is started again."""
@@ -475,6 +483,11 @@ class Trainer:
 # --- around the loop ------------------------------------------------------------------------------------------
 
 
+def is_out_of_memory(e: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or, where torch has no class for it, on the CPU."""
+    return isinstance(e, torch.OutOfMemoryError) or "can't allocate memory" in str(e)
+
+
 def device_name(device: torch.device) -> str:
     """The device in words."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
@@ -495,14 +508,26 @@ def make_resegmenter(settings: Settings, store: Store, tokenizer: Tokenizer) -> 
 
 
 @contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Only algorithms that give the same bits again, for a while."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(wanted)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
 def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C and SIGTERM finish the step, save and leave."""
+    """Ctrl-C and SIGTERM finish the step, save and leave; a second one leaves at once, with the last checkpoint."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         trainer.stop = signal.Signals(number).name
+        signal.signal(number, old[signal.Signals(number)])
 
     old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

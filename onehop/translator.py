@@ -6,7 +6,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from onehop.ct2model import Compute
 from onehop.engines import Engine, EngineName, lacking
@@ -14,11 +14,6 @@ from onehop.errors import SettingsError
 from onehop.modelfile import StoredModel, read_model
 from onehop.options import Hypothesis, SearchOptions
 from onehop.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from onehop.engines.ct2_engine import Ct2Engine
-    from onehop.engines.torch_engine import TorchEngine
-    from onehop.model import Transformer
 
 # Sentences sorted by length at a time: enough to fill batches of equal length, few enough to hold in memory.
 WINDOW = 4096
@@ -52,8 +47,8 @@ class Translator:
         source: str,
         target: str,
         *,
-        reference: "Callable[[], TorchEngine] | None" = None,
-        fast: "Ct2Engine | None" = None,
+        reference: Callable[[], Engine] | None = None,
+        fast: Engine | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.source, self.target = source, target
@@ -77,11 +72,11 @@ class Translator:
         """
         check_request(device, engine, compute, threads)
         if engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device)):
-            from onehop.engines.ct2_engine import Unsupported
+            from onehop.engines.ct2_engine import UnsupportedError
 
             try:
                 return cls._with_ctranslate2(path, compute or "int8", threads, alone=engine == "ctranslate2")
-            except Unsupported:
+            except UnsupportedError:
                 if engine == "ctranslate2":
                     raise
         stored = read_model(path)
@@ -102,7 +97,7 @@ class Translator:
         )
 
     @classmethod
-    def of_model(cls, model: "Transformer", tokenizer: Tokenizer, source: str, target: str) -> "Translator":
+    def of_model(cls, model: Any, tokenizer: Tokenizer, source: str, target: str) -> "Translator":
         """A translator over a torch model that is there already, such as the one in training."""
         from onehop.engines.torch_engine import TorchEngine
 
@@ -110,16 +105,16 @@ class Translator:
         return cls(tokenizer, source, target, reference=lambda: engine)
 
     @cached_property
-    def reference(self) -> "TorchEngine":
+    def reference(self) -> Engine:
         """The torch engine."""
         if self._reference is None:
             raise SettingsError("This translator was loaded for CTranslate2 alone.", "Load it with the engine torch.")
         return self._reference()
 
     @property
-    def model(self) -> "Transformer":
-        """The torch model, to look into."""
-        return self.reference.model
+    def model(self) -> Any:
+        """The torch model, to look into; not named in the type, for that would import torch."""
+        return self.reference.model  # type: ignore[attr-defined]
 
     def translate(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translation]:
         """The best translation of each text; an empty text stays empty."""
@@ -152,19 +147,24 @@ class Translator:
     def shares(self, encoded: Sequence[Sequence[int]], options: SearchOptions) -> Iterator[tuple[Engine, list[int]]]:
         """Which engine translates which sentences; the empty ones nobody."""
         places = [i for i, ids in enumerate(encoded) if ids]
-        fast = self.fast
-        if fast is not None and self._reference is None and (names := lacking(options)):
-            raise SettingsError(
-                f"CTranslate2 lacks search.{names[0]} {getattr(options, names[0])}.", "Use the engine auto or torch."
-            )
-        if fast is None or lacking(options):
-            mine = set[int]()
-        else:
-            mine = {i for i in places if self._reference is None or fast.reaches(encoded[i])}
-        if fast is not None and mine:
-            yield fast, sorted(mine)
-        if rest := [i for i in places if i not in mine]:
+        quick = [i for i in places if self.is_fast(encoded[i], options)]
+        if self.fast is not None and quick:
+            yield self.fast, quick
+        if rest := sorted(set(places) - set(quick)):
             yield self.reference, rest
+
+    def is_fast(self, source: Sequence[int], options: SearchOptions) -> bool:
+        """Whether the fast engine can translate a sentence under these options; where it must and cannot, an error."""
+        if self.fast is None:
+            return False
+        names, reaches = lacking(options), self.fast.reaches(source)
+        if self._reference is None and names:
+            value = getattr(options, names[0])
+            raise SettingsError(f"CTranslate2 lacks search.{names[0]} = {value}.", "Use the engine auto or torch.")
+        if self._reference is None and not reaches:
+            what = f"A sentence of {len(source)} tokens is too long for CTranslate2."
+            raise SettingsError(what, "Split it, or use the engine auto or torch.")
+        return reaches and not names
 
     def translation(self, hypothesis: Hypothesis, engine: Engine) -> Translation:
         """Ids as text."""
@@ -227,7 +227,7 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -> "TorchEngine":
+def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -> Engine:
     """The torch engine over a stored model."""
     import torch
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
+        for left_from_last_time in ("whole", "killed"):  # a finished run would prove nothing
+            shutil.rmtree(work / left_from_last_time, ignore_errors=True)
         command = set_up(work, steps)
         whole = train_whole(command, work / "whole")
         say(f"never stopped      {whole}")

@@ -1,6 +1,11 @@
 """Every test runs with the types and shapes in the signatures checked."""
 
+import os
 import pkgutil
+
+# Models this small gain nothing from a second thread, and threads that wait for each other by spinning are very slow
+# on a busy machine. Set before torch is imported, here and in every process that a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from jaxtyping import install_import_hook
@@ -14,6 +19,15 @@ modules = [m.name for m in pkgutil.iter_modules(onehop.__path__) if m.name not i
 install_import_hook(
     [f"onehop.{name}" for name in modules], "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """No test reads or fills the cache of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("ONEHOP_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -201,6 +201,7 @@ def test_one_side_without_any_line(tmp_path):
         (["train.en", "train.de"], ("train.{lang}",), ("en", "de")),
         (["a.b/news.fr.gz", "a.b/news.en.gz"], ("a.b/news.{lang}.gz",), ("fr", "en")),
         (["one.tsv", "two.tsv.xz"], ("one.tsv", "two.tsv.xz"), None),
+        (["a.en", "a.de", "b.en.xz", "b.de.xz"], ("a.{lang}", "b.{lang}.xz"), ("en", "de")),
         (["-"], ("-",), None),
         ([], (), None),
     ],
@@ -211,5 +212,12 @@ def test_names_on_the_command_line(names, entries, languages):
 
 @pytest.mark.parametrize("names", [["english", "german"], ["train.en", "test.de"], ["train.en", "train.de.gz"]])
 def test_two_names_that_are_no_pair(names):
-    with pytest.raises(TextError, match=r"are not named as a pair\. Name them like train.en and train.de"):
+    with pytest.raises(TextError, match=r"are not named as a pair\. Name aligned files like train.en train.de"):
         entries_from_names(names)
+
+
+def test_names_without_a_partner_or_of_several_languages():
+    with pytest.raises(TextError, match=r"^c\.en has no partner\. Name aligned files"):
+        entries_from_names(["a.en", "a.de", "c.en"])
+    with pytest.raises(TextError, match=r"^The files are in 2 pairs of languages\. Give one pair"):
+        entries_from_names(["a.en", "a.de", "a.en", "a.fr"])

@@ -31,7 +31,7 @@ def test_what_is_held_out_is_counted(monkeypatch, tmp_path):
             said = [text[::-1] if "7" not in text else "7" for text in texts]
             return [Translation(text, (), 0.0, 0.0, finished=True, looped=False) for text in said]
 
-    monkeypatch.setattr(Translator, "load", lambda path, device: Sloppy())
+    monkeypatch.setattr(Translator, "load", lambda path, device, engine: Sloppy())
     found = check(tmp_path, ["1 2", "7 1", "3 4", "5 6", "1 1", "2 2"])
     assert (found.right, found.of) == (5, 6)
     assert found.examples == [("1 2", "2 1"), ("7 1", "7"), ("3 4", "4 3"), ("5 6", "6 5"), ("1 1", "1 1")]

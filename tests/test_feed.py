@@ -51,12 +51,12 @@ def test_any_position_is_taken_up_without_replaying(digits, pairs, accumulate):
     settings = settings_of(digits, f"train.accumulate={accumulate}")
 
     def content(stream):
-        return [([b.labels.tolist() for b in u.batches], u.next_epoch, u.next_batch) for u in stream]
+        return [([b.labels.tolist() for b in u.batches], u.epoch, u.next_batch) for u in stream]
 
     whole = list(itertools.islice(updates(lambda epoch: pairs, settings, 256, 0, 0), 30))
     for i in range(29):
         here = whole[i]
-        stream = updates(lambda epoch: pairs, settings, 256, here.next_epoch, here.next_batch)
+        stream = updates(lambda epoch: pairs, settings, 256, here.epoch, here.next_batch)
         assert content(itertools.islice(stream, 1)) == content([whole[i + 1]])
 
 

@@ -419,3 +419,53 @@ print("one graph")
 def test_torch_compile_traces_the_model_in_one_graph():
     done = subprocess.run([sys.executable, "-c", ONE_GRAPH], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout == "one graph\n", done.stderr
+
+
+# --- options that the paper does not have ---------------------------------------------------------------------
+
+
+def test_biases_in_attention_and_output_are_there_on_request_and_count():
+    plain, biased = a_model(), a_model(attention_bias=True, output_bias=True)
+    added = {n for n, _ in biased.named_parameters()} - {n for n, _ in plain.named_parameters()}
+    # Two encoder layers with one attention, two decoder layers with two: four projections each.
+    assert len(added) == 6 * 4 + 1
+    assert all(name.endswith("bias") for name in added)
+    assert parameter_count(biased) - parameter_count(plain) == 6 * 4 * 16 + 20
+    fresh = Transformer(small(attention_bias=True, output_bias=True), 20)
+    assert all(not p.any() for n, p in fresh.named_parameters() if n in added)
+
+
+def test_the_output_bias_is_added_to_the_logits():
+    model = a_model(output_bias=True)
+    src, tgt = tokens(*SRC), tokens(*TGT)
+    with torch.no_grad():
+        before = model(src, tgt)
+        model.output_bias[7] += 3.0
+        change = model(src, tgt) - before
+    expected = torch.zeros_like(change)
+    expected[..., 7] = 3.0
+    close(change, expected)
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [
+        ("relu", lambda x: x.clamp(min=0)),
+        ("swish", lambda x: x / (1 + (-x).exp())),
+        ("gelu", lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2),
+    ],
+)
+def test_the_activation_stands_between_the_two_projections(activation, expected):
+    network = a_model(activation=activation).encoder.layers[0].feed_forward
+    x = torch.randn(2, 3, 16, dtype=torch.float64)
+    close(network(x), network.w_2(expected(network.w_1(x))))
+
+
+@pytest.mark.parametrize("changes", [{"activation": "swish"}, {"attention_bias": True, "output_bias": True}])
+def test_a_cache_changes_nothing_with_these_options(changes):
+    model = a_model(**changes)
+    src, tgt = tokens(*SRC), tokens([2, 13, 14], [2, 15, 16], [2, 4, 5])
+    with torch.no_grad():
+        cache = model.begin(src, capacity=3)
+        steps = [model.step(tgt.ids[:, i : i + 1], cache) for i in range(3)]
+        close(torch.cat(steps, dim=1), model(src, tgt))

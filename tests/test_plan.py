@@ -123,7 +123,7 @@ def test_a_plan_says_what_the_training_will_do(digits):
     settings, store = with_changes(digits[0], ["train.accumulate=2", "train.steps=100"]), digits[1]
     pairs = store.pairs("train")
     model = Transformer(settings.model, Tokenizer(store.tokenizer).vocab_size)
-    found = plan(settings, pairs, Objective(model, 0.1, 0.0))
+    found = plan(settings, pairs, Objective(model, 0.1, 0.0), torch.device("cpu"))
     batches = len(Epoch(pairs, 256, settings.train.seed, 0))
     assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.state_bytes == 16 * found.parameters

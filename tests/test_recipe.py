@@ -10,15 +10,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from onehop import recipe
 from onehop.config import DataSettings, Settings, with_changes
+from onehop.engines.torch_engine import model_of
 from onehop.errors import OnehopError, SettingsError, StoreError
 from onehop.modelfile import read_model
+from onehop.options import SearchOptions
 from onehop.plan import Plan
 from onehop.runs import Run, read_metrics
 from onehop.score import bleu
-from onehop.search import SearchOptions
 from onehop.tokenizer import Tokenizer
 from onehop.train import Silent
-from onehop.translator import Translator, model_of
+from onehop.translator import Translator
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_the_validator_scores_what_the_model_says(trained, digits):
     model = model_of(read_model(trained / "model.safetensors"))
     found = recipe.translating_validator(store, 7)(model)
     sources, references = store.valid_text("src")[:7], store.valid_text("tgt")[:7]
-    said = Translator(model, Tokenizer(store.tokenizer), "", "").translate(sources, SearchOptions(beam=1))
+    said = Translator.of_model(model, Tokenizer(store.tokenizer), "", "").translate(sources, SearchOptions(beam=1))
     assert found["bleu"] == bleu([t.text for t in said], references).value
     assert found["samples"] == [(s, t.text) for s, t in zip(sources[:3], said, strict=False)]
     assert set(found) == {"bleu", "chrf", "samples"}

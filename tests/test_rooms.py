@@ -7,17 +7,20 @@ from pathlib import Path
 import onehop
 
 ROOMS: Mapping[str, set[str]] = {
-    "Ground": {"__init__", "errors", "config", "presets"},
+    "Ground": {"errors", "config", "presets"},
     "Text": {
         *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "encoding", "workers"),
-        *("batches", "sampling", "score"),
+        *("batches", "sampling", "score", "segments"),
     },
     "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels"},
-    "Storage": {"modelfile", "runs"},
+    "Storage": {"modelfile", "runs", "cache", "ct2model", "installed"},
     "Training": {"train", "feed", "plan", "state", "parallel"},
-    "Decoding": {"search", "translator", "engines"},
-    "Showing": {"curves", "trace", "explorer"},
-    "Doors": {"cli", "display", "demo", "evaluate", "recipe", "verify", "server", "export", "__main__"},
+    "Decoding": {"options", "search", "translator", "engines", "paragraphs"},
+    "Showing": {"curves", "heatmap", "trace", "explorer"},
+    "Doors": {
+        *("__init__", "__main__", "cli", "display", "demo", "doctor", "evaluate", "export", "pipe", "recipe"),
+        *("server", "verify"),
+    },
 }
 FLOOR = {
     "Ground": 0,

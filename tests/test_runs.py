@@ -248,7 +248,7 @@ def test_a_changed_setting_is_refused_by_name(tmp_path):
 def test_what_may_change_is_taken_over(tmp_path):
     saved(tmp_path, 10)
     run = start_again(tmp_path, "train.steps=50", "train.keep=9", "train.shard=true", processes=4)
-    assert run.facts()["processes"] == 4
+    assert run.facts()["processes"] == 1  # what was found out first stays
     assert "steps = 50" in (tmp_path / "settings.toml").read_text()
     assert {f"train.{name}" for name in vars(Settings().train)} >= runs.FREE_TO_CHANGE
 

@@ -216,3 +216,24 @@ def test_a_module_outside_a_model_names_its_quantities_without_a_path():
     module = a_model().encoder.layers[0].feed_forward
     watch(module, recorder)(torch.zeros(1, 2, 12).double())
     assert list(recorder) == ["hidden", "output"]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_packed_sentences_are_watched_like_padded_ones(norm):
+    """Every quantity is there, and each sentence's block of the weights is what it is alone."""
+    settings = ModelSettings(n_encoder_layers=1, n_decoder_layers=1, d_model=16, d_ff=32, n_heads=2, norm=norm)
+    torch.manual_seed(0)
+    model = Transformer(settings, 20).eval()
+    lengths = torch.tensor([3, 5])
+    ids = torch.randint(4, 20, (8,))
+    together, alone = Recorder(), Recorder()
+    out = watch(model, together)(Tokens.packed(ids, lengths), Tokens.packed(ids, lengths))
+    torch.testing.assert_close(out, model(Tokens.packed(ids, lengths), Tokens.packed(ids, lengths)))
+    second = Tokens.padded(ids[None, 3:])
+    watch(model, alone)(second, second)
+    assert together.keys() == alone.keys()
+    for role in ("encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"):
+        weights = together[f"{role}_attention.weights"].value
+        assert (weights[:, :, 3:, :3] == 0).all()
+        assert (weights[:, :, :3, 3:] == 0).all()
+        torch.testing.assert_close(weights[:, :, 3:, 3:], alone[f"{role}_attention.weights"].value)

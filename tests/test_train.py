@@ -135,8 +135,10 @@ def test_the_loss_goes_down_and_the_result_translates(go, digits, tmp_path):
     assert watching.facts["pairs"] == 360
 
     stored = read_model(file)
-    known = {"onehop", "torch", "device", "threads", "processes", "parameters", "pairs", "data", "tokenizer"}
-    assert stored.provenance.keys() == known | {"source", "target", "batch_tokens", "step", "averaged_steps"}
+    known = {"parameters", "pairs", "data", "tokenizer", "source", "target", "batch_tokens", "machines"}
+    assert stored.provenance.keys() == known | {"step", "averaged_steps", "exact"}
+    machine = {"from_step", "onehop", "torch", "device", "threads", "processes"}
+    assert [m.keys() for m in stored.provenance["machines"]] == [machine]
     assert stored.provenance["data"] == digits[1].hash
     assert (stored.provenance["step"], stored.provenance["averaged_steps"]) == (60, [50, 60])
     assert (stored.source, stored.target) == ("digits", "reversed")
@@ -184,7 +186,7 @@ def test_the_validation_loss_is_the_padded_model_s(digits, begun):
 
 
 def update_of(*batches) -> Update:
-    return Update(list(batches), sum(b.tokens for b in batches), sum(len(b.src) for b in batches), 0, 0, 1)
+    return Update(list(batches), sum(b.tokens for b in batches), sum(len(b.src) for b in batches), 0, 1)
 
 
 def gradients_of(trainer: Trainer, update: Update) -> list[torch.Tensor]:
@@ -397,6 +399,10 @@ def test_stopping_early(go, tmp_path, monkeypatch, watch, values):
     assert listener.texts == [f"Finished early at step 8: no better {watch} in 2 validations."]
     assert Run(tmp_path / "run").latest().progress.step == 8
     before = file.read_bytes()
+    # The result is the best of the validations, not the last checkpoints: the second, after step 4.
+    best, at_step_4 = read_model(file), Run(tmp_path / "run").weights(4)
+    assert best.provenance["averaged_steps"] == [4]
+    assert all(np.array_equal(best.weights()[name], at_step_4[name]) for name in at_step_4)
     assert "samples" not in (tmp_path / "run" / "metrics.jsonl").read_text()
     # Started again it stays finished, until more patience is asked for.
     assert go(*changes, validator=scores(monkeypatch, watch, [])) == file
@@ -432,7 +438,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights(digits, begu
     file = trainer.run.path / "not-finite-step-2.npz"
     assert str(e.value) == (
         f"The loss is nan and the gradient's norm nan at step 2 (epoch 0). The weights were not touched and the "
-        f"batch is in {file}; try a lower learning rate or train.clip = 1.0."
+        f"batch is in {file}; begin again in another folder with a lower train.learning_rate or "
+        "train.clip=1.0."
     )
     last = trainer.run.latest()
     assert last.progress.step == 1
@@ -453,25 +460,29 @@ def test_a_gradient_that_is_not_finite_does_too(go, tmp_path, monkeypatch):
     assert Run(tmp_path / "run").steps() == [1, 2]
 
 
-def too_small(monkeypatch, rows: int) -> list[int]:
+ON_GPU = torch.OutOfMemoryError("out of memory")
+ON_CPU = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+
+
+def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU) -> list[int]:
     """A machine whose memory holds so many target rows; the sizes that were tried."""
     whole, tried = Objective.forward, []
 
     def forward(self, fed):
         tried.append(len(fed.labels))
         if len(fed.labels) > rows:
-            raise torch.OutOfMemoryError("out of memory")
+            raise error
         return whole(self, fed)
 
     monkeypatch.setattr(Objective, "forward", forward)
     return tried
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch, accumulate):
+@pytest.mark.parametrize(("accumulate", "error"), [(1, ON_GPU), (2, ON_CPU)])
+def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch, accumulate, error):
     changes = ("train.steps=4", f"train.accumulate={accumulate}", "train.batch_tokens=200")
     go(*changes, name="whole")
-    tried, listener = too_small(monkeypatch, 60), Watching()
+    tried, listener = too_small(monkeypatch, 60, error), Watching()
     go(*changes, name="split", listener=listener)
     assert max(tried) > 120  # so the halves had to be split again
     assert "Step 1 did not fit into memory and was split into" in listener.texts[0]
@@ -489,7 +500,9 @@ def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
     too_small(monkeypatch, 2)
     with pytest.raises(RunError) as e:
         go()
-    assert str(e.value) == "Step 1 does not fit into memory. Set a smaller train.batch_tokens and start again."
+    assert str(e.value) == (
+        "Step 1 does not fit into memory. Begin again in another folder with a smaller train.batch_tokens."
+    )
 
 
 def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
@@ -663,3 +676,49 @@ def test_a_run_that_is_already_longer_is_not_passed_off_as_shorter(go, tmp_path)
     with pytest.raises(RunError, match=r"has 6 steps, and train\.steps is 4\. Train in another folder"):
         go("train.steps=4")
     assert {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")} == before
+
+
+COMPILED = """
+import numpy as np
+import torch
+import onehop.attention as attention
+from onehop.batches import Batch
+from onehop.config import load_settings
+from onehop.feed import Fixed, feed
+from onehop.model import Transformer
+from onehop.parallel import World
+from onehop.train import Objective
+
+# The ragged kernel needs a GPU; something of its shape stands in for it.
+attention.packed_attention = lambda q, k, v, pattern: attention.fused_attention(q, k, v)
+ids, lengths = np.arange(4, 64) % 50, np.array([20, 10, 30])
+fed = feed(Batch(ids, lengths, ids, ids, lengths), World(0, 1, torch.device("cpu")), Fixed(128, 8, 64), twice=True)
+torch.manual_seed(0)
+objective = Objective(Transformer(load_settings("tiny").model, 50), 0.1, 1.0)
+plain = objective(fed)[0]
+compiled = torch.compile(objective, dynamic=False, fullgraph=True, backend="aot_eager")(fed)[0]
+compiled.backward()
+torch.testing.assert_close(plain, compiled)
+assert all(p.grad is not None for p in objective.parameters())
+"""
+
+
+@pytest.mark.slow
+def test_the_objective_compiles_as_one_graph():
+    # Without the type checks of the test run: the compiler cannot look through them.
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
+    """A finished run that is started elsewhere is not said to be from there; one that goes on there says both."""
+    file = go("train.steps=6")
+    before = file.read_bytes()
+    monkeypatch.setattr(train_module, "device_name", lambda device: "another")
+    go("train.steps=6")
+    assert file.read_bytes() == before
+    listener = Watching()
+    provenance = read_model(go("train.steps=8", listener=listener)).provenance
+    assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
+    assert not provenance["exact"]
+    assert any("the last bits may differ" in text for text in listener.texts)

@@ -5,15 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
+from onehop import engines
 from onehop import translator as module
 from onehop.config import Settings
 from onehop.device import pick_device
+from onehop.engines import batches_by_length, torch_engine
+from onehop.engines.torch_engine import model_of
 from onehop.errors import OnehopError, SettingsError
 from onehop.model import Tokens, Transformer
 from onehop.modelfile import read_model, write_model
-from onehop.search import SearchOptions
+from onehop.options import SearchOptions
 from onehop.tokenizer import BOS, EOS
-from onehop.translator import Translator, batches_by_length, model_of
+from onehop.translator import Translator
 
 TEXTS = ["the old house", "a bird", "", "Grüße 😀", "the new tree and the old bird and a house", "x"]
 # Random models repeat themselves, and here that is fine.
@@ -22,14 +25,14 @@ GREEDY = SearchOptions(beam=1, loop_repeats=0)
 
 @pytest.fixture
 def translator(model_file):
-    return Translator.load(model_file, "cpu")
+    return Translator.load(model_file, "cpu", engine="torch")
 
 
 def by_hand(translator: Translator, text: str) -> tuple[str, float]:
     """Greedy search with nothing cached, nothing batched, nothing padded."""
     src = Tokens.padded(torch.tensor([[*translator.tokenizer.encode(text), EOS]]))
     out, log_prob = [BOS], 0.0
-    while len(out) < src.ids.shape[1] + module.MORE_THAN_SOURCE:
+    while len(out) < src.ids.shape[1] + engines.MORE_THAN_SOURCE:
         with torch.no_grad():
             last = translator.model(src, Tokens.padded(torch.tensor([out])))[0, -1].log_softmax(-1)
         out.append(int(last.argmax()))
@@ -40,7 +43,7 @@ def by_hand(translator: Translator, text: str) -> tuple[str, float]:
 
 
 def test_greedy_is_the_model_followed_by_hand(translator, monkeypatch):
-    monkeypatch.setattr(module, "MORE_THAN_SOURCE", 12)
+    monkeypatch.setattr(engines, "MORE_THAN_SOURCE", 12)
     found = translator.translate(TEXTS, GREEDY)
     for text, translation in zip(TEXTS, found, strict=True):
         expected, log_prob = by_hand(translator, text) if text else ("", 0.0)
@@ -52,20 +55,49 @@ def test_greedy_is_the_model_followed_by_hand(translator, monkeypatch):
 @pytest.mark.parametrize("options", [GREEDY, SearchOptions(beam=3, n_best=2)])
 @pytest.mark.parametrize("tokens", [1, 30, 10_000])
 def test_a_translation_does_not_depend_on_its_batch(translator, monkeypatch, options, tokens):
-    monkeypatch.setattr(module, "MORE_THAN_SOURCE", 10)
+    monkeypatch.setattr(engines, "MORE_THAN_SOURCE", 10)
     alone = [translator.n_best([text], options)[0] for text in TEXTS]
-    monkeypatch.setattr(module, "BATCH_TOKENS", tokens)
+    monkeypatch.setattr(torch_engine, "BATCH_TOKENS", tokens)
     for one, many in zip(alone, translator.n_best(TEXTS, options), strict=True):
         assert [t.text for t in many] == [t.text for t in one]
         assert [t.score for t in many] == pytest.approx([t.score for t in one], abs=1e-4)
 
 
-def test_batches_hold_every_text_once_longest_first(monkeypatch):
-    monkeypatch.setattr(module, "BATCH_TOKENS", 12)
-    sources = [[5] * n for n in (3, 0, 6, 4, 1, 20, 6, 0)]
-    batches = list(batches_by_length(sources))
-    assert batches == [[5], [2, 6], [3, 0, 4]]
+def test_batches_hold_every_text_once_longest_first():
+    sources = [[5] * n for n in (3, 6, 4, 1, 20, 6)]
+    batches = list(batches_by_length(sources, 12))
+    assert batches == [[4], [1, 5], [2, 0, 3]]
     assert all(len(b) * max(len(sources[i]) for i in b) <= 12 or len(b) == 1 for b in batches)
+
+
+@pytest.mark.parametrize(("workers", "sizes"), [(1, [6]), (2, [3, 3]), (4, [2, 2, 2]), (9, [1] * 6)])
+def test_no_worker_stands_idle(workers, sizes):
+    assert [len(b) for b in batches_by_length([[5]] * 6, 1000, workers)] == sizes
+
+
+def test_many_texts_go_through_in_windows_and_in_order(translator, monkeypatch):
+    texts = TEXTS * 3
+    whole = translator.translate(texts, GREEDY)
+    monkeypatch.setattr(module, "WINDOW", 4)
+    taken = []
+
+    def source():
+        for text in texts:
+            taken.append(text)
+            yield text
+
+    stream = translator.stream(source(), GREEDY)
+    first = next(stream)
+    assert len(taken) == 4
+    assert [t.text for t in (first, *stream)] == [t.text for t in whole]
+
+
+def test_a_sampled_sentence_is_named_by_its_place_among_all(translator, monkeypatch):
+    options = SearchOptions(sample=True, loop_repeats=0)
+    whole = translator.translate(["the old house"] * 6, options)
+    assert len({t.text for t in whole}) == 6
+    monkeypatch.setattr(module, "WINDOW", 2)
+    assert [t.text for t in translator.translate(["the old house"] * 6, options)] == [t.text for t in whole]
 
 
 @pytest.mark.parametrize("empty", ["", "  \t ", "\u2581"])
@@ -107,8 +139,8 @@ def test_dropout_is_off(model_file):
     dropping = replace(stored.settings.model, dropout=0.5)
     model = model_of(replace(stored, settings=Settings(model=dropping))).train()
     tokenizer = Translator.load(model_file, "cpu").tokenizer
-    found = Translator(model, tokenizer, "en", "de").translate(TEXTS, GREEDY)
-    assert found == Translator.load(model_file, "cpu").translate(TEXTS, GREEDY)
+    found = Translator.of_model(model, tokenizer, "en", "de").translate(TEXTS, GREEDY)
+    assert found == Translator.load(model_file, "cpu", engine="torch").translate(TEXTS, GREEDY)
 
 
 # --- positions ------------------------------------------------------------------------------------------------
@@ -123,7 +155,7 @@ def learned(model_file, tmp_path):
     weights = Transformer(settings, len(stored.tensors["embedding.weight"])).state_dict()
     tensors = {name: tensor.numpy() for name, tensor in weights.items()}
     write_model(tmp_path / "learned", replace(stored, settings=Settings(model=settings), tensors=tensors))
-    return Translator.load(tmp_path / "learned", "cpu")
+    return Translator.load(tmp_path / "learned", "cpu", engine="torch")
 
 
 def test_a_learned_table_limits_the_output_and_not_the_sentence(learned):
@@ -144,7 +176,7 @@ def test_a_sentence_longer_than_a_learned_table_is_refused(learned):
 def test_sinusoids_go_on(translator):
     long = "x" * (translator.model.settings.max_length + 40)
     (found,) = translator.translate([long], GREEDY)
-    assert len(found.tokens) == len(translator.tokenizer.encode(long)) + module.MORE_THAN_SOURCE
+    assert len(found.tokens) == len(translator.tokenizer.encode(long)) + engines.MORE_THAN_SOURCE
 
 
 def test_a_model_that_translated_a_long_sentence_can_be_trained_on(translator):

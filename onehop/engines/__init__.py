@@ -22,7 +22,13 @@ class Engine(Protocol):
     """A model that is ready to translate ids."""
 
     name: EngineName
-    compute: str
+
+    @property
+    def compute(self) -> str:
+        """The number format that it computes in."""
+
+    def reaches(self, source: Sequence[int]) -> bool:
+        """Whether a sentence is not too long for this engine."""
 
     def translate(
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]

@@ -30,7 +30,7 @@ BATCH_TOKENS = 1024
 NO_PENALTY = 1e-9
 
 
-class Unsupported(SettingsError):  # noqa: N818 - it is an answer as much as an error
+class UnsupportedError(SettingsError):
     """CTranslate2 cannot run this model, but torch can."""
 
 
@@ -51,7 +51,7 @@ class Converted:
         if folder is None:
             stored = read_model(path)
             if reason := ct2model.inexpressible(stored.settings.model):
-                raise Unsupported(f"CTranslate2 has no such model: {reason}.", "Use the engine torch.")
+                raise UnsupportedError(f"CTranslate2 has no such model: {reason}.", "Use the engine torch.")
             files = ct2model.cached_files(stored, compute)
             try:
                 folder = cache.put(name, files)
@@ -84,7 +84,7 @@ class Ct2Engine:
     name: EngineName = "ctranslate2"
 
     def __init__(self, converted: Converted, compute: Compute, threads: int | None = None) -> None:
-        self.compute: str = compute
+        self.compute = compute
         self.workers = threads or cores()
         self.translator = converted.open(compute, self.workers)
         self.pieces = ct2model.vocabulary(converted.tokenizer)
@@ -108,11 +108,14 @@ class Ct2Engine:
             found[i] = hypotheses
             if limit > most[i] <= max(length(h) for h in hypotheses):
                 again.append(i)
-        # A call has one greatest length. Who came to his own under a greater one is searched once more under his own.
-        equal = [[i for i in again if most[i] == limit] for limit in {most[i] for i in again}]
-        for i, _, hypotheses in self.results(equal, sources, most, options):
-            found[i] = hypotheses
-        return [self.ranked(sources[i], hypotheses, options) for i, hypotheses in enumerate(found)]
+        # A call has one greatest length. A sentence that came to its own under a greater one is searched again under
+        # its own, where a beam may rank otherwise; a single path is only cut.
+        if options.beam > 1:
+            equal = [[i for i in again if most[i] == limit] for limit in {most[i] for i in again}]
+            for i, _, hypotheses in self.results(equal, sources, most, options):
+                found[i] = hypotheses
+        each = zip(sources, found, most, strict=True)
+        return [self.ranked([self.stopped(s, h, m, options) for h in f], options) for s, f, m in each]
 
     def results(
         self,
@@ -162,19 +165,19 @@ class Ct2Engine:
             found.append(Hypothesis(ids, log_prob, options.score(log_prob, len(pieces)), finished))
         return found
 
-    def ranked(self, source: Sequence[int], found: list[Hypothesis], options: SearchOptions) -> list[Hypothesis]:
-        """The n best, those that loop cut and put behind the others."""
-        guarded = [self.guarded(source, h, options) for h in found]
-        return sorted(guarded, key=lambda h: (h.looped, -h.score))[: options.n_best]
+    def ranked(self, found: list[Hypothesis], options: SearchOptions) -> list[Hypothesis]:
+        """The n best, those that loop behind the others."""
+        return sorted(found, key=lambda h: (h.looped, -h.score))[: options.n_best]
 
-    def guarded(self, source: Sequence[int], hypothesis: Hypothesis, options: SearchOptions) -> Hypothesis:
-        """A hypothesis as it is, or up to where the guard against loops would have stopped it."""
-        end = end_of_loop(hypothesis.ids, options.loop_repeats)
-        if end is None:
-            return hypothesis
-        ids = hypothesis.ids[:end]
+    def stopped(self, source: Sequence[int], found: Hypothesis, most: int, options: SearchOptions) -> Hypothesis:
+        """A hypothesis as it is, or up to where the greatest length or the guard against loops stops it."""
+        loop = end_of_loop(found.ids[:most], options.loop_repeats)
+        if loop is None and length(found) <= most:
+            return found
+        ids = found.ids[: loop or most]
         log_prob = self.log_prob(source, ids)
-        return Hypothesis(ids, log_prob, float(options.score(log_prob, end)), finished=False, looped=True)
+        score = float(options.score(log_prob, len(ids)))
+        return Hypothesis(ids, log_prob, score, finished=False, looped=loop is not None)
 
     def log_prob(self, source: Sequence[int], ids: Sequence[int]) -> float:
         """Log-probability of a beginning: that of the end mark, which CTranslate2 adds, left out."""
@@ -196,4 +199,7 @@ def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
 def cores() -> int:
     """Processors that this process may use; OMP_NUM_THREADS is what people limit them with."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    return int(limit) if limit.isdecimal() and int(limit) > 0 else len(os.sched_getaffinity(0))
+    if limit.isdecimal() and int(limit) > 0:
+        return int(limit)
+    # Only Linux says which ones; elsewhere all are taken.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,7 @@
 """A CTranslate2 folder, with the tokenizer beside the model: CTranslate2 itself takes pieces, not text."""
 
 import importlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onehop.ct2model import TOKENIZER_FILE, Compute, cached_files, inexpressible
+from onehop.ct2model import FACTS_FILE, TOKENIZER_FILE, Compute, cached_files, inexpressible
 from onehop.engines import MORE_THAN_SOURCE
 from onehop.errors import ExportError
 from onehop.export.parity import Logits
@@ -36,6 +37,7 @@ class CTranslate2:
     def __init__(self, folder: Path) -> None:
         ctranslate2: Any = importlib.import_module("ctranslate2")
         self.tokenizer = Tokenizer((folder / TOKENIZER_FILE).read_bytes())
+        self.positions: int = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))["positions"]
         self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
         self.model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=torch.get_num_threads())
 

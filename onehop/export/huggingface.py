@@ -15,12 +15,11 @@ from onehop.config import ModelSettings
 from onehop.engines import MORE_THAN_SOURCE
 from onehop.errors import ExportError
 from onehop.export.marian import to_marian
-from onehop.export.parity import Logits
+from onehop.export.parity import Logits, positions
 from onehop.modelfile import StoredModel
 from onehop.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 NEEDS = ("transformers",)
-LEAST_POSITIONS = 512  # Marian's table ends, so it is made longer than what the model was trained on
 
 
 def refuse(settings: ModelSettings) -> None:
@@ -83,11 +82,6 @@ def config(model: ModelSettings, vocab_size: int) -> dict[str, Any]:
     }
 
 
-def positions(model: ModelSettings) -> int:
-    """How far Marian's table reaches."""
-    return max(LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)
-
-
 def marks() -> dict[str, int | None]:
     """The ids with a meaning. Marian would begin with the padding mark, but it can be told not to."""
     return {
@@ -139,6 +133,7 @@ class HuggingFace:
             warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
             self.tokenizer = hf.MarianTokenizer.from_pretrained(folder, local_files_only=True)
         self.model = hf.MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+        self.positions: int = self.model.config.max_position_embeddings
         self.rows = np.arange(self.model.config.vocab_size) if rows is None else np.array(rows)
 
     @torch.inference_mode()

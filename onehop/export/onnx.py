@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from onehop.engines import MORE_THAN_SOURCE
 from onehop.engines.torch_engine import model_of
-from onehop.export.parity import Logits, greedy
+from onehop.export.parity import Logits, greedy, positions
 from onehop.model import Layer, LayerCache, Tokens, Transformer
 from onehop.modelfile import StoredModel
 from onehop.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 OPSET = 18
-LEAST_POSITIONS = 512  # a graph holds a table of positions, made longer than what the model was trained on
 ENCODER, DECODER, TOKENIZER, ABOUT = "encoder.onnx", "decoder.onnx", "tokenizer.spm", "onehop.json"
 CACHE = ("keys", "values", "cross_keys", "cross_values")
 
@@ -96,10 +95,8 @@ class DecoderGraph(nn.Module):
 def write(stored: StoredModel, folder: Path) -> None:
     """Both graphs, the tokenizer, and what one must know to run them."""
     model = model_of(stored).eval()
-    if not model.source_input.learned:
-        reach = max(LEAST_POSITIONS, stored.settings.model.max_length + MORE_THAN_SOURCE)
-        for side in (model.source_input, model.target_input):
-            side.reach(reach)
+    for side in (model.source_input, model.target_input):
+        side.reach(positions(stored.settings.model))
     write_graphs(model, folder)
     (folder / TOKENIZER).write_bytes(stored.tokenizer)
     (folder / ABOUT).write_text(json.dumps(about(stored, model), indent=2) + "\n", encoding="utf-8")
@@ -195,6 +192,7 @@ class Onnx:
     def __init__(self, folder: Path) -> None:
         self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         self.tokenizer = Tokenizer((folder / TOKENIZER).read_bytes())
+        self.positions: int = self.about["positions"]
         self.encoder, self.decoder = session(folder / ENCODER), session(folder / DECODER)
 
     def empty(self, batch: int) -> list[Float[np.ndarray, "layers batch heads 0 width"]]:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float32
 
 from onehop import __version__
+from onehop.config import ModelSettings
 from onehop.engines import MORE_THAN_SOURCE
 from onehop.engines.torch_engine import CachedStep, model_of
 from onehop.errors import TextError
@@ -25,6 +26,7 @@ from onehop.search import Step, search
 from onehop.tokenizer import BOS, EOS, Tokenizer
 
 Logits = Float32[np.ndarray, "length vocab"]
+LEAST_POSITIONS = 512
 # The other side knows no loop guard. Greedy, because every program has a beam search of its own.
 GREEDY = SearchOptions(beam=1, loop_repeats=0)
 
@@ -55,9 +57,10 @@ SENTENCES = (
 
 @runtime_checkable
 class Port(Protocol):
-    """A model as another program runs it: greedily, a sentence at a time."""
+    """A model as another program runs it: greedily, a sentence at a time, as long as its `positions` reach."""
 
     libraries: tuple[str, ...]
+    positions: int
 
     def translate(self, text: str) -> str:
         """Text in, text out."""
@@ -77,6 +80,7 @@ class Reference:
     def __init__(self, stored: StoredModel) -> None:
         self.model = model_of(stored).eval()
         self.tokenizer = Tokenizer(stored.tokenizer)
+        self.positions = positions(stored.settings.model)
 
     def translate(self, text: str) -> str:
         """Greedy search over the cached step."""
@@ -97,6 +101,13 @@ class Reference:
         return np.asarray(found[0].numpy())
 
 
+def positions(model: ModelSettings) -> int:
+    """How far the table of positions reaches in an export: beyond what the model was trained on, if it can."""
+    return (
+        model.max_length if model.positions == "learned" else max(LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)
+    )
+
+
 def greedy(step: Step, most: int) -> tuple[int, ...]:
     """The likeliest token at each step, up to the end mark or the greatest length."""
     return search(step, [most], GREEDY)[0][0].ids
@@ -112,6 +123,7 @@ class Parity:
     target: str
     model: str
     sentences: int
+    too_long: int
     equal: int
     largest_logit_difference: float
     median_ms: Mapping[str, float]
@@ -128,8 +140,9 @@ class Parity:
     def lines(self) -> list[str]:
         """As a person reads it."""
         ours, theirs = self.median_ms["onehop"], self.median_ms[self.target]
+        left_out = f" ({self.too_long} more too long to compare)" if self.too_long else ""
         found = [
-            f"{self.equal} of {self.sentences} translations equal (greedy);"
+            f"{self.equal} of {self.sentences} translations equal (greedy){left_out};"
             f" largest logit difference {self.largest_logit_difference:.1e}",
             f"median of a sentence: onehop on torch {ours:.1f} ms, {self.target} {theirs:.1f} ms"
             f" ({self.threads} thread{'s' if self.threads > 1 else ''})",
@@ -140,6 +153,7 @@ class Parity:
 def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[str]) -> Parity:
     """Translate the sentences on both sides."""
     reference = Reference(stored)
+    given, sentences = sentences, short_enough(sentences, reference, port)
     ours, our_ms = timed(reference.translate, sentences)
     theirs, their_ms = timed(port.translate, sentences)
     each = list(zip(sentences, ours, theirs, strict=True))
@@ -147,6 +161,7 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
         target=target,
         model=stored.hash,
         sentences=len(sentences),
+        too_long=len(given) - len(sentences),
         equal=sum(a == b for _, a, b in each),
         largest_logit_difference=max(logit_difference(reference, port, s) for s in sentences),
         median_ms={"onehop": our_ms, target: their_ms},
@@ -156,6 +171,15 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
         versions=versions((*reference.libraries, *port.libraries)),
         machine=f"{platform.machine()}, {platform.platform()}",
     )
+
+
+def short_enough(sentences: Sequence[str], reference: Reference, port: Port) -> list[str]:
+    """Those for which both sides have positions enough, whatever the translation becomes."""
+    most = min(reference.positions, port.positions) - MORE_THAN_SOURCE
+    found = [s for s in sentences if len(reference.tokenizer.encode(s)) < most]
+    if not found:
+        raise TextError("There is no sentence short enough to compare.", "Give shorter ones with --sentences.")
+    return found
 
 
 def timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[list[str], float]:

@@ -1,0 +1,43 @@
+"""What the taps cost when nobody watches: the same forward pass with and without them.
+
+    python benchmarks/taps.py
+
+Without: `Tapped.tap` is replaced by a function that does nothing but return its value, at every call site alike; so
+the difference is the question "is there a tap?" alone. Beside it, what an empty call site costs at all. Interleaved,
+medians.
+"""
+
+import statistics
+import time
+
+import torch
+
+from onehop.config import load_settings
+from onehop.model import Tokens, Transformer
+from onehop.taps import Tapped
+
+ROUNDS = 200
+
+
+@torch.inference_mode()
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = Transformer(load_settings("small").model, 8000).eval()
+    ids = Tokens.padded(torch.randint(4, 8000, (1, 12)))
+    asked, not_asked = Tapped.tap, lambda self, name, value: value
+    times: dict[str, list[float]] = {"with taps, off": [], "without the question": []}
+    for _ in range(ROUNDS):
+        for (name, found), tap in zip(times.items(), (asked, not_asked), strict=True):
+            Tapped.tap = tap
+            began = time.perf_counter()
+            model(ids, ids)
+            found.append(time.perf_counter() - began)
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    for name, seconds in medians.items():
+        print(f"{name:<22} {1e3 * seconds:.3f} ms")
+    print(f"ratio {medians['with taps, off'] / medians['without the question']:.4f}")
+
+
+if __name__ == "__main__":
+    main()
