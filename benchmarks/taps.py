@@ -28,7 +28,7 @@ def main() -> None:
     asked, not_asked = Tapped.tap, lambda self, name, value: value
     times: dict[str, list[float]] = {"with taps, off": [], "without the question": []}
     for _ in range(ROUNDS):
-        for (name, found), tap in zip(times.items(), (asked, not_asked), strict=True):
+        for found, tap in zip(times.values(), (asked, not_asked), strict=True):
             Tapped.tap = tap
             began = time.perf_counter()
             model(ids, ids)

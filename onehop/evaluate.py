@@ -169,9 +169,10 @@ def lines_of(file: Path) -> list[str]:
 
 def translate(model: str, sources: list[str]) -> tuple[list[str], str]:
     """A model's translations with its usual search, and the language that they are in."""
+    from onehop.installed import find_model
     from onehop.translator import Translator
 
-    translator = Translator.load(model)
+    translator = Translator.load(find_model(model))
     console().print(f"{model}: translating {len(sources):,} sentences")
     return [found.text for found in translator.translate(sources)], translator.target
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
-from onehop.display import PrepareDisplay, console
 from onehop.errors import OnehopError, TextError
 from onehop.filters import IDENTIFIER, LANGUAGE_BYTES, LanguageCheck, identifier_version
 from onehop.paragraphs import Paragraph, ParagraphTranslator
@@ -209,20 +208,17 @@ def translate(
     shown: Callable[[Paragraph], str] = as_text,
 ) -> None:
     """Translate to a file, with a bar of so many lines on standard error, or to standard output, with none."""
-    with contextlib.ExitStack() as stack:
-        out = stack.enter_context(output(path))
-        if path is None:
-            run(translator, incoming, out, say=console_line, shown=shown)
-            return
-        bar = stack.enter_context(PrepareDisplay())
+    if path is None:
+        with output(None) as out:
+            run(translator, incoming, out, say=lambda text: print(f"onehop: {text}", file=sys.stderr), shown=shown)
+        return
+    # Only here: a bar takes time to import, and a text on the command line shall come soon.
+    from onehop.display import PrepareDisplay
+
+    with output(path) as out, PrepareDisplay() as bar:
         bar.stage("translating", lines, "lines")
-        run(translator, incoming, out, say=bar.note, shown=shown, advance=bar.advance)
+        run(translator, incoming, out, say=lambda text: bar.note(f"onehop: {text}"), shown=shown, advance=bar.advance)
         bar.note(f"{path}: {bar.done:,} lines")
-
-
-def console_line(text: str) -> None:
-    """A line on standard error."""
-    console().print(f"onehop: {text}")
 
 
 def run(

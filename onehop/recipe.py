@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,22 @@ def run(
 ) -> Path | None:
     """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
     opened = open_store(settings, out, store, data)
+    settings = as_prepared(settings, opened)
     validator = translating_validator(opened, bleu_on) if bleu_on else None
     if not leads():
         return train(settings, opened, out, device=device, validator=validator)
     with TrainDisplay(every=settings.train.report_every) as shown, ExitStack() as closing:
         listener: Listener = closing.enter_context(WithTensorBoard(shown, out)) if tensorboard else shown
         return train(settings, opened, out, device=device, listener=listener, validator=validator)
+
+
+def as_prepared(settings: Settings, store: Store) -> Settings:
+    """The settings with the tables that the store was made with, whatever a preset says: what a run notes is true."""
+    made = store.description["made_from"]
+    train = settings.data.train or tuple(name for name, _ in made["files"]["train"])
+    data = replace(settings.data, **made["data"], train=train)
+    vocabulary = {k: v for k, v in made["tokenizer"].items() if k in ("vocab_size", "sample")}
+    return replace(settings, data=data, tokenizer=replace(settings.tokenizer, **vocabulary))
 
 
 def leads() -> bool:

@@ -254,7 +254,9 @@ def translated(model_file):
     sources = [line.strip(" 😀") for line in LINES]
     found = [t.text for t in Translator.load(model_file, "cpu").translate(sources, SearchOptions(beam=2))]
     assert len(set(found)) == len(LINES) - 1
-    return [line.replace(source, text) if source else line for line, source, text in zip(LINES, sources, found)]
+    return [
+        line.replace(source, text) if source else line for line, source, text in zip(LINES, sources, found, strict=True)
+    ]
 
 
 def test_translate_a_text(model_file, translated):

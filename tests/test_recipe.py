@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from onehop import recipe
-from onehop.config import DataSettings, Settings, with_changes
+from onehop.config import DataSettings, Settings, load_settings, with_changes
 from onehop.engines.torch_engine import model_of
 from onehop.errors import OnehopError, SettingsError, StoreError
 from onehop.modelfile import read_model
@@ -230,3 +230,13 @@ def test_without_tensorboard(digits, tmp_path, monkeypatch):
     with pytest.raises(SettingsError, match=message):
         recipe.run(digits[0], tmp_path / "run", store=digits[1].path, device="cpu", tensorboard=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_notes_how_its_store_was_made_not_what_the_preset_says(digits, tmp_path):
+    settings, store = digits
+    other = with_changes(settings, ["tokenizer.vocab_size=9999", "data.longest=99", "train.steps=2"])
+    recipe.run(other, tmp_path / "run", store=store.path, device="cpu", bleu_on=0)
+    noted = load_settings(str(tmp_path / "run" / "settings.toml"))
+    assert noted.tokenizer.vocab_size == settings.tokenizer.vocab_size
+    assert noted.data.longest == settings.data.longest
+    assert noted.train.steps == 2
