@@ -67,7 +67,7 @@ class Paragraph:
         return {
             "source": self.source,
             "text": self.text,
-            "score": sum(t.score for t in chosen),
+            "score": sum((t.score for t in chosen), 0.0),
             "tokens": [token for t in chosen for token in t.tokens],
             "engine": next((t.engine for t in chosen), None),
             "compute": next((t.compute for t in chosen), None),

@@ -99,8 +99,6 @@ def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> lis
     if length(whole.text) <= longest:
         return [whole]
     parts = [segment(part, split=True) for part in halves(whole.text, longest, length)]
-    if not parts:
-        return [whole]
     parts[0] = replace(parts[0], before=whole.before + parts[0].before)
     parts[-1] = replace(parts[-1], after=parts[-1].after + whole.after)
     return parts
@@ -109,7 +107,7 @@ def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> lis
 def halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
     """Halve again and again: parts of like length translate better than a full one and a scrap."""
     if length(text) <= longest or len(text) < 2:
-        return [text] if text else []
+        return [text]
     place = best_place(text)
     return [*halves(text[:place], longest, length), *halves(text[place:], longest, length)]
 

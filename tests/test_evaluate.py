@@ -321,7 +321,7 @@ UNEQUAL = "They must correspond line by line: look at line"
         ("--hyp utf16", "utf16 is UTF-16 (line 1), not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 utf16"),
         ("--src empty --ref empty --hyp empty", "empty is empty. Give a file with one sentence a line."),
         ("--hyp empty", "empty is empty. Give a file with one sentence a line."),
-        ("--model nowhere", "There is no model file nowhere."),
+        ("--model nowhere", "There is no model 'nowhere'."),
     ],
 )
 def test_bad_input_is_one_line(args, message, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ ROOMS: Mapping[str, set[str]] = {
     },
     "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels"},
     "Storage": {"modelfile", "runs", "cache", "ct2model", "installed"},
-    "Training": {"train", "feed", "plan", "state", "parallel"},
+    "Training": {"train", "listener", "feed", "plan", "state", "parallel"},
     "Decoding": {"options", "search", "translator", "engines", "paragraphs"},
     "Showing": {"curves", "heatmap", "trace", "explorer"},
     "Doors": {

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import select
 import subprocess
 import sys
 from dataclasses import replace
@@ -45,6 +46,7 @@ class Upper(Translator):
 
     def n_best(self, texts, options=None):
         self.calls.append((list(texts), options.n_best))
+        self.options = options
         return [[self.made(text, n) for n in range(options.n_best)] for text in texts]
 
     def made(self, text, n):
@@ -71,7 +73,12 @@ def make(tokenizer):
 def capitals(monkeypatch, tokenizer):
     """The command line translates into capitals."""
     upper = Upper(tokenizer)
-    monkeypatch.setattr(Translator, "load", classmethod(lambda cls, path, device=None, **more: upper))
+
+    def load(cls, path, device=None, **more):
+        upper.loaded = (path, device, more)
+        return upper
+
+    monkeypatch.setattr(Translator, "load", classmethod(load))
     return upper
 
 
@@ -375,7 +382,17 @@ def test_standard_input_that_is_closed(monkeypatch):
         pipe.stdin_windows()
 
 
-def test_options_reach_the_search(here, capitals):
+def test_options_reach_the_translator(here, capitals):
+    more = ["--engine", "torch", "--compute", "float32", "--device", "cpu", "--threads", "1"]
+    found = onehop(*M, "--alpha", "0.2", "--beam", "3", "--batch-size", "1", "--whole-lines", *more, "A b. C d.\nE")
+    assert found.stdout == "A B. C D.\nE\n"
+    assert capitals.calls == [(["E"], 1), (["A b. C d."], 1)]
+    assert capitals.options == SearchOptions(alpha=0.2, beam=3)
+    wanted = {"engine": "torch", "compute": "float32", "threads": 1}
+    assert capitals.loaded == (Path("model.safetensors"), "cpu", wanted)
+
+
+def test_n_best_stand_in_the_details(here, capitals):
     found = onehop(*M, "--json", "--n-best", "2", "--beam", "3", "a contract", "--keep", "x")
     (details,) = map(json.loads, found.stdout.splitlines())
     assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["A CONTRACT", "A CONTRACT!"]
@@ -431,13 +448,15 @@ def test_without_the_identifier_nothing_is_told(here, capitals, monkeypatch):
 
 def test_a_line_is_translated_before_the_next_is_sent(here):
     command = [sys.executable, "-m", "onehop", *M, "--beam", "1"]
-    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    with running:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, env=env) as running:
         answers = []
         for line in (b"the old house\n", b"\n", b"a bird\n"):
             running.stdin.write(line)
             running.stdin.flush()
-            answers.append(running.stdout.readline())  # waits for ever if the command does
+            assert select.select([running.stdout], [], [], 30)[0], "it waits for more"
+            answers.append(running.stdout.readline())
         running.stdin.write(b"a tree without an end of line")
         running.stdin.close()
         answers += running.stdout.readlines()
