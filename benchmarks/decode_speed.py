@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import ctranslate2
 import numpy as np
 import torch
-from transformers import MarianMTModel
+from transformers import MarianMTModel, logging
 
 from onehop import engines
 from onehop.config import ModelSettings, Settings, TokenizerSettings
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    logging.set_verbosity_error()
     engines.MORE_THAN_SOURCE = 0  # outputs as long as the sources, and no longer
     stored = random_model()
     with tempfile.TemporaryDirectory() as folder:

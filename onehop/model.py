@@ -167,9 +167,21 @@ class LayerCache:
         self.values[:, :, length:end] = v
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def select(self, rows: Int[Tensor, " rows"]) -> "LayerCache":
-        """The cache of these rows of the batch, in this order."""
-        return LayerCache(*(t.index_select(0, rows) for t in vars(self).values()))
+    def select(self, rows: Int[Tensor, " rows"], length: int, *, same_sources: bool) -> "LayerCache":
+        """The cache of these rows of the batch, in this order; only what is filled is copied."""
+        keys, values = (selected(t, rows, length) for t in (self.keys, self.values))
+        if same_sources:
+            return LayerCache(keys, values, self.cross_keys, self.cross_values)
+        return LayerCache(keys, values, self.cross_keys.index_select(0, rows), self.cross_values.index_select(0, rows))
+
+
+def selected(
+    filled: Float[Tensor, "batch heads capacity d"], rows: Int[Tensor, " rows"], length: int
+) -> Float[Tensor, "rows heads capacity d"]:
+    """These rows with the same capacity, of which the first `length` positions are filled."""
+    out = filled.new_empty(len(rows), *filled.shape[1:])
+    out[:, :, :length] = filled[rows, :, :length]
+    return out
 
 
 class Layer(nn.Module):
@@ -262,10 +274,17 @@ class Cache:
     who_across: WhoAcross
     length: int = 0
 
-    def select(self, rows: Int[Tensor, " rows"]) -> "Cache":
-        """The cache of these hypotheses, in this order."""
-        who = self.who_across.index_select(0, rows) if isinstance(self.who_across, Tensor) else None
-        return Cache([layer.select(rows) for layer in self.layers], who, self.length)
+    def select(self, rows: Int[Tensor, " rows"], *, same_sources: bool = False) -> "Cache":
+        """The cache of these hypotheses, in this order.
+
+        `same_sources` promises that each row's source is the one that stood there before, as in a beam whose
+        hypotheses only change places within their sentence: what belongs to the sources then stays as it is.
+        """
+        who = self.who_across
+        if isinstance(who, Tensor) and not same_sources:
+            who = who.index_select(0, rows)
+        layers = [layer.select(rows, self.length, same_sources=same_sources) for layer in self.layers]
+        return Cache(layers, who, self.length)
 
 
 class Transformer(Tapped):

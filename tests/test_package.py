@@ -121,3 +121,18 @@ def test_no_file_names_a_place_on_one_machine():
     found = [file.name for file in files if file.is_file() and places.search(file.read_bytes())]
     assert not found
     assert places.search(b"cd /" + b"work/main")
+
+
+def test_the_readme_has_a_place_for_every_module_and_no_other():
+    tree = (ROOT / "README.md").read_text(encoding="utf-8").split("    onehop/\n")[1].split("    tests/")[0]
+    named = set(re.findall(r"\b(\w+)(?:\.py|/)", tree))
+    there = {
+        path.stem for path in (ROOT / "onehop").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert named == there - {"__init__", "__main__"}
+
+
+def test_every_link_between_the_documents_leads_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"

@@ -23,13 +23,15 @@ class CachedStep:
     def __init__(self, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> None:
         self.model = model
         self.cache: Cache = model.begin(Tokens.padded(src, PAD), capacity)
+        self.sentences = torch.arange(len(src), device=src.device)
 
     def __call__(
         self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
     ) -> Float[Tensor, "rows vocab"]:
         """Log-probabilities of each row's next token."""
         if parents is not None:
-            self.cache = self.cache.select(parents)
+            before, self.sentences = self.sentences, self.sentences[parents]
+            self.cache = self.cache.select(parents, same_sources=torch.equal(before, self.sentences))
         return self.model.step(tokens[:, None], self.cache)[:, -1].float().log_softmax(-1)
 
 
