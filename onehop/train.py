@@ -182,16 +182,14 @@ class Trainer:
 
     def note_machine(self) -> None:
         """Write down where the steps from here on are made; another place than before ends the promise of bits."""
-        machines = self.run.facts().get("machines", [])
         here = self.machine()
-        if machines and {k: v for k, v in machines[-1].items() if k != "from_step"} == here:
-            return
-        if machines:
+        machines = self.run.facts().get("machines", []) if self.world.leads else []
+        known = bool(machines) and {**machines[-1], **here} == machines[-1]
+        if self.world.any(bool(machines) and not known):  # the first process knows, all of them have to
             self.progress = replace(self.progress, exact=False)
             self.listener.said("It was begun on another machine or with other threads: the last bits may differ.")
-        if self.world.leads:
+        if self.world.leads and not known:
             self.run.note(machines=[*machines, {"from_step": self.progress.step, **here}])
-        self.world.wait()
 
     def find_budget(self) -> int:
         """The largest token budget that fits into memory, the same in every process."""
