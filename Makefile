@@ -2,12 +2,13 @@
 # make demo      trains a small Transformer here and now, then translates with it
 # make test      everything that CI runs, from a fresh machine
 # make test-fast the working loop: the same without the slow tests
+# make coverage  all tests, and which lines they reach; half as long again
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test test-fast check format clean
+.PHONY: install demo test test-fast coverage check format clean
 
 install: $(VENV)/.runtime
 
@@ -32,6 +33,9 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: check
+	$(BIN)/pytest
+
+coverage: $(VENV)/.dev
 	$(BIN)/pytest --cov --cov-report=term
 
 test-fast: check

@@ -51,7 +51,7 @@ SENTENCES = (
     "I like 🍎 and ☕.",
     "Die Katze saß auf der Matte, weil sie müde war.",
     "Москва – столица России.",
-    "Resumption of the session of the European Parliament.",
+    "The committee meets again on Thursday to vote on the report.",
 )
 
 
