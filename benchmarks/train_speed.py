@@ -28,7 +28,7 @@ from onehop.model import Transformer, sinusoids
 from onehop.parallel import World
 from onehop.state import make_optimizer
 from onehop.store import Pairs, side_from_lists
-from onehop.train import Objective
+from onehop.passes import Objective
 
 VOCABULARY = 8000
 BUDGET = 2000

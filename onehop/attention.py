@@ -13,7 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 
+from onehop import kernels
 from onehop.taps import Tap, Tapped
+
+if kernels.usable():
+    from onehop.kernels import ragged
+else:
+    ragged = None  # type: ignore[assignment]
 
 Queries = Float[Tensor, "batch heads query d_k"]
 Keys = Float[Tensor, "batch heads key d_k"]
@@ -54,18 +60,21 @@ def fused_attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None) ->
 class Packing:
     """Where the sentences of one packed row begin and end: sentence i is rows starts[i] to starts[i + 1].
 
-    The last entry is the row's length, so that every position belongs to a sentence. `longest` is a plain number
-    and may be an upper bound: shapes that depend on it stay the same from batch to batch.
+    The last entry is the row's length, so that every position belongs to a sentence, and `sentence_of_row` says to
+    which. `longest` is a plain number and may be an upper bound: shapes that depend on it stay the same from batch to
+    batch.
     """
 
     starts: Int[Tensor, " sentences_and_end"]
+    sentence_of_row: Int[Tensor, " rows"]
     longest: int
 
     @staticmethod
     def of(lengths: Int[Tensor, " sentences"], longest: int | None = None) -> "Packing":
         """The packing of sentences of these lengths."""
         starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-        return Packing(starts, int(lengths.max()) if longest is None else longest)
+        numbers = torch.arange(len(lengths), dtype=torch.int32, device=lengths.device)
+        return Packing(starts, numbers.repeat_interleave(lengths), int(lengths.max()) if longest is None else longest)
 
     @property
     def inside(self) -> Bool[Tensor, "sentences longest"]:
@@ -73,18 +82,12 @@ class Packing:
         lengths = self.starts.diff()
         return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
 
-    @property
-    def sentence_of_row(self) -> Int[Tensor, " rows"]:
-        """The number of the sentence that each row belongs to."""
-        lengths = self.starts.diff()
-        return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
-
     def groups(self) -> list["Packing"]:
         """The packings of a few runs of neighbouring sentences, each with its own longest."""
         sentences = len(self.starts) - 1
         size = max(16, -(-sentences // GROUPS))
-        runs = [self.starts[first : first + size + 1] for first in range(0, sentences, size)]
-        return [Packing(run - run[0], max(1, int(run.diff().max()))) for run in runs]
+        runs = [self.starts[first : first + size + 1].diff() for first in range(0, sentences, size)]
+        return [Packing.of(lengths, max(1, int(lengths.max()))) for lengths in runs]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ Pattern = Mask | Packed | None
 
 def packed_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
     """Attention that never crosses a sentence's boundary: by a kernel for ragged rows, or padded for the moment."""
-    if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) and k.shape == v.shape:
+    if kernels.fast(q) and k.shape == v.shape:
         return varlen_attention(q, k, v, pattern)
     return padded_attention(q, k, v, pattern)
 
@@ -158,6 +161,13 @@ def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor,
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
+def side_by_side(x: Float[Tensor, "rows d_model"], *linears: nn.Linear) -> Float[Tensor, "rows width"]:
+    """Several projections of the same rows in one matrix product."""
+    weight = torch.cat([linear.weight for linear in linears])
+    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
+    return F.linear(x, weight, bias)
+
+
 # --- many heads -----------------------------------------------------------------------------------------------
 
 
@@ -182,6 +192,10 @@ class MultiHeadAttention(Tapped):
         pattern: Pattern,
     ) -> Float[Tensor, "batch query d_model"]:
         """Let each position of x gather from the memory; in self-attention the memory is x."""
+        if ragged is not None and isinstance(pattern, Packed) and self._short_heads and kernels.fast(x):
+            joined = self._all_at_once(x[0], pattern) if memory is x else self._across(x[0], memory[0], pattern)
+            out: Tensor = self.w_o(joined[None])
+            return out
         return self.attend(self.queries(x), *self.keys_and_values(memory), pattern)
 
     def queries(self, x: Float[Tensor, "batch query d_model"]) -> Queries:
@@ -202,6 +216,30 @@ class MultiHeadAttention(Tapped):
             heads = fused_attention(q, k, v, pattern)
         joined = self.tap("concatenation", heads.transpose(1, 2).flatten(2))
         return self.tap("projection", self.w_o(joined))
+
+    # --- on a GPU, nobody watching: see kernels/ragged.py ---
+
+    @property
+    def _short_heads(self) -> bool:
+        width = self.w_q.out_features // self.n_heads
+        return not self.watched and self.w_q.out_features == self.w_v.out_features and width in ragged.WIDTHS
+
+    def _all_at_once(self, x: Float[Tensor, "rows d_model"], pattern: Packed) -> Float[Tensor, "rows width"]:
+        qkv = side_by_side(x, self.w_q, self.w_k, self.w_v)
+        sentences = pattern.query
+        out: Tensor = ragged.self_attention(
+            qkv, sentences.sentence_of_row, sentences.starts, self.n_heads, pattern.causal
+        )[0]
+        return out
+
+    def _across(
+        self, x: Float[Tensor, "query d_model"], memory: Float[Tensor, "key d_model"], pattern: Packed
+    ) -> Float[Tensor, "query width"]:
+        query, key = pattern.query, pattern.key
+        rows, starts = (query.sentence_of_row, key.sentence_of_row), (query.starts, key.starts)
+        kv = side_by_side(memory, self.w_k, self.w_v)
+        out: Tensor = ragged.cross_attention(self.w_q(x), kv, *rows, *starts, self.n_heads)[0]
+        return out
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length d"]:
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)

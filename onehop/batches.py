@@ -1,7 +1,8 @@
 """Sentence pairs packed end to end into batches of at most so many source and so many target tokens.
 
 An epoch is a permutation of all pairs that depends on the seed and the epoch's number alone, cut into batches where
-one of the two budgets is full. So every pair comes exactly once, and any batch of any epoch can be made directly.
+one of the two budgets is full. So every pair comes exactly once, or as often as the weight of its source says, and any
+batch of any epoch can be made directly.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from onehop.errors import SettingsError
 from onehop.store import Pairs, Side
 from onehop.tokenizer import BOS, EOS, PAD
+from onehop.weights import drawn
 
 Ids = Int[np.ndarray, " rows"]
 Lengths = Int[np.ndarray, " sentences"]
@@ -121,12 +123,12 @@ def with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np
 
 
 class Epoch:
-    """One pass over all pairs, cut into batches."""
+    """One pass over all pairs, or over what their weights say, cut into batches."""
 
     def __init__(self, pairs: Pairs, batch_tokens: int, seed: int, number: int, *, shuffle: bool = True) -> None:
         self.pairs = pairs
-        count = len(pairs)
-        self.order = np.random.default_rng([seed, number]).permutation(count) if shuffle else np.arange(count)
+        held = drawn(pairs.parts, seed, number) if pairs.parts else np.arange(len(pairs))
+        self.order = np.random.default_rng([seed, number]).permutation(held) if shuffle else held
         src = np.cumsum(pairs.src_lengths[self.order].astype(np.int64) + 1)
         tgt = np.cumsum(pairs.tgt_lengths[self.order].astype(np.int64) + 1)
         self.cuts = cut(src, tgt, batch_tokens)

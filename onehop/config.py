@@ -6,6 +6,7 @@ what it does not change.
 
 import difflib
 import json
+import math
 import os
 import tomllib
 import types
@@ -80,6 +81,7 @@ class TokenizerSettings:
 
     vocab_size: int = setting(37000, "pieces in the joint vocabulary of both languages", least=300)
     sample: int = setting(500_000, "at most so many sentences are looked at to learn it", least=100)
+    weights: Mapping[str, float] | None = setting(None, "sources more or less in that sample, as in train.weights")
     dropout: float = setting(0.0, "BPE-dropout: share of merges skipped at random in training", least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
@@ -96,6 +98,7 @@ class DataSettings:
     valid: tuple[str, ...] = setting((), "files to validate on; empty: cut off the training pairs")
     test: tuple[str, ...] = setting((), "files whose lines must not stand in the training pairs")
     valid_size: int = setting(2000, "pairs cut off for validation where no file is given", least=1)
+    valid_most: int | None = setting(None, "at most so many pairs of each validation file; unset: all", least=1)
     longest: int = setting(250, "pairs with more pieces than this on a side are left out", least=2)
     ratio: float = setting(
         3.0, "pairs whose longer side has more than so many times the shorter's pieces are left out", least=1.0
@@ -115,6 +118,8 @@ class TrainSettings:
 
     steps: int = setting(100_000, "updates of the weights", least=1)
     batch_tokens: int = setting(25_000, "source tokens and as many target tokens in a batch; 0: what fits", least=0)
+    weights: Mapping[str, float] | None = setting(None, "source = how often an epoch holds its pairs; unset: once")
+    start_from: str = setting("", "a model file whose weights are the first ones; empty: random weights")
     accumulate: int = setting(1, "batches whose gradients are added up for one update", least=1)
     warmup: int = setting(4000, "steps in which the learning rate grows", least=1)
     learning_rate: float = setting(0.0, "peak of the learning rate; 0: the paper's (d_model · warmup)^-0.5", least=0.0)
@@ -196,6 +201,8 @@ def has_type(value: Any, kind: Any) -> bool:
         return any(has_type(value, k) for k in get_args(kind))
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+    if get_origin(kind) is Mapping:
+        return isinstance(value, Mapping) and all(has_type(v, float) and 0 <= v < math.inf for v in value.values())
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
@@ -209,6 +216,8 @@ def type_in_words(kind: Any) -> str:
         return " or ".join(repr(choice) for choice in get_args(kind))
     if get_origin(kind) is tuple:
         return "a list of strings"
+    if get_origin(kind) is Mapping:
+        return "a table of numbers, none below 0"
     if get_origin(kind) in (Union, types.UnionType):
         return type_in_words(next(k for k in get_args(kind) if k is not types.NoneType))
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[kind]
@@ -343,6 +352,8 @@ def toml_value(value: Any) -> str:
     if isinstance(value, str):
         # TOML takes JSON's strings, but wants DEL escaped too.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{toml_value(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, tuple):
         return "[" + ", ".join(toml_value(v) for v in value) + "]"
     return repr(value)

@@ -1,14 +1,19 @@
 """The second and third stage of `prepare`: learn the tokenizer, then encode with it on all cores."""
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.errors import TextError
 from onehop.filters import Dropped, Report, report_to_dict, sample_of, side_hashes, stands_in, wrong_length
-from onehop.stages import PAIRS, VALID, Filtered, Inputs, Progress, nothing_left, spread
+from onehop.stages import PAIRS, VALID, Filtered, Inputs, Progress, Span, nothing_left, spread
 from onehop.store import (
     TOKENIZER,
     Pairs,
@@ -20,6 +25,7 @@ from onehop.store import (
     write_whole,
 )
 from onehop.tokenizer import Tokenizer
+from onehop.weights import quotas, weights_of
 from onehop.workers import in_order
 
 # --- stage two: learn the tokenizer ---------------------------------------------------------------------------
@@ -36,7 +42,7 @@ def learn_stage(
     """Write the tokenizer, given or learned."""
     if given is None:
         progress.stage("learning the vocabulary", None, "")
-        job = (work, filtered.pairs, filtered.cut, settings)
+        job = (work, filtered, settings)
         # In a process of its own where there are several, so that the memory it takes is given back.
         (given,) = in_order(learn, [job], 2 if processes > 1 else 1, nothing)
     Tokenizer(given)
@@ -47,12 +53,23 @@ def nothing() -> None:
     """No preparation is needed."""
 
 
-def learn(job: tuple[Path, int, int, TokenizerSettings]) -> bytes:
-    """Learn a vocabulary from training pairs spread evenly over the corpus."""
-    work, pairs, cut, settings = job
-    held_out = frozenset(spread(cut, pairs).tolist())
-    chosen = frozenset(spread(min(pairs, settings.sample // 2), pairs).tolist()) - held_out
+def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
+    """Learn a vocabulary from training pairs spread evenly over the corpus, or over each of its weighted sources."""
+    work, filtered, settings = job
+    held_out = frozenset(spread(filtered.cut, filtered.pairs).tolist())
+    chosen = frozenset(sample_places(filtered, settings).tolist()) - held_out
     return Tokenizer.learn(sides_of(work / PAIRS, chosen), settings).model
+
+
+def sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
+    """Which pairs the vocabulary is learned from."""
+    count = min(filtered.pairs, settings.sample // 2)
+    if settings.weights is None:
+        return spread(count, filtered.pairs)
+    names, sizes = zip(*filtered.sources, strict=True)
+    counts = quotas(sizes, weights_of(names, settings.weights, "tokenizer.weights"), count)
+    ends = accumulate(sizes)
+    return np.concatenate([end - size + spread(n, size) for end, size, n in zip(ends, sizes, counts, strict=True)])
 
 
 def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
@@ -81,6 +98,7 @@ class Encoding:
 class EncodedChunk:
     """What a chunk of lines became."""
 
+    file: int
     pairs: Pairs
     dropped: dict[str, Dropped]
     read: int
@@ -96,9 +114,9 @@ def set_up_encoding(encoding: Encoding) -> None:
     _encoding, _tokenizer = encoding, Tokenizer(encoding.model)
 
 
-def encode_chunk(chunk: tuple[int, int, int]) -> EncodedChunk:
+def encode_chunk(chunk: Span) -> EncodedChunk:
     """Encode the training pairs that stand in some bytes of the filtered text."""
-    start, size, first = chunk
+    start, size, first, file = chunk
     with _encoding.pairs.open("rb") as stream:
         stream.seek(start)
         lines = stream.read(size).split(b"\n")[:-1]
@@ -115,7 +133,7 @@ def encode_chunk(chunk: tuple[int, int, int]) -> EncodedChunk:
             sample = sample_of(place, (source.encode(), target.encode()))
             dropped.setdefault(reason, Dropped()).add(sample)
     pairs = pairs_from_lists([src[i] for i in kept], [tgt[i] for i in kept], _tokenizer)
-    return EncodedChunk(pairs=pairs, dropped=dropped, read=len(lines))
+    return EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines))
 
 
 def encode_sides(tokenizer: Tokenizer, lines: list[list[str]]) -> tuple[list[list[int]], list[list[int]]]:
@@ -149,7 +167,7 @@ def encode_stage(
         held_out=side_hashes(valid) if filtered.cut else frozenset(),
     )
     progress.stage("encoding", filtered.pairs, "pairs")
-    encode_train(
+    counts = encode_train(
         folder, in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,)), report, progress
     )
     report.vocabulary = tokenizer.vocab_size
@@ -158,6 +176,7 @@ def encode_stage(
         "target": data.target,
         "id_type": id_type(tokenizer.vocab_size).str,
         "pairs": {"train": report.train, "valid": report.valid},
+        "sources": [{"name": name, "pairs": counts[i]} for i, (name, _) in enumerate(filtered.sources)],
         "tokenizer_hash": tokenizer_hash(model),
         "made_from": inputs.made_from,
         "report": report_to_dict(report),
@@ -165,17 +184,19 @@ def encode_stage(
     write_description(folder, description)
 
 
-def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: Progress) -> None:
-    """Write the training pairs as they come."""
-    writer = PairsWriter(folder, "train")
+def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: Progress) -> Counter[int]:
+    """Write the training pairs as they come; how many each file gave."""
+    writer, counts = PairsWriter(folder, "train"), Counter[int]()
     for chunk in chunks:
         writer.write(chunk.pairs)
+        counts[chunk.file] += len(chunk.pairs)
         report.merge(chunk.dropped)
         progress.advance(chunk.read)
     writer.close()
     report.train, report.train_tokens = writer.count, (writer.source.tokens, writer.target.tokens)
     if report.train == 0:
         raise nothing_left(report, 0)
+    return counts
 
 
 def encode_valid(

@@ -136,11 +136,24 @@ def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool 
     return Fed(src, tgt, to_device(batch.labels, world.device))
 
 
+def tensors_of(fed: Fed) -> list[Tensor]:
+    """Everything of a batch that lies on the device, in a fixed order."""
+    sides = [(side.ids, side.positions, side.packing) for side in (fed.src, fed.tgt)]
+    packings = [packing for *_, packing in sides if packing is not None]
+    return [
+        *(x for ids, positions, _ in sides for x in (ids, positions)),
+        *(x for packing in packings for x in (packing.starts, packing.sentence_of_row)),
+        fed.labels,
+    ]
+
+
 def tokens_of(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
     """Packed sentences as the model takes them; positions are counted here, where it costs the device nothing."""
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    positions = np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
-    packing = Packing(to_device(starts, device), int(lengths.max(initial=1)) if longest is None else longest)
+    sentence_of_row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    positions = np.arange(len(ids)) - starts[sentence_of_row]
+    longest = int(lengths.max(initial=1)) if longest is None else longest
+    packing = Packing(to_device(starts, device), to_device(sentence_of_row, device), longest)
     return Tokens(to_device(ids, device)[None], to_device(positions, device)[None], packing=packing)
 
 

@@ -8,6 +8,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from onehop import kernels
+
+if kernels.usable():
+    from onehop.kernels.cross_entropy import linear_cross_entropy
+else:
+    linear_cross_entropy = None  # type: ignore[assignment]
+
 Logits = Float[Tensor, "rows vocab"]
 Labels = Int[Tensor, " rows"]
 
@@ -27,6 +34,22 @@ def cross_entropy(logits: Logits, labels: Labels, smoothing: float, ignore: int 
     filling and count for nothing.
     """
     return Loss(*SmoothedCrossEntropy.apply(logits.float(), labels, smoothing, ignore))  # type: ignore[no-untyped-call]
+
+
+def output_loss(
+    states: Float[Tensor, "rows d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    bias: Float[Tensor, " vocab"] | None,
+    labels: Labels,
+    smoothing: float,
+    ignore: int = 0,
+) -> Loss:
+    """The loss straight from the decoder's output; on a GPU the logits then never stand there in float32."""
+    if linear_cross_entropy is not None and bias is None and kernels.fast(states):
+        short = states.to(kernels.short_type(states))
+        objective, nll, _ = linear_cross_entropy(short, weight, labels, smoothing, ignore)
+        return Loss(objective, nll)
+    return cross_entropy(F.linear(states, weight, bias), labels, smoothing, ignore)
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):

@@ -14,10 +14,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from onehop import kernels
 from onehop.attention import MultiHeadAttention, Packed, Packing, Pattern, causal_mask
 from onehop.config import ModelSettings
 from onehop.errors import SettingsError
 from onehop.taps import Tapped
+
+if kernels.usable():
+    from onehop.kernels.feed_forward import linear_relu
+else:
+    linear_relu = None  # type: ignore[assignment]
 
 Activations = Float[Tensor, "batch length d_model"]
 Ids = Int[Tensor, "batch length"]
@@ -48,8 +54,7 @@ class Tokens:
     def packed(ids: Int[Tensor, " rows"], lengths: Int[Tensor, " sentences"], longest: int | None = None) -> "Tokens":
         """Sentences end to end."""
         packing = Packing.of(lengths, longest)
-        begins = torch.repeat_interleave(packing.starts[:-1], lengths, output_size=len(ids))
-        positions = torch.arange(len(ids), device=ids.device) - begins
+        positions = torch.arange(len(ids), device=ids.device) - packing.starts[packing.sentence_of_row]
         return Tokens(ids[None], positions[None], packing=packing)
 
 
@@ -127,8 +132,15 @@ class FeedForward(Tapped):
 
     def forward(self, x: Activations) -> Activations:
         """Each position on its own."""
-        hidden = self.tap("hidden", self.activation(self.w_1(x)))
-        return self.tap("output", self.w_2(hidden))
+        return self.tap("output", self.w_2(self.tap("hidden", self.hidden(x))))
+
+    def hidden(self, x: Activations) -> Float[Tensor, "batch length d_ff"]:
+        """The inner layer, in one kernel where there is one."""
+        if linear_relu is not None and self.activation is F.relu and kernels.fast(x):
+            short = kernels.shortened(x).flatten(0, -2)
+            hidden: Tensor = linear_relu(short, self.w_1.weight, self.w_1.bias)
+            return hidden.view(*x.shape[:-1], -1)
+        return self.activation(self.w_1(x))
 
 
 class AddNorm(Tapped):
@@ -145,7 +157,8 @@ class AddNorm(Tapped):
         skip = self.tap("skip", x)
         if self.pre:
             return self.tap("residual", skip + self.dropout(sublayer(self.tap("norm", self.norm(x)))))
-        return self.tap("norm", self.norm(self.tap("residual", skip + self.dropout(sublayer(x)))))
+        normed = self.norm(self.tap("residual", skip + self.dropout(sublayer(x))))
+        return self.tap("norm", kernels.shortened(normed))  # normalised anew each time, so rounding does not add up
 
 
 @dataclass
@@ -343,10 +356,14 @@ class Transformer(Tapped):
         embedded: Activations = table(ids)
         return embedded
 
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection: the embedding matrix once more when tied."""
+        return self.embedding.weight if self.output is None else self.output.weight
+
     def logits(self, x: Activations) -> Float[Tensor, "batch length vocab"]:
-        """Scores of every piece of the vocabulary: the embedding matrix once more when tied."""
-        weight = self.embedding.weight if self.output is None else self.output.weight
-        return self.tap("logits", F.linear(x, weight, self.output_bias))
+        """Scores of every piece of the vocabulary."""
+        return self.tap("logits", F.linear(x, self.output_weight, self.output_bias))
 
     def log_probabilities(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
         """Log-probabilities of the token after each target token."""

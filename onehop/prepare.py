@@ -197,8 +197,9 @@ def find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | N
         return list(chain.from_iterable(files))
 
     found = {"train": find(data.train), "valid": find(data.valid), "test": find(data.test)}
-    options = {k: v for k, v in asdict(data).items() if k not in found}
-    learned = {"vocab_size": settings.tokenizer.vocab_size, "sample": settings.tokenizer.sample}
+    # What is unset is left out, so that a store keeps its identity when a version adds a setting.
+    options = {k: v for k, v in asdict(data).items() if k not in found and v is not None}
+    learned = {k: v for k, v in asdict(settings.tokenizer).items() if k != "dropout" and v is not None}
     made_from = {
         "version": VERSION,
         "files": {split: [[f.name, content_hash(f)] for f in files] for split, files in found.items()},

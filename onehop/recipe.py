@@ -16,13 +16,14 @@ from onehop.listener import Listener
 from onehop.model import Transformer
 from onehop.modelfile import StoredModel, write_model
 from onehop.options import SearchOptions
+from onehop.passes import Objective
 from onehop.plan import Plan, plan
 from onehop.prepare import prepare
 from onehop.runs import Run
 from onehop.score import bleu, chrf
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
-from onehop.train import Objective, Validator, train
+from onehop.train import Validator, train
 from onehop.translator import Translator
 
 
@@ -52,7 +53,7 @@ def as_prepared(settings: Settings, store: Store) -> Settings:
     made = store.description["made_from"]
     train = settings.data.train or tuple(name for name, _ in made["files"]["train"])
     data = replace(settings.data, **made["data"], train=train)
-    vocabulary = {k: v for k, v in made["tokenizer"].items() if k in ("vocab_size", "sample")}
+    vocabulary = {k: v for k, v in made["tokenizer"].items() if k in ("vocab_size", "sample", "weights")}
     return replace(settings, data=data, tokenizer=replace(settings.tokenizer, **vocabulary))
 
 
@@ -147,7 +148,8 @@ def dry_run(
     objective = Objective(
         Transformer(settings.model, vocab_size), settings.train.label_smoothing, settings.train.r_drop
     )
-    return plan(settings, opened.pairs("train"), objective.to(pick_device(device)), pick_device(device))
+    pairs = opened.pairs("train", settings.train.weights)
+    return plan(settings, pairs, objective.to(pick_device(device)), pick_device(device))
 
 
 def plan_to_text(found: Plan, settings: Settings) -> str:

@@ -55,7 +55,7 @@ class Resegmenter:
                 self.begin(number)
             chunks = [future.result() for future in self.coming[1]]
             self.begin(number + 1)
-        return Pairs(joined([c.source for c in chunks]), joined([c.target for c in chunks]))
+        return Pairs(joined([c.source for c in chunks]), joined([c.target for c in chunks]), self.pairs.parts)
 
     def begin(self, number: int) -> None:
         """Have an epoch made."""

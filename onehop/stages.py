@@ -29,9 +29,11 @@ from onehop.filters import (
     side_hashes,
 )
 from onehop.store import write_json, write_whole
+from onehop.weights import source_name
 from onehop.workers import in_order
 
-PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered.json"
+# The number is the layout's: what a run of an older version left behind is made again.
+PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-2.json"
 
 # A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.
 BAD_LINES = 10
@@ -75,12 +77,16 @@ class Inputs:
     made_from: dict[str, Any]
 
 
+Span = tuple[int, int, int, int]  # a chunk of filtered text: first byte, bytes, first pair, number of its file
+
+
 @dataclass(frozen=True, kw_only=True)
 class Filtered:
     """What the first stage found; the pairs themselves are in the work folder, a chunk from byte to byte."""
 
     report: Report
-    chunks: list[tuple[int, int, int]]  # first byte, bytes, first pair
+    chunks: list[Span]
+    sources: list[tuple[str, int]]  # each file's name as a source, and its pairs
     pairs: int
     cut: int  # how many of the pairs are for validation
 
@@ -140,13 +146,15 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
     progress.stage("reading and filtering", sum(f.size for f in inputs.train), "bytes")
     raw = ((i, chunk) for i, file in enumerate(inputs.train) for chunk in read_chunks(file))
     filtered = in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))
-    chunks, pairs = write_filtered(work, settings, inputs.train, filtered, report, progress)
+    chunks, kept = write_filtered(work, settings, inputs.train, filtered, report, progress)
+    pairs = sum(kept.values())
     if pairs < 2:
         raise nothing_left(report, pairs)
     cut = 0 if inputs.valid else cut_size(pairs, settings)
-    valid = valid_lines(inputs.valid, report) if inputs.valid else cut_lines(work, pairs, cut)
+    valid = valid_lines(inputs.valid, settings.valid_most, report) if inputs.valid else cut_lines(work, pairs, cut)
     write_whole(work / VALID, b"".join(valid))
-    values = {"report": report_to_dict(report), "chunks": chunks, "pairs": pairs, "cut": cut}
+    sources = [(source_name(file.name), kept[i]) for i, file in enumerate(inputs.train)]
+    values = {"report": report_to_dict(report), "chunks": chunks, "sources": sources, "pairs": pairs, "cut": cut}
     write_json(work / FILTERED, values)
 
 
@@ -157,9 +165,9 @@ def write_filtered(
     filtered: Iterator[FilteredChunk],
     report: Report,
     progress: Progress,
-) -> tuple[list[tuple[int, int, int]], int]:
-    """Write what is no duplicate; where each chunk begins, and how many pairs there are."""
-    seen, watch, done = SeenHashes(), EncodingWatch(), Counter[int]()
+) -> tuple[list[Span], Counter[int]]:
+    """Write what is no duplicate; where each chunk begins, and how many pairs each file has left."""
+    seen, watch, done, kept = SeenHashes(), EncodingWatch(), Counter[int](), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
         for chunk in filtered:
@@ -169,13 +177,14 @@ def write_filtered(
             lines = without_duplicates(chunk, seen, report) if settings.duplicates else chunk.lines
             text = b"".join(lines)
             out.write(text)
-            chunks.append((size, len(text), pairs))
+            chunks.append((size, len(text), pairs, chunk.file))
             size, pairs = size + len(text), pairs + len(lines)
+            kept[chunk.file] += len(lines)
             progress.advance(chunk.consumed - done[chunk.file])
             done[chunk.file] = chunk.consumed
         out.flush()
         os.fsync(out.fileno())
-    return chunks, pairs
+    return chunks, kept
 
 
 class EncodingWatch:
@@ -229,14 +238,17 @@ def pairs_in(files: list[ParallelFile]) -> Iterator[tuple[str, str]]:
     return (pair for _, pair in lines_in(files) if not isinstance(pair, str))
 
 
-def valid_lines(files: list[ParallelFile], report: Report) -> Iterator[bytes]:
-    """Validation pairs from files: all that have two sides, since they are compared with other people's."""
+def valid_lines(files: list[ParallelFile], most: int | None, report: Report) -> Iterator[bytes]:
+    """Validation pairs from files: all that have two sides, or so many of each file, spread evenly over it."""
     unusable = 0
-    for place, pair in lines_in(files):
-        if isinstance(pair, str) or not all(pair):
-            unusable += 1
-        else:
-            yield f"{pair[0]}\t{pair[1]}\t{place}\n".encode()
+    for file in files:
+        lines = []
+        for place, pair in lines_in([file]):
+            if isinstance(pair, str) or not all(pair):
+                unusable += 1
+            else:
+                lines.append(f"{pair[0]}\t{pair[1]}\t{place}\n".encode())
+        yield from (lines[i] for i in spread(min(most or len(lines), len(lines)), len(lines)))
     if unusable:
         report.notes.append(f"{unusable:,} validation lines were left out: empty or not readable.")
 
@@ -272,7 +284,8 @@ def read_filtered(work: Path) -> Filtered:
     values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
     return Filtered(
         report=report_from_dict(values["report"]),
-        chunks=[(start, size, first) for start, size, first in values["chunks"]],
+        chunks=[(start, size, first, file) for start, size, first, file in values["chunks"]],
+        sources=[(name, pairs) for name, pairs in values["sources"]],
         pairs=values["pairs"],
         cut=values["cut"],
     )

@@ -18,14 +18,14 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.followed = dict(model.named_parameters())
+        self.weights = {name: p.detach().clone() for name, p in self.followed.items()}
 
     @torch.no_grad()
-    def add(self, model: nn.Module, step: int) -> None:
+    def add(self, step: int) -> None:
         """Move towards the present weights; faster in the beginning, when the start is still in the average."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        for name, p in model.named_parameters():
-            self.weights[name].lerp_(p, 1 - decay)
+        torch._foreach_lerp_(list(self.weights.values()), list(self.followed.values()), 1 - decay)
 
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
@@ -50,15 +50,28 @@ class Average:
             p.copy_(spread_like(torch.from_numpy(arrays[f"ema.{name}"]), p))
 
 
-def make_optimizer(model: nn.Module, train: TrainSettings) -> torch.optim.Optimizer:
-    """Adam with the paper's constants; decoupled weight decay on matrices only."""
+def make_optimizer(model: nn.Module, train: TrainSettings, *, recorded: bool = False) -> torch.optim.Optimizer:
+    """Adam with the paper's constants; decoupled weight decay on matrices only.
+
+    `recorded`: its steps can stand in a CUDA graph, with step counts and learning rate on the device.
+    """
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": train.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
     betas = (train.beta1, train.beta2)
-    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=train.epsilon, fused=True)
+    rate = torch.zeros((), device=parameters[0].device) if recorded else 0.0
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=train.epsilon, fused=True, capturable=recorded)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate of the next update."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:

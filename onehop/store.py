@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from onehop.errors import StoreError
 from onehop.filters import Report, report_from_dict
+from onehop.weights import Part, Weights, weights_of
 
 FORMAT = "onehop token store"
 VERSION = 1
@@ -82,11 +83,12 @@ def side_from_lists(sentences: Sequence[Sequence[int]], dtype: np.dtype[Any]) ->
 
 
 class Pairs:
-    """Sentence pairs as ids, without marks for beginning and end."""
+    """Sentence pairs as ids, without marks for beginning and end; `parts` where their sources have weights."""
 
-    def __init__(self, source: Side, target: Side) -> None:
+    def __init__(self, source: Side, target: Side, parts: Sequence[Part] = ()) -> None:
         self.source = source
         self.target = target
+        self.parts = parts
 
     def __len__(self) -> int:
         return len(self.source)
@@ -139,12 +141,32 @@ class Store:
                 f"The token store {self.path} is damaged: {name} has {found} bytes instead of {size}.", REMAKE
             )
 
-    def pairs(self, split: str) -> Pairs:
-        """The pairs of "train" or "valid", memory-mapped."""
+    def pairs(self, split: str, weights: Weights | None = None) -> Pairs:
+        """The pairs of "train" or "valid", memory-mapped; for training each source may have a weight."""
         if split not in SPLITS:
             raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
         src, tgt = (Side(self._ids(split, side), self._ends(split, side)) for side in SIDES)
-        return Pairs(src, tgt)
+        return Pairs(src, tgt, self._parts(weights) if weights and split == "train" else ())
+
+    @property
+    def sources(self) -> list[tuple[str, int]]:
+        """Names of the training files and how many pairs came from each, in order; none in a store of old."""
+        return [(source["name"], source["pairs"]) for source in self.description.get("sources", [])]
+
+    def _parts(self, weights: Weights) -> list[Part]:
+        if not self.sources:
+            raise StoreError(
+                f"The token store {self.path} does not say which file its pairs came from, as train.weights needs.",
+                "Make it again with `onehop prepare --force`.",
+            )
+        names, sizes = zip(*self.sources, strict=True)
+        ends = np.cumsum(sizes).tolist()
+        return [
+            Part(name, end - size, end, weight)
+            for name, size, end, weight in zip(
+                names, sizes, ends, weights_of(names, weights, "train.weights"), strict=True
+            )
+        ]
 
     def _ids(self, split: str, side: str) -> npt.NDArray[Any]:
         return mapped(self.path / f"{split}.{side}.ids", np.dtype(self.description["id_type"]))

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onehop import __version__
 from onehop.batches import Batch, Epoch
@@ -28,44 +28,41 @@ from onehop.config import Settings
 from onehop.errors import RunError, StoreError
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
 from onehop.listener import Listener, Report, Silent
-from onehop.loss import Loss, cross_entropy, divergence
+from onehop.loss import Loss, cross_entropy
 from onehop.model import Transformer, parameter_count
-from onehop.modelfile import StoredModel, write_model
-from onehop.parallel import World, whole, without_sync, world
+from onehop.modelfile import StoredModel, read_model, write_model
+from onehop.parallel import World, without_sync, world
+from onehop.passes import (
+    Compute,
+    Objective,
+    RecordedStep,
+    apply_gradients,
+    forward_and_backward,
+    gradient_norm,
+    precision,
+)
 from onehop.plan import budget_that_fits, measured_peak, update_flops
 from onehop.runs import Checkpoint, Progress, Run, writing
 from onehop.sampling import Resegmenter
 from onehop.schedule import learning_rate
-from onehop.state import Average, load_optimizer, load_weights, make_optimizer, optimizer_arrays, to_numpy
+from onehop.state import (
+    Average,
+    load_optimizer,
+    load_weights,
+    make_optimizer,
+    optimizer_arrays,
+    set_rate,
+    to_numpy,
+)
 from onehop.store import Pairs, Store
 from onehop.tokenizer import Tokenizer
 from onehop.workers import cores
 
 Validator = Callable[[Transformer], Mapping[str, Any]]
-Compute = Callable[[Fed], tuple[Tensor, Tensor]]
 
+# A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
+AHEAD = 64
 SIGNALS = ("SIGINT", "SIGTERM")
-
-
-class Objective(nn.Module):
-    """Model and loss as one module, so that processes and compiler see a single forward pass."""
-
-    def __init__(self, model: Transformer, label_smoothing: float, r_drop: float) -> None:
-        super().__init__()
-        self.model = model
-        self.label_smoothing = label_smoothing
-        self.r_drop = r_drop
-
-    def forward(self, fed: Fed) -> tuple[Tensor, Tensor]:
-        """The objective and the negative log-likelihood, summed over the batch."""
-        logits = self.model(fed.src, fed.tgt)[0]
-        loss = cross_entropy(logits, fed.labels, self.label_smoothing)
-        if not self.r_drop:
-            return loss.objective, loss.nll
-        # The batch stands there twice, with other dropout: half of the sum over both, so that a token counts once.
-        one, two = logits.chunk(2)
-        apart = divergence(one, two, fed.labels.chunk(2)[0])
-        return (loss.objective + self.r_drop * apart) / 2, loss.nll / 2
 
 
 def train(
@@ -124,13 +121,17 @@ class Trainer:
         self.model = Transformer(settings.model, self.tokenizer.vocab_size).to(world.device)
         self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop)
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
-        self.optimizer = make_optimizer(self.model, settings.train)
+        self.recorded = world.size == 1 and world.device.type == "cuda" and settings.train.compile
+        self.optimizer = make_optimizer(self.model, settings.train, recorded=self.recorded)
         self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
         self.resegmenter = make_resegmenter(settings, store, self.tokenizer)
         self.progress = Progress()
         self.budget = settings.train.batch_tokens
         self.fixed: Fixed | None = None
         self.compute: Compute = self.parallel
+        self.recording: RecordedStep | None = None
+        self.waiting: Iterator[Update] = iter(())
+        self.upcoming: tuple[Update, Fed] | None = None
         self.stop: str | None = None
         self.peak = math.inf
 
@@ -141,6 +142,8 @@ class Trainer:
         device = self.world.device
         if self.settings.train.watch == "bleu" and self.validator is None:
             raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
+        if self.settings.train.start_from and not self.run.facts():
+            self.first_weights()  # before anything is written
         if self.world.leads:
             self.run.begin(self.settings, self.facts())
             self.run.keep_tokenizer(self.store.tokenizer)
@@ -261,10 +264,10 @@ class Trainer:
 
     def train_until(self, last: int) -> None:
         """Step after step, until the last one or until a process is told to stop."""
-        with closing(ahead(self.stream(), until=lambda: self.stop is not None)) as stream:
+        with closing(ahead(self.stream(), AHEAD, until=lambda: self.stop is not None)) as self.waiting:
             while self.progress.step < last:
                 began = time.perf_counter()  # waiting for the batch counts
-                update = next(stream, None)
+                update = self.upcoming[0] if self.upcoming else next(self.waiting, None)
                 if self.world.any(self.stop is not None) or update is None:
                     break
                 self.one_step(update, began)
@@ -287,16 +290,14 @@ class Trainer:
         """Forwards, backwards, and the weights changed unless something is not finite."""
         train = self.settings.train
         rate = learning_rate(step, train, self.settings.model.d_model)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        loss, norm = self.gradients(step, update)
+        set_rate(self.optimizer, rate)
+        loss, norm, apply = self.gradients(step, update)
         objective, nll, length = torch.stack([loss.objective, loss.nll, norm]).tolist()  # waits for the device once
         if not (math.isfinite(objective) and math.isfinite(length)):
             raise self.not_finite(step, update, objective / update.tokens, length)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        apply()
         if self.average:
-            self.average.add(self.model, step)
+            self.average.add(step)
         per_token = nll / update.tokens
         return {
             "step": step,
@@ -308,8 +309,11 @@ class Trainer:
             "gradient": length,
         }
 
-    def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor]:
-        """The loss summed over all processes, and the gradients with their norm. What does not fit is split."""
+    def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor, Callable[[], None]]:
+        """The loss summed over all processes, the gradients' norm, and what updates the weights by the gradients.
+
+        What does not fit into memory is split.
+        """
         parts, fixed, compute = update.batches, self.fixed, self.compute
         while True:
             try:
@@ -332,30 +336,47 @@ class Trainer:
 
     def _gradients(
         self, step: int, parts: list[Batch], tokens: int, fixed: Fixed | None, compute: Compute
-    ) -> tuple[Loss, Tensor]:
+    ) -> tuple[Loss, Tensor, Callable[[], None]]:
         train, world = self.settings.train, self.world
         torch.manual_seed(mixed(train.seed, step, world.rank))
-        self.model.train()
+        if not self.model.training:  # asking costs less than walking over all modules
+            self.model.train()
+        if self.recorded and fixed is not None and len(parts) == 1:
+            fed = self.upcoming[1] if self.upcoming else self.fed(parts[0], fixed)
+            recording = self.recording = self.recording or self.record(compute, fed)
+            if recording.fits(fed):
+                results = recording.run(fed, 1 / tokens)
+                self.look_ahead(fixed)
+                return *results, recording.apply
+        self.upcoming = None
+        feds = (self.fed(batch, fixed) for batch in parts)
         objective = torch.zeros((), device=world.device)
         nll = torch.zeros((), device=world.device)
-        for i, batch in enumerate(parts):
-            fed = feed(batch, world, fixed, twice=train.r_drop > 0)
-            with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext(), self.precision():
-                mine, mine_nll = compute(fed)
+        for i, fed in enumerate(feds):
+            with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext():
                 # The processes' gradients are averaged, and what is wanted is their sum.
-                (mine * (world.size / tokens)).backward()  # type: ignore[no-untyped-call]
-            objective += mine.detach()
-            nll += mine_nll
-        norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        norm = whole(norm)
-        if train.clip:
-            nn.utils.clip_grads_with_norm_(self.model.parameters(), train.clip, norm)
-        return Loss(world.sum(objective), world.sum(nll)), norm
+                loss = forward_and_backward(compute, fed, world.size / tokens)
+            objective += loss.objective
+            nll += loss.nll
+        norm = gradient_norm(self.model)
+        return (
+            Loss(world.sum(objective), world.sum(nll)),
+            norm,
+            lambda: apply_gradients(self.model, self.optimizer, train.clip, norm),
+        )
 
-    def precision(self) -> AbstractContextManager[object]:
-        """bfloat16 arithmetic on float32 weights on a GPU, float32 throughout on a CPU."""
-        on_gpu = self.world.device.type == "cuda"
-        return torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext()
+    def fed(self, batch: Batch, fixed: Fixed | None) -> Fed:
+        """A batch on the device."""
+        return feed(batch, self.world, fixed, twice=self.settings.train.r_drop > 0)
+
+    def look_ahead(self, fixed: Fixed) -> None:
+        """Bring the next batch to the device while it works on this one."""
+        update = next(self.waiting, None)
+        self.upcoming = (update, self.fed(update.batches[0], fixed)) if update else None
+
+    def record(self, compute: Compute, fed: Fed) -> RecordedStep:
+        """The step as a CUDA graph; the first batch's tensors become the place of every later one."""
+        return RecordedStep(compute, self.model, self.optimizer, self.settings.train.clip, fed)
 
     def not_finite(self, step: int, update: Update, loss: float, norm: float) -> RunError:
         """The error for a broken step; its batch is kept for looking at."""
@@ -377,7 +398,9 @@ class Trainer:
 
     def pairs_of(self, epoch: int) -> Pairs:
         """The pairs of an epoch: those of the store, or segmented anew by BPE-dropout."""
-        return self.resegmenter.epoch(epoch) if self.resegmenter else self.store.pairs("train")
+        if self.resegmenter:
+            return self.resegmenter.epoch(epoch)
+        return self.store.pairs("train", self.settings.train.weights)
 
     # --- validation ---
 
@@ -408,7 +431,7 @@ class Trainer:
         nll, tokens = 0.0, 0
         for batch in Epoch(self.store.pairs("valid"), max(self.budget, 4096), 0, 0, shuffle=False):
             fed = feed(batch, alone)
-            with self.precision():
+            with precision(self.world.device):
                 nll += float(cross_entropy(self.model(fed.src, fed.tgt)[0], fed.labels, 0.0).nll)
             tokens += batch.tokens
         return nll / tokens
@@ -457,6 +480,8 @@ class Trainer:
         if self.world.leads:
             self.run.rewind_metrics(checkpoint.progress.step if checkpoint else 0)
         if checkpoint is None:
+            if self.settings.train.start_from:
+                self.start_from(self.first_weights())
             return
         load_weights(self.model, checkpoint.weights)
         load_optimizer(self.model, self.optimizer, checkpoint.optimizer)
@@ -465,6 +490,26 @@ class Trainer:
         self.progress = checkpoint.progress
         self.stop_if_worse()
         self.listener.said(f"Going on from step {self.progress.step}.")
+
+    def first_weights(self) -> StoredModel:
+        """The model that training starts from, if it fits."""
+        file = Path(self.settings.train.start_from)
+        start = read_model(file)
+        if start.tokenizer != self.store.tokenizer:
+            raise RunError(
+                f"{file} has another tokenizer than the store.", "Prepare the text with `--tokenizer` of that model."
+            )
+        if {n: p.shape for n, p in self.model.named_parameters()} != {n: t.shape for n, t in start.tensors.items()}:
+            raise RunError(f"{file} has another shape than this model.", "Give this one the same [model] settings.")
+        return start
+
+    def start_from(self, start: StoredModel) -> None:
+        """Take another model's weights for the first ones."""
+        load_weights(self.model, start.weights())
+        if self.average:
+            self.average = Average(self.model, self.settings.train.ema)
+        if self.world.leads:
+            self.run.note(started_from=start.hash)
 
     def write(self, report: Report) -> None:
         """A line in the metrics file."""
@@ -501,7 +546,7 @@ def make_resegmenter(settings: Settings, store: Store, tokenizer: Tokenizer) -> 
     dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
     if not dropout:
         return None
-    pairs, processes = store.pairs("train"), min(8, cores() - 1)
+    pairs, processes = store.pairs("train", settings.train.weights), min(8, cores() - 1)
     return Resegmenter(pairs, tokenizer, dropout, seed=settings.train.seed, longest=longest, processes=processes)
 
 

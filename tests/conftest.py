@@ -6,14 +6,18 @@ import pkgutil
 # Models this small gain nothing from a second thread, and threads that wait for each other by spinning are very slow
 # on a busy machine. Set before torch is imported, here and in every process that a test starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Where there is no GPU, Triton's kernels are interpreted; it asks when it is imported, and torch may do that.
+if not os.path.exists("/dev/nvidia0"):
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
 from jaxtyping import install_import_hook
 
 import onehop
 
-# Settings check themselves, in words; the command line is checked by typer.
-CHECKED_BY_THEMSELVES = {"errors", "config", "cli", "presets", "__main__"}
+# Settings check themselves, in words; the command line is checked by typer. Triton reads the sources of kernels, and a
+# checked kernel could call no other.
+CHECKED_BY_THEMSELVES = {"errors", "config", "cli", "presets", "__main__", "kernels"}
 
 modules = [m.name for m in pkgutil.iter_modules(onehop.__path__) if m.name not in CHECKED_BY_THEMSELVES]
 install_import_hook(

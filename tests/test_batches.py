@@ -16,7 +16,7 @@ from onehop.model import Transformer
 from onehop.parallel import World
 from onehop.store import Pairs, side_from_lists
 from onehop.tokenizer import BOS, EOS, PAD
-from onehop.train import Objective
+from onehop.passes import Objective
 
 Sentence = list[int]
 

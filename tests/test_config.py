@@ -1,6 +1,7 @@
 """Settings: presets, TOML there and back, and the one-line answer to each mistake."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields
 from typing import Literal, get_args, get_origin
 
@@ -51,6 +52,8 @@ def values_of(field):
     if field.type is float:
         top = most if below is None else below
         return st.floats(least, top, exclude_max=below is not None, allow_nan=False)
+    if get_origin(get_args(field.type)[0] if get_args(field.type) else None) is Mapping:
+        return st.none() | st.dictionaries(texts, st.floats(0, 100), max_size=3)
     whole = st.integers(least, 10**9)
     return whole if field.type is int else st.none() | whole
 
@@ -160,6 +163,12 @@ def test_changes_apply_in_order():
     assert Settings().model.d_ff == 2048
 
 
+def test_a_table_can_be_changed_too():
+    changed = with_changes(Settings(), ['train.weights={chat = 2, "news-*" = 0.5}'])
+    assert changed.train.weights == {"chat": 2, "news-*": 0.5}
+    assert 'weights = { "chat" = 2, "news-*" = 0.5 }' in settings_to_toml(changed)
+
+
 def test_changes_that_are_only_valid_together_are_checked_together():
     assert with_changes(Settings(), ["model.d_model=510", "model.n_heads=5"]).model.key_width == 102
 
@@ -187,6 +196,7 @@ def test_a_wrong_change_is_answered_with_the_remedy(change, message):
 # --- mistakes in tables ---------------------------------------------------------------------------------------
 
 HEADS = "width of one head's queries and keys; unset: d_model / n_heads"
+WEIGHTS = "It must be a table of numbers, none below 0: source = how often an epoch holds its pairs; unset: once."
 DROPOUT = "on each sub-layer's output and on embedding + position"
 
 
@@ -199,7 +209,7 @@ DROPOUT = "on each sub-layer's output and on embedding + position"
         ("model.d_modle = 64", "There is no setting model.d_modle. Did you mean d_model?"),
         (
             "tokenizer.qqq = 1",
-            "There is no setting tokenizer.qqq. There are: dropout, sample, vocab_size.",
+            "There is no setting tokenizer.qqq. There are: dropout, sample, vocab_size, weights.",
         ),
         (
             "model.d_model = '64'",
@@ -239,6 +249,11 @@ DROPOUT = "on each sub-layer's output and on embedding + position"
             "data.alphabetic is 1.5. It must be at most 1.0: least share of letters among the characters of a side.",
         ),
         ("model.d_k = 0", f"model.d_k is 0. It must be at least 1: {HEADS}."),
+        ("train.weights = 2", f"train.weights is 2. {WEIGHTS}"),
+        ("train.weights = {news = 'much'}", f"train.weights is {{'news': 'much'}}. {WEIGHTS}"),
+        ("train.weights = {news = -1}", f"train.weights is {{'news': -1}}. {WEIGHTS}"),
+        ("train.weights = {news = inf}", f"train.weights is {{'news': inf}}. {WEIGHTS}"),
+        ("train.weights = {news = nan}", f"train.weights is {{'news': nan}}. {WEIGHTS}"),
         (
             "train.steps = 0",
             "train.steps is 0. It must be at least 1: updates of the weights.",

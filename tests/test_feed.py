@@ -15,7 +15,7 @@ from onehop.model import Tokens, Transformer
 from onehop.parallel import World
 from onehop.store import Pairs
 from onehop.tokenizer import EOS, Tokenizer
-from onehop.train import Objective
+from onehop.passes import Objective
 
 CPU = torch.device("cpu")
 

@@ -22,7 +22,7 @@ from onehop.plan import (
     update_flops,
 )
 from onehop.tokenizer import Tokenizer
-from onehop.train import Objective
+from onehop.passes import Objective
 
 CPU = torch.device("cpu")
 VOCAB = 311

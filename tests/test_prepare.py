@@ -16,8 +16,9 @@ import pytest
 
 from onehop import prepare as prepare_module
 from onehop import stages
+from onehop.batches import Epoch
 from onehop.config import DataSettings, Settings, TokenizerSettings
-from onehop.errors import OnehopError, StoreError, TextError
+from onehop.errors import OnehopError, SettingsError, StoreError, TextError
 from onehop.filters import REASONS, report_to_text
 from onehop.prepare import prepare, work_folder
 from onehop.store import Store
@@ -131,6 +132,16 @@ def test_validation_files(corpus):
     assert store.report.train == 399
     assert store.report.dropped["test"].samples[0].place == "a.tsv:1"
     assert "1 validation lines were left out: empty or not readable." in store.report.notes
+
+
+def test_so_many_pairs_of_each_validation_file(corpus):
+    long, short = sentences(9, seed=9), sentences(2, seed=8)
+    write_tsv(corpus / "v.tsv", long)
+    write_tsv(corpus / "w.tsv", short)
+    write_tsv(corpus / "a.tsv", [*sentences(400), long[0]])
+    store = prepare(settings(valid=("v.tsv", "w.tsv"), valid_most=3), corpus / "store", root=corpus, processes=1)
+    assert texts(store, "valid") == [*long[1::3], *short]
+    assert store.report.dropped["test"].count == 1  # what is not validated on is held out too
 
 
 def test_validation_pairs_that_are_too_long_are_noted(corpus):
@@ -250,6 +261,56 @@ def test_the_vocabulary_is_learned_from_a_spread_sample(corpus, monkeypatch):
     store = prepare(chosen, corpus / "store", root=corpus, processes=1)
     assert seen == [side for pair in sentences(400)[4::8] for side in pair]
     assert not set(texts(store, "valid")) & set(zip(seen[::2], seen[1::2], strict=True))
+
+
+# --- sources --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_sources(corpus):
+    """400, 30 and 50 pairs, of which ten stand in an earlier file."""
+    write_tsv(corpus / "talk-1.tsv", sentences(30, seed=5))
+    write_tsv(corpus / "talk-2.tsv", [*sentences(10), *sentences(40, seed=6)])
+    return corpus
+
+
+def test_the_store_knows_the_source_of_each_pair(three_sources):
+    chosen = settings("a.tsv", "talk-*.tsv", valid=("talk-1.tsv",))
+    store = prepare(chosen, three_sources / "store", root=three_sources, processes=2)
+    assert store.sources == [("a", 400), ("talk-1", 0), ("talk-2", 40)]
+    pairs = store.pairs("train", {"a": 0, "talk-*": 0.5})
+    tokenizer = Tokenizer(store.tokenizer)
+    held = [tokenizer.decode(pairs.src(i).tolist()) for i in Epoch(pairs, 500, 1, 0).order.tolist()]
+    assert len(held) == len(set(held)) == 20
+    assert set(held) <= {src for src, _ in sentences(40, seed=6)}
+    assert not store.pairs("valid", {"a": 2}).parts
+
+
+def test_the_vocabulary_can_be_learned_from_some_sources_more(three_sources, monkeypatch):
+    seen: list[str] = []
+
+    def learn(texts_seen, tokenizer_settings):
+        seen.extend(texts_seen)
+        return original(seen, tokenizer_settings)
+
+    original = Tokenizer.learn
+    monkeypatch.setattr(Tokenizer, "learn", learn)
+    learned = TokenizerSettings(vocab_size=420, sample=200, weights={"a": 0.1, "talk-2": 0})
+    write_tsv(three_sources / "v.tsv", sentences(1, seed=11))
+    chosen = replace(settings("a.tsv", "talk-*.tsv", valid=("v.tsv",)), tokenizer=learned)
+    store = prepare(chosen, three_sources / "store", root=three_sources, processes=1)
+    from_a, from_talk = ({src for src, _ in sentences(*of)} for of in ((400,), (30, 5)))
+    # 100 · 40 / 70 of the first, and all that the second has.
+    assert (len(seen), len(from_a & set(seen)), len(from_talk & set(seen))) == (174, 57, 30)
+    assert store.description["made_from"]["tokenizer"]["weights"] == {"a": 0.1, "talk-2": 0}
+
+
+def test_a_weight_for_a_source_that_is_not_there(three_sources):
+    learned = TokenizerSettings(vocab_size=420, weights={"talks": 2})
+    chosen = replace(settings("a.tsv", "talk-*.tsv"), tokenizer=learned)
+    message = r"tokenizer\.weights names 'talks', which fits no source\. There are: a, talk-1, talk-2\."
+    with pytest.raises(SettingsError, match=message):
+        prepare(chosen, three_sources / "store", root=three_sources, processes=1)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------

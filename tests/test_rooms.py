@@ -9,14 +9,14 @@ import onehop
 ROOMS: Mapping[str, set[str]] = {
     "Ground": {"errors", "config", "presets"},
     "Text": {
-        *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "encoding", "workers"),
+        *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "encoding", "workers", "weights"),
         *("batches", "sampling", "score", "segments"),
     },
     "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels"},
     "Storage": {"modelfile", "runs", "cache", "ct2model", "installed"},
-    "Training": {"train", "listener", "feed", "plan", "state", "parallel"},
-    "Decoding": {"options", "search", "translator", "engines", "paragraphs"},
-    "Showing": {"curves", "heatmap", "trace", "explorer"},
+    "Training": {"train", "passes", "listener", "feed", "plan", "state", "parallel"},
+    "Decoding": {"options", "search", "translator", "engines", "paragraphs", "alignment", "settling"},
+    "Showing": {"curves", "heatmap", "edits", "embeddings", "watched", "tracefile", "trace", "explorer"},
     "Doors": {
         *("__init__", "__main__", "cli", "display", "demo", "doctor", "evaluate", "export", "pipe", "recipe"),
         *("server", "verify"),

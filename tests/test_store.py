@@ -83,6 +83,19 @@ def test_an_empty_split_can_be_opened(tmp_path):
     assert pairs.src_lengths.tolist() == []
 
 
+def test_weights_need_a_store_that_knows_its_sources(folder):
+    """Stores that were made before sources were noted open and train as ever."""
+    store = Store.open(folder)
+    assert store.sources == []
+    assert not store.pairs("train", {}).parts
+    with pytest.raises(StoreError) as e:
+        store.pairs("train", {"a": 2.0})
+    assert str(e.value) == (
+        f"The token store {folder} does not say which file its pairs came from, as train.weights needs. "
+        "Make it again with `onehop prepare --force`."
+    )
+
+
 def test_part_of_a_side(folder):
     side = Store.open(folder).pairs("train").source
     assert side.between(1, 3).lists() == SRC[1:3]

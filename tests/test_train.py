@@ -29,7 +29,8 @@ from onehop.prepare import prepare
 from onehop.runs import Run, read_metrics
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
-from onehop.train import Objective, Silent, Trainer, train
+from onehop.passes import Objective
+from onehop.train import Silent, Trainer, train
 from onehop.translator import Translator
 
 CPU = torch.device("cpu")
@@ -191,7 +192,7 @@ def update_of(*batches) -> Update:
 
 def gradients_of(trainer: Trainer, update: Update) -> list[torch.Tensor]:
     trainer.optimizer.zero_grad()
-    loss, norm = trainer.gradients(1, update)
+    loss, norm, _ = trainer.gradients(1, update)
     return [loss.objective, loss.nll, norm, *(p.grad.clone() for p in trainer.model.parameters())]
 
 
@@ -231,10 +232,15 @@ def test_long_gradients_are_shortened_and_short_ones_left(digits, begun):
     norm = float(nn.utils.get_total_norm(free[3:]))
     assert float(free[2]) == pytest.approx(norm)
     for clip in (norm / 3, norm * 3):
-        found = gradients_of(begun(f"train.clip={clip}"), batch)
-        assert float(found[2]) == pytest.approx(norm)
-        expected = [g * min(1.0, clip / norm) for g in free[3:]]
-        assert_close(found[3:], expected)
+        trainer = begun(f"train.clip={clip}")
+        assert float(gradients_of(trainer, batch)[2]) == pytest.approx(norm)
+        taken = []
+        trainer.optimizer.register_step_pre_hook(
+            lambda *_, own=trainer, taken=taken: taken.extend(p.grad.clone() for p in own.model.parameters())
+        )
+        trainer.optimizer.zero_grad()
+        trainer.update(1, batch)
+        assert_close(taken, [g * min(1.0, clip / norm) for g in free[3:]])
 
 
 def test_an_update_is_the_paper_s_adam(digits, begun):
@@ -268,6 +274,26 @@ def test_r_drop_adds_the_divergence_of_two_passes(digits, begun):
     light, heavy = (gradients_of(begun("model.dropout=0.3", f"train.r_drop={r}"), batch) for r in (1.0, 3.0))
     torch.testing.assert_close(light[1], heavy[1])  # the same two passes
     assert heavy[0] > light[0] > light[1]
+
+
+# --- from another model ---------------------------------------------------------------------------------------
+
+
+def test_training_starts_from_a_model(digits, go, tmp_path):
+    first = go("train.steps=4")
+    onwards = go("train.steps=1", "train.warmup=1000000", f"train.start_from={first}", name="onwards")
+    before, after = read_model(first), read_model(onwards)
+    for name, value in before.tensors.items():
+        np.testing.assert_allclose(after.tensors[name], value, atol=1e-6)
+    assert after.provenance["started_from"] == before.hash
+
+
+def test_a_start_that_does_not_fit_is_refused(digits, go, tmp_path, model_file):
+    first = go("train.steps=1")
+    with pytest.raises(RunError, match="has another shape than this model. Give this one the same"):
+        go("train.steps=1", "model.d_ff=64", f"train.start_from={first}", name="other")
+    with pytest.raises(RunError, match="has another tokenizer than the store. Prepare the text with"):
+        go("train.steps=1", f"train.start_from={model_file}", name="other")
 
 
 # --- as if never stopped --------------------------------------------------------------------------------------
@@ -687,7 +713,7 @@ from onehop.config import load_settings
 from onehop.feed import Fixed, feed
 from onehop.model import Transformer
 from onehop.parallel import World
-from onehop.train import Objective
+from onehop.passes import Objective
 
 # The ragged kernel needs a GPU; something of its shape stands in for it.
 attention.packed_attention = lambda q, k, v, pattern: attention.fused_attention(q, k, v)

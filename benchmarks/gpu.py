@@ -1,0 +1,494 @@
+"""Training on one GPU: are the kernels right, and how fast is a step beside the peers' and beside the hardware.
+
+    python benchmarks/gpu.py [--peers] [--tune] [--profile] [-o results/gpu.json]
+
+The paper's base model with 37,000 pieces, batches of 25,600 source and as many target tokens, sentences of 28 tokens on
+average, bfloat16 arithmetic on float32 weights. A step is forwards, backwards, the gradient's norm and Adam; ours also
+waits for the loss and makes its batches meanwhile, as training does. `--tiny` rehearses it all on any machine.
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onehop import attention, kernels, loss
+from onehop.attention import Packed, Packing, padded_attention, varlen_attention
+from onehop.batches import Batch, Epoch
+from onehop.config import ModelSettings, TrainSettings
+from onehop.feed import Fixed, ahead, feed
+from onehop.model import Transformer, sinusoids
+from onehop.parallel import World
+from onehop.passes import Objective, RecordedStep, forward_and_backward, gradient_norm
+from onehop.plan import measured_peak, update_flops
+from onehop.state import make_optimizer, set_rate
+from onehop.store import Pairs, side_from_lists
+
+PAD, BOS, EOS = 0, 2, 3
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+HERE = World(0, 1, DEVICE)
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", action="store_true", help="time nn.Transformer and Hugging Face Marian, compiled")
+    parser.add_argument("--tune", action="store_true", help="time the attention kernel with other tiles")
+    parser.add_argument("--profile", action="store_true", help="say where a step's time goes")
+    parser.add_argument("--plain", action="store_true", help="time the step without the kernels, too")
+    parser.add_argument("--vocabulary", type=int, default=37_000)
+    parser.add_argument("--norm", default="post")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("-o", "--out", type=Path)
+    arguments = parser.parse_args()
+    bench = Bench(arguments)
+    found: Row = {"machine": torch.cuda.get_device_name() if CUDA else "cpu", "torch": torch.__version__}
+    found |= {"settings": vars(arguments) | {"out": None}, **bench.ceilings()}
+    if CUDA and kernels.usable():
+        found["checks"] = checks()
+        found["attention"] = bench.attention_times(tune=arguments.tune)
+    found["gradients"] = bench.gradients_beside_float32()
+    found["steps"] = bench.steps()
+    if arguments.profile and CUDA:
+        bench.profile()
+    for line in table(found):
+        print(line)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+# --- are they right? ------------------------------------------------------------------------------------------
+
+
+def checks() -> Row:
+    """Largest relative errors against float64: every length from 1 to 256, mixed lengths, and the loss."""
+    torch.manual_seed(0)
+    worst = {"self": 0.0, "causal": 0.0, "cross": 0.0}
+    draw = np.random.default_rng(0)
+    mixed = [draw.integers(1, 257, 40).tolist() for _ in range(4)]
+    for lengths in [*([n] * max(2, 130 // n) for n in range(1, 257, 5)), *mixed]:
+        partner = draw.permutation(lengths).tolist()
+        worst["self"] = max(worst["self"], attention_error(lengths, lengths, causal=False))
+        worst["causal"] = max(worst["causal"], attention_error(lengths, lengths, causal=True))
+        worst["cross"] = max(worst["cross"], attention_error(lengths, partner, causal=False))
+    return {**worst, "loss": loss_error()}
+
+
+def attention_error(query: list[int], key: list[int], *, causal: bool, heads: int = 8, width: int = 64) -> float:
+    """Output and gradients in bfloat16 against float64."""
+    from onehop.kernels import ragged
+
+    pattern = Packed(*(Packing.of(torch.tensor(n, device=DEVICE)) for n in (query, key)), causal)
+    q, k, v = (torch.randn(sum(n), heads * width, device=DEVICE, dtype=torch.bfloat16) for n in (query, key, key))
+    d_out = torch.randn_like(q)
+    if query is key:
+        qkv = torch.cat([q, k, v], 1).requires_grad_()
+        p = pattern.query
+        out, _ = ragged.self_attention(qkv, p.sentence_of_row, p.starts, heads, causal)
+        out.backward(d_out)
+        ours = [out, *qkv.grad.chunk(3, 1)]
+    else:
+        own_q, kv = q.clone().requires_grad_(), torch.cat([k, v], 1).requires_grad_()
+        rows = (pattern.query.sentence_of_row, pattern.key.sentence_of_row)
+        out, _ = ragged.cross_attention(own_q, kv, *rows, pattern.query.starts, pattern.key.starts, heads)
+        out.backward(d_out)
+        ours = [out, own_q.grad, *kv.grad.chunk(2, 1)]
+    exact = [x.double().view(1, -1, heads, width).transpose(1, 2).requires_grad_() for x in (q, k, v)]
+    reference = padded_attention(*exact, pattern)
+    reference.backward(d_out.double().view(1, -1, heads, width).transpose(1, 2))
+    theirs = [x.transpose(1, 2).flatten(2)[0] for x in (reference, *(x.grad for x in exact))]
+    return max(relative(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def loss_error() -> float:
+    """Loss and gradients of the fused output layer against float64."""
+    from onehop.kernels.cross_entropy import linear_cross_entropy
+
+    x = torch.randn(512, 512, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+    weight = (torch.randn(37_000, 512, device=DEVICE) * 0.05).requires_grad_()
+    labels = torch.randint(0, 37_000, (512,), device=DEVICE)
+    objective, nll, _ = linear_cross_entropy(x, weight, labels, 0.1, 0)
+    (objective / 512).backward()
+    x64, w64 = x.detach().double().requires_grad_(), weight.detach().bfloat16().double().requires_grad_()
+    exact = loss.cross_entropy(F.linear(x64, w64), labels, 0.1)
+    (exact.objective / 512).backward()
+    pairs = ((objective, exact.objective), (nll, exact.nll), (x.grad, x64.grad), (weight.grad, w64.grad))
+    return max(relative(a, b) for a, b in pairs)
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    b = b.double()  # gradients that are exactly zero, as a single key's, are measured against one
+    error = ((a.double() - b).norm() / (b.norm() if b.any() else 1.0)).item()
+    assert error == error, "not a number"
+    return error
+
+
+# --- how fast? ------------------------------------------------------------------------------------------------
+
+
+def sentences(count: int, vocabulary: int, mean: float) -> Pairs:
+    """Random ids in sentences whose lengths spread as prose's do."""
+    draw = np.random.default_rng(1)
+    src = np.clip(draw.gamma(3.2, mean / 3.2, count), 2, 120)
+    tgt = np.clip(src * draw.normal(1.0, 0.15, count), 2, 120)
+    sides = [[draw.integers(4, vocabulary, int(n)).tolist() for n in side] for side in (src, tgt)]
+    return Pairs(*(side_from_lists(side, np.dtype("<u2")) for side in sides))
+
+
+class Bench:
+    """One model shape and one set of sentences for every system."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        tiny = arguments.tiny
+        shape = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 64, "d_ff": 128, "n_heads": 4}
+        self.model = ModelSettings(norm=arguments.norm, **(shape if tiny else {}))
+        self.vocabulary = 500 if tiny else arguments.vocabulary
+        self.budget = 512 if tiny else 25_600
+        self.pairs = sentences(400 if tiny else 60_000, self.vocabulary, 27.0)
+        self.train = TrainSettings(batch_tokens=self.budget)
+        self.steps_timed = 3 if tiny else arguments.steps
+
+    def ceilings(self) -> Row:
+        """The rate of a large matrix product and of a large copy."""
+        if not CUDA:
+            return {"tflops": measured_peak(DEVICE) / 1e12}
+        a = torch.empty(1 << 30, device=DEVICE, dtype=torch.uint8)
+        b = torch.empty_like(a)
+        return {
+            "tflops": measured_peak(DEVICE) / 1e12,
+            "copy_gb_per_s": 2 * a.numel() / seconds_of(lambda: b.copy_(a)) / 1e9,
+        }
+
+    def make(self) -> tuple[Objective, torch.optim.Optimizer]:
+        torch.manual_seed(1)
+        model = Transformer(self.model, self.vocabulary).to(DEVICE).train()
+        objective = Objective(model, self.train.label_smoothing, 0.0)
+        return objective, make_optimizer(model, self.train, recorded=CUDA)
+
+    def batches(self) -> Iterator[Batch]:
+        number = 0
+        while True:
+            yield from Epoch(self.pairs, self.budget, 1, number)
+            number += 1
+
+    @property
+    def fixed(self) -> Fixed:
+        most = Epoch(self.pairs, self.budget, 1, 0).most_sentences
+        return Fixed(self.budget, int(1.1 * most) + 102, self.model.max_length)
+
+    # --- attention alone ---
+
+    def attention_times(self, *, tune: bool) -> Row:
+        """Microseconds of one attention, forwards and backwards, by ours and by the flash kernel."""
+        batch = next(self.batches()).filled(self.fixed.rows, self.fixed.sentences, self.fixed.longest)
+        fed = feed(batch, HERE, self.fixed)
+        found = {"flash": self.flash_times(fed.tgt.packing)}
+        from onehop.kernels import ragged
+
+        for tile, warps in ((64, 4), (32, 2), (32, 4), (64, 8), (128, 8)) if tune else ((ragged.TILE, ragged.WARPS),):
+            before = ragged.TILE, ragged.WARPS
+            ragged.TILE, ragged.WARPS = tile, warps
+            found[f"ours, tile {tile}, {warps} warps"] = self.ragged_times(fed.src.packing, fed.tgt.packing)
+            print(tile, warps, found[f"ours, tile {tile}, {warps} warps"])
+            ragged.TILE, ragged.WARPS = before
+        return found
+
+    def ragged_times(self, src: Packing, tgt: Packing) -> Row:
+        from onehop.kernels import ragged
+
+        heads, wide = self.model.n_heads, self.model.d_model
+        qkv = torch.randn(self.budget, 3 * wide, device=DEVICE, dtype=torch.bfloat16)
+        q, kv = qkv[:, :wide].contiguous(), qkv[:, wide:].contiguous()
+        boundaries = (tgt.sentence_of_row, src.sentence_of_row, tgt.starts, src.starts)
+        found: Row = {}
+        for name, causal in (("self", False), ("causal", True)):
+            own = (tgt.sentence_of_row, tgt.starts, heads, causal)
+            out, lse = ragged.self_attention(qkv, *own)
+            found[f"{name} forward"] = 1e6 * seconds_of(lambda own=own: ragged.self_attention(qkv, *own))
+            back = lambda own=own: ragged.self_attention_backward(qkv, out, out, lse, *own)  # noqa: B023, E731
+            found[f"{name} backward"] = 1e6 * seconds_of(back)
+        out, lse = ragged.cross_attention(q, kv, *boundaries, heads)
+        found["cross forward"] = 1e6 * seconds_of(lambda: ragged.cross_attention(q, kv, *boundaries, heads))
+        back = lambda: ragged.cross_attention_backward(q, kv, out, out, lse, *boundaries, heads)  # noqa: E731
+        found["cross backward"] = 1e6 * seconds_of(back)
+        return found
+
+    def flash_times(self, packing: Packing) -> Row:
+        heads, width = self.model.n_heads, self.model.key_width
+        q, k, v = (
+            torch.randn(1, heads, self.budget, width, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+            for _ in range(3)
+        )
+        pattern = Packed(packing, packing)
+        out = varlen_attention(q, k, v, pattern)
+        d_out = torch.randn_like(out)
+        forward = seconds_of(lambda: varlen_attention(q, k, v, pattern), recorded=False)
+        backward = seconds_of(lambda: torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True), recorded=False)
+        return {"self forward": 1e6 * forward, "self backward": 1e6 * backward}
+
+    # --- the gradients of the whole model ---
+
+    def gradients_beside_float32(self) -> Row:
+        """How far bfloat16 gradients are from float32 ones, with the kernels and without; dropout off."""
+        self_model = replace(self.model, dropout=0.0)
+        torch.manual_seed(1)
+        model = Transformer(self_model, self.vocabulary).to(DEVICE)
+        objective = Objective(model, 0.1, 0.0)
+        whole = next(self.batches())
+        batch = whole.part(0, min(60, len(whole.src_lengths)))
+        fed = feed(batch, HERE)
+
+        def gradients() -> tuple[float, Tensor]:
+            model.zero_grad()
+            found = forward_and_backward(objective, fed, 1 / batch.tokens)
+            return float(found.objective) / batch.tokens, torch.cat([p.grad.flatten() for p in model.parameters()])
+
+        with_kernels = gradients()
+        with plain():
+            without = gradients()
+            with torch.autocast("cuda", enabled=False) if CUDA else contextlib.nullcontext():
+                model.zero_grad()
+                exact, _ = objective(fed)
+                (exact / batch.tokens).backward()
+        reference = torch.cat([p.grad.flatten() for p in model.parameters()])
+        return {
+            "loss in float32": float(exact.detach()) / batch.tokens,
+            "loss with kernels": with_kernels[0],
+            "loss without": without[0],
+            "relative error with kernels": relative(with_kernels[1], reference),
+            "relative error without": relative(without[1], reference),
+        }
+
+    # --- whole steps ---
+
+    def steps(self) -> Row:
+        found = {"onehop": self.ours()}
+        if self.arguments.plain:
+            with plain():
+                found["onehop without its kernels"] = self.ours()
+        if self.arguments.peers:
+            found["nn.Transformer, compiled"] = self.peer(TorchTransformer)
+            found["Hugging Face Marian, compiled"] = self.peer(Marian)
+        return found
+
+    def ours(self) -> Row:
+        """Target tokens a second as training runs."""
+        step = self.our_step()
+        for _ in range(5):
+            step()
+        synchronize()
+        began, tokens, sources, times = time.perf_counter(), 0, 0, []
+        for _ in range(self.steps_timed):
+            at = time.perf_counter()
+            tgt, src = step()
+            times.append(time.perf_counter() - at)
+            tokens, sources = tokens + tgt, sources + src
+        synchronize()
+        return self.rates(tokens, sources, time.perf_counter() - began, times)
+
+    def our_step(self) -> Callable[[], tuple[int, int]]:
+        objective, optimizer = self.make()
+        fixed, stream = self.fixed, ahead(self.batches())
+        if not CUDA:
+            return lambda: self.plain_step(objective, optimizer, next(stream))
+        compute = torch.compile(objective, dynamic=False)
+        set_rate(optimizer, 1e-4)
+        upcoming = [(batch := next(stream), feed(batch, HERE, fixed))]
+        recorded = [RecordedStep(compute, objective.model, optimizer, 0.0, feed(batch, HERE, fixed))]
+
+        def step() -> tuple[int, int]:
+            batch, fed = upcoming.pop()
+            found, norm = recorded[0].run(fed, 1 / batch.tokens)
+            upcoming.append((following := next(stream), feed(following, HERE, fixed)))
+            torch.stack([found.objective, found.nll, norm]).tolist()
+            recorded[0].apply()
+            return batch.tokens, len(batch.src)
+
+        return step
+
+    def plain_step(self, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch) -> tuple[int, int]:
+        forward_and_backward(objective, feed(batch, HERE), 1 / batch.tokens)
+        gradient_norm(objective.model)
+        optimizer.step()
+        optimizer.zero_grad()
+        return batch.tokens, len(batch.src)
+
+    def rates(self, tokens: int, sources: int, seconds: float, times: list[float]) -> Row:
+        work = update_flops(self.model, self.vocabulary, sources, tokens)
+        return {
+            "target tokens/s": tokens / seconds,
+            "ms a step": 1e3 * statistics.median(times),
+            "tflops": work / seconds / 1e12,
+        }
+
+    def peer(self, make: Callable[["Bench"], nn.Module]) -> Row:
+        """A plain compiled loop over padded batches of equal length, the kindest case for padding."""
+        model = make(self).to(DEVICE).train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        length, rows = 28, self.budget // 28
+        compute = torch.compile(model, dynamic=False) if CUDA else model
+        src = torch.randint(4, self.vocabulary, (rows, length), device=DEVICE)
+        tgt = torch.randint(4, self.vocabulary, (rows, length + 1), device=DEVICE)
+
+        def step() -> int:
+            with torch.autocast("cuda", torch.bfloat16, enabled=CUDA):
+                logits = compute(src, tgt[:, :-1])
+                value = F.cross_entropy(
+                    logits.flatten(0, 1).float(), tgt[:, 1:].flatten(), ignore_index=PAD, label_smoothing=0.1
+                )
+            value.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return rows * length
+
+        for _ in range(8):
+            step()
+        synchronize()
+        began, tokens = time.perf_counter(), 0
+        for _ in range(self.steps_timed):
+            tokens += step()
+        synchronize()
+        seconds = time.perf_counter() - began
+        return self.rates(tokens, tokens, seconds, [seconds / self.steps_timed])
+
+    def profile(self) -> None:
+        """The kernels that take most of a step."""
+        from torch.profiler import ProfilerActivity, profile
+
+        step = self.our_step()
+        for _ in range(4):
+            step()
+        synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            for _ in range(3):
+                step()
+            synchronize()
+        rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)
+        total = sum(row.device_time_total for row in rows) / 3e3
+        print(f"--- {total:.2f} ms of kernels a step")
+        for row in rows[:32]:
+            print(f"{row.device_time_total / 3e3:8.3f} ms {row.count / 3:6.0f}  {row.key[:95]}")
+
+
+@contextlib.contextmanager
+def plain() -> Iterator[None]:
+    """Without the kernels, for a while."""
+    kept = attention.ragged, loss.linear_cross_entropy
+    attention.ragged = loss.linear_cross_entropy = None
+    torch._dynamo.reset()
+    try:
+        yield
+    finally:
+        attention.ragged, loss.linear_cross_entropy = kept
+        torch._dynamo.reset()
+
+
+def seconds_of(work: Callable[[], Any], repeats: int = 30, *, recorded: bool = True) -> float:
+    """Median time of one call, by the device's clock; `recorded`: launching does not count."""
+    for _ in range(3):
+        work()
+    synchronize()
+    if recorded:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        work = graph.replay
+    times = []
+    for _ in range(repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return statistics.median(times)
+
+
+def synchronize() -> None:
+    if CUDA:
+        torch.cuda.synchronize()
+
+
+class TorchTransformer(nn.Module):
+    """torch.nn.Transformer with tied embeddings, as its tutorial puts it together."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        s = bench.model
+        self.embedding = nn.Embedding(bench.vocabulary, s.d_model)
+        nn.init.normal_(self.embedding.weight, std=s.d_model**-0.5)
+        self.register_buffer("positions", sinusoids(s.max_length, s.d_model))
+        self.dropout = nn.Dropout(s.dropout)
+        shape = (s.d_model, s.n_heads, s.n_encoder_layers, s.n_decoder_layers, s.d_ff, s.dropout)
+        self.transformer = nn.Transformer(*shape, batch_first=True)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        causal = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1], device=tgt.device, dtype=torch.bool)
+        hidden = self.transformer(self.embed(src), self.embed(tgt), tgt_mask=causal, tgt_is_causal=True)
+        return F.linear(hidden, self.embedding.weight)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.dropout(self.embedding(ids) * self.positions.shape[1] ** 0.5 + self.positions[: ids.shape[1]])
+
+
+class Marian(nn.Module):
+    """Hugging Face's MarianMTModel of the same shape."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        from transformers import MarianConfig, MarianMTModel
+
+        s = bench.model
+        self.marian = MarianMTModel(
+            MarianConfig(
+                vocab_size=bench.vocabulary,
+                d_model=s.d_model,
+                encoder_layers=s.n_encoder_layers,
+                decoder_layers=s.n_decoder_layers,
+                encoder_attention_heads=s.n_heads,
+                decoder_attention_heads=s.n_heads,
+                encoder_ffn_dim=s.d_ff,
+                decoder_ffn_dim=s.d_ff,
+                activation_function="relu",
+                dropout=s.dropout,
+                attention_dropout=0.0,
+                scale_embedding=True,
+                max_position_embeddings=s.max_length,
+                pad_token_id=PAD,
+                eos_token_id=EOS,
+                decoder_start_token_id=BOS,
+            )
+        )
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.marian(input_ids=src, decoder_input_ids=tgt).logits
+
+
+def table(found: Row) -> Iterator[str]:
+    """A short table."""
+    yield "--- " + ", ".join(f"{k} {found[k]:,.0f}" for k in ("tflops", "copy_gb_per_s") if k in found)
+    for part in ("checks", "gradients"):
+        yield f"{part}: " + ", ".join(f"{k} {v:.5f}" for k, v in found.get(part, {}).items())
+    for name, times in found.get("attention", {}).items():
+        yield f"{name}: " + ", ".join(f"{k} {v:.0f} µs" for k, v in times.items())
+    for name, row in found["steps"].items():
+        share = row["tflops"] / found["tflops"]
+        rate, milliseconds = row["target tokens/s"], row["ms a step"]
+        yield f"{name:<32} {rate:>12,.0f} target tokens/s  {milliseconds:.2f} ms  share {share:.2f}"
+
+
+if __name__ == "__main__":
+    main()

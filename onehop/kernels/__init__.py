@@ -1,0 +1,29 @@
+"""Fast versions for the GPU, in Triton. Each stands for a plain function of the model, which specifies it and takes its
+place wherever there is no GPU or no Triton.
+"""
+
+import importlib.util
+from functools import cache
+
+import torch
+
+
+@cache
+def usable() -> bool:
+    """Whether this machine can run them."""
+    return importlib.util.find_spec("triton") is not None and torch.cuda.is_available()
+
+
+def short_type(x: torch.Tensor) -> torch.dtype:
+    """The type that matrix products of this tensor are made in."""
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+
+
+def fast(x: torch.Tensor) -> bool:
+    """Whether kernels may take over here: on a GPU, the products being in bfloat16 or float16."""
+    return x.is_cuda and short_type(x) in (torch.float16, torch.bfloat16)
+
+
+def shortened(x: torch.Tensor) -> torch.Tensor:
+    """The tensor in the type of the matrix products, where that is shorter: half the bytes for all who read it."""
+    return x.to(short_type(x)) if fast(x) else x

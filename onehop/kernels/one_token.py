@@ -1,0 +1,275 @@
+"""One new token a row, as decoding needs it. Specified by the functions of the same names in `engines.one_token`.
+
+A step of decoding has so little to compute that the number of its kernels decides how long it takes: each of these
+stands for five to fifteen of torch's, and reads nothing that is not yet written or belongs to nobody.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+PART = 4096  # logits that one program looks through
+
+
+@triton.jit(do_not_specialize=["rows", "capacity"])
+def past_kernel(
+    qkv, keys, values, origins, position, out, rows, capacity, scale,
+    HEADS: tl.constexpr, D_K: tl.constexpr, D_V: tl.constexpr,
+    K_TILE: tl.constexpr, V_TILE: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One head of one row. Its own new key and value never leave the registers on their way into the sum."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    now = tl.load(position).to(tl.int32)
+    k_columns, v_columns = tl.arange(0, K_TILE), tl.arange(0, V_TILE)
+    in_k, in_v = k_columns < D_K, v_columns < D_V
+    line = qkv + row * HEADS * (2 * D_K + D_V)
+    q = tl.load(line + head * D_K + k_columns, mask=in_k, other=0.0).to(tl.float32) * scale
+    k = tl.load(line + (HEADS + head) * D_K + k_columns, mask=in_k, other=0.0)
+    v = tl.load(line + 2 * HEADS * D_K + head * D_V + v_columns, mask=in_v, other=0.0)
+    slot = (now.to(tl.int64) * rows + row) * HEADS + head
+    tl.store(keys + slot * D_K + k_columns, k, mask=in_k)
+    tl.store(values + slot * D_V + v_columns, v, mask=in_v)
+    largest = tl.sum(q * k.to(tl.float32), 0)
+    total = tl.full([], 1.0, tl.float32)
+    blend = v.to(tl.float32)
+    for at in range(0, now, TILE):
+        times = at + tl.arange(0, TILE)
+        known = times < now
+        origin = tl.load(origins + row.to(tl.int64) * capacity + times, mask=known, other=0)
+        slots = (times.to(tl.int64) * rows + origin) * HEADS + head
+        past_k = tl.load(
+            keys + slots[:, None] * D_K + k_columns[None, :], mask=known[:, None] & in_k[None, :], other=0.0
+        )
+        past_v = tl.load(
+            values + slots[:, None] * D_V + v_columns[None, :], mask=known[:, None] & in_v[None, :], other=0.0
+        )
+        scores = tl.where(known, tl.sum(past_k.to(tl.float32) * q[None, :], 1), float("-inf"))
+        larger = tl.maximum(largest, tl.max(scores, 0))
+        weights = tl.exp(scores - larger)
+        shrink = tl.exp(largest - larger)
+        total = total * shrink + tl.sum(weights, 0)
+        blend = blend * shrink + tl.sum(weights[:, None] * past_v.to(tl.float32), 0)
+        largest = larger
+    tl.store(out + (row * HEADS + head) * D_V + v_columns, (blend / total).to(out.dtype.element_ty), mask=in_v)
+
+
+def attend_past(qkv: Tensor, keys: Tensor, values: Tensor, origins: Tensor, position: Tensor) -> Tensor:
+    """Write the new tokens' keys and values at their position and attend to all up to there."""
+    capacity, rows, heads, d_k = keys.shape
+    d_v = values.shape[3]
+    out = qkv.new_empty(rows, heads * d_v)
+    # Few rows leave the chip empty: then more threads work on each.
+    tile, warps = (64, 4) if rows * heads < 1024 else (16, 1)
+    past_kernel[(rows, heads)](
+        qkv, keys, values, origins, position, out, rows, capacity, d_k**-0.5,
+        HEADS=heads, D_K=d_k, D_V=d_v, K_TILE=triton.next_power_of_2(d_k), V_TILE=triton.next_power_of_2(d_v),
+        TILE=tile, num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit(do_not_specialize=["source"])
+def source_kernel(
+    q, keys, values, lengths, out, source, scale,
+    HEADS: tl.constexpr, D_K: tl.constexpr, D_V: tl.constexpr, K_TILE: tl.constexpr, V_TILE: tl.constexpr,
+    BEAM: tl.constexpr, QUERIES: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One head of all rows of one sentence: its keys and values are read once."""
+    sentence, head = tl.program_id(0), tl.program_id(1)
+    length = tl.load(lengths + sentence).to(tl.int32)
+    k_columns, v_columns = tl.arange(0, K_TILE), tl.arange(0, V_TILE)
+    in_k, in_v = k_columns < D_K, v_columns < D_V
+    beams = tl.arange(0, QUERIES)
+    rows = (sentence * BEAM + beams) * HEADS + head
+    real = beams < BEAM
+    queries = tl.load(q + rows[:, None] * D_K + k_columns[None, :], mask=real[:, None] & in_k[None, :], other=0.0)
+    queries = queries.to(tl.float32) * scale
+    largest = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    blend = tl.zeros([QUERIES, V_TILE], tl.float32)
+    for at in range(0, length, TILE):
+        places = at + tl.arange(0, TILE)
+        known = places < length
+        slots = (sentence * source + places) * HEADS + head
+        k = tl.load(keys + slots[:, None] * D_K + k_columns[None, :], mask=known[:, None] & in_k[None, :], other=0.0)
+        v = tl.load(values + slots[:, None] * D_V + v_columns[None, :], mask=known[:, None] & in_v[None, :], other=0.0)
+        scores = tl.sum(queries[:, None, :] * k.to(tl.float32)[None, :, :], 2)
+        scores = tl.where(known[None, :], scores, float("-inf"))
+        larger = tl.maximum(largest, tl.max(scores, 1))
+        weights = tl.exp(scores - larger[:, None])
+        shrink = tl.exp(largest - larger)
+        total = total * shrink + tl.sum(weights, 1)
+        blend = blend * shrink[:, None] + tl.sum(weights[:, :, None] * v.to(tl.float32)[None, :, :], 1)
+        largest = larger
+    blend = (blend / total[:, None]).to(out.dtype.element_ty)
+    tl.store(out + rows[:, None] * D_V + v_columns[None, :], blend, mask=real[:, None] & in_v[None, :])
+
+
+def attend_source(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
+    """Attend to the source; each sentence has the same number of rows, and they stand together."""
+    sentences, source, heads, d_k = keys.shape
+    d_v, beam = values.shape[3], len(q) // sentences
+    out = q.new_empty(len(q), heads * d_v)
+    queries = triton.next_power_of_2(beam)
+    warps = 4 if sentences * heads < 1024 or queries > 4 else 2
+    source_kernel[(sentences, heads)](
+        q, keys, values, lengths, out, source, d_k**-0.5,
+        HEADS=heads, D_K=d_k, D_V=d_v, K_TILE=triton.next_power_of_2(d_k), V_TILE=triton.next_power_of_2(d_v),
+        BEAM=beam, QUERIES=queries, TILE=max(2, 32 // queries), num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def add_norm_kernel(x, added, gain, bias, out, eps, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """One row."""
+    columns = tl.arange(0, TILE)
+    inside = columns < WIDTH
+    start = tl.program_id(0) * WIDTH
+    total = tl.load(x + start + columns, mask=inside, other=0.0).to(tl.float32)
+    total += tl.load(added + start + columns, mask=inside, other=0.0).to(tl.float32)
+    centred = tl.where(inside, total - tl.sum(total, 0) / WIDTH, 0.0)
+    variance = tl.sum(centred * centred, 0) / WIDTH
+    gains = tl.load(gain + columns, mask=inside, other=0.0).to(tl.float32)
+    biases = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
+    normed = centred * tl.rsqrt(variance + eps) * gains + biases
+    tl.store(out + start + columns, normed.to(out.dtype.element_ty), mask=inside)
+
+
+def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """LayerNorm(x + added)."""
+    out, width = torch.empty_like(x), x.shape[1]
+    add_norm_kernel[(len(x),)](
+        x, added, gain, bias, out, eps, WIDTH=width, TILE=triton.next_power_of_2(width), num_warps=4
+    )
+    return out
+
+
+@triton.jit
+def take_best(x, ids, beyond, FEW: tl.constexpr, KEPT: tl.constexpr):
+    """The `FEW` largest of a vector, best first, of equals the lowest id, in the first places of `KEPT`."""
+    places = tl.arange(0, KEPT)
+    best_x = tl.full([KEPT], float("-inf"), tl.float32)
+    best_ids = tl.zeros([KEPT], tl.int32)
+    for i in tl.static_range(FEW):
+        largest = tl.max(x, 0)
+        # Where nothing is left, or nothing is a number, the id must still be one that exists.
+        lowest = tl.minimum(tl.min(tl.where(x == largest, ids, beyond), 0), beyond - 1)
+        best_x = tl.where(places == i, largest, best_x)
+        best_ids = tl.where(places == i, lowest, best_ids)
+        x = tl.where(ids == lowest, float("-inf"), x)
+    return best_x, best_ids
+
+
+@triton.jit
+def best_of_part_kernel(
+    logits, found, found_ids, peaks, sums, position, min_length,
+    VOCAB: tl.constexpr, PARTS: tl.constexpr, END: tl.constexpr, FEW: tl.constexpr, KEPT: tl.constexpr,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """One part of one row: its best, its largest, and its sum of exponentials."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    ids = part * TILE + tl.arange(0, TILE)
+    x = tl.load(logits + row.to(tl.int64) * VOCAB + ids, mask=ids < VOCAB, other=float("-inf")).to(tl.float32)
+    peak = tl.max(x, 0)
+    at = row * PARTS + part
+    tl.store(peaks + at, peak)
+    tl.store(sums + at, tl.sum(tl.exp(x - tl.where(peak == float("-inf"), 0.0, peak)), 0))
+    may_not_end = tl.load(position) < tl.load(min_length)
+    x = tl.where((ids == END) & may_not_end, float("-inf"), x)
+    best_x, best_ids = take_best(x, ids, VOCAB, FEW, KEPT)
+    places = tl.arange(0, KEPT)
+    tl.store(found + at * KEPT + places, best_x)
+    tl.store(found_ids + at * KEPT + places, best_ids)
+
+
+@triton.jit
+def best_of_parts_kernel(
+    found, found_ids, peaks, sums, log_probs, best,
+    VOCAB: tl.constexpr, PARTS: tl.constexpr, FEW: tl.constexpr, KEPT: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The parts of one row brought together."""
+    row = tl.program_id(0)
+    each, cells = tl.arange(0, TILE), tl.arange(0, TILE * KEPT)
+    peak = tl.load(peaks + row * PARTS + each, mask=each < PARTS, other=float("-inf"))
+    sum_of_part = tl.load(sums + row * PARTS + each, mask=each < PARTS, other=0.0)
+    largest = tl.max(peak, 0)
+    total = tl.sum(sum_of_part * tl.exp(peak - largest), 0)
+    there = cells < PARTS * KEPT
+    x = tl.load(found + row * PARTS * KEPT + cells, mask=there, other=float("-inf"))
+    ids = tl.load(found_ids + row * PARTS * KEPT + cells, mask=there, other=0)
+    best_x, best_ids = take_best(x, ids, VOCAB, FEW, KEPT)
+    places = tl.arange(0, KEPT)
+    tl.store(log_probs + row * FEW + places, (best_x - largest) - tl.log(total), mask=places < FEW)
+    tl.store(best + row * FEW + places, best_ids.to(tl.int64), mask=places < FEW)
+
+
+def best_of_rows(logits: Tensor, few: int, end: int, position: Tensor, min_length: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and ids of each row's most probable tokens, best first, of equals the lowest id first."""
+    (rows, vocab), kept = logits.shape, triton.next_power_of_2(few)
+    parts = triton.cdiv(vocab, PART)
+    found = logits.new_empty(rows, parts, kept, dtype=torch.float32)
+    found_ids = torch.empty_like(found, dtype=torch.int32)
+    peaks, sums = found.new_empty(rows, parts), found.new_empty(rows, parts)
+    log_probs = found.new_empty(rows, few)
+    best = torch.empty_like(log_probs, dtype=torch.int64)
+    best_of_part_kernel[(rows, parts)](
+        logits, found, found_ids, peaks, sums, position, min_length,
+        VOCAB=vocab, PARTS=parts, END=end, FEW=few, KEPT=kept, TILE=PART, num_warps=8,
+    )  # fmt: skip
+    best_of_parts_kernel[(rows,)](
+        found, found_ids, peaks, sums, log_probs, best,
+        VOCAB=vocab, PARTS=parts, FEW=few, KEPT=kept, TILE=triton.next_power_of_2(parts), num_warps=1,
+    )  # fmt: skip
+    return log_probs, best
+
+
+@triton.jit
+def keep_best_kernel(
+    values, ids, totals, tokens, parents, answer, sentences,
+    VOCAB: tl.constexpr, END: tl.constexpr, BEAM: tl.constexpr, FEW: tl.constexpr, CANDIDATES: tl.constexpr,
+    CELLS: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """One sentence, in one warp: what it reads it has read before it writes."""
+    sentence = tl.program_id(0)
+    first = sentence * BEAM
+    cells = tl.arange(0, CELLS)
+    there = cells < BEAM * FEW
+    sums = tl.load(totals + first + cells // FEW, mask=there, other=float("-inf"))
+    sums += tl.load(values + first * FEW + cells, mask=there, other=float("-inf")).to(tl.float64)
+    new = tl.load(ids + first * FEW + cells, mask=there, other=0).to(tl.int32)
+    no_number = tl.max(tl.where(sums != sums, 1, 0), 0) > 0
+    free = there
+    kept = tl.full([], 0, tl.int32)
+    for i in range(CANDIDATES):
+        best = tl.max(tl.where(free, sums, float("-inf")), 0)
+        # Of equals the first; where nothing is a number, still one that exists.
+        at = tl.minimum(tl.min(tl.where(free & (sums == best), cells, CELLS), 0), BEAM * FEW - 1)
+        token = tl.sum(tl.where(cells == at, new, 0), 0)
+        free = free & (cells != at)
+        place = answer + sentence * CANDIDATES + i
+        tl.store(place, tl.where(no_number, float("nan"), best))
+        tl.store(place + sentences * CANDIDATES, ((at // FEW) * VOCAB + token).to(tl.float64))
+        goes_on = (token != END) & (kept < BEAM)
+        tl.store(totals + first + kept, best, mask=goes_on)
+        tl.store(tokens + first + kept, token.to(tl.int64), mask=goes_on)
+        tl.store(parents + first + kept, (first + at // FEW).to(tl.int64), mask=goes_on)
+        kept += goes_on.to(tl.int32)
+    slots = tl.arange(0, SLOTS)
+    empty = (slots >= kept) & (slots < BEAM)
+    tl.store(totals + first + slots, tl.full([SLOTS], float("-inf"), tl.float64), mask=empty)
+    tl.store(tokens + first + slots, tl.full([SLOTS], END, tl.int64), mask=empty)
+    tl.store(parents + first + slots, (first + slots).to(tl.int64), mask=empty)
+
+
+def keep_best(
+    values: Tensor, ids: Tensor, totals: Tensor, tokens: Tensor, parents: Tensor, answer: Tensor, end: int, vocab: int
+) -> None:
+    """One step of all beams: the best candidates into the answer, those that go on into totals, tokens and parents."""
+    (sentences, beam), few = totals.shape, values.shape[1]
+    keep_best_kernel[(sentences,)](
+        values, ids, totals, tokens, parents, answer, sentences,
+        VOCAB=vocab, END=end, BEAM=beam, FEW=few, CANDIDATES=answer.shape[2],
+        CELLS=triton.next_power_of_2(beam * few), SLOTS=triton.next_power_of_2(beam), num_warps=1,
+    )  # fmt: skip

@@ -1,0 +1,72 @@
+"""How often the pairs of each source come: a source is one training file, known by its name without endings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onehop.errors import SettingsError
+
+ENDINGS = (".{lang}", ".tsv", ".txt", ".gz", ".xz", ".zst")
+
+Weights = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The pairs first … last - 1 of a store, which came from one source, and how often an epoch holds each."""
+
+    name: str
+    first: int
+    last: int
+    weight: float = 1.0
+
+
+def source_name(file: str) -> str:
+    """The name by which a file's pairs are weighted: `tatoeba` for `tatoeba.tsv.xz`."""
+    while ending := next((e for e in ENDINGS if file.endswith(e) and file != e), None):
+        file = file.removesuffix(ending)
+    return file
+
+
+def weights_of(names: Sequence[str], weights: Weights | None, setting: str) -> list[float]:
+    """The weight of each source: that of the first name or pattern in the table that fits, else 1."""
+    table = dict(weights or {})
+    for pattern in table:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            known = ", ".join(dict.fromkeys(names))
+            raise SettingsError(f"{setting} names {pattern!r}, which fits no source.", f"There are: {known}.")
+    found = [next((w for pattern, w in table.items() if fnmatchcase(name, pattern)), 1.0) for name in names]
+    if not any(found):
+        raise SettingsError(f"{setting} gives every source the weight 0.", "Give one of them more.")
+    return found
+
+
+def drawn(parts: Sequence[Part], seed: int, epoch: int) -> NDArray[np.int64]:
+    """The pairs of an epoch, in the order of the store: each pair ⌊w⌋ times, and as many more as the rest of w says.
+
+    Those more are the next ones of an order that the seed alone decides. So a source of weight 0.5 is seen whole in
+    every two epochs, and what an epoch holds needs no other epoch to be known.
+    """
+    return np.concatenate([drawn_from(part, i, seed, epoch) for i, part in enumerate(parts)])
+
+
+def drawn_from(part: Part, place: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """What an epoch holds of one part."""
+    size, whole = part.last - part.first, int(part.weight)
+    rest = part.weight - whole
+    indexes = np.repeat(np.arange(part.first, part.last), whole)
+    begin, end = int(epoch * rest * size), int((epoch + 1) * rest * size)
+    if begin == end:
+        return indexes
+    # The third number keeps this order apart from those of the epochs, which are seeded with two.
+    order = np.random.default_rng([seed, place, 1]).permutation(size)
+    return np.concatenate([indexes, part.first + order[np.arange(begin, end) % size]])
+
+
+def quotas(sizes: Sequence[int], weights: Sequence[float], count: int) -> list[int]:
+    """How many of so many sentences each source gives, in proportion to size times weight, none more than it has."""
+    shares = np.array(sizes, np.float64) * np.array(weights, np.float64)
+    return [min(size, int(count * share)) for size, share in zip(sizes, shares / shares.sum(), strict=True)]
