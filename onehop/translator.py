@@ -11,6 +11,7 @@ from typing import Any, Literal
 from onehop.ct2model import Compute
 from onehop.engines import Engine, EngineName, lacking
 from onehop.errors import SettingsError
+from onehop.installed import find_model
 from onehop.modelfile import StoredModel, read_model
 from onehop.options import Hypothesis, SearchOptions
 from onehop.tokenizer import Tokenizer
@@ -58,19 +59,20 @@ class Translator:
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: str | Path | None = None,
         device: str | None = None,
         *,
         engine: Literal["auto"] | EngineName = "auto",
         compute: Compute | None = None,
         threads: int | None = None,
     ) -> "Translator":
-        """Read a model file.
+        """Read a model by its file or its name; without either, the only one that is installed.
 
         `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
         CTranslate2 and float32 in torch if nothing is said; `threads` one a core.
         """
         check_request(device, engine, compute, threads)
+        path = find_model(None if path is None else str(path))
         if engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device)):
             from onehop.engines.ct2_engine import UnsupportedError
 

@@ -11,7 +11,7 @@ from onehop.config import Settings
 from onehop.device import pick_device
 from onehop.engines import batches_by_length, torch_engine
 from onehop.engines.torch_engine import model_of
-from onehop.errors import OnehopError, SettingsError
+from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.model import Tokens, Transformer
 from onehop.modelfile import read_model, write_model
 from onehop.options import SearchOptions
@@ -217,3 +217,12 @@ def test_a_gpu_is_taken_where_there_is_one(monkeypatch):
 def test_an_unknown_device_is_refused(name):
     with pytest.raises(OnehopError, match=r"There is no device .*\. Choose cpu, cuda or cuda:N\."):
         pick_device(name)
+
+
+def test_a_model_is_found_by_its_name(model_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path))
+    (tmp_path / "mine.safetensors").write_bytes(model_file.read_bytes())
+    by_name, by_path = (Translator.load(which, "cpu", engine="torch") for which in ("mine", model_file))
+    assert by_name.translate(["the house"])[0].text == by_path.translate(["the house"])[0].text
+    with pytest.raises(ModelFileError, match="There is no model 'mien'. Did you mean mine?"):
+        Translator.load("mien")

@@ -86,6 +86,7 @@ class Ct2Engine:
     def __init__(self, converted: Converted, compute: Compute, threads: int | None = None) -> None:
         self.compute = compute
         self.workers = threads or cores()
+        self.spread = self.workers  # batches that a call is spread over; who calls from many threads sets 1
         self.translator = converted.open(compute, self.workers)
         self.pieces = ct2model.vocabulary(converted.tokenizer)
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
@@ -102,7 +103,7 @@ class Ct2Engine:
         """All batches into the queue, the longest sentences first, then collect."""
         most = greatest_lengths(sources, self.positions if self.learned else np.inf)
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        batches = list(batches_by_length(sources, BATCH_TOKENS, self.workers))
+        batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread))
         again: list[int] = []
         for i, limit, hypotheses in self.results(batches, sources, most, options):
             found[i] = hypotheses

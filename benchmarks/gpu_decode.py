@@ -1,0 +1,358 @@
+"""Decoding on one GPU: onehop's graphs beside Hugging Face Marian, the same weights in both.
+
+    python benchmarks/gpu_decode.py [--rounds 5] [-o results/gpu_decode.json] [--profile]
+    python benchmarks/gpu_decode.py --model MODEL --source FILE [--reference FILE] [-o FILE]
+
+First what must hold: in float32 the graphs give the translations of the plain search, on the GPU and on the CPU; in
+bfloat16 the share that agrees is said. Then the time: the paper's base shape with random weights and a vocabulary of
+37,000, sources and outputs of exactly 28 tokens, since the weights are made so that nothing ends a sentence before.
+One call of each system in turn, medians of wall seconds; what counts is the ratio within a run. `--tiny` rehearses it
+all on a CPU. With a model and a text: how many translations agree between float32 and bfloat16, the time, and BLEU.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save
+
+from onehop import engines
+from onehop.config import ModelSettings
+from onehop.engines import one_token
+from onehop.engines.captured import CapturedSearch, Shape, operations
+from onehop.engines.torch_engine import TorchEngine, model_of
+from onehop.export.huggingface import config, generation_config, write_json
+from onehop.export.marian import to_marian
+from onehop.model import Transformer
+from onehop.modelfile import read_model
+from onehop.options import Hypothesis, SearchOptions
+from onehop.tokenizer import EOS, Tokenizer
+
+LENGTH = 28
+TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+Sentences = list[list[int]]
+Call = Callable[[Sentences, int], int]
+
+
+def main() -> None:
+    arguments = parse()
+    if arguments.model:
+        report_text(arguments)
+    else:
+        report_speed(arguments)
+
+
+def report_speed(arguments: argparse.Namespace) -> None:
+    torch.manual_seed(1)
+    device = torch.device("cpu" if arguments.tiny else "cuda")
+    tiny = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4}
+    settings, vocab = ModelSettings(**(tiny if arguments.tiny else {})), 300 if arguments.tiny else 37_000
+    sizes = (1, 4) if arguments.tiny else (1, 32, 512)
+    result: dict[str, Any] = {"machine": machine(), "length": LENGTH, "vocabulary": vocab}
+    result["agreement"] = check(Transformer(settings, vocab).eval(), device, 8 if arguments.tiny else 64)
+    engines.MORE_THAN_SOURCE = 1  # with the end mark, outputs as long as the sources, and no longer
+    with tempfile.TemporaryDirectory() as folder:
+        systems = make_systems(settings, vocab, device, Path(folder), not arguments.alone)
+    cells = [(size, beam) for size in sizes for beam in (1, 4)]
+    result["seconds"] = {
+        name_of(size, beam): measure(systems, size, beam, vocab, arguments.rounds) for size, beam in cells
+    }
+    steps = systems["onehop bfloat16"]
+    result["device_milliseconds"] = {name_of(*cell): device_times(steps.engine, *cell) for cell in cells}
+    if arguments.profile:
+        for cell in (cells[0], cells[-1]):
+            profile(steps.engine, *cell)
+    write(arguments.out, result)
+    report(result)
+
+
+def write(file: Path | None, result: dict[str, Any]) -> None:
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="a small model on the CPU: does everything run?")
+    parser.add_argument("--alone", action="store_true", help="without Hugging Face")
+    parser.add_argument("--profile", action="store_true", help="print the kernels of a step")
+    parser.add_argument("--model", type=Path, help="a model file: translate --source instead")
+    parser.add_argument("--source", type=Path, help="text, a sentence a line")
+    parser.add_argument("--reference", type=Path, help="its translations, for BLEU")
+    return parser.parse_args()
+
+
+def machine() -> dict[str, str]:
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    return {"device": gpu, "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
+
+
+def name_of(size: int, beam: int) -> str:
+    return f"batch {size}, beam {beam}"
+
+
+# --- the same translations ------------------------------------------------------------------------------------
+
+
+def check(model: Transformer, device: torch.device, count: int) -> dict[str, dict[str, str]]:
+    """How many sentences come out as the plain search on this device has them, in float32."""
+    draw = np.random.default_rng(3)
+    sentences = [draw.integers(4, model.vocab_size, n).tolist() for n in draw.integers(1, 41, count)]
+    few = sentences[: count // 4]
+    found: dict[str, dict[str, str]] = {}
+    on_cpu = TorchEngine(model)
+    cpu = {beam: translated(on_cpu, few, beam) for beam in (1, 4)}
+    model = model.to(device)
+    for beam in (1, 4):
+        plain = translated(TorchEngine(model, capture=False), sentences, beam)
+        shares = {
+            "graphs with kernels": agreeing(plain, translated(graphs(model, operations(device)), sentences, beam)),
+            "graphs without kernels": agreeing(plain, translated(graphs(model, one_token), sentences, beam)),
+            "CPU": agreeing(cpu[beam], translated(graphs(model, operations(device)), few, beam)),
+        }
+        found[f"beam {beam}"] = shares
+    exact = {beam: translated(graphs(model, operations(device)), sentences, beam) for beam in (1, 4)}
+    model = model.to(torch.bfloat16)
+    for beam in (1, 4):
+        rounded = translated(graphs(model, operations(device)), sentences, beam)
+        found[f"beam {beam}"]["graphs in bfloat16"] = agreeing(exact[beam], rounded)
+        plain = translated(TorchEngine(model, capture=False), sentences, beam)
+        found[f"beam {beam}"]["plain in bfloat16"] = agreeing(exact[beam], plain)
+    print(json.dumps(found, indent=1), flush=True)
+    return found
+
+
+def graphs(model: Transformer, how: Any) -> TorchEngine:
+    engine = TorchEngine(model, capture=False)
+    engine.captured = CapturedSearch(model, how)
+    return engine
+
+
+def translated(engine: TorchEngine, sentences: Sentences, beam: int) -> list[list[Hypothesis]]:
+    return engine.translate(sentences, SearchOptions(beam=beam, n_best=beam), range(len(sentences)))
+
+
+def agreeing(one: Sequence[Sequence[Hypothesis]], other: Sequence[Sequence[Hypothesis]]) -> str:
+    """Sentences whose best translations are the same, and how far the scores of those are apart at most."""
+    pairs = [(a[0], b[0]) for a, b in zip(one, other, strict=True)]
+    same = [(a, b) for a, b in pairs if (a.ids, a.finished, a.looped) == (b.ids, b.finished, b.looped)]
+    apart = max((abs(a.score - b.score) for a, b in same), default=0.0)
+    return f"{len(same)} of {len(pairs)}, scores within {apart:.1e}"
+
+
+# --- the time -------------------------------------------------------------------------------------------------
+
+
+class Ours:
+    """An engine as a call that says how many tokens it wrote."""
+
+    def __init__(self, engine: TorchEngine) -> None:
+        self.engine = engine
+
+    def __call__(self, sentences: Sentences, beam: int) -> int:
+        options = SearchOptions(beam=beam, loop_repeats=0)
+        found = self.engine.translate(sentences, options, range(len(sentences)))
+        return sum(len(best[0].ids) for best in found)
+
+
+class Marian:
+    """Hugging Face's model and its search."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @torch.inference_mode()
+    def __call__(self, sentences: Sentences, beam: int) -> int:
+        src = torch.tensor([[*ids, EOS] for ids in sentences]).to(self.model.device)
+        found = self.model.generate(
+            src, attention_mask=torch.ones_like(src), num_beams=beam, max_new_tokens=LENGTH, do_sample=False
+        )
+        return int(found[:, 1:].numel())
+
+
+def make_systems(settings: ModelSettings, vocab: int, device: torch.device, folder: Path, peer: bool) -> dict[str, Any]:
+    """Every system as a call on ids that returns how many tokens it wrote."""
+    model = endless(settings, vocab)
+    weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    models = {name: copy_of(model).to(device, dtype) for name, dtype in TYPES.items()}
+    how = operations(device)
+    systems: dict[str, Any] = {f"onehop {name}": Ours(graphs(m, how)) for name, m in models.items()}
+    systems["without kernels"] = Ours(graphs(models["bfloat16"], one_token))
+    systems["without graphs"] = Ours(TorchEngine(models["bfloat16"], capture=False))
+    if peer:
+        from transformers import MarianMTModel, logging
+
+        logging.set_verbosity_error()
+        (folder / "model.safetensors").write_bytes(save(to_marian(weights, settings), {"format": "pt"}))
+        write_json(folder / "config.json", config(settings, vocab))
+        write_json(folder / "generation_config.json", generation_config(settings))
+        for name, dtype in TYPES.items():
+            read = MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=dtype)
+            systems[f"Hugging Face {name}"] = Marian(read.eval().to(device))
+    return systems
+
+
+def endless(settings: ModelSettings, vocab: int) -> Transformer:
+    """The last norm puts a constant into every output vector that speaks against the end mark alone."""
+    model = Transformer(settings, vocab)
+    with torch.no_grad():
+        direction = torch.randn(settings.d_model)
+        direction /= direction.norm()
+        model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(10 * direction)
+        model.embedding.weight[EOS] = -10 * direction
+    return model
+
+
+def copy_of(model: Transformer) -> Transformer:
+    made = Transformer(model.settings, model.vocab_size)
+    made.load_state_dict(model.state_dict())
+    return made
+
+
+def sentences_of(size: int, vocab: int, seed: int) -> Sentences:
+    return np.random.default_rng(seed).integers(4, vocab, (size, LENGTH - 1)).tolist()
+
+
+def measure(systems: dict[str, Call], size: int, beam: int, vocab: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call, in turn; the first two turns warm up."""
+    times: dict[str, list[float]] = {name: [] for name in systems}
+    for turn in range(rounds + 2):
+        sentences = sentences_of(size, vocab, turn)
+        for name, call in systems.items():
+            wait()
+            began = time.perf_counter()
+            written = call(sentences, beam)
+            wait()
+            if turn > 1:
+                times[name].append(time.perf_counter() - began)
+            assert written == size * LENGTH, f"{name} wrote {written} tokens"
+    print(name_of(size, beam), {name: round(1e3 * statistics.median(t), 2) for name, t in times.items()}, flush=True)
+    return times
+
+
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+@torch.inference_mode()
+def device_times(engine: TorchEngine, size: int, beam: int) -> dict[str, float]:
+    """Milliseconds of the recorded beginning and of a recorded step, without the host."""
+    station = station_of(engine, size, beam)
+
+    def run(step: Callable[[], None], times: int) -> float:
+        wait()
+        began = time.perf_counter()
+        for _ in range(times):
+            step()
+        wait()
+        return 1e3 * (time.perf_counter() - began) / times
+
+    begin = run(station.begin, 5)
+    station.begin()
+    return {"begin": begin, "step": run(station.step, LENGTH)}
+
+
+def station_of(engine: TorchEngine, size: int, beam: int) -> Any:
+    assert engine.captured is not None
+    sentences, options = sentences_of(size, 300, 0), SearchOptions(beam=beam, loop_repeats=0)
+    return engine.captured.station(Shape.of(sentences, [LENGTH] * size, options, engine.model.settings))
+
+
+@torch.inference_mode()
+def profile(engine: TorchEngine, size: int, beam: int) -> None:
+    """The kernels of one step, called by name instead of played as a graph."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as watched
+
+    station = station_of(engine, size, beam)
+    station.begin()
+    for _ in range(LENGTH // 2):
+        station.step()
+    wait()
+    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+    with watched(activities=kinds) as seen:
+        station.step_plainly()
+        wait()
+    key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    print(name_of(size, beam))
+    print(seen.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=70))
+
+
+def report(result: dict[str, Any]) -> None:
+    for beam, shares in result["agreement"].items():
+        for name, share in shares.items():
+            print(f"{beam:<8} {name:<26} {share}")
+    print()
+    first = next(iter(result["seconds"].values()))
+    print(f"{'milliseconds':<20}" + "".join(f"{name:>22}" for name in first) + f"{'begin':>10}{'a step':>10}")
+    for cell, times in result["seconds"].items():
+        device = result["device_milliseconds"][cell]
+        line = "".join(f"{1e3 * statistics.median(t):>22,.2f}" for t in times.values())
+        print(f"{cell:<20}{line}{device['begin']:>10.3f}{device['step']:>10.3f}")
+    for cell, times in result["seconds"].items():
+        ours = statistics.median(times["onehop bfloat16"])
+        size = int(cell.split()[1].rstrip(","))
+        theirs = times.get("Hugging Face bfloat16")
+        ratio = f", {statistics.median(theirs) / ours:.1f} times Hugging Face" if theirs else ""
+        print(f"{cell}: {size * LENGTH / ours:,.0f} tokens/s{ratio}")
+
+
+# --- a real model -------------------------------------------------------------------------------------------
+
+
+def report_text(arguments: argparse.Namespace) -> None:
+    """Translate a text with the paper's beam in float32, plain and by graphs, and in bfloat16 by graphs."""
+    stored = read_model(arguments.model)
+    tokenizer = Tokenizer(stored.tokenizer)
+    sentences = tokenizer.encode_batch(arguments.source.read_text(encoding="utf-8").splitlines())
+    device = torch.device("cpu" if arguments.tiny else "cuda")
+    ways = {"plain float32": False, "float32": True, "bfloat16": True}
+    found, result = {}, {"machine": machine(), "sentences": len(sentences)}
+    for name, captured in ways.items():
+        model = model_of(stored).to(device, TYPES[name.split()[-1]])
+        engine = graphs(model, operations(device)) if captured else TorchEngine(model, capture=False)
+        found[name], seconds = timed(engine, sentences)
+        texts = [tokenizer.decode(best[0].ids) for best in found[name]]
+        tokens = sum(len(best[0].ids) + 1 for best in found[name])
+        result[name] = {"seconds": seconds, "tokens_a_second": tokens / seconds, "texts": texts}
+        result[name]["agrees with plain float32"] = agreeing(found["plain float32"], found[name])
+        result[name]["BLEU"] = bleu_of(texts, arguments.reference)
+    write(arguments.out, result)
+    for name in ways:
+        print(name, {key: value for key, value in result[name].items() if key != "texts"})
+
+
+def timed(engine: TorchEngine, sentences: Sentences) -> tuple[list[list[Hypothesis]], float]:
+    """The second time: by then every graph is recorded."""
+    engine.translate(sentences, SearchOptions(), range(len(sentences)))
+    wait()
+    began = time.perf_counter()
+    found = engine.translate(sentences, SearchOptions(), range(len(sentences)))
+    wait()
+    return found, time.perf_counter() - began
+
+
+def bleu_of(texts: list[str], reference: Path | None) -> float | None:
+    """None where there is no reference, or no sacreBLEU: the texts are in the result."""
+    if reference is None or find_spec("sacrebleu") is None:
+        return None
+    from onehop.score import bleu
+
+    return bleu(texts, reference.read_text(encoding="utf-8").splitlines()).value
+
+
+if __name__ == "__main__":
+    main()
