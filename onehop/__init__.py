@@ -7,7 +7,7 @@ Translator.load("model.safetensors").translate(["Hello world."])
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onehop.translator import Translator
+    from onehop.explorer.notebook import Translator
 
 __version__ = "0.1.0"
 __all__ = ["Translator", "__version__"]
@@ -16,7 +16,7 @@ __all__ = ["Translator", "__version__"]
 def __getattr__(name: str) -> Any:
     # Imported when asked for: `onehop --help` must not wait for an engine.
     if name == "Translator":
-        from onehop.translator import Translator
+        from onehop.explorer.notebook import Translator
 
         return Translator
     raise AttributeError(f"module 'onehop' has no attribute {name!r}")

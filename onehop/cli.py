@@ -60,6 +60,10 @@ ModelName = Annotated[
         "--model", "-m", metavar="NAME_OR_FILE", help="A model file or an installed model; otherwise the only one."
     ),
 ]
+Edits = Annotated[
+    list[str] | None,
+    typer.Option("--edit", metavar="NAME=VALUE", help="Switch a part off for this run, as scale=off; may be repeated."),
+]
 Sentences = Annotated[
     Path | None, typer.Option(help="Sentences to compare on, one a line; otherwise some that are built in.")
 ]
@@ -292,6 +296,110 @@ def translate(
         out,
         lines=pipe.lines_in(files),
         shown=pipe.as_json(n_best) if as_json else pipe.as_text,
+    )
+
+
+@app.command()
+def trace(
+    text: Annotated[str, typer.Argument(help="A sentence.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The JSON file to write.")],
+    model: ModelName = None,
+    edits: Edits = None,
+    beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
+    alpha: Annotated[float, typer.Option(help="α of the length penalty |Y|^α; 0: none.")] = 0.6,
+    limit: Annotated[int, typer.Option(min=1, help="Megabytes of tensors at most.")] = 32,
+    device: Device = None,
+) -> None:
+    """Translate a sentence and write down every number on the way."""
+    from onehop.installed import find_model
+    from onehop.options import SearchOptions
+    from onehop.trace import Tracer
+
+    tracer = Tracer.load(find_model(model), device)
+    found = tracer.trace(text, edits or [], SearchOptions(beam=beam, alpha=alpha), limit * 2**20)
+    found.write(out)
+    left_out = found.header["left_out"]
+    typer.echo(found.text)
+    typer.echo(f"{out}: {len(found)} tensors" + (f", {len(left_out)} left out for their size" if left_out else ""))
+
+
+@app.command()
+def explore(
+    text: Annotated[str | None, typer.Argument(help="The sentence that the page opens with.")] = None,
+    model: ModelName = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the page as one HTML file and leave.")
+    ] = None,
+    edits: Edits = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Otherwise one that is free.")] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    device: Device = None,
+) -> None:
+    """Watch a translation from inside, in the browser or as one file."""
+    from onehop.explorer import serving
+    from onehop.explorer.content import SENTENCES, Explorer
+    from onehop.explorer.notebook import View
+    from onehop.installed import find_model
+    from onehop.trace import Tracer
+
+    sentence = SENTENCES[0] if text is None else text
+    explorer = Explorer(Tracer.load(find_model(model), device), sentence)
+    if export is None:
+        serving.serve(explorer, port=port, browser=browser, say=typer.echo, edits=edits or [])
+    else:
+        View(explorer.alone(sentence, edits or [])).save(export)
+        typer.echo(export)
+
+
+@app.command()
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="As for translate; may be repeated."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: everybody's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 5000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with the models of its own.")] = 1,
+    keys: Annotated[
+        Path | None, typer.Option(help="File of hashed API keys; ONEHOP_API_KEYS has more of them.")
+    ] = None,
+    make_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make a key, print it with its line for the file, and leave.")
+    ] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Pages that may call, or *; may be repeated.")
+    ] = None,
+    proxy: Annotated[
+        str | None, typer.Option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For is believed.")
+    ] = None,
+    explore: Annotated[
+        bool | None,
+        typer.Option("--explore/--no-explore", help="Let clients look inside; otherwise on this machine alone."),
+    ] = None,
+    limits: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/serve.md); repeatable.")
+    ] = None,
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts into the access log.")] = False,
+    compute: Annotated[Literal["int8", "float32"] | None, typer.Option(help="Otherwise what is fast.")] = None,
+    engine: Annotated[Literal["auto", "ctranslate2", "torch"], typer.Option(help="As for translate.")] = "auto",
+    device: Device = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
+) -> None:
+    """Serve translations over HTTP, with a page at / and LibreTranslate's API."""
+    from onehop.server import start
+
+    if make_key is not None:
+        typer.echo("\n".join(start.new_key(make_key)))
+        return
+    more = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
+    start.serve(
+        start.models_of(models),
+        start.limits_of(limits or [], **more),
+        start.Doors(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
+        compute=compute,
+        engine=engine,
+        device=device,
+        threads=threads,
     )
 
 

@@ -89,7 +89,7 @@ def test_shell_completion():
     assert "complete -o default -F _onehop_completion onehop" in shown.stdout
     asked = {"_ONEHOP_COMPLETE": "complete_bash", "COMP_WORDS": "onehop tra", "COMP_CWORD": "1"}
     answer = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **asked})
-    assert answer.stdout.split() == ["train", "translate"]
+    assert answer.stdout.split() == ["train", "translate", "trace"]
 
 
 # --- config ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,157 @@
+"""How long the explorer takes: a trace of a 12-word sentence, the page's file, and its first picture in the browser.
+
+    python benchmarks/explorer.py [-m MODEL] [--threads N] [--rounds 9] [--page] [-o results/explorer.json]
+
+Without -m: the paper's base shape with 16,000 pieces and random weights, a source of 16 tokens and an output of 16,
+about what 12 English words and their German translation take. Medians of wall seconds, and of CPU seconds, which a busy
+machine disturbs less; the first trace of a process, which also prepares what all others share, is told apart. --page
+opens the page, served and as a file, in Chromium.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from onehop import engines
+from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.explorer.content import Explorer
+from onehop.explorer.measure import machine
+from onehop.explorer.routes import explorer_routes
+from onehop.explorer.serving import HOST, listening
+from onehop.model import Transformer
+from onehop.modelfile import StoredModel, write_model
+from onehop.tokenizer import EOS, Tokenizer
+from onehop.trace import Tracer
+
+SENTENCE = "The animal didn't cross the street because it was much too tired."
+TOKENS = 15  # and the end mark
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-m", "--model", help="a model file or an installed model")
+    parser.add_argument("--threads", type=int, help="of torch; otherwise its own choice")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--page", action="store_true", help="also open the page in Chromium")
+    parser.add_argument("-o", "--out", type=Path)
+    asked = parser.parse_args()
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("ONEHOP_CACHE", folder)
+        tracer, text = (Tracer.load(asked.model), SENTENCE) if asked.model else random_tracer(Path(folder))
+        found = {"trace": trace_times(tracer, text, asked.rounds)}
+        if asked.page:
+            found["page"] = page_times(Explorer(tracer, text), text, Path(folder), asked.rounds)
+    for name, times in found.items():
+        for what, value in times.items():
+            print(
+                f"{name:<6} {what:<24} {value:,.3f}" if isinstance(value, float) else f"{name:<6} {what:<24} {value:,}"
+            )
+    if asked.out:
+        made = {"machine": machine(), "threads": torch.get_num_threads(), "rounds": asked.rounds, "model": tracer.name}
+        asked.out.write_text(json.dumps({**made, **found}, indent=1) + "\n")
+
+
+def random_tracer(folder: Path) -> tuple[Tracer, str]:
+    """Base shape with weights that end no sentence, and a text of so many pieces; outputs are as long as sources."""
+    draw = np.random.default_rng(1)
+    words = ["".join(map(chr, draw.integers(97, 123, n))) for n in draw.integers(2, 9, 60_000)]
+    tokenizer = Tokenizer.learn(
+        [" ".join(words[i : i + 20]) for i in range(0, len(words), 20)], TokenizerSettings(vocab_size=16_000)
+    )
+    torch.manual_seed(1)
+    model = Transformer(ModelSettings(), tokenizer.vocab_size)
+    with torch.no_grad():
+        # The last norm adds to every output a direction that speaks against the end mark alone.
+        direction = torch.nn.functional.normalize(torch.randn(model.settings.d_model), dim=0)
+        model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(10 * direction)
+        model.embedding.weight[EOS] = -10 * direction
+    engines.MORE_THAN_SOURCE = 1
+    write_model(
+        folder / "base.safetensors",
+        StoredModel(
+            settings=Settings(model=model.settings),
+            tokenizer=tokenizer.model,
+            source="en",
+            target="de",
+            provenance={},
+            tensors={name: p.detach().numpy() for name, p in model.named_parameters()},
+        ),
+    )
+    return Tracer.load(folder / "base.safetensors", "cpu"), text_of(tokenizer, words)
+
+
+def text_of(tokenizer: Tokenizer, words: list[str]) -> str:
+    """The first words that make exactly so many pieces."""
+    texts = (" ".join(words[i : i + n]) for i in range(0, len(words), 12) for n in range(1, 12))
+    return next(text for text in texts if len(tokenizer.encode(text)) == TOKENS)
+
+
+def trace_times(tracer: Tracer, text: str, rounds: int) -> dict[str, float | int]:
+    began = time.perf_counter()
+    first = tracer.trace(text)
+    times = {"first trace, s": time.perf_counter() - began}
+    totals, searches, packing, cpu = [], [], [], []
+    for _ in range(rounds):
+        began = time.process_time()
+        trace = tracer.trace(text)
+        cpu.append(time.process_time() - began)
+        totals.append(trace.header["seconds"]["total"])
+        searches.append(trace.header["seconds"]["search"])
+        began = time.perf_counter()
+        size = len(trace.to_json())
+        packing.append(time.perf_counter() - began)
+    medians = {"trace, s": totals, "trace, CPU s": cpu, "  of it the search, s": searches, "as JSON, s": packing}
+    counted = {"source tokens": len(first.header["source"]["ids"]), "steps": len(first.header["steps"]), "bytes": size}
+    return times | {name: statistics.median(found) for name, found in medians.items()} | counted
+
+
+def page_times(explorer: Explorer, text: str, folder: Path, rounds: int) -> dict[str, float | int]:
+    """Seconds from asking for the page to its first figure."""
+    import uvicorn
+    from playwright.sync_api import sync_playwright
+    from starlette.applications import Starlette
+
+    began = time.perf_counter()
+    html = explorer.alone(text)
+    times: dict[str, float | int] = {"made with 12 edits, s": time.perf_counter() - began, "bytes": len(html.encode())}
+    (folder / "page.html").write_text(html, encoding="utf-8")
+    bound = listening(0)
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=explorer_routes(lambda: explorer)), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    addresses = {"served": f"http://{HOST}:{bound.getsockname()[1]}/", "from a file": f"file://{folder}/page.html"}
+    with sync_playwright() as p:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=options)
+        for home, address in addresses.items():
+            found = [first_picture(browser, address) for _ in range(rounds)]
+            times[f"first picture {home}, s"] = statistics.median(found)
+        browser.close()
+    server.should_exit = True
+    thread.join(10)
+    return times
+
+
+def first_picture(browser: object, address: str) -> float:
+    """Of a fresh page."""
+    page = browser.new_page()
+    began = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector("figure svg *", state="attached")
+    took = time.perf_counter() - began
+    page.close()
+    return took
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The space of the embeddings: which pieces lie near each other, and the plane that shows most of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+CLOUD = 600
+MARKS = 4  # padding, unknown, beginning and end: no words
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingSpace:
+    """An embedding matrix with its first two principal components."""
+
+    matrix: Float[Tensor, "vocabulary d_model"]
+    mean: Float[Tensor, " d_model"]
+    plane: Float[Tensor, "d_model 2"]
+    explained: list[float]
+
+    @classmethod
+    def of(cls, weight: Float[Tensor, "vocabulary d_model"]) -> "EmbeddingSpace":
+        """Find the plane; of its two possible signs, each axis has the one of its largest component."""
+        matrix = weight.detach().float()
+        mean = matrix.mean(0)
+        centred = matrix - mean
+        variances, vectors = torch.linalg.eigh(centred.T @ centred / len(matrix))
+        plane = vectors[:, [-1, -2]]
+        largest = plane.gather(0, plane.abs().argmax(0, keepdim=True))
+        share = (variances[[-1, -2]] / variances.sum().clamp(min=1e-30)).tolist()
+        return cls(matrix, mean, plane * largest.sign(), share)
+
+    @cached_property
+    def directions(self) -> Float[Tensor, "vocabulary d_model"]:
+        """Every row as a unit vector."""
+        return torch.nn.functional.normalize(self.matrix, dim=-1)
+
+    @cached_property
+    def places(self) -> list[list[float]]:
+        """Every piece's point on the plane."""
+        return self.project(self.matrix)
+
+    @property
+    def cloud_ids(self) -> list[int]:
+        """The pieces that were merged first, which are the most frequent, as a background."""
+        words = range(MARKS + 256, len(self.matrix))
+        return list(words[:CLOUD])
+
+    def project(self, vectors: Float[Tensor, "rows d_model"], scale: float = 1.0) -> list[list[float]]:
+        """Points on the plane; of embeddings that were multiplied by `scale`, so is the middle."""
+        points: list[list[float]] = ((vectors.float() - scale * self.mean) @ self.plane).tolist()
+        return points
+
+    def place(self, id: int) -> list[float]:
+        """One piece's point on the plane."""
+        return self.places[id]
+
+    def cloud(self) -> list[list[float]]:
+        """The background's points."""
+        return [self.places[i] for i in self.cloud_ids]
+
+    def nearest(self, ids: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
+        """For each id the pieces with the largest cosine to it, itself and the marks left out."""
+        rows = torch.tensor(list(ids), device=self.matrix.device)
+        cosines = self.directions[rows] @ self.directions.T
+        cosines[:, :MARKS] = -2.0
+        cosines[torch.arange(len(rows)), rows] = -2.0
+        best = cosines.topk(min(count, cosines.shape[1] - MARKS - 1))
+        return [list(zip(i, c, strict=True)) for i, c in zip(best.indices.tolist(), best.values.tolist(), strict=True)]

@@ -1,0 +1,128 @@
+"""What the page is given: the model, traces and broken variants of a sentence, matrices, and what was measured."""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+from onehop.edits import ROLES, Role, parse_edits
+from onehop.errors import OnehopError
+from onehop.explorer.html import page_alone, served_page
+from onehop.explorer.worked import worked_example
+from onehop.trace import LIMIT, Tracer
+from onehop.tracefile import Json
+
+DATA = Path(__file__).with_name("data")
+MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup")
+REMEMBERED = 8
+
+SENTENCES = (
+    "The cat sat because it was sleepy.",
+    "The animal crossed the road because it got tired.",
+    "The cat sat on the mat because it was tired.",
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+    "Dog bites man.",
+    "Man bites dog.",
+)
+
+
+class Explorer:
+    """One model behind the page. One question is computed at a time, as a second would only slow both down."""
+
+    def __init__(self, tracer: Tracer, opening: str = SENTENCES[0]) -> None:
+        self.tracer, self.opening = tracer, opening
+        self._one_at_a_time = Lock()
+        self._remembered = lru_cache(REMEMBERED)(self._trace)
+
+    def trace(self, text: str, edits: Sequence[str] = ()) -> str:
+        """A trace as JSON; the last few are remembered."""
+        with self._one_at_a_time:
+            return self._remembered(text, tuple(edits))
+
+    def _trace(self, text: str, edits: tuple[str, ...]) -> str:
+        return self.tracer.trace(text, edits).to_json()
+
+    def variant(self, text: str, edits: Sequence[str]) -> Json:
+        """The translation under edits, beside whether it is still the same."""
+        made = [str(edit) for edit in parse_edits(edits)]
+        with self._one_at_a_time:
+            found = self.tracer.variant(text, made)
+        plain = json.loads(self.trace(text))["target"]["text"]
+        return {**found, "label": self.label(made), "same": found["target"]["text"] == plain}
+
+    def weights(self, role: Role, layer: int, head: int) -> Json:
+        """One head's matrices."""
+        return self.tracer.weights(role, layer, head)
+
+    def about(self) -> Json:
+        """The model, and what the page offers to do with it."""
+        sentences = dict.fromkeys([self.opening, *SENTENCES])
+        offered = [{"edits": [edit], "label": label} for edit, label in self.edits().items()]
+        return {"model": self.tracer.about(), "sentences": list(sentences), "edits": offered, "limit_bytes": LIMIT}
+
+    def edits(self) -> dict[str, str]:
+        """The dozen edits that the page offers, each with what it means to people, who count from 1."""
+        s = self.tracer.model.settings
+        encoder, decoder = s.n_encoder_layers - 1, s.n_decoder_layers - 1
+        return {
+            "scale=off": "scores not divided at all",
+            f"scale={s.key_width}": "scores divided by d_k in place of its root",
+            "mask=off": "no causal mask",
+            "positions=off": "no positions",
+            "positions=shuffled": "the source's positions shuffled",
+            f"head=off@cross.{decoder}.0": f"head 1 of the cross-attention in layer {decoder + 1} off",
+            f"head=only@cross.{decoder}.0": f"of the cross-attention in layer {decoder + 1} only head 1",
+            "heads=averaged": "in every attention all heads averaged",
+            "heads=averaged@cross": "in the cross-attention all heads averaged",
+            "residual=off": "no residual connections",
+            f"residual=off@encoder.{encoder}": f"no residual connections in the encoder's layer {encoder + 1}",
+            "norm=off": "no layer norm",
+        }
+
+    def label(self, edits: Sequence[str]) -> str:
+        """Edits in words, where the page offers them; else as they are written."""
+        offered = self.edits()
+        return ", ".join(offered.get(edit, edit) for edit in edits)
+
+    # --- the page
+
+    def served(self) -> str:
+        """The page that asks this explorer for everything else."""
+        return served_page({"home": "live", **self.constant()})
+
+    def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
+        """The page with one sentence, the dozen edits and the first head's matrices in one file."""
+        return page_alone(
+            {
+                "home": home,
+                **self.constant(),
+                "trace": json.loads(self.trace(text, edits)),
+                "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
+                "weights": [self.weights(role, 0, 0) for role in ROLES],
+            }
+        )
+
+    def constant(self) -> Json:
+        """What does not depend on the sentence."""
+        return {"about": self.about(), "measured": measured(), "worked": worked_example(), "paper": read_data("paper")}
+
+    def variant_or_error(self, text: str, edit: str) -> Json:
+        """A variant, or why there is none: a model without norms may leave the numbers behind."""
+        try:
+            return self.variant(text, [edit])
+        except OnehopError as e:
+            return {"edits": [edit], "label": self.label([edit]), "error": str(e)}
+
+
+def measured() -> dict[str, Any]:
+    """Everything that `python -m onehop.explorer.measure` has measured; None where it has not."""
+    return {name: read_data(name) for name in MEASUREMENTS}
+
+
+def read_data(name: str) -> Any:
+    """A file of the data folder."""
+    file = DATA / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None

@@ -1,0 +1,176 @@
+"""Measures what the page shows besides one translation, each into a file of its own.
+
+    python -m onehop.explorer.measure dimension paths complexity
+    python -m onehop.explorer.measure coreference patterns pruning lengths -m en-de --source test.en --reference test.de
+    python -m onehop.explorer.measure warmup --store store
+
+Every file says which model, machine and command made it. docs/explore.md says what is measured and how.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onehop.corpus import Lines
+from onehop.errors import OnehopError, SettingsError
+from onehop.explorer.content import DATA, MEASUREMENTS
+from onehop.explorer.heads import coreference, patterns
+from onehop.explorer.lengths import lengths
+from onehop.explorer.pruning import pruning
+from onehop.explorer.synthetic import complexity, dimension, paths
+from onehop.explorer.warmup import warmup
+from onehop.store import Store
+from onehop.trace import Tracer
+
+Json = dict[str, Any]
+
+
+class Request:
+    """What the command line asks for; files are read and the model loaded when a measurement needs them."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked = asked
+        self._tracer: Tracer | None = None
+
+    @property
+    def tracer(self) -> Tracer:
+        """The model."""
+        if self._tracer is None:
+            self._tracer = Tracer.load(self.needed("model", "-m MODEL"), self.asked.device)
+        return self._tracer
+
+    @property
+    def one_head(self) -> Tracer | None:
+        """A model with one head, to compare with."""
+        return None if self.asked.one_head is None else Tracer.load(self.asked.one_head, self.asked.device)
+
+    @property
+    def store(self) -> Store:
+        """What the short runs train on."""
+        return Store.open(self.needed("store", "--store STORE"))
+
+    def sources(self) -> list[str]:
+        """The first sentences to look at."""
+        return self.lines("source", "--source FILE")
+
+    def pairs(self) -> tuple[list[str], list[str]]:
+        """The first sentences and how they should be translated."""
+        sources, references = self.sources(), self.lines("reference", "--reference FILE")
+        if len(sources) != len(references):
+            raise SettingsError(
+                f"There are {len(sources)} sources and {len(references)} references.", "Give aligned files."
+            )
+        return sources, references
+
+    def lines(self, name: str, option: str) -> list[str]:
+        """The first lines of a file."""
+        lines = islice(Lines(Path(self.needed(name, option))), self.asked.sentences)
+        return [line.decode("utf-8", "replace").strip() for line in lines]
+
+    def needed(self, name: str, option: str) -> str:
+        """An option that a measurement cannot do without."""
+        value = getattr(self.asked, name)
+        if value is None:
+            raise SettingsError(f"This measurement needs {option.split()[0]}.", f"Give {option}.")
+        return str(value)
+
+    def command(self, name: str) -> str:
+        """What makes this file again; of files only the names."""
+        words = ["python -m onehop.explorer.measure", name]
+        for option in OPTIONS[name]:
+            value = getattr(self.asked, option.replace("-", "_"))
+            if value is not None:
+                words.append(f"--{option} {Path(str(value)).name}")
+        return " ".join(words)
+
+
+MEASURE: dict[str, Callable[[Request], Json]] = {
+    "dimension": lambda request: dimension(),
+    "paths": lambda request: paths(),
+    "complexity": lambda request: complexity(),
+    "coreference": lambda request: coreference(request.tracer),
+    "patterns": lambda request: patterns(request.tracer, request.sources()),
+    "pruning": lambda request: pruning(request.tracer, *request.pairs(), one_head=request.one_head),
+    "lengths": lambda request: lengths(request.tracer, *request.pairs()),
+    "warmup": lambda request: warmup(request.store, request.asked.steps, device=request.asked.device),
+}
+# What each measurement looks at, to be written beside its result.
+OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("dimension", "paths", "complexity"), ()),
+    "coreference": ("model",),
+    "patterns": ("model", "source", "sentences"),
+    "pruning": ("model", "source", "reference", "sentences", "one-head"),
+    "lengths": ("model", "source", "reference", "sentences"),
+    "warmup": ("store", "steps", "device"),
+}
+
+
+def measure(name: str, request: Request) -> Json:
+    """One measurement with its provenance."""
+    model = None
+    if "model" in OPTIONS[name]:
+        about = request.tracer.about()
+        model = {"name": about["name"], "hash": about["hash"]}
+    found = MEASURE[name](request)
+    made = {"name": name, "made_by": request.command(name), "date": datetime.now(UTC).date().isoformat()}
+    return {**made, "machine": machine(), "model": model, **found}
+
+
+def machine() -> Json:
+    """What it was measured on."""
+    return {"cpu": cpu_name(), "cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
+
+
+def cpu_name() -> str:
+    """The processor's name, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(prog="python -m onehop.explorer.measure", description=str(__doc__).split("\n")[0])
+    found.add_argument("names", nargs="+", choices=MEASUREMENTS, metavar="NAME", help=", ".join(MEASUREMENTS))
+    found.add_argument("-m", "--model", help="a model file or an installed model")
+    found.add_argument("--one-head", help="pruning: a model that was trained with one head")
+    found.add_argument("--source", help="sentences, one a line")
+    found.add_argument("--reference", help="their translations")
+    found.add_argument("--sentences", type=int, default=300, help="so many of them (%(default)s)")
+    found.add_argument("--store", help="warmup: what to train on")
+    found.add_argument("--steps", type=int, default=600, help="warmup: of each run (%(default)s)")
+    found.add_argument("--device", help="cpu, cuda or cuda:N; otherwise what is there")
+    found.add_argument("-o", "--out", type=Path, default=DATA, help="the folder to write to (the package's own)")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and write; the exit status."""
+    asked = parser().parse_args(arguments)
+    request = Request(asked)
+    try:
+        for name in asked.names:
+            began = time.monotonic()
+            text = json.dumps(measure(name, request), ensure_ascii=False, allow_nan=False, indent=1)
+            file = asked.out / f"{name}.json"
+            file.write_text(text + "\n", encoding="utf-8")
+            print(f"{file}: {time.monotonic() - began:.0f} s")
+    except OnehopError as e:
+        print(f"onehop: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+// Line charts: scales, axes, lines with a name at their end.
+
+import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { range } from "onehop/maths.js";
+import { short } from "onehop/text.js";
+
+/** From [min, max] to [from, to], by value or by logarithm. */
+export function scale({ min, max, log = false }, from, to) {
+  const at = log ? Math.log : (x) => x;
+  const [low, high] = [at(min), at(max)];
+  return (x) => from + ((at(x) - low) / (high - low || 1)) * (to - from);
+}
+
+/** A few round places between min and max. */
+export function ticks({ min, max, log = false }, wanted = 5) {
+  if (log && max / min < 300) {
+    const round = range(40).flatMap((i) => [1, 2, 5].map((m) => m * 10 ** (i - 20))).filter((x) => x >= min && x <= max);
+    return round.length > wanted + 2 ? round.filter((x) => /^[15]/.test(x.toExponential())) : round;
+  }
+  if (log) {
+    const powers = range(40).map((i) => 10 ** (i - 20)).filter((x) => x >= min * 0.999 && x <= max * 1.001);
+    const every = Math.ceil(powers.length / (wanted + 1));
+    return powers.filter((_, i) => i % every === 0);
+  }
+  const rough = (max - min) / wanted;
+  const base = 10 ** Math.floor(Math.log10(rough || 1));
+  const step = [1, 2, 5, 10].map((m) => m * base).find((s) => s >= rough) ?? base;
+  return range(Math.floor((max - min) / step + 1e-9) + 2)
+    .map((i) => (Math.ceil(min / step - 1e-9) + i) * step)
+    .filter((x) => x <= max + step * 1e-9);
+}
+
+export function written(x) {
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  if (size >= 1000) return short(x).replace(".0 ", " ");
+  if (size < 0.001) return `10${[...String(Math.round(Math.log10(size)))].map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c])).join("")}`;
+  return String(Number(x.toPrecision(3))).replace("-", "−");
+}
+
+/** A chart of lines; `mark` is the place of the reader's slider. */
+export function lines({ view, label, x, y, series, mark = null, height = 260 }) {
+  const width = view.narrow ? 340 : 680;
+  const [left, right, top, bottom] = [view.narrow ? 44 : 56, width - 16, 14, height - 40];
+  const across = scale(x, left, right);
+  const up = scale(y, bottom, top);
+  const inside = ([a, b]) => Number.isFinite(a) && Number.isFinite(b) && a >= x.min && a <= x.max;
+  const bounded = (b) => Math.max(y.min, Math.min(y.max, b));
+  const path = (points) => points.filter(inside).map(([a, b], i) => `${i ? "L" : "M"}${across(a).toFixed(1)} ${up(bounded(b)).toFixed(1)}`).join("");
+  return html`<svg viewBox="0 0 ${width} ${height}" role="img" aria-label=${label} style="width:100%;max-width:${width}px">
+      ${ticks(y, 4).map((t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} /><text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? written)(t)}</text>`)}
+      ${(x.ticks ?? ticks(x, view.narrow ? 4 : 7)).map((t) => svg`<text class="soft" x=${across(t)} y=${bottom + 18} text-anchor="middle">${(x.written ?? written)(t)}</text>`)}
+      <line class="axis" x1=${left} x2=${right} y1=${bottom} y2=${bottom} />
+      <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">${x.label}</text>
+      ${mark === null ? nothing : svg`<line x1=${across(mark)} x2=${across(mark)} y1=${top} y2=${bottom} stroke="var(--neutral)" stroke-dasharray="3 3" />`}
+      ${series.map((s) => svg`<path d=${path(s.points)} fill="none" stroke="var(--${s.concept})" stroke-width="2.2" stroke-linejoin="round" stroke-dasharray=${s.dash ?? "none"} />`)}
+      ${series.map((s) => (s.dots ? s.points.filter(inside).map(([a, b]) => svg`<circle cx=${across(a)} cy=${up(bounded(b))} r="3" fill="var(--${s.concept})" />`) : nothing))}
+    </svg>
+    <ul class="legend">
+      ${y.label ? html`<li>Upwards: ${y.label}</li>` : nothing}
+      ${series.map((s) => html`<li><i style="background:${s.dash ? `repeating-linear-gradient(90deg, var(--${s.concept}) 0 5px, transparent 5px 8px)` : `var(--${s.concept})`}"></i>${s.name}</li>`)}
+    </ul>`;
+}

@@ -1,0 +1,128 @@
+import { html } from "onehop/vendor/lit-html.js";
+import { toggle } from "onehop/controls.js";
+import { opening } from "onehop/frame.js";
+import { heatmap } from "onehop/heatmap.js";
+import { mean, range } from "onehop/maths.js";
+import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
+import { number, piece } from "onehop/text.js";
+
+export const id = "breaking";
+export const item = 18;
+export const title = "Break it, and read what comes out";
+export const needs = ["{attention}.weights"];
+
+const joined = (edits) => edits.join(" ");
+const has = (view, edits) => edits.every((e) => view.selection.edits.includes(e));
+
+/** The offered edits; live, also those of the head on show. */
+function offers(view) {
+  if (view.home.kind !== "live") return view.about.edits;
+  const { role, layer, head } = view.selection;
+  const at = `${role}.${layer}.${head}`;
+  const own = [
+    { edits: [`head=off@${at}`], label: "the head on show off" },
+    { edits: [`head=only@${at}`], label: "only the head on show, in its attention" },
+  ];
+  const known = new Set(view.about.edits.map((o) => joined(o.edits)));
+  return [...view.about.edits, ...own.filter((o) => !known.has(joined(o.edits)))];
+}
+
+/** Live, edits add up; a file knows them one at a time. */
+function turn(view, offer, on) {
+  const others = view.selection.edits.filter((e) => !offer.edits.includes(e));
+  view.choose({ edits: on ? [...(view.home.kind === "live" ? others : []), ...offer.edits] : others });
+}
+
+function switches(view) {
+  const offered = offers(view);
+  const known = new Set(offered.flatMap((o) => o.edits));
+  const foreign = view.selection.edits.filter((e) => !known.has(e)).map((e) => ({ edits: [e], label: e }));
+  return html`<div class="columns" style="gap:.35rem 1.6rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,16rem),1fr));font:.95rem var(--sans)">
+    ${[...offered, ...foreign].map((offer) => toggle({ label: offer.label, on: has(view, offer.edits), choose: (on) => turn(view, offer, on) }))}
+  </div>`;
+}
+
+const words = (text) => text.split(/\s+/).filter(Boolean);
+
+/** The words of b that are not in a's longest common subsequence with it. */
+export function changed(a, b) {
+  const table = range(a.length + 1).map(() => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i--)
+    for (let j = b.length - 1; j >= 0; j--) table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+  const marks = b.map(() => true);
+  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
+    if (a[i] === b[j]) [marks[j], i, j] = [false, i + 1, j + 1];
+    else if (table[i + 1][j] >= table[i][j + 1]) i++;
+    else j++;
+  }
+  return marks;
+}
+
+function sentence(text, marks) {
+  const all = words(text);
+  if (!all.length) return html`<em>nothing at all</em>`;
+  return all.map((word, i) => (marks?.[i] ? html`<mark style="background:color-mix(in srgb, var(--key) 26%, transparent);color:inherit;border-radius:3px"><bdi>${word}</bdi></mark> ` : html`<bdi>${word}</bdi> `));
+}
+
+/** The variant's cross-attention, heads averaged in the chosen layer. */
+function crossRows(variant, layer, heads) {
+  const header = variant.tensors.cross;
+  const cross = new Tensor(header, numbersOf(bytesOf(variant.blob), header));
+  return averaged(range(heads).map((head) => cross.rows({ layer, head })));
+}
+
+const averaged = (all) => all[0].map((row, i) => Array.from(row, (_, j) => mean(all.map((rows) => rows[i][j]))));
+
+/** The edited translation: null while none is chosen, a resource otherwise. */
+export const variantOf = (view) =>
+  view.selection.edits.length ? view.resource(`variant ${view.base.source.text} ${joined(view.selection.edits)}`, () => view.home.variant(view.base.source.text, view.selection.edits)) : null;
+
+const sureness = (steps) => html`<p class="reading numbers" style="margin:.4rem 0 0">average probability of a written piece: ${number(mean(steps.map((s) => s.chosen.p)), 3)}</p>`;
+
+function result(view) {
+  const found = variantOf(view);
+  if (!found) return html`<p class="reading">Nothing is broken. Throw a switch.</p>`;
+  if (found.error) return html`<div class="trouble"><p>${found.error}</p></div>`;
+  if (!found.value) return html`<p class="reading" role="status">The edited model is translating …</p>`;
+  const variant = found.value;
+  if (variant.error) return html`<div class="trouble"><p>${variant.error}</p></div>`;
+  const layer = Math.min(view.selection.layer, view.trace.layers("cross") - 1);
+  const marks = changed(words(view.base.target.text), words(variant.target.text));
+  const same = variant.target.text === view.base.target.text;
+  const trueRows = averaged(range(view.base.heads).map((head) => view.base.tensor(`decoder.layers.${layer}.cross_attention.weights`).rows({ head })));
+  const picture = (heading, rows, tokens) => html`<div><h4>${heading}</h4>${heatmap({ view: { ...view, narrow: true }, label: `${heading}: cross-attention of layer ${layer + 1}, heads averaged`, rows, queries: tokens, keys: view.base.source.tokens })}</div>`;
+  return html`
+    <div data-variant style="font:1.25rem/1.45 var(--serif);margin-top:.4rem"><span class="verdict ${same ? "yes" : "no"}">${same ? "the same" : "changed"}</span> ${sentence(variant.target.text, marks)}</div>
+    ${sureness(variant.steps)}
+    <div class="columns" style="margin-top:1.3rem">
+      ${picture("As trained", trueRows, view.base.target.output_tokens)}
+      ${picture("Edited", crossRows(variant, layer, view.base.heads), variant.target.output_tokens)}
+    </div>`;
+}
+
+export function draw(view) {
+  return html`
+    ${switches(view)}
+    <h4 style="margin-top:1.5rem">As trained</h4>
+    <div style="font:1.25rem/1.45 var(--serif)">${sentence(view.base.target.text)}</div>${sureness(view.base.steps)}
+    <h4 style="margin-top:1.2rem">With the edit</h4>
+    ${result(view)}`;
+}
+
+export const caption = (view) => html`The edit acts on the real model for this one run; the sentence is decoded anew, piece by piece. Below: where both
+  looked, cross-attention of layer ${Math.min(view.selection.layer, view.trace.layers("cross") - 1) + 1} with its heads averaged.
+  ${view.home.kind === "live" ? "Every other figure shows the edited model too while a switch is on." : `This file holds these ${view.about.edits.length} edits, one at a time; the other figures stay with the model as trained.`}`;
+
+export const table = (view) => {
+  const found = variantOf(view)?.value;
+  const steps = found?.steps ?? view.base.steps;
+  return { columns: ["step", "written", "probability"], rows: steps.map((s, i) => [i + 1, s.chosen.token, s.chosen.p]) };
+};
+
+export const python = (view) => {
+  const lines = opening({ trace: view.base });
+  if (!view.selection.edits.length) return `${lines}rows = [[i + 1, s["chosen"]["token"], s["chosen"]["p"]] for i, s in enumerate(trace.header["steps"])]`;
+  return `${opening({ trace: { ...traceLike(view.base), edits: view.selection.edits } })}rows = [[i + 1, s["chosen"]["token"], s["chosen"]["p"]] for i, s in enumerate(trace.header["steps"])]`;
+};
+
+const traceLike = (trace) => ({ model: trace.model, source: trace.source });

@@ -1,0 +1,101 @@
+import { html, svg } from "onehop/vendor/lit-html.js";
+import { lines, scale, ticks, written } from "onehop/chart.js";
+import { bars, slider } from "onehop/controls.js";
+import { opening, provenance, unmeasured } from "onehop/frame.js";
+import { range } from "onehop/maths.js";
+import { ROLES } from "onehop/state.js";
+import { ROLE_NAMES } from "onehop/tensors.js";
+import { number, percent } from "onehop/text.js";
+
+export const id = "dimension";
+export const item = 5;
+export const title = "As the dimension grows, with and without the root";
+export const needs = ["{attention}.scores"];
+
+const variances = (view) =>
+  ROLES.flatMap((role) =>
+    range(view.trace.layers(role)).flatMap((layer) =>
+      view.trace.json.score_variance[view.trace.path(role, layer)].map((v, head) => ({ role, layer, head, ...v })),
+    ),
+  );
+
+/** Every real head's variance of q·k as a dot, d_k as a line. */
+function heads(view) {
+  const dots = variances(view);
+  const d_k = view.trace.settings.d_k;
+  const width = view.narrow ? 340 : 680;
+  const values = [...dots.map((d) => Math.max(d.scores, 1e-3)), d_k];
+  const axis = { min: Math.min(...values) / 1.5, max: Math.max(...values) * 1.5, log: true };
+  const x = scale(axis, view.narrow ? 86 : 110, width - 14);
+  const y = (dot) => 24 + ROLES.indexOf(dot.role) * 46 + ((dot.layer + 0.5) / view.trace.layers(dot.role) - 0.5) * 30;
+  const here = (d) => d.role === view.selection.role && d.layer === view.selection.layer && d.head === view.selection.head;
+  return html`<svg viewBox="0 0 ${width} 186" style="width:100%;max-width:${width}px" role="img" aria-label="Variance of q·k in ${dots.length} heads beside d_k = ${d_k}">
+    ${ROLES.map((role, i) => svg`<text x=${view.narrow ? 78 : 100} y=${28 + i * 46} text-anchor="end">${ROLE_NAMES[role]}</text>`)}
+    ${ticks(axis, 6).map((t) => svg`<text class="soft" x=${x(t)} y="160" text-anchor="middle">${written(t)}</text>`)}
+    <line class="axis" x1=${view.narrow ? 86 : 110} x2=${width - 14} y1="144" y2="144" />
+    <text class="soft" x=${width / 2} y="180" text-anchor="middle">variance of q·k over this sentence</text>
+    <line x1=${x(d_k)} x2=${x(d_k)} y1="4" y2="144" stroke="var(--output)" stroke-width="2" />
+    <text x=${x(d_k) + 5} y="138" class="c-output" style="fill:var(--output-ink)">d_k = ${d_k}</text>
+    ${dots.map((d) => svg`<circle cx=${x(Math.max(d.scores, 1e-3))} cy=${y(d)} r=${here(d) ? 6 : 3.6} fill=${here(d) ? "var(--output)" : "var(--key)"} fill-opacity=${here(d) ? 1 : 0.65} />`)}
+  </svg>`;
+}
+
+function sweep(view, data) {
+  const place = Math.min(Number(view.dial("dimension.place", 6)), data.rows.length - 1);
+  const row = data.rows[place];
+  const side = (heading, part) => html`<div>
+    <h4>${heading}</h4>
+    ${bars({ rows: part.weights.map((w, i) => ({ name: `key ${i + 1}`, value: w })), concept: "weight", number, from: 0, to: 1 })}
+    <p class="reading numbers">on average: largest ${percent(part.top)}, gradient ${number(part.gradient, 4)}</p>
+  </div>`;
+  const curve = (key) => data.rows.map((r) => [r.d, r[key].gradient]);
+  return html`
+    <div class="controls">${slider({ label: "Dimension d", min: 0, max: data.rows.length - 1, value: place, choose: (p) => view.turn("dimension.place", p), shown: (p) => String(data.rows[p].d) })}</div>
+    <div class="formula"><math><mi>Var</mi><mo>(</mo><mi class="c-query">q</mi><mo>·</mo><mi class="c-key">k</mi><mo>)</mo><mo>=</mo><mn>${number(row.variance, 1)}</mn><mo>≈</mo><mi>d</mi><mo>=</mo><mn>${row.d}</mn></math></div>
+    <div class="columns">${side("softmax(q·k)", row.unscaled)}${side("softmax(q·k / √d)", row.scaled)}</div>
+    <h4 style="margin-top:1.6rem">The softmax's gradient: what learning has to push against</h4>
+    ${lines({
+      view,
+      label: "Gradient norm of the softmax against the dimension, with and without scaling",
+      x: { min: data.rows[0].d, max: data.rows.at(-1).d, log: true, label: "dimension d", ticks: data.rows.map((r) => r.d).filter((_, i) => i % (view.narrow ? 3 : 2) === 0) },
+      y: { min: 0, max: 1.1 * Math.max(...data.rows.flatMap((r) => [r.scaled.gradient, r.unscaled.gradient])), label: "norm of the softmax's derivative" },
+      series: [
+        { name: "divided by √d", concept: "output", points: curve("scaled"), dots: true },
+        { name: "not divided", concept: "key", dash: "6 4", points: curve("unscaled"), dots: true },
+      ],
+      mark: row.d,
+      height: 230,
+    })}
+    <p class="reading">Random queries and keys, drawn in Python with seed ${data.seed}: ${data.draws} draws against ${data.keys} keys.
+      Bars show one draw.</p>`;
+}
+
+export function draw(view) {
+  const data = view.measured.dimension;
+  return html`
+    ${data ? sweep(view, data) : unmeasured("dimension", "random queries and keys in growing dimensions.")}
+    <h4 style="margin-top:1.8rem">And the real heads?</h4>
+    ${heads(view)}`;
+}
+
+export function caption(view) {
+  const all = variances(view);
+  const d_k = view.trace.settings.d_k;
+  const near = all.filter((v) => v.scores > d_k / 2 && v.scores < 2 * d_k).length;
+  return html`The rule “variance d_k” supposes independent components of variance one. After training it need not hold:
+    here ${near} of ${all.length} heads lie within a factor of two of d_k.
+    ${view.measured.dimension ? provenance(view.measured.dimension) : ""}`;
+}
+
+export const table = (view) => ({
+  columns: ["attention", "layer", "head", "variance of q·k", "of q", "of k", "d_k"],
+  rows: variances(view).map((v) => [ROLE_NAMES[v.role], v.layer + 1, v.head + 1, v.scores, v.q, v.k, view.trace.settings.d_k]),
+});
+
+export const python = (view) => `${opening(view)}names = {"encoder": "encoder self", "decoder": "decoder self", "cross": "cross"}
+kinds = {"encoder": "encoder.layers.{}.self_attention", "decoder": "decoder.layers.{}.self_attention", "cross": "decoder.layers.{}.cross_attention"}
+settings, rows = trace.header["model"]["settings"], []
+for role, path in kinds.items():
+    for layer in range(settings["n_encoder_layers" if role == "encoder" else "n_decoder_layers"]):
+        for head, v in enumerate(trace.header["score_variance"][path.format(layer)]):
+            rows.append([names[role], layer + 1, head + 1, v["scores"], v["q"], v["k"], settings["d_k"]])`;

@@ -1,0 +1,70 @@
+import { html } from "onehop/vendor/lit-html.js";
+import { bars, slider } from "onehop/controls.js";
+import { opening } from "onehop/frame.js";
+import { visible } from "onehop/figures/scores.js";
+import { argmax, entropy, largest, softmax, softmaxGradient } from "onehop/maths.js";
+import { number, percent, piece } from "onehop/text.js";
+
+export const id = "divisor";
+export const item = 4;
+export const title = "The same scores, another divisor";
+export const needs = ["{attention}.scores"];
+
+const STEPS_PER_OCTAVE = 4;
+
+/** The slider moves in quarter octaves, with the root of d_k exactly at its middle. */
+const places = (view) => ({ root: Math.sqrt(view.trace.settings.d_k), place: Number(view.dial("divisor.place", 0)) });
+
+function computed(view) {
+  const { root, place } = places(view);
+  const by = root * 2 ** (place / STEPS_PER_OCTAVE);
+  const scores = view.trace.part(view.selection, "scores").at({ head: view.selection.head, query: view.token });
+  const seen = visible(view);
+  const weights = (divisor) => softmax(seen.map((j) => scores[j] / divisor));
+  return { by, root, seen, scores, now: weights(by), true: weights(root) };
+}
+
+export function draw(view) {
+  const { by, root, seen, now, true: usual } = computed(view);
+  const keys = view.trace.keys(view.selection.role);
+  const token = piece(view.trace.queries(view.selection.role)[view.token]);
+  const rows = (weights) => seen.map((j, i) => ({ name: piece(keys[j]), value: weights[i] }));
+  const column = (heading, weights) => html`<div>
+    <h4>${heading}</h4>
+    ${bars({ rows: rows(weights), concept: "weight", number, from: 0, to: 1, most: 20, top: argmax(weights) })}
+    <p class="reading numbers">largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} nats · gradient ${number(softmaxGradient(weights), 3)}</p>
+  </div>`;
+  return html`
+    <div class="controls">
+      ${slider({ label: "Divide the scores by", min: -28, max: 28, value: places(view).place, choose: (p) => view.turn("divisor.place", p), shown: (p) => number(root * 2 ** (p / STEPS_PER_OCTAVE), 2) })}
+      <button type="button" @click=${() => view.turn("divisor.place", 0)}>√d_k = ${number(root, 2)}</button>
+    </div>
+    <div class="formula"><math><mi>softmax</mi><mo>(</mo><mfrac><mrow><msub><mi class="c-query">q</mi><mtext>${token}</mtext></msub><msup><mi class="c-key">K</mi><mi>T</mi></msup></mrow><mn>${number(by, 2)}</mn></mfrac><mo>)</mo></math></div>
+    <div class="columns">${column(`divided by ${number(by, 2)}`, now)}${column(`divided by √d_k = ${number(root, 2)}, as in the model`, usual)}</div>`;
+}
+
+export const caption = () => html`The scores stay as the model made them; only the divisor moves. Small: one key takes all. Large: every key gets the same. At both ends the softmax's gradient is small.`;
+
+export const table = (view) => {
+  const { seen, scores, now, true: usual } = computed(view);
+  const keys = view.trace.keys(view.selection.role);
+  return { columns: ["key", "score", "weight here", "weight in the model"], rows: seen.map((j, i) => [keys[j], scores[j], now[i], usual[i]]) };
+};
+
+export const python = (view) => {
+  const { role, layer, head } = view.selection;
+  const { by, root, seen } = computed(view);
+  const keys = role === "decoder" ? 'trace.header["target"]["input_tokens"]' : 'trace.header["source"]["tokens"]';
+  return `import numpy as np
+
+${opening(view)}scores = trace["${view.trace.path(role, layer)}.scores"][${head}, ${view.token}, :${seen.length}].astype(float)
+
+
+def softmax(x):
+    powers = np.exp(x - x.max())
+    return powers / powers.sum()
+
+
+columns = zip(${keys}, scores, softmax(scores / ${by}), softmax(scores / ${root}))
+rows = [[key, float(score), float(here), float(true)] for key, score, here, true in columns]`;
+};

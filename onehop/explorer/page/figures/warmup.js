@@ -1,0 +1,39 @@
+import { html } from "onehop/vendor/lit-html.js";
+import { lines } from "onehop/chart.js";
+import { toggle } from "onehop/controls.js";
+import { provenance, unmeasured } from "onehop/frame.js";
+import { number } from "onehop/text.js";
+
+export const id = "warmup";
+export const item = 24;
+export const title = "Four short trainings: with and without warm-up";
+export const needs = [];
+
+const name = (run) => `${run.norm}-norm, ${run.warmup > 1 ? `warm-up ${run.warmup}` : "no warm-up"}`;
+
+export function draw(view) {
+  const data = view.measured.warmup;
+  if (!data) return unmeasured("warmup", "the loss of short post-norm and pre-norm runs.");
+  const on = (key) => view.dial(`warmup.${key}`, "yes") === "yes";
+  const wanted = data.runs.filter((run) => on(run.norm) && on(run.warmup > 1 ? "with" : "without"));
+  const switches = [["post", "post-norm"], ["pre", "pre-norm"], ["with", "with warm-up"], ["without", "without"]];
+  const all = data.runs.flatMap((run) => run.curve.map(([, loss]) => loss)).filter(Number.isFinite);
+  const last = Math.max(...data.runs.map((run) => run.curve.at(-1)[0]));
+  return html`
+    <div class="controls">${switches.map(([key, label]) => toggle({ label, on: on(key), choose: (yes) => view.turn(`warmup.${key}`, yes ? "yes" : "no") }))}</div>
+    ${lines({ view, label: "Training loss against the step", x: { min: 0, max: last, label: "step" }, y: { min: Math.min(...all) * 0.95, max: Math.max(...all) * 1.02, label: "training loss" },
+      series: wanted.map((run) => ({ name: `${name(run)}${run.diverged ? " (diverged)" : ""}`, concept: run.norm === "post" ? "output" : "query", dash: run.warmup > 1 ? null : "6 4", points: run.curve })) })}
+    <p class="reading">${wanted.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}</p>`;
+}
+
+export const caption = (view) => (view.measured.warmup ? html`Recorded runs of this project. ${provenance(view.measured.warmup)}` : html`Post-norm is said to need a gentle start, pre-norm not.`);
+
+export const table = (view) => ({ columns: ["run", "last step", "last loss", "diverged"], rows: (view.measured.warmup?.runs ?? []).map((run) => [name(run), run.curve.at(-1)[0], run.curve.at(-1)[1], run.diverged ? "yes" : "no"]) });
+
+export const python = () => `from onehop.explorer.content import measured
+
+data = measured()["warmup"]
+rows = []
+for run in data["runs"] if data else []:
+    start = f"warm-up {run['warmup']}" if run["warmup"] > 1 else "no warm-up"
+    rows.append([f"{run['norm']}-norm, {start}", *run["curve"][-1], "yes" if run["diverged"] else "no"])`;

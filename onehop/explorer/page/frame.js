@@ -1,0 +1,110 @@
+// The frame around every figure: its name, its numbers as a table, its lines of Python.
+
+import { html, nothing } from "onehop/vendor/lit-html.js";
+import { number } from "onehop/text.js";
+
+/** Draw one figure module inside its frame. */
+export function framed(figure, label, view) {
+  const open = view.openTables.has(figure.id);
+  return html`
+    <div class="figure-head">
+      <span class="figure-number">Figure ${label}</span>
+      <h3 id="${figure.id}-name">${figure.title}</h3>
+      <span class="figure-tools">
+        <button type="button" class="quiet" data-tool="table" aria-expanded=${open} aria-label="as table: ${figure.title}"
+          @click=${() => view.openTable(figure.id, !open)}>as table</button>
+        <button type="button" class="quiet" data-tool="python" aria-label="copy as Python: ${figure.title}"
+          @click=${(event) => copy(event.currentTarget, snippet(figure, view))}>copy as Python</button>
+      </span>
+    </div>
+    <div class="figure-body">${guarded(() => figure.draw(view))}</div>
+    ${figure.caption ? html`<figcaption>${guarded(() => figure.caption(view))}</figcaption>` : nothing}
+    ${open ? html`<div class="figure-table" tabindex="0" role="region" aria-label="Table: ${figure.title}">${guarded(() => tableOf(figure.table(view), figure.title))}</div>` : nothing}
+  `;
+}
+
+/** A tensor that a long sentence's trace had to leave out is no accident: say so in its place. */
+function guarded(draw) {
+  try {
+    return draw();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return html`<div class="unmeasured"><p>${error.message} A shorter sentence keeps every tensor.</p></div>`;
+  }
+}
+
+export const cell = (value) => (typeof value === "number" && !Number.isInteger(value) ? number(value, 4) : String(value ?? "–"));
+
+function tableOf({ columns, rows }, title) {
+  return html`<table>
+    <caption class="hidden">${title}</caption>
+    <thead><tr>${columns.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+    <tbody>
+      ${rows.map(
+        (row) => html`<tr>
+          ${row.map((value, i) => (i === 0 ? html`<th scope="row">${cell(value)}</th>` : html`<td data-value=${value ?? nothing}>${cell(value)}</td>`))}
+        </tr>`,
+      )}
+    </tbody>
+  </table>`;
+}
+
+/** A text as a Python string literal: JSON's escapes are Python's too. */
+export const quoted = (text) => JSON.stringify(text).replace(/[\u007f-\uffff]/g, (c) => (/[\p{L}\p{M}\p{N}\p{P}]/u.test(c) ? c : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`));
+
+/** The lines that yield a figure's numbers: `rows` are the table's. */
+export function snippet(figure, view) {
+  return `${figure.python(view).trim()}\n`;
+}
+
+/** The lines that make the trace on show. */
+export function opening(view) {
+  const edits = view.trace.edits.length ? `, edits=[${view.trace.edits.map(quoted).join(", ")}]` : "";
+  return `from onehop.trace import Tracer
+
+trace = Tracer.load(${quoted(view.trace.model.name)}).trace(${quoted(view.trace.source.text)}${edits})
+`;
+}
+
+async function copy(button, text) {
+  const before = "copy as Python";
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "copied";
+  } catch {
+    button.textContent = copyByHand(text) ? "copied" : "copying is not allowed here";
+  }
+  setTimeout(() => (button.textContent = before), 1500);
+}
+
+/** Files opened from disk have no clipboard interface; the old command still works there. */
+function copyByHand(text) {
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "hidden";
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  return done;
+}
+
+const OPTIONS = {
+  coreference: "-m MODEL",
+  patterns: "-m MODEL --source FILE",
+  pruning: "-m MODEL --source FILE --reference FILE",
+  lengths: "-m MODEL --source FILE --reference FILE",
+  warmup: "--store STORE",
+};
+
+/** What stands where a measurement is missing. */
+export function unmeasured(name, what) {
+  return html`<div class="unmeasured" data-unmeasured=${name}>
+    <p>Not measured for this model yet: ${what}</p>
+    <p>This makes it: <code>python -m onehop.explorer.measure ${name} ${OPTIONS[name] ?? ""}</code></p>
+  </div>`;
+}
+
+/** Where a measurement is from. */
+export const provenance = (data) =>
+  html`Measured ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${data.machine?.cpu ? html`, ${data.machine.cpu}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;

@@ -1,0 +1,330 @@
+// The page: opens its home, asks for the translation, draws what is in sight first and the rest as soon as there is time.
+
+import { html, nothing, render } from "onehop/vendor/lit-html.js";
+import { forgetPictures, rgb } from "onehop/colour.js";
+import { picker, segments } from "onehop/controls.js";
+import { framed, snippet } from "onehop/frame.js";
+import { openHome } from "onehop/home.js";
+import { opened } from "onehop/hero.js";
+import { range } from "onehop/maths.js";
+import { checked } from "onehop/recompute.js";
+import { CODA, RUNGS } from "onehop/rungs.js";
+import { ROLES, Store, clamped, fromHash, toHash } from "onehop/state.js";
+import { ROLE_NAMES, Trace } from "onehop/tensors.js";
+import { clipped } from "onehop/text.js";
+
+const home = openHome();
+const root = document.getElementById("page");
+const narrow = window.matchMedia("(max-width: 40rem)");
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const store = new Store({ selection: fromHash(location.hash), trace: null, base: null, busy: true, trouble: null, theme: null });
+const ui = { reopen: false, previewed: null, openTables: new Set(), resources: new Map(), check: null, draft: null };
+const colours = new Map();
+
+// --- what a figure sees ------------------------------------------------------------------------------------
+
+/** Everything that figures may read, and the few things they may do. */
+function viewOf({ selection, trace, base }) {
+  return {
+    home,
+    trace,
+    base,
+    selection,
+    previewed: ui.previewed,
+    token: ui.previewed !== null && ui.previewed < trace.queries(selection.role).length ? ui.previewed : selection.token,
+    about: home.data.about,
+    measured: home.data.measured ?? {},
+    worked: home.data.worked,
+    paper: home.data.paper,
+    narrow: narrow.matches,
+    stamp: `${trace.model.hash} ${trace.source.text} ${trace.edits.join()}`,
+    openTables: ui.openTables,
+    rgb: themeColour,
+    resource,
+    dial: (name, fallback) => selection.dials[name] ?? fallback,
+    turn: (name, value) => choose({ dials: { ...store.value.selection.dials, [name]: String(value) } }),
+    choose,
+    chooseToken: (token) => choose({ token }),
+    preview,
+    ask,
+    openTable,
+  };
+}
+
+function themeColour(concept) {
+  if (!colours.has(concept)) colours.set(concept, rgb(concept));
+  return colours.get(concept);
+}
+
+/** Something that takes time: nothing at first, a value or an error later. */
+function resource(key, load) {
+  if (!ui.resources.has(key)) {
+    ui.resources.set(key, {});
+    load().then((value) => ({ value }), (error) => ({ error: error.message })).then((found) => {
+      ui.resources.set(key, found);
+      drawSoon();
+    });
+  }
+  return ui.resources.get(key);
+}
+
+// --- what the reader does ----------------------------------------------------------------------------------
+
+function choose(change) {
+  const before = store.value.selection;
+  let selection = { ...before, ...change };
+  if (change.role && change.role !== before.role && change.token === undefined) selection.token = null;
+  if (store.value.trace) selection = clamped(selection, store.value.trace);
+  ui.previewed = null;
+  store.set({ selection });
+  remember(selection);
+  if (change.edits && home.kind === "live") load(selection.sentence || store.value.base?.source.text, selection.edits);
+}
+
+function preview(token) {
+  if (ui.previewed === token) return;
+  ui.previewed = token;
+  drawSoon();
+}
+
+function openTable(id, open) {
+  ui.openTables[open ? "add" : "delete"](id);
+  drawSoon();
+}
+
+function remember(selection) {
+  try {
+    history.replaceState(null, "", `#${toHash(selection)}`);
+  } catch {
+    // A notebook's frame may have no address of its own; the page works without one.
+  }
+}
+
+function ask(text) {
+  Object.assign(ui, { draft: text, reopen: true });
+  load(text, store.value.selection.edits);
+  window.scrollTo({ top: 0 });
+}
+
+let latest = 0;
+
+/** Translate a sentence; with edits, also without them, to have something to compare with. */
+async function load(text, edits) {
+  const turn = ++latest;
+  store.set({ busy: true, trouble: null });
+  try {
+    const plain = store.value.base?.source.text === text && text ? store.value.base : new Trace(await home.trace(text, []));
+    const trace = edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
+    if (turn !== latest) return;
+    show(trace, plain);
+  } catch (error) {
+    if (turn === latest) store.set({ busy: false, trouble: error.message });
+  }
+}
+
+function show(trace, base) {
+  if (base !== store.value.base) forgetPictures();
+  ui.check = null;
+  const fresh = ui.reopen ? { token: null, step: null } : {};
+  Object.assign(ui, { reopen: false, draft: null });
+  const selection = clamped({ ...store.value.selection, ...fresh, sentence: base.source.text }, trace);
+  store.set({ trace, base, selection, busy: false, trouble: null });
+  remember(selection);
+}
+
+// --- drawing -----------------------------------------------------------------------------------------------
+
+const labels = new Map();
+RUNGS.forEach((rung, r) => rung.figures.forEach(([figure], i) => labels.set(figure.id, `${r}.${i + 1}`)));
+labels.set(CODA.figure.id, "10.1");
+
+const places = new Map();
+const near = new Set();
+let asked = false;
+const stale = new Set();
+const observer = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.figure);
+    drawFigures([...near].filter((id) => stale.has(id)));
+  },
+  { rootMargin: "300px 0px" },
+);
+
+function skeleton(settings) {
+  return html`
+    <header class="masthead" id="masthead"></header>
+    <nav class="bar" id="bar" aria-label="Selection shared by all figures"></nav>
+    <nav class="rail" aria-label="Rungs"><ol>${RUNGS.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : ""}${rung.title}</a></li>`)}<li><a href="#questions" @click=${jump}>Questions</a></li></ol></nav>
+    <main>
+      ${RUNGS.map((rung) => html`<section class="rung" id=${rung.id} aria-labelledby="${rung.id}-title">
+        <p class="eyebrow">${rung.eyebrow}</p><h2 id="${rung.id}-title">${rung.title}</h2>
+        ${rung.figures.map(([figure, prose]) => html`${prose(settings)}${place(figure)}`)}
+      </section>`)}
+      <section class="coda" aria-label="After the last rung">${CODA.prose}${place(CODA.figure)}${CODA.questions}${CODA.references}<p class="colophon" id="colophon"></p></section>
+    </main>`;
+}
+
+const place = (figure) => html`<figure id="figure-${figure.id}" data-figure=${figure.id} data-item=${figure.item} aria-labelledby="${figure.id}-name"></figure>`;
+
+/** Jump without losing the selection that the address holds. */
+function jump(event) {
+  event.preventDefault();
+  document.getElementById(event.currentTarget.getAttribute("href").slice(1)).scrollIntoView();
+}
+
+let built = false;
+function build(trace) {
+  if (built) return;
+  built = true;
+  root.replaceChildren();
+  render(skeleton(trace.settings), root);
+  for (const figure of [...RUNGS.flatMap((r) => r.figures.map(([f]) => f)), CODA.figure]) {
+    places.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
+    observer.observe(places.get(figure.id).element);
+  }
+  watchRungs();
+}
+
+function watchRungs() {
+  const spy = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries.filter((e) => e.isIntersecting)) {
+        document.querySelectorAll(".rail a").forEach((a) => a.toggleAttribute("aria-current", a.dataset.rung === entry.target.id));
+      }
+    },
+    { rootMargin: "-30% 0px -60% 0px" },
+  );
+  document.querySelectorAll(".rung").forEach((rung) => spy.observe(rung));
+}
+
+function drawFigures(ids) {
+  const view = viewOf(store.value);
+  for (const id of ids) {
+    const { figure, element } = places.get(id);
+    render(framed(figure, labels.get(id), view), element);
+    element.dataset.drawn = "";
+    scrollInside(element);
+    stale.delete(id);
+  }
+}
+
+/** What is wider than its frame is brought to the place that the figure names, once for each place. */
+function scrollInside(element) {
+  for (const box of element.querySelectorAll("[data-left]")) {
+    if (box.dataset.at === box.dataset.left) continue;
+    box.dataset.at = box.dataset.left;
+    box.scrollLeft = Number(box.dataset.left);
+  }
+}
+
+const SLICE = 12; // milliseconds: longer and scrolling would stutter
+
+/** A few figures at a time while nothing else happens. */
+function drawRest(slice = SLICE) {
+  const began = performance.now();
+  for (const id of [...stale]) {
+    drawFigures([id]);
+    if (performance.now() - began > slice) break;
+  }
+  if (stale.size) return void later(drawRest);
+  if (!ui.check) {
+    ui.check = checked(store.value.trace);
+    drawTop();
+  }
+  if (!asked) root.dataset.ready = "yes";
+}
+
+const later = (work) => (window.requestIdleCallback ? window.requestIdleCallback(() => work(), { timeout: 100 }) : setTimeout(work, 16));
+
+function drawSoon() {
+  if (asked) return;
+  asked = true;
+  delete root.dataset.ready;
+  requestAnimationFrame(() => {
+    asked = false;
+    draw();
+  });
+}
+
+function draw() {
+  const { trace, trouble } = store.value;
+  document.documentElement.dataset.theme = store.value.theme ?? (dark.matches ? "dark" : "light");
+  if (!trace) return render(trouble ? failed(trouble) : nothing, troublePlace());
+  build(trace);
+  for (const id of places.keys()) stale.add(id);
+  drawTop();
+  drawFigures([...near].filter((id) => stale.has(id)));
+  later(drawRest);
+}
+
+/** Before the first translation there is no page yet, only a notice. */
+function troublePlace() {
+  if (!document.getElementById("trouble")) root.insertAdjacentHTML("beforeend", '<div id="trouble"></div>');
+  if (store.value.trouble) root.querySelector(".notice")?.remove();
+  return document.getElementById("trouble");
+}
+
+function failed(trouble) {
+  const sentences = home.data.about?.sentences ?? [];
+  return html`<div class="notice" style="text-align:left"><div class="trouble" role="alert"><p>${trouble}</p></div>
+    ${sentences.length ? html`<p>Try one of these:</p><ul class="offers">${sentences.map((s) => html`<li><button type="button" @click=${() => ask(s)}>${s}</button></li>`)}</ul>` : html`<p><button type="button" @click=${() => load(store.value.selection.sentence, [])}>Try again</button></p>`}</div>`;
+}
+
+function drawTop() {
+  const view = viewOf(store.value);
+  render(opened({ ...view, busy: store.value.busy, trouble: store.value.trouble, check: ui.check, draft: ui.draft, theme: document.documentElement.dataset.theme, setTheme, setDraft }), document.getElementById("masthead"));
+  render(bar(view), document.getElementById("bar"));
+  render(colophon(view), document.getElementById("colophon"));
+}
+
+function setDraft(text) {
+  ui.draft = text;
+}
+
+function setTheme(theme) {
+  colours.clear();
+  store.set({ theme });
+}
+
+function bar({ selection, trace }) {
+  const tokens = trace.queries(selection.role);
+  return html`<div class="bar-inside">
+    ${segments({ name: "role", label: "Attention", options: ROLES.map((r) => [r, ROLE_NAMES[r]]), value: selection.role, choose: (role) => choose({ role }) })}
+    ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
+    ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
+    ${picker({ label: "token", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
+    ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> <button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}
+  </div>`;
+}
+
+function colophon({ trace }) {
+  const check = ui.check;
+  return html`Model ${trace.model.name}, ${trace.model.hash.slice(0, 12)}; every figure but those marked otherwise shows tensors of the one forward pass that made this
+    translation. The page has computed each stage of every attention again from the stage before it:
+    ${check ? check.stages.map((s) => html`${s.name} ${s.error.toExponential(1)}; `) : "…"}
+    lit-html (BSD-3-Clause) draws it.`;
+}
+
+// --- beginning ---------------------------------------------------------------------------------------------
+
+store.listen(drawSoon);
+narrow.addEventListener("change", drawSoon);
+dark.addEventListener("change", () => {
+  colours.clear();
+  drawSoon();
+});
+window.addEventListener("hashchange", () => {
+  const selection = fromHash(location.hash);
+  const { base, selection: before } = store.value;
+  const other = selection.sentence && selection.sentence !== base?.source.text;
+  store.set({ selection: base && !other ? clamped(selection, store.value.trace) : selection });
+  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) load(selection.sentence, selection.edits);
+});
+window.addEventListener("beforeprint", () => drawRest(Infinity));
+window.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") preview(null);
+});
+window.onehop = { snippet: (id) => snippet(places.get(id).figure, viewOf(store.value)), view: () => viewOf(store.value) };
+
+document.documentElement.dataset.theme = dark.matches ? "dark" : "light";
+load(store.value.selection.sentence || home.data.trace?.source.text || home.data.about?.sentences[0], store.value.selection.edits);

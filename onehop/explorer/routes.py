@@ -1,0 +1,131 @@
+"""The page over HTTP: what `onehop explore` serves, and any server that mounts the same routes."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from onehop.errors import OnehopError, SettingsError
+from onehop.explorer.html import TYPES, assets, policy_of
+
+MOST_BODY = 64 * 1024
+MOST_EDITS = 16
+ROLES = ("encoder", "decoder", "cross")
+HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+
+
+@runtime_checkable
+class Explores(Protocol):
+    """An explorer as the routes know it: importing them must not import torch."""
+
+    def served(self) -> str:
+        """The page."""
+
+    def about(self) -> dict[str, Any]:
+        """The model."""
+
+    def trace(self, text: str, edits: Sequence[str] = ()) -> str:
+        """A trace as JSON."""
+
+    def variant(self, text: str, edits: Sequence[str]) -> dict[str, Any]:
+        """A translation under edits."""
+
+    def weights(self, role: Any, layer: int, head: int) -> dict[str, Any]:
+        """One head's matrices."""
+
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class TooLargeError(OnehopError):
+    """A request that is not read to its end."""
+
+
+def explorer_routes(explorer: Callable[[], Explores]) -> list[Route]:
+    """The page and its questions; the explorer is made when the first one comes."""
+
+    async def page(request: Request) -> Response:
+        html = await run_in_threadpool(lambda: explorer().served())
+        return HTMLResponse(html, headers={**HEADERS, "Content-Security-Policy": policy_of(html)})
+
+    async def asset(request: Request) -> Response:
+        path = request.path_params["path"]
+        if path not in assets():
+            return JSONResponse({"error": "There is no such file."}, 404, HEADERS)
+        return Response(assets()[path], media_type=TYPES[path[path.rindex(".") :]], headers=HEADERS)
+
+    async def about(request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(lambda: explorer().about()), headers=HEADERS)
+
+    async def trace(request: Request) -> Response:
+        text, edits = await question(request)
+        found = await run_in_threadpool(lambda: explorer().trace(text, edits))
+        return Response(found, media_type="application/json", headers=HEADERS)
+
+    async def variant(request: Request) -> Response:
+        text, edits = await question(request)
+        return JSONResponse(await run_in_threadpool(lambda: explorer().variant(text, edits)), headers=HEADERS)
+
+    async def weights(request: Request) -> Response:
+        role, layer, head = place(request)
+        return JSONResponse(await run_in_threadpool(lambda: explorer().weights(role, layer, head)), headers=HEADERS)
+
+    async def measured(request: Request) -> Response:
+        from onehop.explorer.content import measured as everything
+
+        return JSONResponse(await run_in_threadpool(everything), headers=HEADERS)
+
+    return [
+        Route("/", page),
+        Route("/page/{path:path}", asset),
+        Route("/api/about", one_line_errors(about)),
+        Route("/api/trace", one_line_errors(trace), methods=["POST"]),
+        Route("/api/variant", one_line_errors(variant), methods=["POST"]),
+        Route("/api/weights", one_line_errors(weights)),
+        Route("/api/measured", one_line_errors(measured)),
+    ]
+
+
+def one_line_errors(answer: Answer) -> Answer:
+    """An error that the reader can put right is told to the page."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except TooLargeError as e:
+            return JSONResponse({"error": str(e)}, 413, HEADERS)
+        except OnehopError as e:
+            return JSONResponse({"error": str(e)}, 422, HEADERS)
+
+    return answered
+
+
+async def question(request: Request) -> tuple[str, list[str]]:
+    """The text and edits of a request."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BODY:
+            raise TooLargeError(f"A question may have {MOST_BODY:,} bytes.", "Give a shorter text.")
+    try:
+        asked = json.loads(body)
+    except ValueError:
+        asked = None
+    if not isinstance(asked, dict) or not isinstance(asked.get("text"), str):
+        raise SettingsError("The request holds no text.", 'Send {"text": "…", "edits": []} as JSON.')
+    edits = asked.get("edits", [])
+    if not isinstance(edits, list) or len(edits) > MOST_EDITS or not all(isinstance(e, str) for e in edits):
+        raise SettingsError("The edits of a request are a list of texts.", f"Send at most {MOST_EDITS}.")
+    return asked["text"], edits
+
+
+def place(request: Request) -> tuple[str, int, int]:
+    """The role, layer and head of a request."""
+    role, layer, head = (request.query_params.get(name, "") for name in ("role", "layer", "head"))
+    if role not in ROLES or not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 9):
+        raise SettingsError("The request names no head.", "Ask for role=encoder&layer=0&head=0.")
+    return role, int(layer), int(head)

@@ -1,0 +1,167 @@
+"""A trace as a file: a JSON header with the tensors behind it, in base64. `docs/trace.md` describes it."""
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from onehop.errors import OnehopError, TextError
+
+FORMAT, VERSION = "onehop trace", 1
+
+# Numbers that the reader of a trace computes with keep all their digits; of the rest float16 shows more than enough.
+EXACT = ("q", "k", "v", "scores", "scaled_scores", "weights", "head_outputs", "positions")
+# What goes first when a trace is too large: what can be computed again from what stays, then what is shown least.
+# Everything else is always there.
+LEAVE_OUT: tuple[str, ...] = ("logits", "hidden", "concatenation", "masked_scores", "scaled_scores", "projection")
+LEAVE_OUT += ("skip", "norm", "residual", "output")
+
+Json = dict[str, Any]
+Array = Shaped[np.ndarray, "..."]
+
+
+@dataclass(frozen=True)
+class Named:
+    """An array whose axes have names."""
+
+    axes: tuple[str, ...]
+    values: Array
+
+
+def pack(tensors: Mapping[str, Named]) -> Json:
+    """Tensors as JSON holds them: where each lies in one run of little-endian bytes, and those in base64."""
+    raw = {
+        name: tensor.values.astype(tensor.values.dtype.newbyteorder("<")).tobytes() for name, tensor in tensors.items()
+    }
+    padded = [bytes_ + b"\0" * (-len(bytes_) % 8) for bytes_ in raw.values()]
+    offsets = accumulate(map(len, padded), initial=0)
+    places = {
+        name: {
+            "axes": list(tensor.axes),
+            "shape": list(tensor.values.shape),
+            "type": str(tensor.values.dtype),
+            "offset": offset,
+            "bytes": len(raw[name]),
+        }
+        for (name, tensor), offset in zip(tensors.items(), offsets, strict=False)
+    }
+    return {"tensors": places, "blob": base64.b64encode(b"".join(padded)).decode("ascii")}
+
+
+def unpack(packed: Mapping[str, Any]) -> dict[str, Named]:
+    """The tensors that `pack` wrote."""
+    blob = base64.b64decode(packed["blob"])
+    return {
+        name: Named(
+            tuple(t["axes"]),
+            np.frombuffer(blob, np.dtype(t["type"]).newbyteorder("<"), math.prod(t["shape"]), t["offset"]).reshape(
+                t["shape"]
+            ),
+        )
+        for name, t in packed["tensors"].items()
+    }
+
+
+def compact(name: str, values: Array) -> Array:
+    """In float16, unless exactness is wanted or a value is too large for it."""
+    finite = np.abs(values[np.isfinite(values)])
+    small = not finite.size or float(finite.max()) <= float(np.finfo(np.float16).max)
+    return values.astype(np.float16 if small and name.rpartition(".")[2] not in EXACT else np.float32)
+
+
+@dataclass(frozen=True)
+class Trace(Mapping[str, Array]):
+    """A translation and what was computed on the way.
+
+    trace = Tracer.load("model.safetensors").trace("Hello world.")
+    trace["encoder.layers.0.self_attention.weights"]  # a numpy array; its axes: trace.axes(name)
+    """
+
+    header: Json
+    tensors: Mapping[str, Named]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.tensors[name].values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """The names of a tensor's axes."""
+        return self.tensors[name].axes
+
+    @property
+    def text(self) -> str:
+        """The translation."""
+        return str(self.header["target"]["text"])
+
+    def to_dict(self) -> Json:
+        """Everything, as JSON holds it."""
+        return {**self.header, **pack(self.tensors)}
+
+    def to_json(self) -> str:
+        """The file's text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    def write(self, file: Path) -> None:
+        """Write a trace file."""
+        try:
+            file.write_text(self.to_json(), encoding="utf-8")
+        except OSError as e:
+            raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another place.") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """Read a trace."""
+        try:
+            whole = json.loads(text)
+            known = whole["format"] == FORMAT
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise OnehopError("This is no trace.", "Give a file that `onehop trace` has written.")
+        if whole["version"] != VERSION:
+            what = f"The trace has version {whole['version']}, and this is for version {VERSION}."
+            raise OnehopError(what, "Make it again with `onehop trace`.")
+        tensors = unpack(whole)
+        return cls({key: value for key, value in whole.items() if key not in ("tensors", "blob")}, tensors)
+
+    @classmethod
+    def read(cls, file: Path) -> "Trace":
+        """Read a trace file."""
+        try:
+            return cls.from_json(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            raise OnehopError(f"{file} cannot be read.", "Check the path.") from None
+
+
+def within(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], list[Json]]:
+    """What fits into so many bytes, and what had to be left out."""
+    kept, left_out = dict(tensors), []
+    for kind in LEAVE_OUT:
+        size = sum(tensor.values.nbytes for tensor in kept.values())
+        if size <= limit:
+            break
+        why = f"the trace was larger than {limit:,} bytes"
+        for name in [name for name in kept if name.rpartition(".")[2] == kind]:
+            left_out.append({"name": name, "bytes": kept.pop(name).values.nbytes, "why": why})
+    size = sum(tensor.values.nbytes for tensor in kept.values())
+    if size > limit:
+        raise too_large(size, limit)
+    return kept, left_out
+
+
+def too_large(size: int, limit: int) -> TextError:
+    """The error where not even the least would fit."""
+    what = f"The trace of this text takes {size / 2**20:,.1f} MB at least, and {limit / 2**20:,.0f} are allowed."
+    return TextError(what, "Give a shorter sentence, or raise the limit.")
