@@ -22,7 +22,7 @@ Compute = Literal["int8", "float32"]
 Array: TypeAlias = Num[np.ndarray, "..."]
 Matrix: TypeAlias = Float32[np.ndarray, "rows cols"] | Int8Rows
 
-CONVERTER = 1  # goes up when the files made here change: older ones in a cache are then made again
+CONVERTER = 2  # goes up when the files made here change: older ones in a cache are then made again
 BINARY_VERSION = 6
 SPECIFICATION, REVISION = "TransformerSpec", 7
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2}
@@ -132,7 +132,15 @@ def switches(stack: str, model: ModelSettings) -> dict[str, Array]:
     flags |= {"embeddings_merge": EMBEDDINGS_ADDED} if stack == "encoder" else {"start_from_zero_embedding": False}
     found: dict[str, Array] = {f"{stack}/{name}": np.array(value, dtype=np.int8) for name, value in flags.items()}
     found[f"{stack}/num_heads"] = np.array(model.n_heads, dtype=np.int16)
+    if stack == "decoder":
+        found["decoder/alignment_layer"] = np.array(alignment_layer(model), dtype=np.int16)
+        found["decoder/alignment_heads"] = np.array(model.n_heads, dtype=np.int16)
     return found
+
+
+def alignment_layer(model: ModelSettings) -> int:
+    """The decoder layer whose cross-attention, averaged over its heads, says which words translate which."""
+    return max(model.n_decoder_layers - 2, 0)
 
 
 def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[str, Array]:

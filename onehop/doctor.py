@@ -26,6 +26,7 @@ OPTIONAL = (
     ("sacremoses", "scores tokenised text as Moses does", "onehop[moses]"),
     ("matplotlib", "draws curves", "onehop[plots]"),
     ("tensorboard", "writes TensorBoard events", "onehop[tensorboard]"),
+    ("uvicorn", "serves over HTTP", "onehop[serve]"),
     ("transformers", "compares an exported or imported model", "onehop[export]"),
     ("onnx", "exports to ONNX", "onehop[export]"),
     ("onnxruntime", "compares an exported ONNX model", "onehop[export]"),

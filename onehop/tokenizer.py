@@ -104,9 +104,20 @@ class Tokenizer:
         """Each piece, in the order of the ids, with its score: of two merges, that with the higher score goes first."""
         return [(self._pieces.IdToPiece(i), self._pieces.GetScore(i)) for i in range(self.vocab_size)]
 
+    def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Begin and end of each id's part of the decoded text; of a character's bytes the last one has it all."""
+        if not ids:
+            return []
+        found = self._pieces.Decode([int(i) for i in ids], return_type="offset_mapping")
+        return [(int(begin), int(end)) for begin, end in found["offsets"]]
+
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces as strings, with U+2581 where a word begins."""
         return [str(self._pieces.IdToPiece(int(i))) for i in ids]
+
+    def ids(self, tokens: Sequence[str]) -> list[int]:
+        """The inverse of `tokens`."""
+        return [int(self._pieces.PieceToId(token)) for token in tokens]
 
 
 def at_most(sentences: Iterable[str], most: int) -> Iterator[str]:

@@ -39,7 +39,11 @@ def reference(model: StoredModel):
 
     s, w = model.settings.model, model.weights()
     spec = transformer_spec.TransformerSpec.from_config(
-        (s.n_encoder_layers, s.n_decoder_layers), s.n_heads, pre_norm=s.norm == "pre"
+        (s.n_encoder_layers, s.n_decoder_layers),
+        s.n_heads,
+        pre_norm=s.norm == "pre",
+        alignment_layer=max(0, s.n_decoder_layers - 2),
+        alignment_heads=s.n_heads,
     )
 
     def norm(theirs, ours):
@@ -127,8 +131,7 @@ def test_the_files_hold_what_the_specification_asks_for(stored, changes, tmp_pat
     # What we leave out are switches that CTranslate2 takes as off.
     left_out = (set(expected) | set(other_names)) - set(arrays) - set(aliases)
     assert {name.split("/")[1] for name in left_out} == {
-        *("alibi", "alibi_use_positive_positions", "alignment_heads", "alignment_layer"),
-        *("multi_query_attention", "scale_alibi"),
+        *("alibi", "alibi_use_positive_positions", "multi_query_attention", "scale_alibi"),
     }
     files = ct2model.ct2_files(model, "float32")
     for file in ("config.json", "shared_vocabulary.json"):

@@ -1,0 +1,74 @@
+"""Which beam and which length penalty? BLEU and chrF2++ on validation sets for several of each.
+
+    python benchmarks/alpha.py --model MODEL --data FOLDER [--most 1000] [-o FILE]
+
+FOLDER holds NAME.SOURCE and NAME.TARGET for each name of --sets. A set is never a test set: what is chosen here is then
+used on those. Each row is written as soon as it is known.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from onehop.options import SearchOptions
+from onehop.score import bleu, chrf
+from onehop.translator import Translator
+
+SETS = ("newstest2013", "tatoeba-valid", "europarl-valid")
+ALPHAS = (0.0, 0.3, 0.6, 0.8, 1.0, 1.3)
+BEAMS = (1, 8)
+
+
+def searches() -> Iterator[SearchOptions]:
+    """Every penalty with the usual beam, then other beams with the usual penalty."""
+    yield from (SearchOptions(alpha=alpha) for alpha in ALPHAS)
+    yield from (SearchOptions(beam=beam) for beam in BEAMS)
+
+
+def lines(file: Path, most: int) -> list[str]:
+    """The first lines of a file."""
+    return file.read_text(encoding="utf-8").split("\n")[:-1][:most]
+
+
+def row(translator: Translator, sources: Sequence[str], references: Sequence[str], how: SearchOptions) -> dict[str, Any]:
+    """Scores of one search on one set, and how long its output is beside the reference."""
+    texts = [found.text for found in translator.translate(sources, how)]
+    words = (sum(len(text.split()) for text in side) for side in (texts, references))
+    return {
+        "sentences": len(texts),
+        "beam": how.beam,
+        "alpha": how.alpha,
+        "bleu": round(bleu(texts, references).value, 2),
+        "chrf": round(chrf(texts, references).value, 2),
+        "length": round(next(words) / next(words), 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", required=True, help="model file or installed model")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the sets")
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--most", type=int, default=1000, help="sentences of each set")
+    parser.add_argument("-o", "--out", type=Path, help="write the rows here too, a JSON object a line")
+    chosen = parser.parse_args()
+    translator = Translator.load(chosen.model)
+    if chosen.out:
+        chosen.out.write_text("", encoding="utf-8")
+    for name in chosen.sets:
+        sources, references = (
+            lines(chosen.data / f"{name}.{language}", chosen.most)
+            for language in (translator.source, translator.target)
+        )
+        for how in searches():
+            found = json.dumps({"set": name, **row(translator, sources, references, how)})
+            print(found, flush=True)
+            if chosen.out:
+                with chosen.out.open("a", encoding="utf-8") as file:
+                    file.write(found + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The translator over HTTP: LibreTranslate's API and our own, batches across requests, limits, a page."""

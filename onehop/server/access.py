@@ -1,0 +1,82 @@
+"""Around every request: its place in the metrics, a line in the access log, and headers that keep browsers careful."""
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onehop.server.metrics import Metrics
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def to_stdout(line: str) -> None:
+    """Where the access log goes."""
+    print(line, file=sys.stdout, flush=True)
+
+
+class Access:
+    """An ASGI application around another."""
+
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, paths: frozenset[str], write: Callable[[str], None] = to_stdout
+    ) -> None:
+        self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+        # What is noted on the way stands in the log: never a text, unless the server was told to.
+        noted: dict[str, Any] = {"request": uuid.uuid4().hex[:12]}
+        scope.setdefault("state", {})["noted"] = noted
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers["X-Request-Id"] = noted["request"]
+            await send(message)
+
+        self.metrics.running.inc()
+        try:
+            await self.app(scope, receive, answer)
+        finally:
+            self.metrics.running.dec()
+            self.done(scope, status, time.perf_counter() - began, noted)
+
+    def done(self, scope: Scope, status: int, seconds: float, noted: dict[str, Any]) -> None:
+        """Count and log; nought as a status means that the client went away."""
+        path = scope["path"] if scope["path"] in self.paths else "other"
+        self.metrics.requests.labels(path, str(status)).inc()
+        self.metrics.seconds.labels(path).observe(seconds)
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "address": scope["client"][0] if scope.get("client") else None,
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "ms": round(1e3 * seconds, 1),
+            **noted,
+        }
+        self.write(json.dumps(line, ensure_ascii=False))

@@ -1,0 +1,448 @@
+"""The application: which path leads where, who may come in, and what each request is answered."""
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from onehop.errors import OnehopError
+from onehop.options import SearchOptions
+from onehop.paragraphs import Paragraph
+from onehop.segments import Term, Terms
+from onehop.server import access, keys, metrics, openapi
+from onehop.server.bodies import (
+    DetectBody,
+    LibreBody,
+    StreamBody,
+    TraceBody,
+    TranslateBody,
+    Wishes,
+    read_form,
+    read_json,
+)
+from onehop.server.exploring import Exploring, off
+from onehop.server.languages import Identifier, name_of
+from onehop.server.problems import Problem
+from onehop.server.rates import Rates
+from onehop.server.service import Service, Wish
+from onehop.server.settings import ServerSettings
+
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+WARM_UP = "Hello."
+T = TypeVar("T")
+LOG = logging.getLogger("uvicorn.error")
+
+
+class Application:
+    """Everything that a request can come to."""
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        settings: ServerSettings,
+        counts: metrics.Metrics,
+        *,
+        exploring: Exploring | None = None,
+        write: Callable[[str], None] = access.to_stdout,
+    ) -> None:
+        """`exploring`: what looks inside the first model, if that is allowed; `write`: where the access log goes."""
+        self.services = {(service.source, service.target): service for service in services}
+        self.settings, self.metrics, self.exploring = settings, counts, exploring
+        self.keys = keys.read(settings.keys_file)
+        self.rates = Rates(settings.per_minute)
+        self.identifier = Identifier()
+        self.description = openapi.description()
+        own = self.routes()
+        paths = frozenset(route.path for route in own if isinstance(route, Route))
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+        )
+        inner = Starlette(
+            routes=own,
+            middleware=[cors] if settings.origins else [],
+            exception_handlers={
+                Problem: on_problem,
+                OnehopError: on_user_error,
+                HTTPException: on_http,
+                ClientDisconnect: on_gone,
+                Exception: on_fault,
+            },
+            lifespan=self.lifespan,
+        )
+        # Outermost, so that faults are counted and logged too.
+        self.asgi = access.Access(inner, metrics=counts, paths=paths, write=write)
+
+    def routes(self) -> list[BaseRoute]:
+        """Our own paths."""
+        static = resources.files("onehop.server") / "static"
+        explorer = [Mount("/explore", self.exploring.mounted(self.let_in))] if self.exploring else []
+        return [
+            *explorer,
+            Route("/", page(static / "index.html", "text/html; charset=utf-8")),
+            Mount("/static", StaticFiles(directory=str(static))),
+            Route("/translate", self.post(self.libre_translate, LibreBody, form=True), methods=["POST"]),
+            Route("/detect", self.post(self.detect, DetectBody, form=True), methods=["POST"]),
+            Route("/languages", self.languages),
+            Route("/frontend/settings", self.frontend),
+            Route("/health", self.health),
+            Route("/metrics", self.exposition),
+            Route("/openapi.json", self.describe),
+            Route("/v1/translate", self.post(self.translate, TranslateBody), methods=["POST"]),
+            Route("/v1/stream", self.post(self.stream, StreamBody), methods=["POST"]),
+            Route("/v1/trace", self.post(self.trace, TraceBody), methods=["POST"]),
+        ]
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """While the server runs: translate something at once, for /health to tell."""
+        warming = asyncio.create_task(self.warm_up())
+        try:
+            yield
+        finally:
+            warming.cancel()
+            for service in self.services.values():
+                service.close()
+
+    async def warm_up(self) -> None:
+        """Let every model translate; one that cannot has remembered it."""
+        for service in self.services.values():
+            try:
+                await service.translate([WARM_UP], Wish())
+            except Exception:
+                LOG.exception("A model does not translate.")
+
+    # --- who may come in, and with what -----------------------------------------------------------------------
+
+    def post(
+        self, answer: Callable[[Request, Any], Awaitable[Response]], kind: type[BaseModel], *, form: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A path that takes a body: let in, read, checked, answered in time or not at all."""
+
+        async def endpoint(request: Request) -> Response:
+            body = await self.read(request)
+            content = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+            if content not in ((JSON, FORM) if form else (JSON,)):
+                raise Problem(415, f"The body is {content[:100]}: send {JSON}.")
+            try:
+                wish = (read_form if content == FORM else read_json)(kind, body)
+            except Problem:
+                self.let_in(request)
+                raise
+            self.let_in(request, getattr(wish, "api_key", None))
+            return await while_wanted(request, self.in_time(answer(request, wish)))
+
+        return endpoint
+
+    def let_in(self, request: Request, key: str | None = None) -> None:
+        """Refuse who has no key where one is needed, and who asks too often."""
+        given = key or request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        name = self.keys.get(keys.hashed(given)) if given else None
+        if name is not None:
+            request.state.noted["key"] = name
+        client = f"address {request.client.host if request.client else None}" if name is None else f"key {name}"
+        if seconds := self.rates.wait(client):
+            what = f"More than {self.settings.per_minute} requests a minute: wait a little."
+            raise Problem(429, what, retry_after=seconds)
+        if self.keys and name is None:
+            raise Problem(401, "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY.")
+
+    async def read(self, request: Request) -> bytes:
+        """The body, not too large and not too slow."""
+        most, body = self.settings.max_body, b""
+        too_large = Problem(413, f"The body is larger than {most:,} bytes: send less at a time.")
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > most:
+            raise too_large
+        try:
+            async with asyncio.timeout(self.settings.read_seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        raise too_large
+        except TimeoutError:
+            raise Problem(408, f"The body took longer than {self.settings.read_seconds:g} seconds.") from None
+        return body
+
+    async def in_time(self, answer: Awaitable[T]) -> T:
+        """An answer, or the news that it takes too long."""
+        try:
+            async with asyncio.timeout(self.settings.answer_seconds):
+                return await answer
+        except TimeoutError:
+            what = f"The translation took longer than {self.settings.answer_seconds:g} seconds: send less at a time."
+            raise Problem(504, what) from None
+
+    # --- LibreTranslate's paths -------------------------------------------------------------------------------
+
+    async def libre_translate(self, request: Request, body: LibreBody) -> Response:
+        """Texts as LibreTranslate takes and gives them: a list for a list, a string for a string."""
+        texts = [body.q] if isinstance(body.q, str) else body.q
+        self.check(request, texts, n_best=body.alternatives + 1)
+        guesses = [self.identifier.guess(text) for text in texts] if body.source == "auto" else []
+        source = self.source_of(guesses, body.target) if body.source == "auto" else body.source
+        service = self.service(source, body.target)
+        n_best = body.alternatives + 1
+        wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, n_best), n_best=n_best))
+        work = service.translate_html if body.format == "html" else service.translate
+        found = await work(texts, wish, variants=n_best)
+        self.note(request, texts, found)
+        answer: dict[str, Any] = {"translatedText": [best[0].text for best in found]}
+        if body.alternatives:
+            answer["alternatives"] = [others(best) for best in found]
+        if guesses:
+            answer["detectedLanguage"] = [g or {"language": source, "confidence": 0.0} for g in guesses]
+        return JSONResponse(answer if isinstance(body.q, list) else {k: v[0] for k, v in answer.items()})
+
+    def source_of(self, guesses: Sequence[dict[str, Any] | None], target: str) -> str:
+        """For `auto`: the language that was guessed if it can be translated, else one that can."""
+        possible = [source for source, other in self.services if other == target]
+        guessed = next((g["language"] for g in guesses if g and g["language"] in possible), None)
+        return guessed or next(iter(possible), "auto")
+
+    async def detect(self, request: Request, body: DetectBody) -> Response:
+        """The language of a text."""
+        self.check(request, [body.q])
+        if not self.identifier.is_there:
+            raise Problem(501, "Languages are not detected here: install onehop[data] on the server.")
+        guess = await asyncio.to_thread(self.identifier.guess, body.q)
+        return JSONResponse([guess] if guess else [])
+
+    async def languages(self, request: Request) -> Response:
+        """Every language that is a source, and the targets that are only such."""
+        codes = dict.fromkeys([*(s for s, _ in self.services), *(t for _, t in self.services)])
+        targets = {code: [t for s, t in self.services if s == code] for code in codes}
+        return JSONResponse([{"code": c, "name": name_of(c), "targets": targets[c]} for c in codes])
+
+    async def frontend(self, request: Request) -> Response:
+        """What LibreTranslate's clients want to know before they ask."""
+        source, target = ({"code": code, "name": name_of(code)} for code in next(iter(self.services)))
+        return JSONResponse(
+            {
+                "apiKeys": bool(self.keys),
+                "explorer": self.exploring is not None,
+                "charLimit": self.settings.max_characters,
+                "frontendTimeout": 500,
+                "keyRequired": bool(self.keys),
+                "language": {"source": source, "target": target},
+                "suggestions": False,
+                "supportedFilesFormat": [],
+            }
+        )
+
+    # --- our own ----------------------------------------------------------------------------------------------
+
+    async def translate(self, request: Request, body: TranslateBody) -> Response:
+        """A batch with everything that is known about it."""
+        self.check(request, [*body.texts, *(body.prefixes or [])], beam=body.beam, n_best=body.n_best)
+        if body.prefixes is not None and len(body.prefixes) != len(body.texts):
+            raise Problem(400, f"{len(body.texts)} texts have {len(body.prefixes)} prefixes: give one for each.")
+        if body.prefixes is not None and body.format == "html":
+            raise Problem(400, "A prefix has no place in HTML: send the format text.")
+        service = self.service_for(body)
+        terms = Terms([Term(s, t) for s, t in body.glossary.items() if s and t], body.keep)
+        wish = Wish(options=body.options(body.n_best), terms=terms, prefixes=body.prefixes or ())
+        work = service.translate_html if body.format == "html" else service.translate
+        found = await work(body.texts, wish)
+        self.note(request, body.texts, found)
+        answers = [details(best[0], body.n_best) for best in found]
+        if body.alignments:
+            sentences = [sentence for best in found for sentence in best[0].sentences]
+            shown = [sentence for answer in answers for sentence in answer["sentences"]]
+            for sentence, aligned in zip(shown, await service.alignments(sentences), strict=True):
+                sentence["alignment"] = aligned.details(service.translator.tokenizer)
+        return JSONResponse({"source": service.source, "target": service.target, "translations": answers})
+
+    async def stream(self, request: Request, body: StreamBody) -> Response:
+        """Server-sent events. What is wrong before the first of them is a plain error."""
+        self.check(request, [body.text, body.prefix], beam=body.beam)
+        service = self.service_for(body)
+        wish = Wish(options=body.options(), prefixes=[body.prefix])
+        events = service.stream(body.text, wish)
+        first = await anext(events)
+        self.note(request, [body.text], [])
+        return StreamingResponse(self.written(first, events), media_type="text/event-stream")
+
+    async def written(self, first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+        """Events as a browser reads them."""
+        yield event(first)
+        try:
+            async with asyncio.timeout(self.settings.answer_seconds):
+                async for each in rest:
+                    yield event(each)
+        except TimeoutError:
+            yield event({"error": f"The translation took longer than {self.settings.answer_seconds:g} seconds."})
+        except (Problem, OnehopError) as e:
+            yield event({"error": str(e)})
+
+    async def trace(self, request: Request, body: TraceBody) -> Response:
+        """Every named quantity of a translation (docs/trace.md)."""
+        self.check(request, [body.text])
+        if self.exploring is None:
+            raise off()
+        next(iter(self.services.values())).check_torch()
+        found = await self.exploring.trace(body.text, body.edits)
+        self.note(request, [body.text], [])
+        return Response(found, media_type=JSON)
+
+    async def health(self, request: Request) -> Response:
+        """Ready only when every model has translated, and its last attempt did not fail; else it is tried again."""
+        if any(service.state == "failing" for service in self.services.values()):
+            await self.warm_up()
+        states = {service.state for service in self.services.values()}
+        status = next((state for state in ("failing", "starting") if state in states), "ok")
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
+
+    async def exposition(self, request: Request) -> Response:
+        """For Prometheus."""
+        if self.keys:
+            self.let_in(request)
+        return Response(self.metrics.exposition(), media_type=metrics.CONTENT_TYPE)
+
+    async def describe(self, request: Request) -> Response:
+        """OpenAPI."""
+        return JSONResponse(self.description)
+
+    # --- checks and notes -------------------------------------------------------------------------------------
+
+    def check(self, request: Request, texts: Sequence[str], *, beam: int = 1, n_best: int = 1) -> None:
+        """Refuse what is more than the server allows."""
+        limits, characters = self.settings, sum(map(len, texts))
+        if len(texts) > limits.max_texts:
+            raise Problem(413, f"{len(texts):,} texts are too many: send at most {limits.max_texts:,}.")
+        if characters > limits.max_characters:
+            raise Problem(413, f"{characters:,} characters are too many: send at most {limits.max_characters:,}.")
+        if beam > limits.max_beam:
+            raise Problem(400, f"A beam of {beam} is too wide: take at most {limits.max_beam}.")
+        if n_best > limits.max_n_best:
+            raise Problem(400, f"{n_best} translations are too many: take at most {limits.max_n_best}.")
+
+    def service_for(self, body: Wishes) -> Service:
+        """The model for what a body names, or the only one."""
+        fitting = [p for p in self.services if body.source in (None, p[0]) and body.target in (None, p[1])]
+        if len(fitting) > 1:
+            raise Problem(400, "This server has several models: name source and target.")
+        return self.service(*(fitting[0] if fitting else (body.source or "any", body.target or "any")))
+
+    def service(self, source: str, target: str) -> Service:
+        """The model for two languages."""
+        if (source, target) not in self.services:
+            there = ", ".join(f"{s} to {t}" for s, t in self.services)
+            raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {there}.")
+        return self.services[source, target]
+
+    def note(self, request: Request, texts: Sequence[str], found: Sequence[Sequence[Paragraph]]) -> None:
+        """For the access log: sizes, and texts only where the server was told to."""
+        noted = request.state.noted
+        noted["characters"] = sum(map(len, texts))
+        noted["sentences"] = sum(len(best[0].sentences) for best in found)
+        if self.settings.log_texts:
+            noted["texts"] = list(texts)
+            noted["translations"] = [best[0].text for best in found]
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+def others(best: Sequence[Paragraph]) -> list[str]:
+    """The other translations, each once, without the first."""
+    return [text for text in dict.fromkeys(p.text for p in best) if text != best[0].text]
+
+
+def details(paragraph: Paragraph, n_best: int) -> dict[str, Any]:
+    """All about a paragraph; a score that is no number, which JSON has no word for, is null."""
+    found: dict[str, Any] = finite(paragraph.details(n_best))
+    return found
+
+
+def finite(value: Any) -> Any:
+    """The same without infinities."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def event(content: dict[str, Any]) -> str:
+    """A server-sent event; its name says what it tells."""
+    names = {"error": "error", "translation": "done", "final": "sentence"}
+    name = next((names[key] for key in names if key in content), "settled")
+    content = {key: value for key, value in content.items() if key != "final"}
+    return f"event: {name}\ndata: {json.dumps(finite(content), ensure_ascii=False)}\n\n"
+
+
+async def while_wanted(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """An answer as long as somebody waits for it; else the work is dropped."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else Response(status_code=499)
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def disconnected(request: Request) -> None:
+    """Wait until the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def page(file: Traversable, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    """A path that gives a file of the package."""
+
+    async def endpoint(request: Request) -> Response:
+        return Response(file.read_bytes(), media_type=kind)
+
+    return endpoint
+
+
+# --- what went wrong ----------------------------------------------------------------------------------------------
+
+
+async def on_problem(request: Request, problem: Exception) -> Response:
+    """One of ours."""
+    assert isinstance(problem, Problem)
+    return JSONResponse({"error": problem.sentence}, problem.status, headers=problem.headers)
+
+
+async def on_user_error(request: Request, error: Exception) -> Response:
+    """Options that do not go together."""
+    return JSONResponse({"error": " ".join(str(error).split())}, 400)
+
+
+async def on_http(request: Request, error: Exception) -> Response:
+    """A path or method that is not there."""
+    assert isinstance(error, HTTPException)
+    what = {404: "There is no such path: see /openapi.json.", 405: "This path takes another method: see /openapi.json."}
+    return JSONResponse(
+        {"error": what.get(error.status_code, error.detail)}, error.status_code, headers=dict(error.headers or {})
+    )
+
+
+async def on_gone(request: Request, error: Exception) -> Response:
+    """The client left in the middle of its request."""
+    return Response(status_code=499)
+
+
+async def on_fault(request: Request, error: Exception) -> Response:
+    """A fault of ours; uvicorn logs the traceback."""
+    return JSONResponse({"error": "The server has a fault; its log tells which."}, 500)

@@ -1,0 +1,63 @@
+"""What Prometheus may ask: how long requests take, what waits, how large the batches are."""
+
+import os
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+    multiprocess,
+)
+
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes keep one count
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+class Metrics:
+    """All counts of one server."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        if SHARED_FOLDER not in os.environ:
+            ProcessCollector(registry=registry)
+        self.requests = Counter("onehop_requests", "Answers given", ["path", "status"], registry=registry)
+        self.seconds = Histogram(
+            "onehop_request_seconds",
+            "From a request's head to its answer",
+            ["path"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.running = self.gauge("onehop_requests_running", "Requests that are worked on")
+        self.waiting = self.gauge("onehop_queue_sentences", "Sentences that wait for an engine")
+        self.waiting_tokens = self.gauge("onehop_queue_tokens", "Source tokens that wait for an engine")
+        self.queue_seconds = self.histogram("onehop_queue_seconds", "How long a sentence waited", SECONDS)
+        self.batch_sentences = self.histogram("onehop_batch_sentences", "Sentences decoded together", SIZES)
+        self.batch_tokens = self.histogram("onehop_batch_tokens", "Source tokens decoded together", TOKENS)
+        self.batch_seconds = self.histogram("onehop_batch_seconds", "How long a batch took", SECONDS)
+        self.tokens = Counter("onehop_tokens", "Tokens translated", ["side"], registry=registry)
+        self.dropped = Counter("onehop_dropped_sentences", "Sentences nobody waited for any more", registry=registry)
+
+    def gauge(self, name: str, text: str) -> Gauge:
+        """A value that several processes add up."""
+        return Gauge(name, text, registry=self.registry, multiprocess_mode="livesum")
+
+    def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        """A distribution."""
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus reads: of this process, or of all that share a folder."""
+        if SHARED_FOLDER not in os.environ:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)

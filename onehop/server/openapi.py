@@ -1,0 +1,127 @@
+"""The OpenAPI description, made of the models that check the requests."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from onehop import __version__
+from onehop.server import bodies
+
+REF = "#/components/schemas/{model}"
+ERRORS = {
+    400: "The request is not as it must be.",
+    401: "An API key is missing or not known.",
+    404: "There is no such thing.",
+    405: "Another method is meant.",
+    408: "The request came too slowly.",
+    413: "The request is too large.",
+    415: "The body is of another kind.",
+    429: "Too many requests: try again after Retry-After seconds.",
+    500: "The server has a fault.",
+    501: "The server has not installed what this needs.",
+    503: "The server has too much to do: try again after Retry-After seconds.",
+    504: "It took too long.",
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What one path does."""
+
+    method: Literal["get", "post"]
+    path: str
+    summary: str
+    body: type[BaseModel] | None = None
+    form: bool = False
+    answer: type[BaseModel] | None = None
+    many: bool = False
+    media: str = "application/json"
+    errors: tuple[int, ...] = ()
+
+
+EVENTS = ["settled", "sentence", "done", "error"]
+ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
+OPERATIONS = (
+    Operation(
+        "post", "/translate", "LibreTranslate: translate", bodies.LibreBody, True, bodies.LibreAnswer, errors=ASKED
+    ),
+    Operation("post", "/detect", "LibreTranslate: detect", bodies.DetectBody, True, bodies.Guess, True, errors=ASKED),
+    Operation("get", "/languages", "Languages", answer=bodies.LanguageAnswer, many=True),
+    Operation("get", "/frontend/settings", "LibreTranslate: what its clients ask for"),
+    Operation("get", "/health", "Whether translations work", answer=bodies.HealthAnswer),
+    Operation("get", "/metrics", "Counts for Prometheus", media="text/plain", errors=(401,)),
+    Operation(
+        "post", "/v1/translate", "Translate a batch", bodies.TranslateBody, answer=bodies.TranslateAnswer, errors=ASKED
+    ),
+    Operation(
+        "post",
+        "/v1/trace",
+        "Every named quantity of a translation, as docs/trace.md describes it",
+        bodies.TraceBody,
+        errors=ASKED,
+    ),
+    Operation(
+        "post", "/v1/stream", "Tokens as they are settled", bodies.StreamBody, media="text/event-stream", errors=ASKED
+    ),
+)
+
+
+def description() -> dict[str, Any]:
+    """The whole document."""
+    answers = {o.answer for o in OPERATIONS if o.answer} | {bodies.ErrorAnswer}
+    models = [(o.body, "validation") for o in OPERATIONS if o.body] + [(a, "serialization") for a in answers]
+    _, schemas = models_json_schema(models, ref_template=REF)  # type: ignore[arg-type]
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = described(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "onehop", "version": __version__, "description": "Translation by a Transformer."},
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas["$defs"].items())),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def described(operation: Operation) -> dict[str, Any]:
+    """One operation."""
+    found: dict[str, Any] = {"summary": operation.summary, "responses": {"200": good(operation)}}
+    if operation.body:
+        schema = {"$ref": REF.format(model=operation.body.__name__)}
+        content = {"application/json": {"schema": schema}}
+        if operation.form:
+            content["application/x-www-form-urlencoded"] = {"schema": schema}
+        found["requestBody"] = {"required": True, "content": content}
+    for status in operation.errors:
+        found["responses"][str(status)] = answer(ERRORS[status], bodies.ErrorAnswer)
+    if operation.path == "/health":
+        found["responses"]["503"] = answer("No translation has worked yet.", bodies.HealthAnswer)
+    return found
+
+
+def good(operation: Operation) -> dict[str, Any]:
+    """The answer that is meant."""
+    if operation.media != "application/json":
+        text = {"type": "string"}
+        event = {
+            "type": "object",
+            "properties": {"event": {"enum": EVENTS}, "data": text},
+            "required": ["event", "data"],
+        }
+        schema = event if operation.media == "text/event-stream" else text
+        return {"description": operation.summary, "content": {operation.media: {"schema": schema}}}
+    if operation.answer is None:
+        return {"description": operation.summary, "content": {operation.media: {"schema": {"type": "object"}}}}
+    return answer(operation.summary, operation.answer, many=operation.many)
+
+
+def answer(text: str, model: type[BaseModel], *, many: bool = False) -> dict[str, Any]:
+    """A JSON answer."""
+    schema: dict[str, Any] = {"$ref": REF.format(model=model.__name__)}
+    schema = {"type": "array", "items": schema} if many else schema
+    return {"description": text, "content": {"application/json": {"schema": schema}}}

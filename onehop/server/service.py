@@ -1,0 +1,358 @@
+"""One model at work for many requests: text or HTML in, paragraphs out, through the lanes of its engines."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from onehop.alignment import align
+from onehop.engines import Engine
+from onehop.errors import OnehopError
+from onehop.options import SearchOptions
+from onehop.paragraphs import LINE_BREAKS, Paragraph, ParagraphTranslator, Sentence, max_length_of, paragraph
+from onehop.segments import Segment, Terms
+from onehop.server.batching import Found, Lane
+from onehop.server.document import Aligned, flows, needs_alignment, put_together, reading
+from onehop.server.markup import Flow, parse
+from onehop.server.metrics import Metrics
+from onehop.server.placing import TooMuchMarkup
+from onehop.server.problems import Problem, busy
+from onehop.server.settings import ServerSettings
+from onehop.settling import GivenUp, Settled, settle, settled_text, tells
+from onehop.translator import Translation, Translator
+
+# Searches that are watched or forced run one at a time; so many may wait.
+MOST_SETTLING = 32
+
+T = TypeVar("T")
+State = Literal["starting", "ok", "failing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is asked for some texts."""
+
+    options: SearchOptions = field(default_factory=SearchOptions)
+    terms: Terms = field(default_factory=Terms)
+    prefixes: Sequence[str] = ()
+
+
+class Service:
+    """A model."""
+
+    def __init__(self, translator: Translator, max_length: int, settings: ServerSettings, metrics: Metrics) -> None:
+        self.translator, self.max_length = translator, max_length
+        self.settings, self.metrics = settings, metrics
+        self.source, self.target = translator.source, translator.target
+        self.state: State = "starting"
+        self.settling = 0
+        if translator.fast is not None:
+            translator.fast.spread = 1  # type: ignore[attr-defined]
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        settings: ServerSettings,
+        metrics: Metrics,
+        **engine: Any,
+    ) -> "Service":
+        """Read a model file; `engine` as for Translator.load."""
+        return cls(Translator.load(path, **engine), max_length_of(path), settings, metrics)
+
+    # --- lanes ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fast(self) -> Lane | None:
+        """CTranslate2's lane, one thread for each of its workers."""
+        engine: Any = self.translator.fast
+        return None if engine is None else self.lane(lambda: engine, engine.workers)
+
+    @cached_property
+    def reference(self) -> Lane:
+        """Torch's lane; it uses all cores by itself."""
+        return self.lane(lambda: self.translator.reference, 1)
+
+    def lane(self, engine: Callable[[], Engine], threads: int) -> Lane:
+        """The way to an engine, which is made when it is first used."""
+        return Lane(
+            lambda sources, options, numbers: self.call(engine(), sources, options, numbers),
+            threads=threads,
+            budget=self.settings.batch_tokens,
+            patience=self.settings.patience,
+            most_waiting=self.settings.max_queue,
+            most_seconds=self.settings.answer_seconds,
+            metrics=self.metrics,
+        )
+
+    def call(
+        self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[Found]:
+        """In a thread: what an engine finds."""
+        found = engine.translate(sources, options, numbers)
+        return [[self.translator.translation(h, engine) for h in best] for best in found]
+
+    def check_torch(self) -> None:
+        """Refuse what only torch does where it is not installed."""
+        if find_spec("torch") is None:
+            raise Problem(501, "This needs torch, which is not installed on the server: ask for a plain beam.")
+
+    async def n_best(self, sources: Sequence[list[int]], options: SearchOptions) -> list[Found]:
+        """The n best of each sentence, by the engine that has the options."""
+        quick = [i for i, ids in enumerate(sources) if self.translator.is_fast(ids, options)]
+        rest = sorted(set(range(len(sources))) - set(quick))
+        shares: list[tuple[Lane, list[int]]] = [(self.fast, quick)] if quick and self.fast else []
+        if rest:
+            self.check_torch()
+            shares.append((self.reference, rest))
+        waits = [lane.translate([sources[i] for i in places], options) for lane, places in shares]
+        found: list[Found] = [[] for _ in sources]
+        with self.watching():
+            answers = await together(waits)
+        for (_, places), answer in zip(shares, answers, strict=True):
+            for i, best in zip(places, answer, strict=True):
+                found[i] = best
+        return found
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Remember whether the engine works; what a client got wrong, or gave up, says nothing about it."""
+        try:
+            yield
+        except (Problem, OnehopError):
+            raise
+        except Exception:
+            self.state = "failing"
+            raise
+        self.state = "ok"
+
+    # --- text -------------------------------------------------------------------------------------------------
+
+    async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Paragraph]]:
+        """Lines, each on its own: so many translations of each, best first."""
+        by = self.by(wish)
+        parted = await asyncio.to_thread(lambda: [by.segments(line) for line in lines])
+        sentences = await self.sentences(by, parted, wish)
+        return [
+            [paragraph(line, segments, [nth_best(s, n) for s in translated]) for n in range(variants)]
+            for line, segments, translated in zip(lines, parted, sentences, strict=True)
+        ]
+
+    def by(self, wish: Wish) -> ParagraphTranslator:
+        """What takes lines apart and chooses among translations."""
+        return ParagraphTranslator(self.translator, max_length=self.max_length, options=wish.options, terms=wish.terms)
+
+    async def sentences(
+        self, by: ParagraphTranslator, parted: Sequence[Sequence[Segment]], wish: Wish
+    ) -> list[list[Sentence]]:
+        """The sentences of each line, translated together with all others that wait."""
+        flat = [segment for segments in parted for segment in segments]
+        if len(flat) > self.settings.max_sentences:
+            raise Problem(413, f"{len(flat):,} sentences are too many: send at most {self.settings.max_sentences:,}.")
+        places = [i for i, segment in enumerate(flat) if by.terms.has_words(segment.text)]
+        encoded = await asyncio.to_thread(self.translator.tokenizer.encode_batch, [flat[i].text for i in places], 1)
+        sources = {i: ids for i, ids in zip(places, encoded, strict=True) if ids}
+        wanted = [by.terms.wanted(segment.text) for segment in flat]
+        found: list[Found] = [[] for _ in flat]
+        forced = {i: prefix for i, prefix in self.forced(parted, wish) if i in sources}
+        wide = replace(wish.options, n_best=max(wish.options.n_best, wish.options.beam))
+        plain = [i for i in sources if not wanted[i] and i not in forced]
+        choosy = [i for i in sources if wanted[i] and i not in forced]
+        waits: dict[Any, list[int]] = {}
+        for share, options in ((plain, wish.options), (choosy, wide)):
+            if share:
+                waits[self.n_best([sources[i] for i in share], options)] = share
+        if forced:
+            waits[self.completed(sources, wish.options, forced)] = list(forced)
+        for share, answer in zip(waits.values(), await together(waits), strict=True):
+            for i, best in zip(share, answer, strict=True):
+                found[i] = best
+        done = iter([by.sentence(s, f, w) for s, f, w in zip(flat, found, wanted, strict=True)])
+        return [[next(done) for _ in segments] for segments in parted]
+
+    def forced(self, parted: Sequence[Sequence[Segment]], wish: Wish) -> list[tuple[int, list[int]]]:
+        """The sentences that must begin with a prefix: the first of each text that has one."""
+        found, at = [], 0
+        for segments, prefix in zip(parted, wish.prefixes or [""] * len(parted), strict=True):
+            if prefix and segments:
+                found.append((at, self.translator.tokenizer.encode(prefix)))
+            at += len(segments)
+        return found
+
+    async def completed(
+        self, sources: dict[int, list[int]], options: SearchOptions, prefixes: dict[int, list[int]]
+    ) -> list[Found]:
+        """Sentences that go on from a prefix, one after the other."""
+        return [
+            await self.settled(sources[i], options, prefix=prefix, number=number)
+            for number, (i, prefix) in enumerate(prefixes.items())
+        ]
+
+    async def settled(
+        self,
+        source: list[int],
+        options: SearchOptions,
+        *,
+        prefix: Sequence[int] = (),
+        number: int = 0,
+        tell: Settled = lambda ids: None,
+    ) -> Found:
+        """A search in the one thread for such; given up when nobody waits any more."""
+        if prefix or self.translator.fast is None or not tells(self.translator, source, options):
+            self.check_torch()
+        if self.settling >= MOST_SETTLING:
+            raise busy(5)
+        gone = threading.Event()
+
+        def hear(ids: Sequence[int]) -> None:
+            if gone.is_set():
+                raise GivenUp
+            tell(ids)
+
+        self.settling += 1
+        search = partial(settle, self.translator, source, options, prefix=prefix, settled=hear, number=number)
+        try:
+            with self.watching():
+                return await self.in_thread(search)
+        finally:
+            self.settling -= 1
+            gone.set()
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """In the thread for what is done one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self.reference.executor, work)
+
+    # --- a stream ---------------------------------------------------------------------------------------------
+
+    async def stream(self, text: str, wish: Wish) -> AsyncIterator[dict[str, Any]]:
+        """What is settled, as it is: events with the sentence's number and its new text; at last all details."""
+        by = self.by(wish)
+        segments = await asyncio.to_thread(by.segments, text)
+        if len(segments) > self.settings.max_sentences:
+            raise Problem(
+                413, f"{len(segments):,} sentences are too many: send at most {self.settings.max_sentences:,}."
+            )
+        prefixes = dict(self.forced([segments], wish))
+        done: list[Sentence] = []
+        for number, segment in enumerate(segments):
+            found: Found = []
+            if by.terms.has_words(segment.text) and (ids := self.translator.tokenizer.encode(segment.text)):
+                async with self.watched(ids, wish.options, prefixes.get(number, [])) as (events, searched):
+                    async for event in events:
+                        yield {"sentence": number, **event}
+                    found = await searched
+            done.append(by.sentence(segment, found, by.terms.wanted(segment.text)))
+            yield {"sentence": number, "text": done[-1].text, "final": True}
+        yield {"translation": paragraph(text, segments, done).details(wish.options.n_best)}
+
+    @asynccontextmanager
+    async def watched(
+        self, ids: list[int], options: SearchOptions, prefix: list[int]
+    ) -> AsyncIterator[tuple[AsyncIterator[dict[str, Any]], "asyncio.Task[Found]"]]:
+        """A search and the events of what it settles; left early, it is given up."""
+        loop, heard = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
+
+        def tell(settled: Sequence[int]) -> None:
+            loop.call_soon_threadsafe(heard.put_nowait, list(settled))
+
+        task = asyncio.create_task(self.settled(ids, options, prefix=prefix, tell=tell))
+        task.add_done_callback(lambda _: heard.put_nowait(None))
+        try:
+            yield self.events(heard), task
+        finally:
+            task.cancel()
+
+    async def events(self, heard: "asyncio.Queue[list[int] | None]") -> AsyncIterator[dict[str, Any]]:
+        """Each longer beginning as what it adds."""
+        tokenizer, told, said = self.translator.tokenizer, 0, ""
+        while (ids := await heard.get()) is not None:
+            text = LINE_BREAKS.sub(" ", settled_text(tokenizer, ids))
+            if len(ids) > told and text.startswith(said):
+                yield {"tokens": tokenizer.tokens(ids[told:]), "text": text[len(said) :]}
+                told, said = len(ids), text
+
+    # --- alignments -------------------------------------------------------------------------------------------
+
+    async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+        """Which tokens of each translation come from which."""
+        tokenizer = self.translator.tokenizer
+        places = [i for i, sentence in enumerate(sentences) if sentence.found]
+        sources = [tokenizer.encode(sentences[i].source) for i in places]
+        targets = [tokenizer.ids(sentences[i].found[0].tokens) for i in places]
+        lane = self.fast or self.reference
+        loop = asyncio.get_running_loop()
+        matrices = await loop.run_in_executor(lane.executor, align, self.translator, sources, targets)
+        found = [Aligned(sentence) for sentence in sentences]
+        for i, source, target, matrix in zip(places, sources, targets, matrices, strict=True):
+            found[i] = Aligned(sentences[i], tokenizer.spans(source), tokenizer.spans(target), matrix)
+        return found
+
+    # --- HTML -------------------------------------------------------------------------------------------------
+
+    async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Paragraph]]:
+        """The same for HTML: its markup around the translations of its sentences."""
+        by = self.by(wish)
+        parsed = await asyncio.to_thread(lambda: [parse(document) for document in documents])
+        every = [flow for pieces in parsed for flow in flows(pieces)]
+        parted = await asyncio.to_thread(lambda: [by.segments(reading(flow)) for flow in every])
+        sentences = await self.sentences(by, parted, wish)
+        found: list[list[Paragraph]] = [[] for _ in documents]
+        for n in range(variants):
+            texts = iter(await self.flows_html(every, parted, sentences, n))
+            chosen = iter(sentences)
+            for document, pieces, best in zip(documents, parsed, found, strict=True):
+                text = "".join(next(texts) if isinstance(piece, Flow) else piece for piece in pieces)
+                mine = [s for _ in flows(pieces) for s in next(chosen) if s.source]
+                best.append(Paragraph(source=document, text=text, sentences=tuple(mine)))
+        return found
+
+    async def flows_html(
+        self, every: Sequence[Flow], parted: Sequence[list[Segment]], sentences: Sequence[list[Sentence]], n: int
+    ) -> list[str]:
+        """Flows with the n-th best translation of each sentence."""
+        chosen = [[nth_best(sentence, n) for sentence in translated] for translated in sentences]
+        needed = [needs_alignment(flow, segments) for flow, segments in zip(every, parted, strict=True)]
+        wanted = [
+            s
+            for translated, needs in zip(chosen, needed, strict=True)
+            for s, need in zip(translated, needs, strict=True)
+            if need
+        ]
+        aligned = iter(await self.alignments(wanted) if wanted else [])
+        each = [
+            [next(aligned) if need else Aligned(s) for s, need in zip(translated, needs, strict=True)]
+            for translated, needs in zip(chosen, needed, strict=True)
+        ]
+        try:
+            return await asyncio.to_thread(lambda: list(map(put_together, every, parted, each)))
+        except TooMuchMarkup:
+            raise Problem(400, "A sentence has hundreds of tags: send its text, or less markup.") from None
+
+    def close(self) -> None:
+        """End the threads."""
+        for name in ("fast", "reference"):
+            if (lane := self.__dict__.get(name)) is not None:
+                lane.close()
+
+
+async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of some works; when one fails, nobody waits for the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def nth_best(sentence: Sentence, n: int) -> Sentence:
+    """A sentence with its n-th best translation in the first place; the best where it has not so many."""
+    if n == 0 or n >= len(sentence.found):
+        return sentence
+    best: Translation = sentence.found[n]
+    return replace(sentence, text=LINE_BREAKS.sub(" ", best.text), found=(best,), restored=False, unmet=())

@@ -1,0 +1,69 @@
+"""What `onehop serve` does before uvicorn is there: settings, models, keys. It imports no web framework."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from onehop.config import nearest
+from onehop.errors import SettingsError
+from onehop.installed import find_model
+from onehop.server import keys
+from onehop.server.settings import ServerSettings
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+NEEDED = ("prometheus_client", "pydantic", "starlette", "uvicorn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doors:
+    """Where to listen, and behind what."""
+
+    host: str = "127.0.0.1"
+    port: int = 5000
+    workers: int = 1
+    proxies: str | None = None  # addresses whose word about the client's address is taken
+    explore: bool | None = None  # whether one may look inside; unset: on this machine alone
+
+    @property
+    def explores(self) -> bool:
+        """A look inside takes all cores for a while, so that strangers get it only where somebody wants them to."""
+        return self.host in LOOPBACK if self.explore is None else self.explore
+
+
+def new_key(name: str) -> list[str]:
+    """What to say about a new key."""
+    key, line = keys.make(name)
+    return [f"key, for the client (it is kept nowhere): {key}", f"line, for the file of --keys: {line}"]
+
+
+def models_of(names: Sequence[str] | None) -> list[Path]:
+    """The models' files."""
+    return [find_model(name) for name in names] if names else [find_model()]
+
+
+def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:
+    """The settings with KEY=VALUE changes."""
+    known = {f.name: f for f in fields(ServerSettings) if f.type in (int, float)}
+    values: dict[str, Any] = dict(more)
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise SettingsError(f"{change!r} changes nothing.", "Write KEY=VALUE.")
+        if key not in known:
+            raise SettingsError(f"There is no limit {key}.", nearest(key, known))
+        try:
+            values[key] = known[key].type(value)  # type: ignore[operator]
+        except ValueError:
+            raise SettingsError(f"{key} is {value!r}.", "It must be a number.") from None
+    return ServerSettings(**values)
+
+
+def serve(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
+    """Serve until a signal comes; then finish what is running."""
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise SettingsError(f"{missing[0]} is not installed.", "Run: pip install 'onehop[serve]'.")
+    from onehop.server import running
+
+    running.run(models, settings, doors, **engine)
