@@ -33,8 +33,14 @@ def setting(
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """The architecture, in the paper's names. The defaults are the paper's base model."""
+    """The architecture, in the paper's names. The defaults are the paper's base model.
 
+    What the paper's model lacks is unset there and left out of files, so that its files stay what they were.
+    """
+
+    kind: Literal["encoder", "decoder", "vision"] | None = setting(
+        None, "one stack alone: encoder, decoder or vision; unset: the paper's two, a translator"
+    )
     n_encoder_layers: int = setting(6, "N, layers of the encoder", least=1)
     n_decoder_layers: int = setting(6, "N, layers of the decoder", least=1)
     d_model: int = setting(512, "width of every layer's input and output", least=2)
@@ -46,13 +52,22 @@ class ModelSettings:
     norm: Literal["post", "pre"] = setting("post", "layer norm after the residual sum (the paper) or before")
     positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "where word order comes from")
     tied: bool = setting(True, "one matrix for source embedding, target embedding and output projection")
-    activation: Literal["relu", "swish", "gelu"] = setting("relu", "of the feed-forward network; the paper: relu")
+    activation: Literal["relu", "swish", "gelu", "gelu_tanh"] = setting(
+        "relu", "of the feed-forward network; the paper: relu"
+    )
     attention_bias: bool = setting(False, "biases in the projections of attention; the paper: none")
     output_bias: bool = setting(False, "a bias for each piece's logit; the paper: none")
     max_length: int = setting(256, "longest sentence in tokens that is trained on or translated whole", least=2)
+    segments: int | None = setting(None, "kinds of text told apart by an embedding of their own, as in BERT", least=1)
+    input_norm: bool | None = setting(None, "layer norm on embedding + position, as in BERT")
+    norm_epsilon: float | None = setting(None, "ε of every layer norm; unset: 1e-5", least=0.0)
+    image: int | None = setting(None, "vision: pixels of an image's side", least=1)
+    patch: int | None = setting(None, "vision: pixels of a patch's side", least=1)
+    levels: int | None = setting(None, "vision: steps of grey from black to white", least=2)
 
     def __post_init__(self) -> None:
         check_fields("model", self)
+        check_family(self)
         if self.d_model % 2:
             raise SettingsError(
                 f"model.d_model is {self.d_model}, which is odd.",
@@ -65,6 +80,11 @@ class ModelSettings:
             )
 
     @property
+    def epsilon(self) -> float:
+        """ε of the layer norms, given or usual."""
+        return 1e-5 if self.norm_epsilon is None else self.norm_epsilon
+
+    @property
     def key_width(self) -> int:
         """d_k, given or derived."""
         return self.d_k or self.d_model // self.n_heads
@@ -73,6 +93,27 @@ class ModelSettings:
     def value_width(self) -> int:
         """d_v, given or derived."""
         return self.d_v or self.d_model // self.n_heads
+
+
+# What only some members of the family have.
+OF_KINDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("segments", "input_norm", "norm_epsilon"), ("encoder", "decoder", "vision")),
+    **dict.fromkeys(("image", "patch", "levels"), ("vision",)),
+}
+
+
+def check_family(model: ModelSettings) -> None:
+    """Refuse settings that belong to another member of the family, and a vision model without its sizes."""
+    for name, kinds in OF_KINDS.items():
+        if getattr(model, name) is not None and model.kind not in kinds:
+            which = " or ".join(f"model.kind={kind}" for kind in kinds)
+            raise SettingsError(f"model.{name} is set in a model that has none.", f"Leave it out, or set {which}.")
+    whole = model.image and model.patch and model.levels and model.image % model.patch == 0
+    if model.kind == "vision" and not whole:
+        raise SettingsError(
+            f"model.image is {model.image}, model.patch {model.patch} and model.levels {model.levels}.",
+            "A vision model needs all three, and whole patches in a side.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +133,9 @@ class TokenizerSettings:
 class DataSettings:
     """Which text is trained on and what is filtered out of it."""
 
+    plain: Literal["lines", "paragraphs"] | None = setting(
+        None, "text of one language, a text a line or up to an empty line; unset: parallel text"
+    )
     source: str = setting("en", "language translated from")
     target: str = setting("de", "language translated into")
     train: tuple[str, ...] = setting((), "files: TSV (also *.tsv), or a pair written as name.{lang}; .gz .xz .zst too")
@@ -119,7 +163,7 @@ class TrainSettings:
     steps: int = setting(100_000, "updates of the weights", least=1)
     batch_tokens: int = setting(25_000, "source tokens and as many target tokens in a batch; 0: what fits", least=0)
     weights: Mapping[str, float] | None = setting(None, "source = how often an epoch holds its pairs; unset: once")
-    start_from: str = setting("", "a model file whose weights are the first ones; empty: random weights")
+    start_from: str = setting("", "a model, by file or name, whose weights are the first ones; empty: random")
     accumulate: int = setting(1, "batches whose gradients are added up for one update", least=1)
     warmup: int = setting(4000, "steps in which the learning rate grows", least=1)
     learning_rate: float = setting(0.0, "peak of the learning rate; 0: the paper's (d_model · warmup)^-0.5", least=0.0)
@@ -266,7 +310,7 @@ def settings_to_dict(settings: Settings) -> dict[str, dict[str, Any]]:
 def preset_names() -> list[str]:
     """Names of the presets, smallest model first."""
     files = {p.name.removesuffix(".toml") for p in resources.files("onehop.presets").iterdir()}
-    order = ["tiny", "small", "base", "big"]
+    order = ["tiny", "small", "base", "big", "decoder", "encoder", "digits"]
     return [name for name in order if name in files]
 
 

@@ -27,6 +27,7 @@ from onehop.batches import Batch, Epoch
 from onehop.config import Settings
 from onehop.errors import RunError, StoreError
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
+from onehop.installed import named_model
 from onehop.listener import Listener, Report, Silent
 from onehop.loss import Loss, cross_entropy
 from onehop.model import Transformer, parameter_count
@@ -493,7 +494,7 @@ class Trainer:
 
     def first_weights(self) -> StoredModel:
         """The model that training starts from, if it fits."""
-        file = Path(self.settings.train.start_from)
+        file = named_model(self.settings.train.start_from)
         start = read_model(file)
         if start.tokenizer != self.store.tokenizer:
             raise RunError(

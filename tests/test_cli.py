@@ -408,3 +408,15 @@ def test_verify_resume_says_by_its_status_whether_the_runs_are_the_same(monkeypa
     monkeypatch.setattr("onehop.verify.verify_resume", verify)
     found = onehop("verify-resume", "--kills", "2", "--steps", "40", "--seed", "3")
     assert (found.stdout, found.exit_code) == ("hello\n", status)
+
+
+def test_a_model_lends_its_tokenizer(model_file, tmp_path):
+    from onehop.cli import tokenizer_of
+    from onehop.errors import TextError
+    from onehop.modelfile import read_model
+
+    own = read_model(model_file).tokenizer
+    (tmp_path / "tokenizer.model").write_bytes(own)
+    assert tokenizer_of(str(model_file)) == tokenizer_of(str(tmp_path / "tokenizer.model")) == own
+    with pytest.raises(TextError, match="cannot be read"):
+        tokenizer_of(str(tmp_path / "missing.model"))
