@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers import Marian, TorchTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,14 +28,14 @@ from onehop.attention import Packed, Packing, padded_attention, varlen_attention
 from onehop.batches import Batch, Epoch
 from onehop.config import ModelSettings, TrainSettings
 from onehop.feed import Fixed, ahead, feed
-from onehop.model import Transformer, sinusoids
+from onehop.model import Transformer
 from onehop.parallel import World
 from onehop.passes import Objective, RecordedStep, forward_and_backward, gradient_norm
 from onehop.plan import measured_peak, update_flops
 from onehop.state import make_optimizer, set_rate
 from onehop.store import Pairs, side_from_lists
+from onehop.tokenizer import PAD
 
-PAD, BOS, EOS = 0, 2, 3
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 HERE = World(0, 1, DEVICE)
@@ -334,9 +335,9 @@ class Bench:
             "tflops": work / seconds / 1e12,
         }
 
-    def peer(self, make: Callable[["Bench"], nn.Module]) -> Row:
+    def peer(self, make: Callable[[ModelSettings, int], nn.Module]) -> Row:
         """A plain compiled loop over padded batches of equal length, the kindest case for padding."""
-        model = make(self).to(DEVICE).train()
+        model = make(self.model, self.vocabulary).to(DEVICE).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
         length, rows = 28, self.budget // 28
         compute = torch.compile(model, dynamic=False) if CUDA else model
@@ -345,7 +346,7 @@ class Bench:
 
         def step() -> int:
             with torch.autocast("cuda", torch.bfloat16, enabled=CUDA):
-                logits = compute(src, tgt[:, :-1])
+                logits = compute(src, tgt[:, :-1], padded=False)
                 value = F.cross_entropy(
                     logits.flatten(0, 1).float(), tgt[:, 1:].flatten(), ignore_index=PAD, label_smoothing=0.1
                 )
@@ -420,61 +421,6 @@ def seconds_of(work: Callable[[], Any], repeats: int = 30, *, recorded: bool = T
 def synchronize() -> None:
     if CUDA:
         torch.cuda.synchronize()
-
-
-class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with tied embeddings, as its tutorial puts it together."""
-
-    def __init__(self, bench: Bench) -> None:
-        super().__init__()
-        s = bench.model
-        self.embedding = nn.Embedding(bench.vocabulary, s.d_model)
-        nn.init.normal_(self.embedding.weight, std=s.d_model**-0.5)
-        self.register_buffer("positions", sinusoids(s.max_length, s.d_model))
-        self.dropout = nn.Dropout(s.dropout)
-        shape = (s.d_model, s.n_heads, s.n_encoder_layers, s.n_decoder_layers, s.d_ff, s.dropout)
-        self.transformer = nn.Transformer(*shape, batch_first=True)
-
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        causal = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1], device=tgt.device, dtype=torch.bool)
-        hidden = self.transformer(self.embed(src), self.embed(tgt), tgt_mask=causal, tgt_is_causal=True)
-        return F.linear(hidden, self.embedding.weight)
-
-    def embed(self, ids: Tensor) -> Tensor:
-        return self.dropout(self.embedding(ids) * self.positions.shape[1] ** 0.5 + self.positions[: ids.shape[1]])
-
-
-class Marian(nn.Module):
-    """Hugging Face's MarianMTModel of the same shape."""
-
-    def __init__(self, bench: Bench) -> None:
-        super().__init__()
-        from transformers import MarianConfig, MarianMTModel
-
-        s = bench.model
-        self.marian = MarianMTModel(
-            MarianConfig(
-                vocab_size=bench.vocabulary,
-                d_model=s.d_model,
-                encoder_layers=s.n_encoder_layers,
-                decoder_layers=s.n_decoder_layers,
-                encoder_attention_heads=s.n_heads,
-                decoder_attention_heads=s.n_heads,
-                encoder_ffn_dim=s.d_ff,
-                decoder_ffn_dim=s.d_ff,
-                activation_function="relu",
-                dropout=s.dropout,
-                attention_dropout=0.0,
-                scale_embedding=True,
-                max_position_embeddings=s.max_length,
-                pad_token_id=PAD,
-                eos_token_id=EOS,
-                decoder_start_token_id=BOS,
-            )
-        )
-
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        return self.marian(input_ids=src, decoder_input_ids=tgt).logits
 
 
 def table(found: Row) -> Iterator[str]:

@@ -18,21 +18,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from peers import Marian, TorchTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onehop.batches import Epoch
 from onehop.config import Settings, load_settings
 from onehop.feed import feed
-from onehop.model import Transformer, sinusoids
+from onehop.model import Transformer
 from onehop.parallel import World
+from onehop.passes import Objective
 from onehop.state import make_optimizer
 from onehop.store import Pairs, side_from_lists
-from onehop.passes import Objective
+from onehop.tokenizer import BOS, EOS, PAD
 
 VOCABULARY = 8000
 BUDGET = 2000
-PAD, BOS, EOS = 0, 2, 3
 CPU = World(0, 1, torch.device("cpu"))
 
 
@@ -46,8 +47,8 @@ def main() -> None:
     settings = load_settings("small")
     pairs = caption_like(4000)
     systems = {"onehop": ours(settings, pairs)}
-    systems |= {"nn.Transformer": peer(TorchTransformer(settings), settings, pairs)}
-    systems |= {"Hugging Face Marian": peer(Marian(settings), settings, pairs)}
+    systems |= {"nn.Transformer": peer(TorchTransformer(settings.model, VOCABULARY), settings, pairs)}
+    systems |= {"Hugging Face Marian": peer(Marian(settings.model, VOCABULARY), settings, pairs)}
     rates = measure(systems, arguments.rounds)
     report(rates, arguments)
 
@@ -119,75 +120,6 @@ def padded_batches(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
 
 def padded(rows: list[list[int]]) -> Tensor:
     return nn.utils.rnn.pad_sequence([torch.tensor(r, dtype=torch.int64) for r in rows], batch_first=True)
-
-
-class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with tied embeddings, as its tutorial puts it together."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        s = settings.model
-        self.embedding = nn.Embedding(VOCABULARY, s.d_model)
-        self.register_buffer("positions", sinusoids(s.max_length, s.d_model))
-        self.dropout = nn.Dropout(s.dropout)
-        shape = (s.d_model, s.n_heads, s.n_encoder_layers, s.n_decoder_layers, s.d_ff, s.dropout)
-        self.transformer = nn.Transformer(*shape, batch_first=True)
-        for module in self.transformer.modules():  # the paper drops neither attention weights nor the inner layer
-            if isinstance(module, nn.MultiheadAttention):
-                module.dropout = 0.0
-            if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                module.dropout.p = 0.0
-
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        causal = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1], dtype=torch.bool)
-        hidden = self.transformer(
-            self.embed(src),
-            self.embed(tgt),
-            tgt_mask=causal,
-            src_key_padding_mask=src == PAD,
-            tgt_key_padding_mask=tgt == PAD,
-            memory_key_padding_mask=src == PAD,
-            tgt_is_causal=True,
-        )
-        return F.linear(hidden, self.embedding.weight)
-
-    def embed(self, ids: Tensor) -> Tensor:
-        return self.dropout(self.embedding(ids) * self.positions.shape[1] ** 0.5 + self.positions[: ids.shape[1]])
-
-
-class Marian(nn.Module):
-    """Hugging Face's MarianMTModel of the same shape."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        from transformers import MarianConfig, MarianMTModel
-
-        s = settings.model
-        self.marian = MarianMTModel(
-            MarianConfig(
-                vocab_size=VOCABULARY,
-                d_model=s.d_model,
-                encoder_layers=s.n_encoder_layers,
-                decoder_layers=s.n_decoder_layers,
-                encoder_attention_heads=s.n_heads,
-                decoder_attention_heads=s.n_heads,
-                encoder_ffn_dim=s.d_ff,
-                decoder_ffn_dim=s.d_ff,
-                activation_function="relu",
-                dropout=s.dropout,
-                attention_dropout=0.0,
-                scale_embedding=True,
-                max_position_embeddings=s.max_length,
-                pad_token_id=PAD,
-                eos_token_id=EOS,
-                decoder_start_token_id=BOS,
-            )
-        )
-
-    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        return self.marian(
-            input_ids=src, attention_mask=src != PAD, decoder_input_ids=tgt, decoder_attention_mask=tgt != PAD
-        ).logits
 
 
 def measure(systems: dict[str, Update], rounds: int) -> dict[str, list[float]]:

@@ -102,8 +102,9 @@ def data(tracer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     origin = {"date": "2026-01-01", "machine": {"cpu": "test"}, "model": {"name": "tiny", "hash": "ab" * 32}}
     with pytest.MonkeyPatch.context() as patch:
-        few = heads.coreference_sentences()[:3]
-        patch.setattr(heads, "coreference_sentences", lambda: few)
+        pronouns, verbs = heads.coreference_sentences()[:3], list(heads.subject_sentences())[:3]
+        patch.setattr(heads, "coreference_sentences", lambda: pronouns)
+        patch.setattr(heads, "subject_sentences", lambda: iter(verbs))
         for name, found in measurements(tracer).items():
             (folder / f"{name}.json").write_text(json.dumps({"name": name, **origin, **found}), encoding="utf-8")
         shutil.copy(content.DATA / "paper.json", folder)
@@ -317,11 +318,14 @@ def test_what_is_drawn_is_what_the_table_says(page):
     assert float(page.locator("[data-row-sum]").get_attribute("data-row-sum")) == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
-def test_the_page_multiplies_with_the_real_matrices(browser, file, role):
-    for kind in "qkv":
-        with opened(browser, f"{file.as_uri()}#role={role}&projections.matrix={kind}", offline=True) as page:
-            assert float(page.locator("[data-product-error]").get_attribute("data-product-error")) < 1e-3
+def test_the_page_multiplies_with_the_real_matrices(fresh):
+    for role in ("encoder", "decoder", "cross"):
+        fresh.locator(f".bar input[value={role}]").check()
+        for kind in "qkv":
+            figure(fresh, "projections").locator(f"input[value={kind}]").check()
+            settled(fresh)
+            error = fresh.locator("[data-product-error]").get_attribute("data-product-error")
+            assert float(error) < 1e-3, (role, kind)
 
 
 def test_the_page_recomputes_itself_and_shows_the_largest_error(page):
@@ -537,6 +541,14 @@ def test_the_file_holds_a_dozen_edits_one_at_a_time(fresh, tracer):
     settled(fresh)
     expect(figure(fresh, "breaking").locator("input:checked")).to_have_count(1)
     assert_same(shown_rows(fresh, "breaking"), python_rows(fresh, "breaking", tracer), "breaking")
+
+
+def test_a_file_made_with_an_edit_says_so(browser, explorer, tmp_path):
+    edited = tmp_path / "edited.html"
+    edited.write_text(explorer.alone(TEXT, ["scale=off"]), encoding="utf-8")
+    with opened(browser, edited.as_uri(), offline=True) as page:
+        expect(page.locator(".bar .edited")).to_have_text("edited: scale=off")
+        expect(figure(page, "breaking")).to_contain_text("As this file was made, edited: scale=off")
 
 
 def test_edits_that_the_file_does_not_hold_are_refused_in_a_line(browser, file):

@@ -112,6 +112,7 @@ let latest = 0;
 async function load(text, edits) {
   const turn = ++latest;
   store.set({ busy: true, trouble: null });
+  for (const [key, found] of ui.resources) if (found.error) ui.resources.delete(key); // what failed once may be asked again
   try {
     const plain = store.value.base?.source.text === text && text ? store.value.base : new Trace(await home.trace(text, []));
     const trace = edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
@@ -185,11 +186,16 @@ function build(trace) {
   watchRungs();
 }
 
+function mark(link, current) {
+  if (current) link.setAttribute("aria-current", "true");
+  else link.removeAttribute("aria-current");
+}
+
 function watchRungs() {
   const spy = new IntersectionObserver(
     (entries) => {
       for (const entry of entries.filter((e) => e.isIntersecting)) {
-        document.querySelectorAll(".rail a").forEach((a) => a.toggleAttribute("aria-current", a.dataset.rung === entry.target.id));
+        document.querySelectorAll(".rail a").forEach((a) => mark(a, a.dataset.rung === entry.target.id));
       }
     },
     { rootMargin: "-30% 0px -60% 0px" },
@@ -293,7 +299,7 @@ function bar({ selection, trace }) {
     ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
     ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
     ${picker({ label: "token", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
-    ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> <button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}
+    ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> ${home.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
   </div>`;
 }
 

@@ -27,6 +27,9 @@ function offers(view) {
   return [...view.about.edits, ...own.filter((o) => !known.has(joined(o.edits)))];
 }
 
+/** A file may have been made of a model that was already edited. */
+const untouched = (view) => (view.base.edits.length ? `As this file was made, edited: ${view.base.edits.join(", ")}` : "As trained");
+
 /** Live, edits add up; a file knows them one at a time. */
 function turn(view, offer, on) {
   const others = view.selection.edits.filter((e) => !offer.edits.includes(e));
@@ -95,7 +98,7 @@ function result(view) {
     <div data-variant style="font:1.25rem/1.45 var(--serif);margin-top:.4rem"><span class="verdict ${same ? "yes" : "no"}">${same ? "the same" : "changed"}</span> ${sentence(variant.target.text, marks)}</div>
     ${sureness(variant.steps)}
     <div class="columns" style="margin-top:1.3rem">
-      ${picture("As trained", trueRows, view.base.target.output_tokens)}
+      ${picture(untouched(view), trueRows, view.base.target.output_tokens)}
       ${picture("Edited", crossRows(variant, layer, view.base.heads), variant.target.output_tokens)}
     </div>`;
 }
@@ -103,7 +106,7 @@ function result(view) {
 export function draw(view) {
   return html`
     ${switches(view)}
-    <h4 style="margin-top:1.5rem">As trained</h4>
+    <h4 style="margin-top:1.5rem">${untouched(view)}</h4>
     <div style="font:1.25rem/1.45 var(--serif)">${sentence(view.base.target.text)}</div>${sureness(view.base.steps)}
     <h4 style="margin-top:1.2rem">With the edit</h4>
     ${result(view)}`;
