@@ -22,7 +22,7 @@ export function draw(view) {
       <div><h4>Entropy of the cross-attention, bits</h4>${bars({ rows: data.buckets.map((b, i) => ({ name: name(b), value: b.attention_entropy.cross, concept: i === place ? "output" : "neutral" })), concept: "neutral", number, digits: 2, from: 0, top: place })}</div>
     </div>
     <p class="reading">${here.sentences} ${here.sentences === 1 ? "sentence" : "sentences"} of ${name(here)} tokens: BLEU <strong>${number(here.bleu, 1)}</strong>, chrF <strong>${number(here.chrf, 1)}</strong>.
-      The model trained on at most ${data.trained_to} tokens; sinusoids exist beyond, skill need not.</p>`;
+      The model was made for at most ${data.trained_to} tokens; sinusoids exist beyond, skill need not.</p>`;
 }
 
 export const caption = (view) => (view.measured.lengths ? provenance(view.measured.lengths) : html`A sine is defined at every position. Whether the layers above know what to do there is another matter.`);
