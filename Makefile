@@ -2,13 +2,14 @@
 # make demo      trains a small Transformer here and now, then translates with it
 # make test      everything that CI runs, from a fresh machine
 # make test-fast the working loop: the same without the slow tests
+# make docs      the site of docs/, into site/
 # make coverage  all tests, and which lines they reach; half as long again
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test test-fast coverage check format clean browser
+.PHONY: install demo test test-fast coverage check docs format clean browser
 
 install: $(VENV)/.runtime
 
@@ -44,6 +45,11 @@ coverage: $(VENV)/.dev
 
 test-fast: check
 	$(BIN)/pytest -m "not slow" -q
+
+# Strictly: a page without a place in the menu or a link that leads nowhere is an error
+# (with --quiet it would not be). No network is needed.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

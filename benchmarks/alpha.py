@@ -3,7 +3,8 @@
     python benchmarks/alpha.py --model MODEL --data FOLDER [--most 1000] [-o FILE]
 
 FOLDER holds NAME.SOURCE and NAME.TARGET for each name of --sets. A set is never a test set: what is chosen here is then
-used on those. Each row is written as soon as it is known.
+used on those. Sentences are taken from all over a set, for newstest2013 is not shuffled: its first five hundred
+scored 27 BLEU and the next five hundred 17. Each row is written as soon as it is known.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from onehop.score import bleu, chrf
 from onehop.translator import Translator
 
 SETS = ("newstest2013", "tatoeba-valid", "europarl-valid")
-ALPHAS = (0.0, 0.3, 0.6, 0.8, 1.0, 1.3)
+ALPHAS = (0.0, 0.6, 1.0, 1.4)
 BEAMS = (1, 8)
 
 
@@ -28,11 +29,14 @@ def searches() -> Iterator[SearchOptions]:
 
 
 def lines(file: Path, most: int) -> list[str]:
-    """The first lines of a file."""
-    return file.read_text(encoding="utf-8").split("\n")[:-1][:most]
+    """So many lines at most, at equal distances."""
+    read = file.read_text(encoding="utf-8").split("\n")[:-1]
+    return read[:: max(1, len(read) // most)][:most]
 
 
-def row(translator: Translator, sources: Sequence[str], references: Sequence[str], how: SearchOptions) -> dict[str, Any]:
+def row(
+    translator: Translator, sources: Sequence[str], references: Sequence[str], how: SearchOptions
+) -> dict[str, Any]:
     """Scores of one search on one set, and how long its output is beside the reference."""
     texts = [found.text for found in translator.translate(sources, how)]
     words = (sum(len(text.split()) for text in side) for side in (texts, references))

@@ -1,16 +1,24 @@
 """Translation speed on this machine's CPU: onehop beside CTranslate2 by itself and Hugging Face Marian.
 
     python benchmarks/decode_speed.py [--rounds 5] [-o results/decode_speed.json]
+    python benchmarks/decode_speed.py --file NEWS.en NEWS.de [--model en-de] [--rounds 3] [-o results/decode_file.json]
 
-The paper's base shape with random weights, the same in every system through onehop's own exports. Sources of 25 tokens,
-outputs of exactly 25: the weights are made so that nothing ends a sentence before. One call of each system in turn, one
-thread each; medians of CPU seconds, which a busy machine disturbs least. CTranslate2 is called as its README shows.
+Without --file: the paper's base shape with random weights, the same in every system through onehop's own exports.
+Sources of 25 tokens, outputs of exactly 25: the weights are made so that nothing ends a sentence before. One call of
+each system in turn, one thread each; medians of CPU seconds, which a busy machine disturbs least. CTranslate2 is called
+as its README shows.
+
+With --file: a real file of all lengths through `onehop translate` and the systems of decode_file.py, each a process of
+its own, one after the other. Systems in float32 get a sample of the lines. What a process takes for a single line, its
+start, is taken off before tokens are divided by seconds; tokens are those of onehop's tokenizer everywhere.
 """
 
 import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import ctranslate2
 import numpy as np
+import sacrebleu
 import torch
 from transformers import MarianMTModel, logging
 
@@ -27,21 +36,35 @@ from onehop import engines
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.export import ctranslate2 as to_ctranslate2
 from onehop.export import huggingface as to_huggingface
+from onehop.installed import find_model
 from onehop.model import Transformer
-from onehop.modelfile import StoredModel, write_model
+from onehop.modelfile import StoredModel, read_model, write_model
 from onehop.options import SearchOptions
 from onehop.tokenizer import EOS, Tokenizer
 from onehop.translator import Translator
 
 LENGTH = 25
+ON_ALL, SAMPLED = ["onehop", "ctranslate2-readme", "ctranslate2-tuned"], ["onehop-torch", "marian", "naive-torch"]
 Call = Callable[[list[list[int]], int], int]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--file", type=Path, nargs=2, metavar=("SOURCE", "REFERENCE"))
+    parser.add_argument("--model", default="en-de", help="With --file: what translates it.")
+    parser.add_argument("--every", type=int, default=1, help="With --file: only every so many-th line.")
+    parser.add_argument("--sample", type=int, default=20, help="With --file: for float32 every so many-th of those.")
+    parser.add_argument("--systems", nargs="+", default=[*ON_ALL, *SAMPLED], choices=[*ON_ALL, *SAMPLED])
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.file:
+        on_file(arguments)
+    else:
+        on_fixed_lengths(arguments)
+
+
+def on_fixed_lengths(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     engines.MORE_THAN_SOURCE = 0  # outputs as long as the sources, and no longer
@@ -145,6 +168,111 @@ def report(rows: dict[str, dict[str, list[float]]]) -> None:
     print(f"{'CPU milliseconds':<20}" + "".join(f"{name:>22}" for name in names))
     for row, times in rows.items():
         print(f"{row:<20}" + "".join(f"{1e3 * statistics.median(times[name]):>22,.0f}" for name in names))
+
+
+# --- a real file ----------------------------------------------------------------------------------------------
+
+# A process counts the memory of the one that started it as its own, so a small one starts and measures it.
+MEASURE = """
+import json, resource, subprocess, sys, time
+began = time.perf_counter()
+status = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+wall, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+cpu = used.ru_utime + used.ru_stime
+print(json.dumps({"status": status, "wall": wall, "cpu": cpu, "megabytes": used.ru_maxrss / 1024}))
+"""
+
+
+class Lines:
+    """Lines of a file that was written for the systems, and their references."""
+
+    def __init__(self, file: Path, sources: list[str], references: list[str]) -> None:
+        self.file, self.references = file, references
+        file.write_text("".join(f"{line}\n" for line in sources), encoding="utf-8")
+
+
+def on_file(arguments: argparse.Namespace) -> None:
+    sources, references = (f.read_text(encoding="utf-8").split("\n")[:-1] for f in arguments.file)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer = write_exports(find_model(arguments.model), folder)
+        every, few = slice(None, None, arguments.every), slice(None, None, arguments.every * arguments.sample)
+        files = {
+            "all": Lines(folder / "all", sources[every], references[every]),
+            "sample": Lines(folder / "sample", sources[few], references[few]),
+            "one": Lines(folder / "one", sources[:1], references[:1]),
+        }
+        turns = [turn(arguments.systems, folder, files, tokenizer) for _ in range(arguments.rounds)]
+    rows = {system: file_row([t[system] for t in turns]) for system in turns[0]}
+    print(f"{'':<22}" + "".join(f"{name:>14}" for name in next(iter(rows.values()))))
+    for system, row in rows.items():
+        print(f"{system:<22}" + "".join(f"{value:>14,.2f}" for value in row.values()))
+    if arguments.out:
+        about = {"load": os.getloadavg(), "ctranslate2": ctranslate2.__version__, "torch": torch.__version__}
+        arguments.out.write_text(json.dumps({**about, "rows": rows, "turns": turns}, indent=1) + "\n")
+
+
+def write_exports(model: Path, folder: Path) -> Tokenizer:
+    """The model file and what the other systems read."""
+    stored = read_model(model)
+    write_model(folder / "model.safetensors", stored)
+    for name, writer in (("hf", to_huggingface), ("ct2", to_ctranslate2)):
+        (folder / name).mkdir()
+        writer.write(stored, folder / name)
+    return Tokenizer(stored.tokenizer)
+
+
+def turn(
+    systems: list[str], folder: Path, files: dict[str, Lines], tokenizer: Tokenizer
+) -> dict[str, dict[str, float]]:
+    """Each system once on its file, and once on a single line."""
+    found = {}
+    for system in systems:
+        process(folder, system, files["one"])  # what a first start has to make is made
+        lines = files["sample" if system in SAMPLED else "all"]
+        start, work = process(folder, system, files["one"]), process(folder, system, lines)
+        texts = (folder / "out").read_text(encoding="utf-8").split("\n")[:-1]
+        found[system] = {
+            "sentences": len(texts),
+            "tokens": sum(len(ids) + 1 for ids in tokenizer.encode_batch(texts)),
+            "start": start["wall"],
+            "seconds": work["wall"] - start["wall"],
+            "cpu_seconds": work["cpu"] - start["cpu"],
+            "megabytes": work["megabytes"],
+            "bleu": sacrebleu.corpus_bleu(texts, [lines.references]).score,
+        }
+        print(system, found[system], flush=True)
+    return found
+
+
+def process(folder: Path, system: str, lines: Lines) -> dict[str, float]:
+    """Wall time, CPU time and greatest memory of a process; every system may use all cores."""
+    if system.startswith("onehop"):
+        engine = "torch" if "torch" in system else "auto"
+        command = ["-m", "onehop", "translate", "--model", folder / "model.safetensors", "--engine", engine]
+        command += ["--whole-lines", "-i", lines.file, "-o", folder / "out"]
+    else:
+        command = [Path(__file__).with_name("decode_file.py"), system, folder, lines.file, folder / "out"]
+    environment = {**os.environ, "ONEHOP_CACHE": str(folder / "cache")}
+    environment.pop("OMP_NUM_THREADS")
+    measured = [sys.executable, "-c", MEASURE, sys.executable, *command]
+    found = json.loads(subprocess.run(measured, env=environment, capture_output=True, text=True).stdout)
+    if found.pop("status"):
+        raise SystemExit(f"{system} failed: {' '.join(map(str, command))}")
+    return found
+
+
+def file_row(turns: list[dict[str, float]]) -> dict[str, float]:
+    """Medians over the turns."""
+    middle = {key: statistics.median(t[key] for t in turns) for key in turns[0]}
+    return {
+        "sentences": middle["sentences"],
+        "tokens/s": statistics.median(t["tokens"] / t["seconds"] for t in turns),
+        "tokens/CPU s": statistics.median(t["tokens"] / t["cpu_seconds"] for t in turns),
+        "MB": middle["megabytes"],
+        "start s": middle["start"],
+        "BLEU": middle["bleu"],
+    }
 
 
 if __name__ == "__main__":

@@ -155,14 +155,14 @@ def measure(translator: Translator, items: Sequence[Item], options: SearchOption
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True, help="model file")
+    parser.add_argument("--model", required=True, help="model file or installed model")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--beam", type=int, default=4, help="for the free translations")
     chosen = parser.parse_args()
     report = measure(Translator.load(chosen.model), read(), SearchOptions(beam=chosen.beam))
     print(to_text(report), end="")
     if chosen.json:
-        chosen.json.write_text(json.dumps({"model": str(chosen.model), **report}, indent=1) + "\n", encoding="utf-8")
+        chosen.json.write_text(json.dumps({"model": chosen.model, **report}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from onehop.installed import find_model
 from onehop.options import SearchOptions
 from onehop.paragraphs import Paragraph, ParagraphTranslator, max_length_of
 from onehop.translator import Translator
@@ -139,18 +140,17 @@ def shown(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True, help="model file")
+    parser.add_argument("--model", required=True, help="model file or installed model")
     parser.add_argument("--json", type=Path, help="write everything here too")
     parser.add_argument("--beam", type=int, default=4)
     chosen = parser.parse_args()
     options = SearchOptions(beam=chosen.beam)
-    translator = ParagraphTranslator(
-        Translator.load(chosen.model), max_length=max_length_of(chosen.model), options=options
-    )
+    path = find_model(chosen.model)
+    translator = ParagraphTranslator(Translator.load(path), max_length=max_length_of(path), options=options)
     found = outcomes(translator, cases())
     print(to_markdown(found), end="")
     if chosen.json:
-        values = {"model": str(chosen.model), "outcomes": [asdict(outcome) for outcome in found]}
+        values = {"model": chosen.model, "outcomes": [asdict(outcome) for outcome in found]}
         chosen.json.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 

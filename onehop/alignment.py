@@ -1,21 +1,43 @@
 """Which source tokens a translation's tokens come from: cross-attention of one decoder layer, its heads averaged.
 
 Either engine gives it for a translation that is there already, by letting the model write that translation again.
+Which layer was chosen by measurement: docs/results.md.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from onehop.ct2model import alignment_layer
-from onehop.translator import Translator
+from onehop.tokenizer import Tokenizer
+from onehop.translator import Translation, Translator
 
 if TYPE_CHECKING:
     from onehop.engines.ct2_engine import Ct2Engine
 
 Alignment = Float[np.ndarray, "target source"]
+
+
+def align_translations(
+    translator: Translator, texts: Sequence[str], translations: Sequence[Translation]
+) -> list[Alignment]:
+    """For each text and its translation a row for every token of the translation."""
+    tokenizer = translator.tokenizer
+    targets = [tokenizer.ids(translation.tokens) for translation in translations]
+    return align(translator, tokenizer.encode_batch(texts), targets)
+
+
+def details(tokenizer: Tokenizer, text: str, tokens: Sequence[str], found: Alignment) -> dict[str, Any]:
+    """An alignment as JSON holds it; pairs are places of a source token and of the target token it wins."""
+    strongest = found.argmax(axis=1) if found.size else []
+    return {
+        "source_tokens": tokenizer.tokens(tokenizer.encode(text)),
+        "target_tokens": list(tokens),
+        "attention": np.round(found.astype(float), 4).tolist(),
+        "pairs": [[int(source), target] for target, source in enumerate(strongest)],
+    }
 
 
 def align(translator: Translator, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Alignment]:

@@ -75,7 +75,8 @@ def only_model(source: str | None, target: str | None) -> Path:
     fitting = {}
     for name, path in installed().items():
         content = describe(path).content
-        if source in (None, content["source"]) and target in (None, content["target"]):
+        translates = content["settings"]["model"].get("kind") is None
+        if translates and source in (None, content["source"]) and target in (None, content["target"]):
             fitting[name] = path
     if len(fitting) == 1:
         return next(iter(fitting.values()))

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, deserialize
 
 from onehop.config import Settings, settings_from_dict, settings_to_dict
 from onehop.errors import ModelFileError, OnehopError
-from onehop.tokenizer import Tokenizer
+from onehop.vocabulary import vocabulary_of
 
 FORMAT = 1
 SUFFIX = ".safetensors"
@@ -230,7 +230,7 @@ def plain_bytes(array: Array) -> bytes | memoryview:
 def check_fits(path: Path, model: StoredModel) -> None:
     """Refuse a model whose tokenizer, settings and weights do not belong together."""
     try:
-        vocab_size = Tokenizer(model.tokenizer).vocab_size
+        vocab_size = vocabulary_of(model.tokenizer).vocab_size
     except ModelFileError as e:
         raise ModelFileError(f"{path} does not fit together: {e.what}", e.remedy) from None
     fitting = (vocab_size, model.settings.model.d_model)
@@ -414,6 +414,23 @@ def describe(path: str | Path) -> Label:
     """What a model file says about itself. The weights are neither read nor verified."""
     head = find_head(Path(path))
     return read_label(head, read_bytes(head, header_only=True))
+
+
+# What each member of the family is called and for.
+MEMBERS = {
+    None: ("a translator", "onehop translate"),
+    "decoder": ("a decoder", "onehop generate"),
+    "encoder": ("an encoder", "onehop embed or onehop fill"),
+    "vision": ("a vision model", "onehop digits"),
+}
+
+
+def check_kind(path: str | Path, wanted: str | None) -> None:
+    """Refuse another member of the family than the one that is needed, by the file's description alone."""
+    kind = describe(path).content["settings"].get("model", {}).get("kind")
+    if kind != wanted and kind in MEMBERS:
+        (name, verb), (other, _) = MEMBERS[kind], MEMBERS[wanted]
+        raise ModelFileError(f"{path} is {name}, not {other}.", f"Use {verb}, or give another model.")
 
 
 def find_head(path: Path) -> Path:

@@ -111,7 +111,8 @@ def resegment_chunk(work: tuple[int, int, Pairs]) -> Pairs:
     epoch, first, chunk = work
     segmenter = segmenter_of(epoch)
     sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
-    return Pairs(*(resegment_side(side, segmenter, place) for side, place in sides))
+    source, target = (resegment_side(side, segmenter, place) for side, place in sides)
+    return Pairs(source, target)
 
 
 def resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:

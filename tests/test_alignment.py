@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from onehop.alignment import align
+from onehop.alignment import align, align_translations, details
 from onehop.ct2model import alignment_layer
 from onehop.engines.torch_engine import padded
 from onehop.model import Tokens
@@ -39,6 +39,32 @@ def test_it_is_the_mean_over_heads_of_the_last_layer_but_one(model_file, ids):
     assert alignment_layer(translator.model.settings) == translator.model.settings.n_decoder_layers - 2
     weights = recorder["decoder.layers.0.cross_attention.weights"].value[0].mean(0)[: len(target), : len(source)]
     np.testing.assert_allclose(align(translator, [source], [target])[0], weights.detach().numpy(), atol=1e-6)
+
+
+def test_translations_are_aligned_with_their_texts(model_file):
+    translator = Translator.load(model_file, engine="ctranslate2", compute="float32")
+    texts = ["the old house", "", "a bird"]
+    translations = translator.translate(texts)
+    found = align_translations(translator, texts, translations)
+    encoded = [
+        list(map(translator.tokenizer.encode, texts)),
+        [translator.tokenizer.ids(t.tokens) for t in translations],
+    ]
+    for ours, expected in zip(found, align(translator, *encoded), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+    assert [len(matrix) for matrix in found] == [len(t.tokens) for t in translations]
+
+
+def test_as_json_the_strongest_source_token_is_paired(model_file):
+    tokenizer = Translator.load(model_file, engine="torch").tokenizer
+    source = tokenizer.tokens(tokenizer.encode("a bird"))
+    matrix = np.zeros((2, len(source)), dtype=np.float32)
+    matrix[0, 1], matrix[1, 0] = 0.75, 0.123456
+    shown = details(tokenizer, "a bird", ("x", "y"), matrix)
+    assert shown["pairs"] == [[1, 0], [0, 1]]
+    assert (shown["source_tokens"], shown["target_tokens"]) == (source, ["x", "y"])
+    assert shown["attention"][1][0] == 0.1235
+    assert details(tokenizer, "", (), matrix[:0, :0])["pairs"] == []
 
 
 def test_tokens_lie_where_their_text_is(model_file):

@@ -14,9 +14,9 @@ from onehop.errors import SettingsError
 from onehop.feed import feed
 from onehop.model import Transformer
 from onehop.parallel import World
+from onehop.passes import Objective
 from onehop.store import Pairs, side_from_lists
 from onehop.tokenizer import BOS, EOS, PAD
-from onehop.passes import Objective
 
 Sentence = list[int]
 

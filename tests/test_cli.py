@@ -121,11 +121,14 @@ def test_config_reads_a_file(tmp_path):
 
 REFUSED = [
     (["config", "bas"], "There is no preset 'bas'. Did you mean base?"),
-    (["config", "x"], "There is no preset 'x'. There are: base, big, small, tiny."),
-    (["config", "x" * 300], f"There is no preset '{'x' * 300}'. There are: base, big, small, tiny."),
+    (["config", "x"], "There is no preset 'x'. There are: base, big, decoder, digits, encoder, small, tiny."),
+    (
+        ["config", "x" * 300],
+        f"There is no preset '{'x' * 300}'. There are: base, big, decoder, digits, encoder, small, tiny.",
+    ),
     (
         ["config", "no.toml"],
-        "There is no settings file no.toml. Give a TOML file or a preset (tiny, small, base, big).",
+        "There is no settings file no.toml. Give a TOML file or a preset (tiny, small, base, big, decoder, encoder, digits).",
     ),
     (["config", "bad.toml"], "bad.toml is not valid TOML: Invalid value (at line 2, column 8). Correct that line."),
     (["config", "deep.toml"], "deep.toml is not valid TOML: "),
@@ -187,6 +190,7 @@ def here(tmp_path, monkeypatch, model_file):
     """A folder with files of several kinds, to be in."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr("onehop.installed.package_folder", lambda: tmp_path / "none")
     Path("bad.toml").write_text("[model]\nd_ff = \n")
     Path("deep.toml").write_text(f"x = {'[' * 5000}\n")
     Path("binary.toml").write_bytes(b"\xff\n")
@@ -220,7 +224,10 @@ def test_debug_shows_the_traceback():
 
 
 def test_a_text_that_reads_debug_is_a_text():
-    refused(onehop("config", "--", "--debug"), "There is no preset '--debug'. There are: base, big, small, tiny.")
+    refused(
+        onehop("config", "--", "--debug"),
+        "There is no preset '--debug'. There are: base, big, decoder, digits, encoder, small, tiny.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from onehop.config import with_changes
 from onehop.feed import Fixed, ahead, feed, updates
 from onehop.model import Tokens, Transformer
 from onehop.parallel import World
+from onehop.passes import Objective
 from onehop.store import Pairs
 from onehop.tokenizer import EOS, Tokenizer
-from onehop.passes import Objective
 
 CPU = torch.device("cpu")
 

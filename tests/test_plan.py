@@ -12,6 +12,7 @@ from onehop.config import ModelSettings, Settings, TrainSettings, settings_to_to
 from onehop.feed import feed
 from onehop.model import Transformer, parameter_count
 from onehop.parallel import World
+from onehop.passes import Objective
 from onehop.plan import (
     available_memory,
     budget_that_fits,
@@ -22,7 +23,6 @@ from onehop.plan import (
     update_flops,
 )
 from onehop.tokenizer import Tokenizer
-from onehop.passes import Objective
 
 CPU = torch.device("cpu")
 VOCAB = 311

@@ -25,11 +25,11 @@ from onehop.feed import Update
 from onehop.model import Tokens, Transformer
 from onehop.modelfile import read_model
 from onehop.parallel import World
+from onehop.passes import Objective
 from onehop.prepare import prepare
 from onehop.runs import Run, read_metrics
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
-from onehop.passes import Objective
 from onehop.train import Silent, Trainer, train
 from onehop.translator import Translator
 
@@ -290,9 +290,9 @@ def test_training_starts_from_a_model(digits, go, tmp_path):
 
 def test_a_start_that_does_not_fit_is_refused(digits, go, tmp_path, model_file):
     first = go("train.steps=1")
-    with pytest.raises(RunError, match="has another shape than this model. Give this one the same"):
+    with pytest.raises(RunError, match=r"has another shape than this model\. Give this one the same"):
         go("train.steps=1", "model.d_ff=64", f"train.start_from={first}", name="other")
-    with pytest.raises(RunError, match="has another tokenizer than the store. Prepare the text with"):
+    with pytest.raises(RunError, match=r"has another tokenizer than the store\. Prepare the text with"):
         go("train.steps=1", f"train.start_from={model_file}", name="other")
 
 

@@ -123,7 +123,7 @@ def test_a_long_sentence_is_split_and_marked(make, tokenizer):
     ((texts, _),) = translator.translator.calls
     assert len(texts) > 2
     assert all(len(tokenizer.encode(text)) <= 20 for text in texts)
-    assert found.warnings == ["a sentence was longer than the model knows, and split"]
+    assert found.warnings == ["a sentence was too long to translate whole, and split"]
     details = found.details()
     assert details["split"]
     assert [s["split"] for s in details["sentences"]] == [True] * (len(texts) - 1) + [False]
@@ -350,6 +350,7 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
         (["-i", "."], ". cannot be read. Give a text file that you may read."),
         (["one", "-i", "a.txt"], "Both a text and --input are given. Give one of them."),
         (["one", "--n-best", "2"], "--n-best 2 has no room in plain text. Give --json too."),
+        (["one", "--alignments"], "--alignments have no room in plain text. Give --json too."),
         (["one", "--alpha", "-1"], "search.alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
         (["one", "--glossary", "a.txt"], "Line 1 of a.txt is not a term. Write: source TAB target."),
         (
@@ -390,6 +391,21 @@ def test_options_reach_the_translator(here, capitals):
     assert capitals.options == SearchOptions(alpha=0.2, beam=3)
     wanted = {"engine": "torch", "compute": "float32", "threads": 1}
     assert capitals.loaded == (Path("model.safetensors"), "cpu", wanted)
+
+
+def test_alignments_stand_in_the_details_on_request(here):
+    arguments = [*M, "--json", "--engine", "ctranslate2", "the old house\nhttps://example.org"]
+    for request in ([], ["--alignments"]):
+        found = onehop(*arguments, *request)
+        (sentence,), (copied,) = (json.loads(line)["sentences"] for line in found.stdout.splitlines())
+        assert ("alignment" in sentence) is bool(request)
+        assert copied["copied"]
+        assert "alignment" not in copied
+    alignment, tokens = sentence["alignment"], sentence["n_best"][0]["tokens"]
+    assert alignment["target_tokens"] == tokens
+    assert "".join(alignment["source_tokens"]).replace("\u2581", " ").strip() == "the old house"
+    assert [len(row) for row in alignment["attention"]] == [len(alignment["source_tokens"])] * len(tokens)
+    assert [target for _, target in alignment["pairs"]] == list(range(len(tokens)))
 
 
 def test_n_best_stand_in_the_details(here, capitals):
@@ -550,6 +566,22 @@ def test_models_show(two_models):
     assert shown.endswith("# A card\n\nLicence: MIT\n")
     assert onehop("models", "show", "first").stdout.endswith("No model card (card.md) lies beside it.\n")
     refused(onehop("models", "show", "frist"), "There is no model 'frist'. Did you mean first?")
+
+
+def test_models_write(two_models):
+    done = onehop("models", "write", "first", "-o", "small.safetensors", "--store", "int8", "--shard", "0.03")
+    parts = [line.split("  ")[-1] for line in done.stdout.splitlines()]
+    assert parts[0] == "small.safetensors"
+    assert len(parts) > 1
+    assert all(Path(part).stat().st_size <= 30_000 for part in parts)
+    assert read_model(parts[0]) == read_model("models/first.safetensors").stored_as("int8")
+
+    onehop("models", "write", "first", "-o", "same.safetensors")
+    assert Path("same.safetensors").read_bytes() == Path("models/first.safetensors").read_bytes()
+    refused(
+        onehop("models", "write", "first", "-o", "s.safetensors", "--shard", "0.001"),
+        "Files of 1000 bytes are too small for this model. Allow 1501 or more.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -224,5 +224,5 @@ def test_a_model_is_found_by_its_name(model_file, tmp_path, monkeypatch):
     (tmp_path / "mine.safetensors").write_bytes(model_file.read_bytes())
     by_name, by_path = (Translator.load(which, "cpu", engine="torch") for which in ("mine", model_file))
     assert by_name.translate(["the house"])[0].text == by_path.translate(["the house"])[0].text
-    with pytest.raises(ModelFileError, match="There is no model 'mien'. Did you mean mine?"):
+    with pytest.raises(ModelFileError, match=r"There is no model 'mien'\. Did you mean mine\?"):
         Translator.load("mien")

@@ -1,0 +1,103 @@
+"""Does a translation depend on its batch, and do the engines agree? Both counted on real sentences.
+
+    python benchmarks/agreement.py [--sentences tests/data/tatoeba-1000.en] [--model en-de] [-o FILE.json]
+
+Every sentence alone, in calls of 7, in calls of 64, and in calls of 64 after a shuffle, on one thread: sentences that
+came out in other tokens than alone are counted, and the scores of the rest compared. Then the engines are compared,
+each with every sentence alone. Translations are kept as they come: a second start goes on where the first one ended.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onehop.options import SearchOptions
+from onehop.translator import Translation, Translator
+
+SEARCHES = {"beam 4": SearchOptions(), "greedy": SearchOptions(beam=1)}
+ENGINES = {
+    "ctranslate2 int8": {"engine": "ctranslate2", "compute": "int8"},
+    "ctranslate2 float32": {"engine": "ctranslate2", "compute": "float32"},
+    "torch float32": {"engine": "torch", "device": "cpu"},
+}
+COMPARED = [("torch float32", "ctranslate2 float32"), ("ctranslate2 float32", "ctranslate2 int8")]
+Found = list[list[Any]]  # tokens and score of each sentence
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sentences", type=Path, default=Path("tests/data/tatoeba-1000.en"))
+    parser.add_argument("--model", default="en-de")
+    parser.add_argument("--raw", type=Path, default=Path("runs/agreement"), help="Translations are kept here.")
+    parser.add_argument("-o", "--out", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    arguments.raw.mkdir(parents=True, exist_ok=True)
+    texts = arguments.sentences.read_text(encoding="utf-8").split("\n")[:-1]
+    report: dict[str, dict[str, dict[str, float]]] = {}
+    for search, options in SEARCHES.items():
+        report[search] = rows = {}
+        alone = {}
+        for name, engine in ENGINES.items():
+            translator = Translator.load(arguments.model, threads=1, **engine)
+            runs = {
+                way: kept(arguments.raw / f"{name} {search} {way}.json", run(translator, texts, options, *how))
+                for way, how in orders(texts).items()
+            }
+            alone[name] = runs.pop("alone")
+            rows |= {f"{name}, {way}": difference(alone[name], found) for way, found in runs.items()}
+        rows |= {f"{one} | {other}": difference(alone[one], alone[other]) for one, other in COMPARED}
+    for search, rows in report.items():
+        print(f"{search}: sentences of {len(texts):,} that differ, greatest difference of a score where they do not")
+        for name, row in rows.items():
+            print(f"  {name:<42}{row['differ']:>5}  {row['score']:.1e}")
+    if arguments.out:
+        arguments.out.write_text(json.dumps({"sentences": len(texts), **report}, indent=1) + "\n")
+
+
+def orders(texts: Sequence[str]) -> dict[str, tuple[list[int], int]]:
+    """Places of the sentences in their order, and how many go into a call."""
+    places = list(range(len(texts)))
+    shuffled = random.Random(5).sample(places, len(places))
+    return {"alone": (places, 1), "by 7": (places, 7), "by 64": (places, 64), "by 64, shuffled": (shuffled, 64)}
+
+
+def run(
+    translator: Translator, texts: Sequence[str], options: SearchOptions, order: Sequence[int], size: int
+) -> Callable[[], Found]:
+    """What translates in this order, so many sentences a call; the answer is in the order of the texts."""
+
+    def translate() -> Found:
+        found: dict[int, Translation] = {}
+        for begin in range(0, len(order), size):
+            places = order[begin : begin + size]
+            found |= zip(places, translator.translate([texts[i] for i in places], options), strict=True)
+        return [[list(found[i].tokens), found[i].score] for i in range(len(texts))]
+
+    return translate
+
+
+def kept(file: Path, make: Callable[[], Found]) -> Found:
+    """What an earlier start has written, or is made now."""
+    if not file.exists():
+        began = time.process_time()
+        file.write_text(json.dumps(make()))
+        print(f"{file.stem}: {time.process_time() - began:.0f} CPU s", flush=True)
+    found: Found = json.loads(file.read_text())
+    return found
+
+
+def difference(one: Found, other: Found) -> dict[str, float]:
+    """How many sentences differ in their tokens, and by how much the scores of the others do."""
+    same = [(x, y) for (a, x), (b, y) in zip(one, other, strict=True) if a == b]
+    return {"differ": len(one) - len(same), "score": max(abs(x - y) for x, y in same)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What several GPUs would give, calculated from one that was measured: `python benchmarks/scaling.py`.
+
+Nothing here was run on more than one GPU. A step of N processes is taken as the measured step of one GPU plus the
+all-reduce of the gradients: hidden behind the backward pass as far as that lasts (the best case), or not hidden at all
+(the worst). The links' rates are assumptions, below what their makers print.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# results.md, “Training on a GPU”: the base shape with 16,000 pieces on one H200.
+TOKENS = 25_600
+STEP_SECONDS = 0.0256
+BACKWARD = 2 / 3  # of a step: two of its three matrix products for each weight
+GRADIENT_BYTES = 4  # gradients are float32
+MODELS = {
+    "base, 16,000 pieces": 52_293_632,
+    "base, 37,000 pieces": 63_045_632,
+    "big, 37,000 pieces": 214_171_648,
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """GPUs and the slowest link that a ring through all of them crosses."""
+
+    name: str
+    gpus: int
+    bytes_per_second: float
+
+
+CLUSTERS = [
+    Cluster("1 machine, 2 GPUs, NVLink at 300 GB/s", 2, 300e9),
+    Cluster("1 machine, 8 GPUs, NVLink at 300 GB/s", 8, 300e9),
+    Cluster("2 machines of 8, 40 GB/s for each GPU", 16, 40e9),
+    Cluster("8 machines of 8, 40 GB/s for each GPU", 64, 40e9),
+    Cluster("2 machines of 8, one 100 Gb/s cable at 10 GB/s", 16, 10e9),
+    Cluster("2 machines of 1, 10 Gb/s at 1 GB/s", 2, 1e9),
+]
+
+
+def ring_bytes(parameters: int, gpus: int) -> float:
+    """What each GPU sends in a step: a ring passes every gradient on twice, but for its own share."""
+    return 2 * (gpus - 1) / gpus * parameters * GRADIENT_BYTES
+
+
+def sharded_bytes(parameters: int, gpus: int) -> float:
+    """The same under FSDP2: weights gathered forwards and again backwards, gradients scattered once."""
+    return 3 * (gpus - 1) / gpus * parameters * GRADIENT_BYTES
+
+
+def rates(cluster: Cluster, parameters: int) -> tuple[float, float]:
+    """Target tokens a second if the all-reduce is hidden as far as possible, and if none of it is."""
+    sending = ring_bytes(parameters, cluster.gpus) / cluster.bytes_per_second
+    shown = max(0.0, sending - BACKWARD * STEP_SECONDS)
+    tokens = TOKENS * cluster.gpus
+    return tokens / (STEP_SECONDS + shown), tokens / (STEP_SECONDS + sending)
+
+
+def byte_rows() -> Iterator[str]:
+    """Megabytes that each of eight GPUs sends in a step."""
+    for name, parameters in MODELS.items():
+        size = parameters * GRADIENT_BYTES / 1e6
+        ring, sharded = ring_bytes(parameters, 8) / 1e6, sharded_bytes(parameters, 8) / 1e6
+        yield f"| {name} | {parameters:,} | {size:,.0f} | {ring:,.0f} | {sharded:,.0f} |"
+
+
+def rate_rows() -> Iterator[str]:
+    """Millions of target tokens a second, and the share of what as many single GPUs would do."""
+    parameters = MODELS["base, 16,000 pieces"]
+    for cluster in CLUSTERS:
+        best, worst = rates(cluster, parameters)
+        alone = cluster.gpus * TOKENS / STEP_SECONDS
+        sending = ring_bytes(parameters, cluster.gpus) / cluster.bytes_per_second * 1e3
+        yield (
+            f"| {cluster.name} | {sending:,.1f} | {best / 1e6:.1f} ({best / alone:.0%}) "
+            f"| {worst / 1e6:.1f} ({worst / alone:.0%}) |"
+        )
+
+
+if __name__ == "__main__":
+    print("\n".join([*byte_rows(), "", *rate_rows()]))
