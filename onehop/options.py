@@ -67,11 +67,16 @@ class Hypothesis:
     looped: bool = False
 
 
+def loop_span(n: int, repeats: int) -> int:
+    """So many ids an n-gram must cover, one after the other, to be a loop."""
+    return n * max(repeats, math.ceil(LOOP_SPAN / n))
+
+
 def ends_in_loop(ids: Int[np.ndarray, "rows length"], repeats: int) -> Bool[np.ndarray, " rows"]:
     """Whether each row ends in one n-gram, so often in a row; 0: never."""
     looped: Bool[np.ndarray, " rows"] = np.zeros(len(ids), dtype=bool)
     for n in range(1, LONGEST_LOOP + 1) if repeats else ():
-        span = n * max(repeats, math.ceil(LOOP_SPAN / n))
+        span = loop_span(n, repeats)
         if span <= ids.shape[1]:
             tail = ids[:, -span:]
             looped |= (tail[:, n:] == tail[:, :-n]).all(axis=1)

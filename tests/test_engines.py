@@ -8,19 +8,22 @@ import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from onehop import cache, engines
 from onehop import translator as module
 from onehop.config import ModelSettings, Settings, TokenizerSettings, with_changes
+from onehop.ct2model import CONVERTER
 from onehop.demo import demo_settings, digit_strings, in_words, write_pairs
 from onehop.engines import CTRANSLATE2_LACKS, Engine, ct2_engine, lacking
 from onehop.engines.ct2_engine import Converted, cores, end_of_loop
 from onehop.errors import SettingsError
+from onehop.installed import installed
 from onehop.model import Transformer
 from onehop.modelfile import StoredModel, read_model, write_model
-from onehop.options import SearchOptions
+from onehop.options import SearchOptions, ends_in_loop
 from onehop.prepare import prepare
 from onehop.tokenizer import Tokenizer
 from onehop.train import train
@@ -164,6 +167,54 @@ def test_the_end_of_a_loop():
     assert end_of_loop([5] * 11, 4) is None
     assert end_of_loop([5] * 50, 0) is None
     assert end_of_loop([], 4) is None
+
+
+def test_the_end_of_a_loop_is_where_search_sees_one():
+    draw = random.Random(2)
+    ends = set()
+    for _ in range(400):
+        period = draw.choices(range(5), k=draw.randint(1, 8))
+        ids = draw.choices(range(5), k=draw.randint(0, 6)) + period * draw.randint(1, 6) + [9] + period * 5
+        seen = (n for n in range(1, len(ids) + 1) if ends_in_loop(np.array([ids[:n]]), 3)[0])
+        ends.add(first := next(seen, None))
+        assert end_of_loop(ids, 3) == first
+    assert None in ends
+    assert len(ends) > 10
+
+
+# --- with the model that comes with the package, on real sentences --------------------------------------------
+
+REAL = (Path(__file__).parent / "data" / "tatoeba-1000.en").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    if "en-de" not in installed():
+        pytest.skip("the model en-de is not in this checkout")
+    return installed()["en-de"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions()], ids=["greedy", "beam"])
+def test_engines_agree_on_200_real_sentences(shipped, options):
+    plain, fast = both(shipped)
+    texts = REAL[::5]
+    found = plain.n_best(texts, options)
+    assert_agree(found, fast.n_best(texts, options))
+    assert (len(texts), len({best[0].text for best in found})) == (200, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "count"), [("ctranslate2", 66), ("torch", 16)])
+def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
+    translator = Translator.load(shipped, engine=engine, compute="float32", threads=1)
+    texts = REAL[:: len(REAL) // count]
+    alone = {text: translator.translate([text])[0].tokens for text in texts}
+    shuffled = random.Random(5).sample(texts, len(texts))
+    for order, size in ((texts, 7), (texts, 64), (shuffled, 64)):
+        for begin in range(0, len(order), size):
+            batch = order[begin : begin + size]
+            assert [t.tokens for t in translator.translate(batch)] == [alone[text] for text in batch]
 
 
 # --- whatever stands beside it --------------------------------------------------------------------------------
@@ -369,7 +420,7 @@ def empty_cache(tmp_path, monkeypatch):
 def test_a_model_file_is_converted_once(model_file, empty_cache, monkeypatch):
     first = Translator.load(model_file, engine="ctranslate2").translate(["the old house"])
     (entry,) = empty_cache.iterdir()
-    assert entry.name == f"{read_model(model_file).hash[:32]}-int8-1"
+    assert entry.name == f"{read_model(model_file).hash[:32]}-int8-{CONVERTER}"
     monkeypatch.delattr(ct2_engine, "read_model")
     again = Translator.load(model_file, engine="ctranslate2")
     assert again.translate(["the old house"]) == first

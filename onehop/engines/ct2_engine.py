@@ -19,7 +19,7 @@ from onehop.ct2model import FACTS_FILE, TOKENIZER_FILE, Compute
 from onehop.engines import EngineName, batches_by_length, greatest_lengths
 from onehop.errors import SettingsError
 from onehop.modelfile import describe, read_model
-from onehop.options import Hypothesis, SearchOptions, ends_in_loop
+from onehop.options import LONGEST_LOOP, Hypothesis, SearchOptions, loop_span
 from onehop.tokenizer import EOS
 
 # Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.
@@ -192,9 +192,24 @@ def length(hypothesis: Hypothesis) -> int:
 
 
 def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
-    """After how many ids the guard against loops stops."""
-    row = np.array([ids], dtype=np.int64)
-    return next((n for n in range(1, len(ids) + 1) if ends_in_loop(row[:, :n], repeats)[0]), None) if repeats else None
+    """After how many ids the guard against loops stops: the first beginning that `ends_in_loop`.
+
+    Without arrays, for every hypothesis of every sentence passes here.
+    """
+    if not repeats:
+        return None
+    ends = (end_of_repetition(ids, n, loop_span(n, repeats)) for n in range(1, LONGEST_LOOP + 1))
+    return min((end for end in ends if end is not None), default=None)
+
+
+def end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
+    """After how many ids an n-gram has first covered a span."""
+    same = n
+    for place in range(n, len(ids)):
+        same = same + 1 if ids[place] == ids[place - n] else n
+        if same == span:
+            return place + 1
+    return None
 
 
 def cores() -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from onehop import alignment
 from onehop.paragraphs import Sentence
 from onehop.segments import Segment
 from onehop.server.markup import Flow, Mark, Piece, escaped
@@ -33,13 +34,7 @@ class Aligned:
         """As JSON holds it."""
         if self.attention is None:
             return None
-        strongest = self.attention.argmax(axis=1) if self.attention.size else []
-        return {
-            "source_tokens": tokenizer.tokens(tokenizer.encode(self.sentence.source)),
-            "target_tokens": list(self.sentence.found[0].tokens),
-            "attention": np.round(self.attention.astype(float), 4).tolist(),
-            "pairs": [[int(source), target] for target, source in enumerate(strongest)],
-        }
+        return alignment.details(tokenizer, self.sentence.source, self.sentence.found[0].tokens, self.attention)
 
 
 def flows(pieces: Sequence[Piece]) -> list[Flow]:
