@@ -46,6 +46,8 @@ models_app = typer.Typer(no_args_is_help=True, help="The models that are install
 cache_app = typer.Typer(help="Models as converted for the fast engine.")
 app.add_typer(models_app, name="models")
 app.add_typer(cache_app, name="cache")
+paper_app = typer.Typer(no_args_is_help=True, help="The paper's tables, measured here.")
+app.add_typer(paper_app, name="paper")
 
 SettingsArgument = Annotated[
     str, typer.Argument(metavar="SETTINGS", help=f"A preset ({', '.join(preset_names())}) or a TOML file.")
@@ -108,20 +110,37 @@ def demo(
 
 
 @app.command()
+def digits(
+    folder: Annotated[Path | None, typer.Option("-o", help="Keep data, run, model and picture here.")] = None,
+    changes: Changes = None,
+    device: Device = None,
+) -> None:
+    """Train a Transformer to read handwritten digits, and let it read some that it has never seen."""
+    from onehop.digits import run
+
+    outcome = run(folder, changes, device=device)
+    if outcome is not None:
+        typer.echo(f"{outcome.right} of {outcome.of} held-out digits read right: {outcome.share:.1%}")
+        if folder is not None:
+            typer.echo(f"{outcome.model}\n{outcome.picture}")
+
+
+@app.command()
 def prepare(
     out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="TSV files, aligned files such as train.en train.de or train.{lang}, or - for a TSV on standard input."
+            help="TSV files, aligned files such as train.en train.de or train.{lang}, or - for a TSV on standard input;"
+            " for settings with data.plain, text files."
         ),
     ] = None,
     settings: Annotated[str, typer.Option("-s", "--settings", help="A preset or a TOML file.")] = "base",
     languages: Annotated[str | None, typer.Option("-l", help="Source and target, such as en-de.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder that the files of the [data] table lie in.")] = None,
+    data: Annotated[Path | None, typer.Option(help=r"Folder that the files of the \[data] table lie in.")] = None,
     changes: Changes = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Use this SentencePiece model instead of learning one.")
+        str | None, typer.Option(help="Use this SentencePiece model, or that of this onehop model, and learn none.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a store made from something else.")] = False,
     processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; otherwise one a core.")] = None,
@@ -131,7 +150,7 @@ def prepare(
     from onehop.filters import report_to_text
     from onehop.prepare import prepare as make
 
-    model = read_bytes(tokenizer) if tokenizer else None
+    model = tokenizer_of(tokenizer) if tokenizer else None
     with PrepareDisplay() as shown:
         store = make(
             with_files(settings_of(settings, changes), files or [], languages),
@@ -144,13 +163,18 @@ def prepare(
             progress=shown,
         )
     typer.echo(report_to_text(store.report))
-    typer.echo(f"{out}: {len(store.pairs('train')):,} pairs to train on, {len(store.pairs('valid')):,} to validate on")
+    what = "pairs" if store.holds == "parallel text" else "texts"
+    typer.echo(f"{out}: {len(store.pairs('train')):,} {what} to train on, {len(store.pairs('valid')):,} to validate on")
 
 
 def with_files(settings: Settings, files: list[str], languages: str | None) -> Settings:
     """The settings with the files and languages of the command line, where it gives any."""
     from onehop.corpus import entries_from_names
 
+    if settings.data.plain:
+        one = languages or settings.data.target
+        data = replace(settings.data, train=tuple(files) or settings.data.train, source=one, target=one)
+        return replace(settings, data=data)
     entries, named = entries_from_names(files)
     pair = tuple(languages.split("-")) if languages else named or (settings.data.source, settings.data.target)
     if len(pair) != 2:
@@ -167,7 +191,7 @@ def train(
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Raw files of the [data] table: prepared first, in OUT/store.")
+        Path | None, typer.Option(help=r"Raw files of the \[data] table: prepared first, in OUT/store.")
     ] = None,
     changes: Changes = None,
     device: Device = None,
@@ -264,6 +288,9 @@ def translate(
     device: Device = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For each line a JSON object with all details.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Which tokens come from which, in --json; takes longer.")
+    ] = False,
 ) -> None:
     """Translate a text, files, or standard input line by line."""
     from onehop import pipe
@@ -278,6 +305,8 @@ def translate(
         raise SettingsError("Both a text and --input are given.", "Give one of them.")
     if n_best > 1 and not as_json:
         raise SettingsError(f"--n-best {n_best} has no room in plain text.", "Give --json too.")
+    if alignments and not as_json:
+        raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
     pipe.check_readable(files)
     options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
     terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
@@ -295,7 +324,7 @@ def translate(
         pipe.text_windows(text) if text is not None else pipe.file_windows(files) if files else pipe.stdin_windows(),
         out,
         lines=pipe.lines_in(files),
-        shown=pipe.as_json(n_best) if as_json else pipe.as_text,
+        shown=pipe.as_json(n_best, translator.translator if alignments else None) if as_json else pipe.as_text,
     )
 
 
@@ -420,6 +449,26 @@ def show_model(model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help
     typer.echo(model_to_text(find_model(model)), nl=False)
 
 
+@models_app.command(name="write")
+def write_again(
+    model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A model.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    store: Annotated[
+        Literal["float32", "bfloat16", "int8"] | None, typer.Option(help="Number format; otherwise as it is.")
+    ] = None,
+    shard: Annotated[
+        float | None, typer.Option(min=0, metavar="MB", help="In several files of at most so many megabytes.")
+    ] = None,
+) -> None:
+    """Write a model again, smaller or in parts: what trained in float32 ships as int8."""
+    from onehop.installed import find_model
+    from onehop.modelfile import read_model, write_model
+
+    limit = None if shard is None else int(shard * 1e6)
+    for part in write_model(out, read_model(find_model(model)), store=store, shard_bytes=limit):
+        typer.echo(f"{part.stat().st_size / 1e6:>10,.1f} MB  {part}")
+
+
 @cache_app.callback(invoke_without_command=True)
 def show_cache(ctx: typer.Context) -> None:
     """Where models lie that were converted for the fast engine, and how large they are."""
@@ -450,9 +499,86 @@ def doctor() -> None:
 
 
 @app.command()
+def generate(
+    model: Annotated[str, typer.Option("--model", "-m", metavar="FILE", help="A decoder that onehop trained.")],
+    prompt: Annotated[str, typer.Argument(help="The beginning; otherwise from nothing.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 200,
+    temperature: Annotated[
+        float, typer.Option(help="Below 1 sharper, above 1 flatter; 0: the likeliest each time.")
+    ] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Only the k most probable tokens; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Only the fewest tokens that reach this share.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="The same text again for the same seed.")] = 1,
+    count: Annotated[int, typer.Option("-n", min=1, help="So many texts; one alone is shown as it grows.")] = 1,
+    device: Device = None,
+) -> None:
+    """Continue a text, shown as it grows."""
+    from onehop.generate import Writer, options_of
+
+    writer = Writer.load(model, device)
+    options = options_of(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, count=count)
+    if count == 1:
+        writer.write(prompt, options, tokens, lambda piece: typer.echo(piece, nl=False))
+        typer.echo()
+    else:
+        for text in writer.write(prompt, options, tokens):
+            typer.echo(text)
+
+
+@app.command()
+def embed(
+    model: Annotated[str, typer.Option("--model", "-m", metavar="FILE", help="An encoder.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Sentences; otherwise --input, or standard input.")] = None,
+    input_: Annotated[Path | None, typer.Option("--input", "-i", help="A file, one sentence a line.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Save the vectors as .npy instead of printing.")
+    ] = None,
+    among: Annotated[
+        Path | None, typer.Option("--nearest", metavar="FILE", help="Show the nearest lines of this file instead.")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="So many of them.")] = 5,
+    device: Device = None,
+) -> None:
+    """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
+    from onehop.embed import Embedder, neighbours, save, vector_lines
+    from onehop.evaluate import lines_of
+
+    sentences = texts or (lines_of(input_) if input_ else [line.rstrip("\n") for line in sys.stdin])
+    others = lines_of(among) if among else None
+    embedder = Embedder.load(model, device)
+    vectors = embedder.vectors(sentences)
+    if out is not None:
+        typer.echo(save(vectors, out))
+    elif others is None:
+        typer.echo("\n".join(vector_lines(vectors)))
+    else:
+        typer.echo("\n".join(neighbours(vectors, embedder.vectors(others), sentences, others, count)))
+    if embedder.cut:
+        typer.echo(f"onehop: {embedder.cut} texts are longer than the model reads and were cut.", err=True)
+
+
+@app.command()
+def fill(
+    text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is wanted.")],
+    model: Annotated[str, typer.Option("--model", "-m", metavar="FILE", help="An encoder that onehop trained.")],
+    count: Annotated[int, typer.Option("-n", min=1, help="So many for each gap.")] = 5,
+    device: Device = None,
+) -> None:
+    """Say what could stand in the gaps of a text."""
+    from onehop.fill import Filler
+
+    for gap in Filler.load(model, device).fill(text, count):
+        for found in gap:
+            typer.echo(f"{found.probability:6.1%}  {found.text}")
+
+
+@app.command()
 def evaluate(
-    src: Annotated[Path, typer.Option(help="What was translated, one sentence a line.")],
-    ref: Annotated[Path, typer.Option(help="How it should be translated.")],
+    src: Annotated[Path | None, typer.Option(help="What was translated, one sentence a line.")] = None,
+    ref: Annotated[Path | None, typer.Option(help="How it should be translated.")] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="Plain text, a text a line: a decoder's perplexity on it, and nothing else.")
+    ] = None,
     hyp: Annotated[Path | None, typer.Option(help="How it was translated.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="A model that translates it now.")] = None,
     against: Annotated[Path | None, typer.Option(help="Another system's translations, to compare with.")] = None,
@@ -466,6 +592,13 @@ def evaluate(
     """Score translations in every convention, with confidence, by length and sentence by sentence."""
     from onehop import evaluate as evaluation
 
+    if text is not None:
+        found = evaluation.perplexity(text, model)
+        figures = {**asdict(found), "perplexity": found.perplexity, "bits_per_byte": found.bits_per_byte}
+        typer.echo(json.dumps(figures, indent=1) if as_json else "\n".join(found.lines()))
+        return
+    if src is None or ref is None:
+        raise SettingsError("There is nothing to evaluate.", "Give --src and --ref, or --text for a decoder.")
     report = evaluation.evaluate(
         src, ref, hyp=hyp, model=model, against=against, language=language, resamples=resamples, worst=worst
     )
@@ -473,6 +606,90 @@ def evaluate(
         typer.echo(json.dumps(asdict(report), ensure_ascii=False, indent=1))
     else:
         evaluation.show(report)
+
+
+PaperOut = Annotated[Path, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers.")]
+
+
+@paper_app.command(name="table1")
+def paper_table1(
+    out: PaperOut,
+    longest: Annotated[int, typer.Option(min=256, help="Greatest length.")] = 2048,
+    widest: Annotated[int, typer.Option(min=128, help="Greatest width.")] = 512,
+    repeats: Annotated[int, typer.Option(min=1, help="The fastest of so many runs counts.")] = 5,
+) -> None:
+    """What layers cost at growing n and d, and how far gradients reach."""
+    from onehop.paper import report, table1
+
+    found = table1.table1(
+        [n for n in table1.LENGTHS if n <= longest], [d for d in table1.WIDTHS if d <= widest], repeats
+    )
+    told = {**report.origin("onehop paper table1"), **found}
+    show_table(report.leave(out, "table1", told, table1.table_text(found), table1.picture(found)))
+
+
+@paper_app.command(name="family")
+def paper_family(
+    out: Annotated[Path, typer.Option("-o", "--out", help="The picture, an .svg.")] = Path("family.svg"),
+) -> None:
+    """Which parts of the paper's model its relatives keep, drop and add."""
+    from onehop.paper import family
+
+    typer.echo(family.table_text())
+    write_text(out, family.picture())
+
+
+@paper_app.command(name="heads")
+def paper_heads(
+    out: PaperOut,
+    source: Annotated[Path, typer.Option(help="Sentences, one a line.")],
+    reference: Annotated[Path, typer.Option(help="How they should be translated.")],
+    model: ModelName = None,
+    sentences: Annotated[int, typer.Option(min=1, help="So many of them.")] = 300,
+    device: Device = None,
+) -> None:
+    """What the heads of a model look at, and what is left without some of them."""
+    from onehop.evaluate import aligned
+    from onehop.installed import find_model
+    from onehop.paper import heads, report
+    from onehop.trace import Tracer
+
+    sources, references = (lines[:sentences] for lines in aligned([source, reference]))
+    tracer = Tracer.load(find_model(model), device)
+    found = heads.heads(tracer, sources, references)
+    files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
+    command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
+    told = {**report.origin(command), "model": tracer.about()["hash"], **found}
+    show_table(report.leave(out, "heads", told, heads.table_text(found), heads.picture(found)))
+
+
+@paper_app.command(name="table3")
+def paper_table3(
+    settings: SettingsArgument,
+    out: PaperOut,
+    rows: Annotated[str | None, typer.Option(help="Letters or names, such as A,E,dropout-0; otherwise all.")] = None,
+    data: Annotated[Path | None, typer.Option(help=r"Folder that the files of the \[data] table lie in.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each row.")] = 1,
+    changes: Changes = None,
+    device: Device = None,
+) -> None:
+    """Train every variation of the model and put its scores beside the paper's; started again, it goes on."""
+    from onehop.paper import report, table3
+
+    chosen = settings_of(settings, changes)
+    wanted = table3.chosen_rows(rows)
+    found = table3.table3(chosen, out, wanted, data=data, seeds=seeds, device=device, say=typer.echo)
+    if found is not None:
+        command = " ".join(["onehop paper table3", Path(settings).name, *(f"--set {c}" for c in changes or [])])
+        told = {**report.origin(f"{command} --seeds {seeds}"), **found}
+        show_table(report.leave(out, "table3", told, table3.table_text(found), table3.picture(found)))
+
+
+def show_table(files: list[Path]) -> None:
+    """The table itself, and where it lies."""
+    typer.echo(next(file for file in files if file.suffix == ".md").read_text(encoding="utf-8"))
+    for file in files:
+        typer.echo(file)
 
 
 @app.command()
@@ -491,16 +708,37 @@ def export(
 
 @app.command(name="import")
 def import_(
-    folder: Annotated[Path, typer.Argument(help="A Hugging Face Marian folder, such as OPUS-MT publishes.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A Hugging Face folder: Marian, such as OPUS-MT, or BERT, such as MiniLM.")
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
     sentences: Sentences = None,
 ) -> None:
-    """Make a model file of another program's model, and prove that it translates the same."""
+    """Make a model file of another program's model, and prove that it gives the same."""
     from onehop import export as exports
 
     parity = exports.import_folder(folder, out, exports.sentences_of(sentences))
     not_compared = ["not compared with the original: pip install 'onehop[export]'"]
     typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))
+
+
+def tokenizer_of(name: str) -> bytes:
+    """A SentencePiece model: the content of such a file, or what a model of ours has."""
+    from onehop.installed import installed, named_model
+    from onehop.modelfile import SUFFIX, read_model
+
+    if name in installed() or name.endswith(SUFFIX):
+        return read_model(named_model(name)).tokenizer
+    return read_bytes(Path(name))
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file, and say so."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise TextError(f"{file} cannot be written: {e.strerror}.", "Give another -o.") from None
+    typer.echo(file)
 
 
 def read_bytes(file: Path) -> bytes:

@@ -108,6 +108,8 @@ def check_family(model: ModelSettings) -> None:
         if getattr(model, name) is not None and model.kind not in kinds:
             which = " or ".join(f"model.kind={kind}" for kind in kinds)
             raise SettingsError(f"model.{name} is set in a model that has none.", f"Leave it out, or set {which}.")
+    if model.activation == "gelu_tanh" and model.kind is None:
+        raise SettingsError("model.activation gelu_tanh belongs to GPT-2's kind.", "Set model.kind=decoder, or gelu.")
     whole = model.image and model.patch and model.levels and model.image % model.patch == 0
     if model.kind == "vision" and not whole:
         raise SettingsError(

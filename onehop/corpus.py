@@ -8,11 +8,11 @@ import hashlib
 import importlib
 import io
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -255,9 +255,31 @@ def refuse_utf16(first_line: bytes, path: Path) -> None:
 # --- reading pairs --------------------------------------------------------------------------------------------
 
 
-def read_chunks(file: ParallelFile, size: int = CHUNK) -> Iterator[RawChunk]:
-    """The lines of a parallel file in chunks, in order."""
+Plain = Literal["lines", "paragraphs"] | None
+
+
+def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> Iterator[RawChunk]:
+    """The lines of a parallel file in chunks, in order; plain text as pairs without a source."""
+    if plain is not None:
+        return plain_chunks(file, size, plain)
     return tsv_chunks(file, size) if len(file.paths) == 1 else aligned_chunks(file, size)
+
+
+def plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawChunk]:
+    """Chunks of plain text: each line is a text, or all lines up to an empty one."""
+    reader = Lines(file.paths[0])
+    texts, number = iter(reader) if plain == "lines" else paragraphs(reader), 1
+    while chunk := list(islice(texts, size)):
+        none = [b""] * len(chunk)
+        yield RawChunk(file=file.name, first_line=number, src=none, tgt=chunk, consumed=reader.consumed)
+        number += len(chunk)
+
+
+def paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines up to an empty one as a single line."""
+    for empty, group in groupby(lines, lambda line: not line.strip()):
+        if not empty:
+            yield b" ".join(group)
 
 
 def tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:

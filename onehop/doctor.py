@@ -25,6 +25,7 @@ OPTIONAL = (
     ("zstandard", "reads .zst files", "onehop[data]"),
     ("sacremoses", "scores tokenised text as Moses does", "onehop[moses]"),
     ("matplotlib", "draws curves", "onehop[plots]"),
+    ("scikit-learn", "has the images of `onehop digits`", "onehop[digits]"),
     ("tensorboard", "writes TensorBoard events", "onehop[tensorboard]"),
     ("uvicorn", "serves over HTTP", "onehop[serve]"),
     ("transformers", "compares an exported or imported model", "onehop[export]"),

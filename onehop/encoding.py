@@ -121,10 +121,13 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
         stream.seek(start)
         lines = stream.read(size).split(b"\n")[:-1]
     train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
+    if _encoding.settings.plain:
+        train = in_pieces(_tokenizer, train, _encoding.settings.longest)
     src, tgt = encode_sides(_tokenizer, train)
     kept, dropped = [], dict[str, Dropped]()
     for i, (source, target, place) in enumerate(train):
-        reason = wrong_length(len(src[i]), len(tgt[i]), _encoding.settings)
+        plain = _encoding.settings.plain
+        reason = wrong_length(len(tgt[i] if plain else src[i]), len(tgt[i]), _encoding.settings)
         if reason is None and stands_in(_encoding.held_out, source, target):
             reason = "valid"
         if reason is None:
@@ -140,6 +143,33 @@ def encode_sides(tokenizer: Tokenizer, lines: list[list[str]]) -> tuple[list[lis
     """Ids of both sides. The processes are the parallelism, so each has one thread."""
     src = tokenizer.encode_batch([line[0] for line in lines], threads=1)
     return src, tokenizer.encode_batch([line[1] for line in lines], threads=1)
+
+
+def in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:
+    """The same lines of plain text, those that are too long cut into several, each as long as it may be."""
+    encoded = tokenizer.encode_batch([line[1] for line in lines], threads=1)
+    return [
+        [source, text, place]
+        for (source, whole, place), ids in zip(lines, encoded, strict=True)
+        for text in ([whole] if len(ids) <= longest else cut_text(tokenizer, whole, longest))
+    ]
+
+
+def cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
+    """A text in parts of whole words, each of at most so many pieces; a word that has more of them is left out."""
+    words = text.split()
+    sizes = [len(ids) for ids in tokenizer.encode_batch(words, threads=1)]
+    parts: list[list[str]] = [[]]
+    room = longest
+    for word, size in zip(words, sizes, strict=True):
+        if size > longest:
+            continue
+        if size > room:
+            parts.append([])
+            room = longest
+        parts[-1].append(word)
+        room -= size
+    return [" ".join(part) for part in parts if part]
 
 
 def pairs_from_lists(src: list[list[int]], tgt: list[list[int]], tokenizer: Tokenizer) -> Pairs:
@@ -204,6 +234,8 @@ def encode_valid(
 ) -> list[tuple[str, str]]:
     """Write the validation pairs as ids and as text, and return the text."""
     lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
+    if settings.plain:
+        lines = in_pieces(tokenizer, lines, settings.longest)
     src, tgt = encode_sides(tokenizer, lines)
     kept = [i for i in range(len(lines)) if max(len(src[i]), len(tgt[i])) <= settings.longest]
     if not kept:

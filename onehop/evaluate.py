@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -27,6 +28,9 @@ from onehop.score import (
     score_with_interval,
     sentence_chrf,
 )
+
+if TYPE_CHECKING:
+    from onehop.likelihood import Likelihood
 
 # Longest source, in words, of each bucket but the last, which has no end.
 LENGTHS = (10, 20, 30, 40, 50)
@@ -165,6 +169,16 @@ def lines_of(file: Path) -> list[str]:
     if not lines:
         raise TextError(f"{file} is empty.", "Give a file with one sentence a line.")
     return lines
+
+
+def perplexity(text: Path, model: str | None) -> "Likelihood":
+    """A decoder's perplexity on a file, a text a line."""
+    from onehop.installed import named_model
+    from onehop.likelihood import likelihood
+
+    if model is None:
+        raise SettingsError("There is no model whose perplexity is wanted.", "Give --model with --text.")
+    return likelihood(named_model(model), lines_of(text))
 
 
 def translate(model: str, sources: list[str]) -> tuple[list[str], str]:

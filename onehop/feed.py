@@ -22,6 +22,7 @@ from onehop.config import Settings
 from onehop.model import Tokens
 from onehop.parallel import World
 from onehop.store import Pairs
+from onehop.tasks import Task
 
 EpochPairs = Callable[[int], Pairs]
 
@@ -46,7 +47,7 @@ class Fed:
 
 @dataclass(frozen=True)
 class Update:
-    """The batches of one update, the target tokens they hold over all processes, and what comes after them."""
+    """The batches of one update, the tokens asked for over all processes, and what comes after them."""
 
     batches: list[Batch]
     tokens: int
@@ -54,8 +55,15 @@ class Update:
     epoch: int
     next_batch: int
 
+    @property
+    def tgt_tokens(self) -> int:
+        """Tokens of the target, whether they are asked for or not."""
+        return sum(len(b.tgt) for b in self.batches)
 
-def updates(pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int) -> Iterator[Update]:
+
+def updates(
+    pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int, task: Task | None = None
+) -> Iterator[Update]:
     """All updates from a position on, without end."""
     seed, accumulate = settings.train.seed, settings.train.accumulate
     current = Epoch(pairs_of(epoch), budget, seed, epoch)
@@ -65,7 +73,7 @@ def updates(pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, b
             if batch >= len(current):
                 epoch, batch = epoch + 1, 0
                 current = Epoch(pairs_of(epoch), budget, seed, epoch)
-            taken.append(current[batch])
+            taken.append(task(current[batch], seed, epoch, batch) if task else current[batch])
             batch += 1
         tokens, src_tokens = sum(b.tokens for b in taken), sum(len(b.src) for b in taken)
         yield Update(taken, tokens, src_tokens, epoch, batch)

@@ -118,9 +118,10 @@ def report_from_dict(values: Mapping[str, Any]) -> Report:
 def report_to_text(report: Report) -> str:
     """The report as a person reads it."""
     src, tgt = report.train_tokens
+    what, sides = ("pairs", f"{src:,} source and {tgt:,} target") if src else ("texts", f"{tgt:,}")
     lines = [
-        f"{report.read:,} pairs read from {len(report.files)} file{'s' if len(report.files) != 1 else ''}",
-        f"{report.train:,} for training ({src:,} source and {tgt:,} target pieces of {report.vocabulary:,})",
+        f"{report.read:,} {what} read from {len(report.files)} file{'s' if len(report.files) != 1 else ''}",
+        f"{report.train:,} for training ({sides} pieces of {report.vocabulary:,})",
         f"{report.valid:,} for validation",
     ]
     for reason, dropped in report.dropped.items():
@@ -236,10 +237,12 @@ class PairChecks:
         self.language = LanguageCheck() if check_language else None
 
     def reason(self, src: str, tgt: str) -> str | None:
-        """Why a pair of normalised texts is left out; None if it stays."""
+        """Why a pair of normalised texts is left out; None if it stays. Plain text is judged as its own partner."""
+        if self.settings.plain:
+            src = tgt
         if not src or not tgt:
             return "empty"
-        if self.settings.identical and src == tgt:
+        if self.settings.identical and src == tgt and not self.settings.plain:
             return "identical"
         if min(letters_share(src), letters_share(tgt)) < self.settings.alphabetic:
             return "alphabetic"

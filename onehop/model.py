@@ -1,12 +1,13 @@
 """The Transformer of the paper, figure 1 from the bottom to the top.
 
 One `Layer` serves everywhere: without cross-attention it is the encoder's, or a decoder-only model's under a causal
-mask; with it, the decoder's.
+mask; with it, the decoder's. The members of the family that have one stack alone are in `family/`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -44,6 +45,7 @@ class Tokens:
     positions: Ids
     inside: Bool[Tensor, "batch length"] | None = None
     packing: Packing | None = None
+    segments: Ids | None = None
 
     @staticmethod
     def padded(ids: Ids, pad: int = 0) -> "Tokens":
@@ -80,7 +82,7 @@ def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
 
 
 class Input(Tapped):
-    """Sections 3.4 and 3.5: embeddings times √d_model, plus positions, then dropout."""
+    """Sections 3.4 and 3.5: embeddings times √d_model, plus positions, then dropout; segments and a norm on request."""
 
     positions: Tensor
 
@@ -92,13 +94,23 @@ class Input(Tapped):
             self.positions = nn.Parameter(torch.empty(settings.max_length, settings.d_model))
         else:
             self.register_buffer("positions", sinusoids(settings.max_length, settings.d_model), persistent=False)
+        self.segment_embeddings = None
+        if settings.segments:
+            self.segment_embeddings = nn.Parameter(torch.empty(settings.segments, settings.d_model))
+        self.norm = nn.LayerNorm(settings.d_model, settings.epsilon) if settings.input_norm else None
         self.dropout = nn.Dropout(settings.dropout)
 
-    def forward(self, embeddings: Activations, positions: Ids) -> Activations:
-        """The stack's input."""
+    def forward(self, embeddings: Activations, positions: Ids, segments: Ids | None = None) -> Activations:
+        """The stack's input; where no segments are given, all is of the first."""
         scaled = self.tap("scaled", self.tap("embeddings", embeddings) * self.scale)
-        added: Activations = self.dropout(self.tap("positioned", scaled + self.positions[positions]))
-        return added
+        added = scaled + self.positions[positions]
+        if self.segment_embeddings is not None:
+            added = added + self.segment_embeddings[torch.zeros_like(positions) if segments is None else segments]
+        added = self.tap("positioned", added)
+        if self.norm is not None:
+            added = self.tap("norm", self.norm(added))
+        dropped: Activations = self.dropout(added)
+        return dropped
 
     def reach(self, length: int) -> None:
         """Make sure that positions up to `length` exist: sinusoids are defined everywhere, a learned table is not."""
@@ -118,7 +130,12 @@ class Input(Tapped):
 
 
 # The paper's is ReLU; the others are what models made elsewhere were trained with.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "swish": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 class FeedForward(Tapped):
@@ -146,9 +163,9 @@ class FeedForward(Tapped):
 class AddNorm(Tapped):
     """Section 3.1 and 5.4: LayerNorm(x + Dropout(Sublayer(x))); pre-norm: x + Dropout(Sublayer(LayerNorm(x)))."""
 
-    def __init__(self, d_model: int, dropout: float, order: Literal["post", "pre"]) -> None:
+    def __init__(self, d_model: int, dropout: float, order: Literal["post", "pre"], epsilon: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, epsilon)
         self.dropout = nn.Dropout(dropout)
         self.pre = order == "pre"
 
@@ -208,7 +225,7 @@ class Layer(nn.Module):
             return MultiHeadAttention(s.d_model, s.n_heads, s.key_width, s.value_width, bias=s.attention_bias)
 
         def add_norm() -> AddNorm:
-            return AddNorm(s.d_model, s.dropout, s.norm)
+            return AddNorm(s.d_model, s.dropout, s.norm, s.epsilon)
 
         self.self_attention = heads()
         self.self_add_norm = add_norm()
@@ -257,7 +274,7 @@ class Stack(Tapped):
     def __init__(self, settings: ModelSettings, n_layers: int, *, cross: bool) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Layer(settings, cross=cross) for _ in range(n_layers))
-        self.last_norm = nn.LayerNorm(settings.d_model) if settings.norm == "pre" else None
+        self.last_norm = nn.LayerNorm(settings.d_model, settings.epsilon) if settings.norm == "pre" else None
 
     def forward(
         self,
@@ -269,6 +286,16 @@ class Stack(Tapped):
         """All layers over whole sentences."""
         for layer in self.layers:
             x = layer(x, who, memory, who_across)
+        return self.finish(x)
+
+    def step(self, x: Activations, cache: "Cache") -> Activations:
+        """The same for new positions behind the cached ones; the cache grows by them."""
+        new = x.shape[1]
+        who = None if new == 1 else causal_mask(cache.length + new, x.device)[None, None, -new:]
+        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            assert isinstance(layer, Layer)
+            x = layer.step(x, layer_cache, cache.length, who, cache.who_across)
+        cache.length += new
         return self.finish(x)
 
     def finish(self, x: Activations) -> Activations:
@@ -287,6 +314,10 @@ class Cache:
     who_across: WhoAcross
     length: int = 0
 
+    def positions_of(self, ids: Ids) -> Ids:
+        """Places of new tokens behind the cached ones."""
+        return torch.arange(self.length, self.length + ids.shape[1], device=ids.device).expand_as(ids)
+
     def select(self, rows: Int[Tensor, " rows"], *, same_sources: bool = False) -> "Cache":
         """The cache of these hypotheses, in this order.
 
@@ -300,27 +331,20 @@ class Cache:
         return Cache(layers, who, self.length)
 
 
-class Transformer(Tapped):
-    """Figure 1. Gives logits; `log_probabilities` gives their log-softmax.
+class Predictor(Tapped):
+    """What every member of the family is to a training: states at each target position, and logits out of them.
 
     Initialisation, which the paper leaves open: Xavier-uniform for every projection, normal with standard deviation
     d_model^-0.5 for embeddings and learned positions (so that embeddings times √d_model have unit variance), zero
     for biases, one for the norms' gains.
     """
 
+    output_bias: nn.Parameter | None
+
     def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
         super().__init__()
         self.settings = settings
         self.vocab_size = vocab_size
-        self.embedding = nn.Embedding(vocab_size, settings.d_model)
-        self.target_embedding = None if settings.tied else nn.Embedding(vocab_size, settings.d_model)
-        self.output = None if settings.tied else nn.Linear(settings.d_model, vocab_size, bias=False)
-        self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
-        self.source_input = Input(settings)
-        self.target_input = Input(settings)
-        self.encoder = Stack(settings, settings.n_encoder_layers, cross=False)
-        self.decoder = Stack(settings, settings.n_decoder_layers, cross=True)
-        self.initialise()
 
     def initialise(self) -> None:
         """Draw fresh weights from torch's generator."""
@@ -335,8 +359,41 @@ class Transformer(Tapped):
                 nn.init.ones_(parameter)
 
     def forward(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
-        """Logits of the token after each target token: teacher forcing, all positions at once."""
-        return self.logits(self.decode(tgt, self.encode(src), src))
+        """Logits at each target position: teacher forcing, all positions at once."""
+        return self.logits(self.states(src, tgt))
+
+    def states(self, src: Tokens, tgt: Tokens) -> Activations:
+        """What the logits are read from, at each target position."""
+        raise NotImplementedError
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection."""
+        raise NotImplementedError
+
+    def logits(self, x: Activations) -> Float[Tensor, "batch length vocab"]:
+        """Scores of every piece of the vocabulary."""
+        return self.tap("logits", F.linear(x, self.output_weight, self.output_bias))
+
+
+class Transformer(Predictor):
+    """Figure 1. Gives logits; `log_probabilities` gives their log-softmax."""
+
+    def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
+        super().__init__(settings, vocab_size)
+        self.embedding = nn.Embedding(vocab_size, settings.d_model)
+        self.target_embedding = None if settings.tied else nn.Embedding(vocab_size, settings.d_model)
+        self.output = None if settings.tied else nn.Linear(settings.d_model, vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
+        self.source_input = Input(settings)
+        self.target_input = Input(settings)
+        self.encoder = Stack(settings, settings.n_encoder_layers, cross=False)
+        self.decoder = Stack(settings, settings.n_decoder_layers, cross=True)
+        self.initialise()
+
+    def states(self, src: Tokens, tgt: Tokens) -> Activations:
+        """The decoder's output over whole sentences."""
+        return self.decode(tgt, self.encode(src), src)
 
     def encode(self, src: Tokens) -> Activations:
         """The encoder's output, which the paper calls z and everyone else memory."""
@@ -361,10 +418,6 @@ class Transformer(Tapped):
         """The output projection: the embedding matrix once more when tied."""
         return self.embedding.weight if self.output is None else self.output.weight
 
-    def logits(self, x: Activations) -> Float[Tensor, "batch length vocab"]:
-        """Scores of every piece of the vocabulary."""
-        return self.tap("logits", F.linear(x, self.output_weight, self.output_bias))
-
     def log_probabilities(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
         """Log-probabilities of the token after each target token."""
         logits: Tensor = self(src, tgt)
@@ -388,15 +441,8 @@ class Transformer(Tapped):
 
     def step(self, ids: Ids, cache: Cache) -> Float[Tensor, "batch length vocab"]:
         """Logits after each of these new target tokens, given all cached ones; the cache grows by them."""
-        new = ids.shape[1]
-        positions = torch.arange(cache.length, cache.length + new, device=ids.device).expand_as(ids)
-        x = self.target_input(self.embed_target(ids), positions)
-        who = None if new == 1 else causal_mask(cache.length + new, ids.device)[None, None, -new:]
-        for layer, layer_cache in zip(self.decoder.layers, cache.layers, strict=True):
-            assert isinstance(layer, Layer)
-            x = layer.step(x, layer_cache, cache.length, who, cache.who_across)
-        cache.length += new
-        return self.logits(self.decoder.finish(x))
+        x = self.target_input(self.embed_target(ids), cache.positions_of(ids))
+        return self.logits(self.decoder.step(x, cache))
 
 
 def parameter_count(model: nn.Module) -> int:

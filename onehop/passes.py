@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from onehop.feed import Fed, tensors_of
 from onehop.loss import Loss, cross_entropy, divergence, output_loss
-from onehop.model import Transformer
+from onehop.model import Predictor
 from onehop.parallel import whole
 
 Compute = Callable[[Fed], tuple[Tensor, Tensor]]
@@ -23,7 +23,7 @@ Results = TypeVar("Results")
 class Objective(nn.Module):
     """Model and loss as one module, so that processes and compiler see a single forward pass."""
 
-    def __init__(self, model: Transformer, label_smoothing: float, r_drop: float) -> None:
+    def __init__(self, model: Predictor, label_smoothing: float, r_drop: float) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
@@ -32,7 +32,7 @@ class Objective(nn.Module):
     def forward(self, fed: Fed) -> tuple[Tensor, Tensor]:
         """The objective and the negative log-likelihood, summed over the batch."""
         model = self.model
-        states = model.decode(fed.tgt, model.encode(fed.src), fed.src)
+        states = model.states(fed.src, fed.tgt)
         if not self.r_drop:
             loss = output_loss(states[0], model.output_weight, model.output_bias, fed.labels, self.label_smoothing)
             return loss.objective, loss.nll

@@ -19,6 +19,7 @@ from onehop.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
 from onehop.errors import OnehopError, TextError
 from onehop.filters import IDENTIFIER, LANGUAGE_BYTES, LanguageCheck, identifier_version
 from onehop.paragraphs import Paragraph, ParagraphTranslator
+from onehop.translator import Translator
 
 # The first windows are small, so that the first lines come soon; the later ones let the translator fill its batches.
 FIRST_WINDOW, LAST_WINDOW = 64, 4096
@@ -191,9 +192,29 @@ def as_text(paragraph: Paragraph) -> str:
     return paragraph.text
 
 
-def as_json(n_best: int) -> Callable[[Paragraph], str]:
-    """Everything that is known, as one JSON object."""
-    return lambda paragraph: json.dumps(paragraph.details(n_best), ensure_ascii=False)
+def as_json(n_best: int, aligner: Translator | None = None) -> Callable[[Paragraph], str]:
+    """Everything that is known, as one JSON object; with an aligner, which tokens come from which, too."""
+
+    def shown(paragraph: Paragraph) -> str:
+        details = paragraph.details(n_best)
+        if aligner is not None:
+            add_alignments(aligner, paragraph, details["sentences"])
+        return json.dumps(details, ensure_ascii=False)
+
+    return shown
+
+
+def add_alignments(aligner: Translator, paragraph: Paragraph, shown: Sequence[dict[str, Any]]) -> None:
+    """Give each shown sentence its alignment; one that was copied has none."""
+    # Only here: most translations are made without.
+    from onehop import alignment
+
+    both = [(s, d) for s, d in zip(paragraph.sentences, shown, strict=True) if s.found]
+    best = [s.found[0] for s, _ in both]
+    found = alignment.align_translations(aligner, [s.source for s, _ in both], best)
+    for (sentence, details), translation, matrix in zip(both, best, found, strict=True):
+        tokenizer = aligner.tokenizer
+        details["alignment"] = alignment.details(tokenizer, sentence.source, translation.tokens, matrix)
 
 
 # --- between --------------------------------------------------------------------------------------------------

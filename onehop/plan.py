@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from onehop.batches import Batch, Epoch
 from onehop.config import ModelSettings, Settings
 from onehop.feed import feed
-from onehop.model import Transformer, parameter_count
+from onehop.model import Predictor, parameter_count
 from onehop.parallel import World
 from onehop.store import Pairs
+from onehop.tasks import black_images
 
 # The paper's budget; more does not help a small machine.
 MOST_ON_CPU = 25_000
@@ -56,6 +57,12 @@ def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tok
     queries = model.d_model * heads * (model.key_width + model.value_width)  # W_Q and W_O
     keys_values = model.d_model * heads * (model.key_width + model.value_width)  # W_K and W_V
     feed_forward = 2 * model.d_model * model.d_ff
+    if model.kind is not None:
+        layers = model.n_decoder_layers if model.kind == "decoder" else model.n_encoder_layers
+        layer = layers * (queries + keys_values + feed_forward)
+        if model.kind == "vision":
+            return 6.0 * (src_tokens / (model.patch or 1) ** 2 + tgt_tokens) * layer
+        return 6.0 * tgt_tokens * (layer + vocab_size * model.d_model)
     encoder = model.n_encoder_layers * (queries + keys_values + feed_forward)
     decoder = model.n_decoder_layers * (2 * queries + keys_values + feed_forward) + vocab_size * model.d_model
     across = model.n_decoder_layers * keys_values
@@ -96,7 +103,7 @@ def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
 def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
     """What the backward pass keeps, counted on a small batch: each piece of memory once, the weights not at all."""
     model = objective.model
-    assert isinstance(model, Transformer)
+    assert isinstance(model, Predictor)
     kept: dict[int, int] = {}
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
@@ -108,10 +115,12 @@ def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
 
     device = next(model.parameters()).device
     batch = example_batch(512, min(32, settings.model.max_length), model.vocab_size)
+    if settings.model.kind == "vision":
+        batch = black_images(512, settings.model.image or 0)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         objective(feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
     # Beside what is kept, the loss's own passes over the vocabulary hold a few rows of it at once.
-    return sum(kept.values()) // batch.tokens + 3 * 4 * model.vocab_size
+    return sum(kept.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
 
 
 def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:

@@ -11,9 +11,10 @@ from onehop.config import Settings
 from onehop.device import pick_device
 from onehop.display import PrepareDisplay, TrainDisplay, console
 from onehop.errors import OnehopError, SettingsError, StoreError
+from onehop.family import model_for
 from onehop.filters import report_to_text
 from onehop.listener import Listener
-from onehop.model import Transformer
+from onehop.model import Predictor
 from onehop.modelfile import StoredModel, write_model
 from onehop.options import SearchOptions
 from onehop.passes import Objective
@@ -25,6 +26,7 @@ from onehop.store import Store
 from onehop.tokenizer import Tokenizer
 from onehop.train import Validator, train
 from onehop.translator import Translator
+from onehop.vocabulary import vocabulary_of
 
 
 def run(
@@ -40,7 +42,7 @@ def run(
     """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
     opened = open_store(settings, out, store, data)
     settings = as_prepared(settings, opened)
-    validator = translating_validator(opened, bleu_on) if bleu_on else None
+    validator = translating_validator(opened, bleu_on) if bleu_on and settings.model.kind is None else None
     if not leads():
         return train(settings, opened, out, device=device, validator=validator)
     with TrainDisplay(every=settings.train.report_every) as shown, ExitStack() as closing:
@@ -83,7 +85,7 @@ def translating_validator(store: Store, sentences: int) -> Validator:
     sources, references = store.valid_text("src")[:sentences], store.valid_text("tgt")[:sentences]
     tokenizer = Tokenizer(store.tokenizer)
 
-    def validate(model: Transformer) -> Mapping[str, Any]:
+    def validate(model: Predictor) -> Mapping[str, Any]:
         translator = Translator.of_model(model, tokenizer, store.source, store.target)
         texts = [t.text for t in translator.translate(sources, SearchOptions(beam=1))]
         samples = list(zip(sources[:3], texts[:3], strict=True))
@@ -144,10 +146,8 @@ def dry_run(
 ) -> Plan:
     """What a training would take."""
     opened = open_store(settings, out, store, data)
-    vocab_size = Tokenizer(opened.tokenizer).vocab_size
-    objective = Objective(
-        Transformer(settings.model, vocab_size), settings.train.label_smoothing, settings.train.r_drop
-    )
+    fresh = model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size)
+    objective = Objective(fresh, settings.train.label_smoothing, settings.train.r_drop)
     pairs = opened.pairs("train", settings.train.weights)
     return plan(settings, pairs, objective.to(pick_device(device)), pick_device(device))
 

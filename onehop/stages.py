@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onehop.config import DataSettings
-from onehop.corpus import ParallelFile, RawChunk, read_chunks
+from onehop.corpus import ParallelFile, Plain, RawChunk, read_chunks
 from onehop.errors import TextError
 from onehop.filters import (
     Dropped,
@@ -142,16 +142,16 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
 def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: Progress) -> None:
     """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
     report = Report(files={f.name: 0 for f in inputs.train}, notes=language_notes(settings))
-    held_out = side_hashes(pairs_in(inputs.test + inputs.valid))
+    held_out = side_hashes(pairs_in(inputs.test + inputs.valid, settings.plain))
     progress.stage("reading and filtering", sum(f.size for f in inputs.train), "bytes")
-    raw = ((i, chunk) for i, file in enumerate(inputs.train) for chunk in read_chunks(file))
+    raw = ((i, chunk) for i, file in enumerate(inputs.train) for chunk in read_chunks(file, plain=settings.plain))
     filtered = in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))
     chunks, kept = write_filtered(work, settings, inputs.train, filtered, report, progress)
     pairs = sum(kept.values())
     if pairs < 2:
         raise nothing_left(report, pairs)
     cut = 0 if inputs.valid else cut_size(pairs, settings)
-    valid = valid_lines(inputs.valid, settings.valid_most, report) if inputs.valid else cut_lines(work, pairs, cut)
+    valid = valid_lines(inputs.valid, settings, report) if inputs.valid else cut_lines(work, pairs, cut)
     write_whole(work / VALID, b"".join(valid))
     sources = [(source_name(file.name), kept[i]) for i, file in enumerate(inputs.train)]
     values = {"report": report_to_dict(report), "chunks": chunks, "sources": sources, "pairs": pairs, "cut": cut}
@@ -225,26 +225,26 @@ def without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: Report) -
 # --- validation pairs -----------------------------------------------------------------------------------------
 
 
-def lines_in(files: list[ParallelFile]) -> Iterator[tuple[str, tuple[str, str] | str]]:
+def lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tuple[str, str] | str]]:
     """The place of each line and its normalised pair, or the reason why there is none."""
     for file in files:
-        for raw in read_chunks(file):
+        for raw in read_chunks(file, plain=plain):
             for number, columns in enumerate(columns_of(raw), raw.first_line):
                 yield f"{raw.file}:{number}", decoded(columns)
 
 
-def pairs_in(files: list[ParallelFile]) -> Iterator[tuple[str, str]]:
+def pairs_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, str]]:
     """The normalised pairs of files, without any filter."""
-    return (pair for _, pair in lines_in(files) if not isinstance(pair, str))
+    return (pair for _, pair in lines_in(files, plain) if not isinstance(pair, str))
 
 
-def valid_lines(files: list[ParallelFile], most: int | None, report: Report) -> Iterator[bytes]:
+def valid_lines(files: list[ParallelFile], settings: DataSettings, report: Report) -> Iterator[bytes]:
     """Validation pairs from files: all that have two sides, or so many of each file, spread evenly over it."""
-    unusable = 0
+    unusable, most, sides = 0, settings.valid_most, slice(1 if settings.plain else 0, 2)
     for file in files:
         lines = []
-        for place, pair in lines_in([file]):
-            if isinstance(pair, str) or not all(pair):
+        for place, pair in lines_in([file], settings.plain):
+            if isinstance(pair, str) or not all(pair[sides]):
                 unusable += 1
             else:
                 lines.append(f"{pair[0]}\t{pair[1]}\t{place}\n".encode())

@@ -149,6 +149,12 @@ class Store:
         return Pairs(src, tgt, self._parts(weights) if weights and split == "train" else ())
 
     @property
+    def holds(self) -> str:
+        """What is in it: parallel text, plain text or images."""
+        plain = self.description.get("made_from", {}).get("data", {}).get("plain")
+        return str(self.description.get("holds", "plain text" if plain else "parallel text"))
+
+    @property
     def sources(self) -> list[tuple[str, int]]:
         """Names of the training files and how many pairs came from each, in order; none in a store of old."""
         return [(source["name"], source["pairs"]) for source in self.description.get("sources", [])]

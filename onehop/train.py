@@ -26,11 +26,12 @@ from onehop import __version__
 from onehop.batches import Batch, Epoch
 from onehop.config import Settings
 from onehop.errors import RunError, StoreError
+from onehop.family import model_for
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
 from onehop.installed import named_model
 from onehop.listener import Listener, Report, Silent
 from onehop.loss import Loss, cross_entropy
-from onehop.model import Transformer, parameter_count
+from onehop.model import Predictor, parameter_count
 from onehop.modelfile import StoredModel, read_model, write_model
 from onehop.parallel import World, without_sync, world
 from onehop.passes import (
@@ -56,10 +57,12 @@ from onehop.state import (
     to_numpy,
 )
 from onehop.store import Pairs, Store
+from onehop.tasks import Task
 from onehop.tokenizer import Tokenizer
+from onehop.vocabulary import vocabulary_of
 from onehop.workers import cores
 
-Validator = Callable[[Transformer], Mapping[str, Any]]
+Validator = Callable[[Predictor], Mapping[str, Any]]
 
 # A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
 AHEAD = 64
@@ -93,6 +96,7 @@ def train(
 
 def check_fits(settings: Settings, store: Store) -> None:
     """Refuse a store without sentences, or with longer ones than the model's."""
+    check_kind(settings.model.kind, store)
     for split in ("train", "valid"):
         if not len(store.pairs(split)):
             raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
@@ -101,6 +105,22 @@ def check_fits(settings: Settings, store: Store) -> None:
         raise StoreError(
             f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
             f"Set model.max_length={longest}, or prepare with data.longest={settings.model.max_length - 1}.",
+        )
+
+
+# What each member of the family is trained on.
+FOOD = {None: "parallel text", "decoder": "plain text", "encoder": "plain text", "vision": "images"}
+
+
+def check_kind(kind: str | None, store: Store) -> None:
+    """Refuse a store of something else than the model reads."""
+    if store.holds != FOOD[kind]:
+        fitting = " or ".join(
+            f"model.kind={k}" if k else "no model.kind" for k, food in FOOD.items() if food == store.holds
+        )
+        raise StoreError(
+            f"The store {store.path} holds {store.holds}, and this model is trained on {FOOD[kind]}.",
+            f"Give another store, or settings with {fitting}.",
         )
 
 
@@ -117,15 +137,18 @@ class Trainer:
     ) -> None:
         self.settings, self.store, self.run, self.world = settings, store, run, world
         self.listener, self.validator = listener, validator
-        self.tokenizer = Tokenizer(store.tokenizer)
+        self.vocab_size = vocabulary_of(store.tokenizer).vocab_size
+        self.task = Task(settings.model, self.vocab_size)
         torch.manual_seed(settings.train.seed)
-        self.model = Transformer(settings.model, self.tokenizer.vocab_size).to(world.device)
+        self.model = model_for(settings.model, self.vocab_size).to(world.device)
         self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop)
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
-        self.recorded = world.size == 1 and world.device.type == "cuda" and settings.train.compile
+        # Images have a shape that never changes, and nothing to be filled up with.
+        self.compiled = world.device.type == "cuda" and settings.train.compile and settings.model.kind != "vision"
+        self.recorded = world.size == 1 and self.compiled
         self.optimizer = make_optimizer(self.model, settings.train, recorded=self.recorded)
         self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
-        self.resegmenter = make_resegmenter(settings, store, self.tokenizer)
+        self.resegmenter = make_resegmenter(settings, store)
         self.progress = Progress()
         self.budget = settings.train.batch_tokens
         self.fixed: Fixed | None = None
@@ -157,7 +180,7 @@ class Trainer:
         if self.world.leads:
             self.run.note(batch_tokens=self.budget)
         self.peak = measured_peak(device)
-        if device.type == "cuda" and self.settings.train.compile:
+        if self.compiled:
             self.fixed = self.fixed_shapes()
             self.compute = torch.compile(self.parallel, dynamic=False)
         shown = {"steps": self.settings.train.steps, "run": str(self.run.path)}
@@ -395,7 +418,8 @@ class Trainer:
 
     def stream(self) -> Iterator[Update]:
         """The updates from the present position on."""
-        return updates(self.pairs_of, self.settings, self.budget, self.progress.epoch, self.progress.batch)
+        p = self.progress
+        return updates(self.pairs_of, self.settings, self.budget, p.epoch, p.batch, self.task)
 
     def pairs_of(self, epoch: int) -> Pairs:
         """The pairs of an epoch: those of the store, or segmented anew by BPE-dropout."""
@@ -418,11 +442,11 @@ class Trainer:
         self.listener.validated(report)
         self.judge(report)
 
-    def whole_model(self) -> Transformer:
+    def whole_model(self) -> Predictor:
         """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""
         if self.world.size == 1 or not self.settings.train.shard:
             return self.model
-        copy = Transformer(self.settings.model, self.tokenizer.vocab_size).to(self.world.device)
+        copy = model_for(self.settings.model, self.vocab_size).to(self.world.device)
         load_weights(copy, {name: to_numpy(p) for name, p in self.model.named_parameters()})
         return copy.eval()
 
@@ -430,7 +454,8 @@ class Trainer:
         """Negative log-likelihood a target token."""
         alone = World(0, 1, self.world.device)
         nll, tokens = 0.0, 0
-        for batch in Epoch(self.store.pairs("valid"), max(self.budget, 4096), 0, 0, shuffle=False):
+        for number, packed in enumerate(Epoch(self.store.pairs("valid"), max(self.budget, 4096), 0, 0, shuffle=False)):
+            batch = self.task.evenly(packed, number)
             fed = feed(batch, alone)
             with precision(self.world.device):
                 nll += float(cross_entropy(self.model(fed.src, fed.tgt)[0], fed.labels, 0.0).nll)
@@ -519,9 +544,9 @@ class Trainer:
 
     def speed(self, update: Update, seconds: float) -> Report:
         """Target tokens a second, and the share of the machine's measured peak that the matrix products reach."""
-        work = update_flops(self.settings.model, self.tokenizer.vocab_size, update.src_tokens, update.tokens)
+        work = update_flops(self.settings.model, self.vocab_size, update.src_tokens, update.tgt_tokens)
         share = work * (2 if self.settings.train.r_drop else 1) / seconds / (self.peak * self.world.size)
-        return {"tokens_per_second": update.tokens / seconds, "seconds": seconds, "share_of_peak": share}
+        return {"tokens_per_second": update.tgt_tokens / seconds, "seconds": seconds, "share_of_peak": share}
 
 
 # --- around the loop ------------------------------------------------------------------------------------------
@@ -542,12 +567,13 @@ def mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def make_resegmenter(settings: Settings, store: Store, tokenizer: Tokenizer) -> Resegmenter | None:
+def make_resegmenter(settings: Settings, store: Store) -> Resegmenter | None:
     """BPE-dropout on all cores but the one that trains; None where it is off."""
     dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
     if not dropout:
         return None
-    pairs, processes = store.pairs("train", settings.train.weights), min(8, cores() - 1)
+    pairs, tokenizer = store.pairs("train", settings.train.weights), Tokenizer(store.tokenizer)
+    processes = min(8, cores() - 1)
     return Resegmenter(pairs, tokenizer, dropout, seed=settings.train.seed, longest=longest, processes=processes)
 
 

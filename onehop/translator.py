@@ -12,7 +12,7 @@ from onehop.ct2model import Compute
 from onehop.engines import Engine, EngineName, lacking
 from onehop.errors import SettingsError
 from onehop.installed import find_model
-from onehop.modelfile import StoredModel, read_model
+from onehop.modelfile import StoredModel, check_kind, read_model
 from onehop.options import Hypothesis, SearchOptions
 from onehop.tokenizer import Tokenizer
 
@@ -73,6 +73,7 @@ class Translator:
         """
         check_request(device, engine, compute, threads)
         path = find_model(None if path is None else str(path))
+        check_kind(path, None)
         if engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device)):
             from onehop.engines.ct2_engine import UnsupportedError
 
@@ -238,4 +239,5 @@ def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return TorchEngine(model_of(stored).to(pick_device(device)))
+    with torch.inference_mode(False):  # a model first asked for while translating could not be trained with
+        return TorchEngine(model_of(stored).to(pick_device(device)))

@@ -128,7 +128,8 @@ REFUSED = [
     ),
     (
         ["config", "no.toml"],
-        "There is no settings file no.toml. Give a TOML file or a preset (tiny, small, base, big, decoder, encoder, digits).",
+        "There is no settings file no.toml. "
+        "Give a TOML file or a preset (tiny, small, base, big, decoder, encoder, digits).",
     ),
     (["config", "bad.toml"], "bad.toml is not valid TOML: Invalid value (at line 2, column 8). Correct that line."),
     (["config", "deep.toml"], "deep.toml is not valid TOML: "),

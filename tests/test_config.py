@@ -1,9 +1,10 @@
 """Settings: presets, TOML there and back, and the one-line answer to each mistake."""
 
 import tomllib
+import types
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields
-from typing import Literal, get_args, get_origin
+from typing import Literal, Union, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from onehop.config import (
+    OF_KINDS,
     TABLES,
     DataSettings,
     ModelSettings,
@@ -40,22 +42,24 @@ def answer_to(action, *args) -> str:
 
 def values_of(field):
     """Values that a field admits, by its declared type and range."""
+    kind = field.type
+    if isinstance(kind, types.UnionType) or get_origin(kind) is Union:
+        return st.none() | values_of_type(get_args(kind)[0], field)
+    return values_of_type(kind, field)
+
+
+def values_of_type(kind, field):
     least, most, below = (field.metadata[k] for k in ("least", "most", "below"))
-    if get_origin(field.type) is Literal:
-        return st.sampled_from(get_args(field.type))
-    if get_origin(field.type) is tuple:
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if get_origin(kind) is tuple:
         return st.lists(texts, max_size=3).map(tuple)
-    if field.type is bool:
-        return st.booleans()
-    if field.type is str:
-        return texts
-    if field.type is float:
+    if get_origin(kind) is Mapping:
+        return st.dictionaries(texts, st.floats(0, 100), max_size=3)
+    if kind is float:
         top = most if below is None else below
         return st.floats(least, top, exclude_max=below is not None, allow_nan=False)
-    if get_origin(get_args(field.type)[0] if get_args(field.type) else None) is Mapping:
-        return st.none() | st.dictionaries(texts, st.floats(0, 100), max_size=3)
-    whole = st.integers(least, 10**9)
-    return whole if field.type is int else st.none() | whole
+    return {bool: st.booleans(), str: texts, int: st.integers(least, 10**9)}[kind]
 
 
 # TOML is UTF-8, which has no lone surrogates.
@@ -67,6 +71,11 @@ def any_settings(draw) -> Settings:
     tables = {name: {f.name: draw(values_of(f)) for f in fields(kind)} for name, kind in TABLES.items()}
     model = tables["model"]
     model["d_model"] = 2 * model["d_model"] * model["n_heads"]
+    model.update({name: None for name, kinds in OF_KINDS.items() if model["kind"] not in kinds})
+    if model["kind"] == "vision":
+        model.update(image=8, patch=2, levels=17)
+    if model["kind"] is None and model["activation"] == "gelu_tanh":
+        model["activation"] = "gelu"
     return Settings(**{name: kind(**tables[name]) for name, kind in TABLES.items()})
 
 
@@ -107,8 +116,8 @@ def test_every_field_stays_on_one_line():
 
 
 def test_presets_load_smallest_first():
-    assert preset_names() == ["tiny", "small", "base", "big"]
-    widths = [load_settings(name).model.d_model for name in preset_names()]
+    assert preset_names() == ["tiny", "small", "base", "big", "decoder", "encoder", "digits"]
+    widths = [load_settings(name).model.d_model for name in preset_names()[:4]]
     assert widths == sorted(widths)
 
 
@@ -303,7 +312,8 @@ def test_bad_toml_is_answered_with_its_place(tmp_path, toml, place):
 
 def test_a_missing_file_is_named(tmp_path):
     missing = tmp_path / "none.toml"
-    expected = f"There is no settings file {missing}. Give a TOML file or a preset (tiny, small, base, big)."
+    presets = "tiny, small, base, big, decoder, encoder, digits"
+    expected = f"There is no settings file {missing}. Give a TOML file or a preset ({presets})."
     assert answer_to(load_settings, str(missing)) == expected
 
 
@@ -321,8 +331,8 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
     ("name", "message"),
     [
         ("bas", "There is no preset 'bas'. Did you mean base?"),
-        ("enormous", "There is no preset 'enormous'. There are: base, big, small, tiny."),
-        ("", "There is no preset ''. There are: base, big, small, tiny."),
+        ("enormous", "There is no preset 'enormous'. There are: base, big, decoder, digits, encoder, small, tiny."),
+        ("", "There is no preset ''. There are: base, big, decoder, digits, encoder, small, tiny."),
     ],
 )
 def test_an_unknown_preset_is_answered_with_the_nearest(name, message):

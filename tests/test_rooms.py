@@ -10,16 +10,19 @@ ROOMS: Mapping[str, set[str]] = {
     "Ground": {"errors", "config", "presets"},
     "Text": {
         *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "encoding", "workers", "weights"),
-        *("batches", "sampling", "score", "segments"),
+        *("batches", "sampling", "score", "segments", "tasks", "vocabulary"),
     },
-    "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels"},
+    "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels", "family"},
     "Storage": {"modelfile", "runs", "cache", "ct2model", "installed"},
     "Training": {"train", "passes", "listener", "feed", "plan", "state", "parallel"},
-    "Decoding": {"options", "search", "translator", "engines", "paragraphs", "alignment", "settling"},
+    "Decoding": {
+        *("options", "search", "translator", "engines", "paragraphs", "alignment", "settling"),
+        *("members", "generate", "likelihood", "embed", "fill"),
+    },
     "Showing": {"curves", "heatmap", "edits", "embeddings", "watched", "tracefile", "trace", "explorer"},
     "Doors": {
         *("__init__", "__main__", "cli", "display", "demo", "doctor", "evaluate", "export", "pipe", "recipe"),
-        *("server", "verify"),
+        *("server", "verify", "digits", "paper"),
     },
 }
 FLOOR = {

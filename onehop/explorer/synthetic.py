@@ -106,20 +106,33 @@ def complexity(lengths: tuple[int, ...] = LENGTHS, widths: tuple[int, ...] = WID
 def costs(d: int, n: int, repeats: int) -> dict[str, float]:
     """The layers of the paper's table at one width and length, in turn."""
     torch.manual_seed(SEED)
-    x = torch.randn(1, n, d)
+    return timed(table_layers(d), torch.randn(1, n, d), repeats)
+
+
+def table_layers(d: int) -> dict[str, Layer]:
+    """Untrained layers of the paper's table 1, at one width."""
     recurrence, convolution = nn.RNN(d, d, batch_first=True), nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
-    layers: dict[str, Layer] = {
+    return {
         "self_attention": full_attention,
         "recurrence": lambda y: recurrence(y)[0],
         "convolution": lambda y: convolution(y.transpose(1, 2)),
         "restricted": restricted_attention,
     }
+
+
+def timed(
+    layers: dict[str, Layer],
+    x: Float[Tensor, "1 length width"],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Seconds of each layer: the fastest of some runs in turn."""
     times: dict[str, list[float]] = {name: [] for name in layers}
     for _ in range(repeats):
         for name, layer in layers.items():
-            began = time.perf_counter()
+            began = clock()
             layer(x)
-            times[name].append(time.perf_counter() - began)
+            times[name].append(clock() - began)
     return {name: min(found) for name, found in times.items()}  # what else the machine does can only add to it
 
 

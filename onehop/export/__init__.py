@@ -8,12 +8,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onehop.config import nearest
 from onehop.errors import ExportError
 from onehop.export.parity import SENTENCES, Parity, compare, read_sentences
-from onehop.modelfile import read_model, write_model
+from onehop.modelfile import check_kind, read_model, write_model
+
+if TYPE_CHECKING:
+    from onehop.export import bert
 
 # Each is a module here with NEEDS, write(stored, folder) and a class that runs what was written.
 TARGETS = {"huggingface": "HuggingFace", "onnx": "Onnx", "ctranslate2": "CTranslate2"}
@@ -24,6 +27,7 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     """Write a model file for another program into a new folder, and compare the two there."""
     module = target_module(target)
     require(module.NEEDS, f"--to {target}")
+    check_kind(model, None)
     stored = read_model(model)
     with new_folder(folder) as beside:
         module.write(stored, beside)
@@ -32,17 +36,32 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     return parity
 
 
-def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES) -> Parity | None:
-    """Make a model file of a Hugging Face Marian folder; compare the two where transformers is installed."""
-    from onehop.export import huggingface
+def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES) -> "Parity | bert.VectorParity | None":
+    """Make a model file of a Hugging Face Marian or BERT folder; compare the two where transformers is installed."""
+    from onehop.export import bert, huggingface
     from onehop.export.importing import import_marian
 
+    if bert.is_bert(folder):
+        return import_encoder(folder, out, sentences)
     require(("google.protobuf",), "onehop import")
     imported = import_marian(folder)
     file = write_model(out, imported.stored)[0]
     if missing(huggingface.NEEDS):
         return None
     parity = compare(imported.stored, "huggingface", huggingface.HuggingFace(folder, imported.rows), sentences)
+    parity.write(file.with_suffix(f".{PARITY}"))
+    return parity
+
+
+def import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.VectorParity | None":
+    """The same of an encoder, compared by the vectors of sentences."""
+    from onehop.export import bert, huggingface
+
+    stored = bert.import_bert(folder)
+    file = write_model(out, stored)[0]
+    if missing(huggingface.NEEDS):
+        return None
+    parity = bert.compare_vectors(stored, folder, sentences)
     parity.write(file.with_suffix(f".{PARITY}"))
     return parity
 

@@ -1,0 +1,253 @@
+"""Table 3 at another scale: every row of it as a change to given settings, trained with several seeds, row by row.
+
+A row is stated relative to the base, so that on the paper's base it is the paper's row. What is finished lies in a file
+of its own; the same command goes on with what is missing.
+"""
+
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onehop.config import ModelSettings, Settings, nearest, with_changes
+from onehop.errors import SettingsError
+from onehop.options import SearchOptions
+from onehop.paper.report import COLOURS, Json, markdown, new_figure
+from onehop.prepare import prepare
+from onehop.recipe import run
+from onehop.runs import Run, read_metrics
+from onehop.score import bleu
+from onehop.store import Store, write_json
+from onehop.translator import Translator
+
+# The paper's search.
+SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: its letter, what changes, and the paper's perplexity, BLEU and millions of parameters."""
+
+    name: str
+    letter: str
+    change: Callable[[ModelSettings, float], list[str]]
+    perplexity: float
+    bleu: float
+    parameters: float | None = None
+
+
+def heads(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """So many times the heads, each as much narrower."""
+
+    def change(model: ModelSettings, _: float) -> list[str]:
+        count = max(1, round(model.n_heads * times))
+        width = max(1, model.n_heads * model.key_width // count)
+        return [f"model.n_heads={count}", f"model.d_k={width}", f"model.d_v={width}"]
+
+    return change
+
+
+def key_width(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Narrower queries and keys, values as they were."""
+    return lambda m, _: [f"model.d_k={max(1, round(m.key_width * times))}", f"model.d_v={m.value_width}"]
+
+
+def layers(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """More or fewer layers."""
+    stacks = ("n_encoder_layers", "n_decoder_layers")
+    return lambda m, _: [f"model.{stack}={max(1, round(getattr(m, stack) * times))}" for stack in stacks]
+
+
+def width(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another d_model with as many heads, each as much wider or narrower; d_ff as it was."""
+    return lambda m, _: [f"model.d_model={max(2, round(m.d_model * times))}"]
+
+
+def inner(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another d_ff."""
+    return lambda m, _: [f"model.d_ff={max(1, round(m.d_ff * times))}"]
+
+
+def dropout(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another dropout."""
+    return lambda m, _: [f"model.dropout={min(0.9, m.dropout * times)}"]
+
+
+def smoothing(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another label smoothing."""
+    return lambda _, smoothed: [f"train.label_smoothing={min(0.9, smoothed * times)}"]
+
+
+def big(model: ModelSettings, _: float) -> list[str]:
+    """Twice as wide everywhere with twice the heads, and three times the dropout."""
+    sizes = {"d_model": 2 * model.d_model, "d_ff": 2 * model.d_ff, "n_heads": 2 * model.n_heads}
+    return [*(f"model.{k}={v}" for k, v in sizes.items()), f"model.dropout={min(0.9, 3 * model.dropout)}"]
+
+
+ROWS = (
+    Row("base", "", lambda model, _: [], 4.92, 25.8, 65),
+    Row("heads-1/8", "A", heads(1 / 8), 5.29, 24.9),
+    Row("heads-1/2", "A", heads(1 / 2), 5.00, 25.5),
+    Row("heads-2", "A", heads(2), 4.91, 25.8),
+    Row("heads-4", "A", heads(4), 5.01, 25.4),
+    Row("key-width-1/4", "B", key_width(1 / 4), 5.16, 25.1, 58),
+    Row("key-width-1/2", "B", key_width(1 / 2), 5.01, 25.4, 60),
+    Row("layers-1/3", "C", layers(1 / 3), 6.11, 23.7, 36),
+    Row("layers-2/3", "C", layers(2 / 3), 5.19, 25.3, 50),
+    Row("layers-4/3", "C", layers(4 / 3), 4.88, 25.5, 80),
+    Row("width-1/2", "C", width(1 / 2), 5.75, 24.5, 28),
+    Row("width-2", "C", width(2), 4.66, 26.0, 168),
+    Row("inner-1/2", "C", inner(1 / 2), 5.12, 25.4, 53),
+    Row("inner-2", "C", inner(2), 4.75, 26.2, 90),
+    Row("dropout-0", "D", dropout(0), 5.77, 24.6),
+    Row("dropout-2", "D", dropout(2), 4.95, 25.5),
+    Row("smoothing-0", "D", smoothing(0), 4.67, 25.3),
+    Row("smoothing-2", "D", smoothing(2), 5.47, 25.7),
+    Row("learned-positions", "E", lambda model, _: ["model.positions=learned"], 4.92, 25.7),
+    Row("big", "big", big, 4.33, 26.4, 213),
+)
+
+
+def chosen_rows(names: str | None) -> list[Row]:
+    """Rows by letter or name, separated by commas, and the base that they are compared with; without any, all."""
+    if names is None:
+        return list(ROWS)
+    wanted = [name.strip() for name in names.split(",")]
+    known = {row.letter for row in ROWS if row.letter} | {row.name for row in ROWS}
+    for name in wanted:
+        if name not in known:
+            raise SettingsError(f"Table 3 has no row {name!r}.", nearest(name, known))
+    return [row for row in ROWS if row.name == "base" or row.letter in wanted or row.name in wanted]
+
+
+def table3(
+    settings: Settings,
+    folder: Path,
+    rows: Sequence[Row] = ROWS,
+    *,
+    data: Path | None = None,
+    seeds: int = 1,
+    device: str | None = None,
+    say: Say = print,
+) -> Json | None:
+    """Train and score what is missing; all rows, or None where a training was stopped."""
+    settings = with_changes(settings, ["train.average=1"])  # the paper's table has no averaging
+    store = prepare(settings, folder / "store", root=data)
+    done = []
+    for row in rows:
+        for seed in range(1, seeds + 1):
+            found = one(settings, row, seed, store, folder, device)
+            if found is None:
+                return None
+            say(f"{row.name}, seed {seed}: perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f}")
+            done.append(found)
+    facts = {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
+    return {**facts, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": done}
+
+
+def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
+    """One row with one seed: what its file says, or trained and scored now."""
+    name = f"{row.name.replace('/', '-of-')}-seed-{seed}"
+    file, running = folder / "rows" / f"{name}.json", folder / "runs" / name
+    changes = row.change(settings.model, settings.train.label_smoothing)
+    asked = {"row": row.name, "seed": seed, "changes": changes, "steps": settings.train.steps, "data": store.hash}
+    if file.exists():
+        found: Json = json.loads(file.read_text(encoding="utf-8"))
+        if {key: found.get(key) for key in asked} != asked:
+            raise SettingsError(f"{file} was made with other settings or data.", "Give another -o, or remove it.")
+        return found
+    began = time.monotonic()
+    changed = with_changes(settings, [*changes, f"train.seed={seed}"])
+    model = run(changed, running, store=store.path, device=device, bleu_on=0)
+    if model is None:
+        return None
+    found = {**asked, **scored(model, running, store, device), "minutes": (time.monotonic() - began) / 60}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, found)
+    shutil.rmtree(running)  # gigabytes that nobody asks for again
+    return found
+
+
+def scored(model: Path, running: Path, store: Store, device: str | None) -> Json:
+    """Perplexity and BLEU on the validation pairs, as the table has them on newstest2013."""
+    lines = read_metrics(running / "metrics.jsonl")
+    perplexity = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line][-1]
+    translator = Translator.load(model, device, engine="torch")
+    texts = [found.text for found in translator.translate(store.valid_text("src"), SEARCH)]
+    return {
+        "perplexity": perplexity,
+        "bleu": bleu(texts, store.valid_text("tgt")).value,
+        "parameters": Run(running).facts()["parameters"],
+    }
+
+
+# --- how it is shown ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row over its seeds: means, and standard deviations where there are several."""
+
+    row: Row
+    changes: list[str]
+    perplexity: list[float]
+    bleu: list[float]
+    parameters: int
+
+
+def lines_of(found: Json) -> Iterator[Line]:
+    """The rows that were measured, in the paper's order."""
+    for row in ROWS:
+        of_row = [one for one in found["rows"] if one["row"] == row.name]
+        if of_row:
+            perplexity, scores = ([one[key] for one in of_row] for key in ("perplexity", "bleu"))
+            yield Line(row, of_row[0]["changes"], perplexity, scores, of_row[0]["parameters"])
+
+
+def table_text(found: Json) -> str:
+    """Ours and the paper's side by side."""
+    header = ["row", "", "change", "PPL", "BLEU", "parameters (M)", "paper: PPL", "BLEU", "parameters (M)"]
+    rows = [
+        [
+            line.row.letter,
+            line.row.name,
+            ", ".join(change.partition(".")[2].replace("=", " ") for change in line.changes),
+            spread(line.perplexity),
+            spread(line.bleu),
+            f"{line.parameters / 1e6:.1f}",
+            f"{line.row.perplexity:.2f}",
+            f"{line.row.bleu:.1f}",
+            "" if line.row.parameters is None else f"{line.row.parameters:.0f}",
+        ]
+        for line in lines_of(found)
+    ]
+    return markdown(header, rows)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, and the standard deviation over seeds where there are several."""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
+
+
+def picture(found: Json) -> Any:
+    """By how much each row differs from the base, here and in the paper."""
+    figure, axes = new_figure(2)
+    lines = list(lines_of(found))
+    base, others = lines[0], lines[1:]
+    places = range(len(others), 0, -1)
+    for axis, key in zip(axes, ("bleu", "perplexity"), strict=True):
+        ours = [statistics.mean(getattr(line, key)) - statistics.mean(getattr(base, key)) for line in others]
+        theirs = [getattr(line.row, key) - getattr(base.row, key) for line in others]
+        axis.axvline(0, color=COLOURS[-1], linewidth=0.8)
+        axis.plot(ours, places, "o", color=COLOURS[0], label="here")
+        axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, label="paper")
+        axis.set_yticks(list(places), [line.row.name for line in others], fontsize=7)
+        axis.set_title(f"{'BLEU' if key == 'bleu' else key}, difference to the base", fontsize=10, loc="left")
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure

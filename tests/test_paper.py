@@ -1,0 +1,261 @@
+"""The paper's tables: what is computed from the measurements, small measurements, and table 3 row by row."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from onehop import train as train_module
+from onehop.cli import app
+from onehop.config import load_settings, settings_to_toml, with_changes
+from onehop.errors import RunError, SettingsError
+from onehop.paper import family, heads, report, table1, table3
+
+NO_LOAD = {
+    "paths": {"rows": [{"distance": d, "attention": 1.0, "recurrent": 0.1, "lstm": 0.2} for d in (1, 4, 16, 64)]}
+}
+
+
+def onehop(*words: str):
+    return CliRunner().invoke(app, list(words))
+
+
+# --- table 1 --------------------------------------------------------------------------------------------------
+
+
+def test_a_power_law_is_found_again():
+    assert table1.power([(n, 3 * n**1.7) for n in (64, 128, 512)]) == pytest.approx(1.7)
+    assert table1.power([(64, 0.0), (128, 0.0)]) is None
+    assert table1.power([(64, 1.0)]) is None
+
+
+def test_a_crossing_is_where_the_ratio_passes_one_for_good():
+    assert table1.crossing([(64, 0.25), (128, 0.5), (256, 2.0)]) == pytest.approx(math.sqrt(128 * 256))
+    assert table1.crossing([(64, 0.1), (128, 0.9)]) is None
+    assert table1.crossing([(64, 2.0), (128, 3.0)]) == 64
+    assert table1.crossing([(64, 2.0), (128, 0.5), (256, 2.0)]) == pytest.approx(math.sqrt(128 * 256))
+
+
+def test_the_spelled_out_layer_is_the_fused_one_and_keeps_its_scores():
+    x = torch.randn(1, 64, 32)
+    layers = table1.layers_of(32)
+    torch.testing.assert_close(layers["spelled_out"](x), layers["self_attention"](x), rtol=0, atol=1e-5)
+    scores = table1.HEADS * 64 * 64 * 4
+    assert table1.kept_bytes(layers["spelled_out"], x) >= 2 * scores
+    assert table1.kept_bytes(layers["self_attention"], x) < scores
+
+
+def test_kept_memory_is_counted_once_without_input_and_weights():
+    linear = nn.Linear(8, 8)
+    assert table1.kept_bytes(linear, torch.randn(4, 8)) == 0
+    assert table1.kept_bytes(lambda x: linear(x).relu().square(), torch.randn(4, 8)) == 4 * 8 * 4
+
+
+def rows_that_grow_as_printed() -> list[dict]:
+    found = []
+    for d in (64, 128):
+        for n in (64, 128, 256):
+            costs = {name: float(n**p * d**q) for name, (_, _, p, q, _) in table1.PAPER.items()}
+            found.append({"n": n, "d": d, "seconds": costs, "bytes": {k: int(v) for k, v in costs.items()}})
+    return found
+
+
+def test_growth_finds_the_papers_exponents_in_numbers_that_have_them():
+    rows = rows_that_grow_as_printed()
+    for name, found in table1.growth(rows).items():
+        _, _, p, q, _ = table1.PAPER[name]
+        assert [found[key] for key in ("time_n", "time_d")] == pytest.approx([p, q])
+    # n² d against n d²: the same at n = d.
+    places = {c["d"]: c["n"] for c in table1.crossings(rows) if c["against"] == "lstm"}
+    assert places == pytest.approx({64: 64, 128: 128})
+
+
+def test_the_table_shows_exponents_crossings_and_paths():
+    rows = rows_that_grow_as_printed()
+    found = {"rows": rows, "n": [64, 128, 256], "d": [64, 128], "growth": table1.growth(rows)}
+    found |= {"crossings": list(table1.crossings(rows)), **NO_LOAD}
+    text = table1.table_text(found)
+    assert "| recurrent, LSTM | O(n·d²) | n^1.00 · d^2.00 | n^1.00 · d^2.00 | O(n) |" in text
+    assert "| recurrent, GRU | 64 | 128 |" in text
+    assert "| lstm | 2.0e-01 | 2.0e-01 | 2.0e-01 | 2.0e-01 |" in text
+    assert len(table1.picture(found).axes) == 3
+
+
+def test_a_small_table_1_is_measured(monkeypatch):
+    monkeypatch.setattr(table1, "paths", lambda: NO_LOAD["paths"])
+    before = torch.get_num_threads()
+    found = table1.table1((64, 128), (64, 128), repeats=1)
+    assert len(found["rows"]) == 4
+    assert all(cost > 0 for row in found["rows"] for cost in row["seconds"].values())
+    assert found["growth"]["spelled_out"]["memory_n"] == pytest.approx(2.0, abs=0.1)
+    assert found["growth"]["self_attention"]["memory_n"] == pytest.approx(1.0, abs=0.1)
+    assert torch.get_num_threads() == before
+
+
+# --- heads ----------------------------------------------------------------------------------------------------
+
+
+def test_heads_of_a_small_model_on_the_command_line(model_file, tmp_path):
+    for name in ("en", "de"):
+        (tmp_path / f"test.{name}").write_text("the old house\na new tree\nthe bird\n")
+    paths = ["--source", str(tmp_path / "test.en"), "--reference", str(tmp_path / "test.de")]
+    found = onehop("paper", "heads", "-m", str(model_file), *paths, "-o", str(tmp_path / "out"), "--device", "cpu")
+    assert found.exit_code == 0, found.output
+    told = json.loads((tmp_path / "out" / "heads.json").read_text())
+    assert told["patterns"]["sentences"] == 3
+    assert told["pruning"]["rows"][0]["removed"] == 0
+    assert told["pruning"]["rows"][-1]["removed"] == told["pruning"]["heads"] == 10  # 1 + 2 layers twice, two heads
+    text = (tmp_path / "out" / "heads.md").read_text()
+    assert "| previous token | encoder | 3 | " in text
+    assert (tmp_path / "out" / "heads.svg").read_text().startswith("<?xml")
+
+
+def test_a_pattern_counts_the_heads_that_follow_it_mostly():
+    best = {"layer": 1, "head": 0, "share": 0.9, "weight": 0.5}
+    pattern = {"name": "itself", "role": "encoder", "sentences": 7, "chance": 0.1, "heads": [best]}
+    row = heads.pattern_row({**pattern, "all": [[0.2, 0.51], [0.9, 0.5]]})
+    assert row == ["itself", "encoder", "7", "2 of 4", "2.1", "90%", "0.50", "0.10"]
+
+
+# --- table 3 --------------------------------------------------------------------------------------------------
+
+
+def test_on_the_papers_base_every_row_is_the_papers():
+    base = load_settings("base")
+    changed = {row.name: with_changes(base, row.change(base.model, base.train.label_smoothing)) for row in table3.ROWS}
+    models = {name: settings.model for name, settings in changed.items()}
+    assert [(models[f"heads-{n}"].n_heads, models[f"heads-{n}"].key_width) for n in ("1/8", "1/2", "2", "4")] == [
+        *((1, 512), (4, 128), (16, 32), (32, 16))
+    ]
+    assert [(models[f"key-width-{n}"].key_width, models[f"key-width-{n}"].value_width) for n in ("1/4", "1/2")] == [
+        *((16, 64), (32, 64))
+    ]
+    assert [models[f"layers-{n}"].n_encoder_layers for n in ("1/3", "2/3", "4/3")] == [2, 4, 8]
+    assert [(models[f"width-{n}"].d_model, models[f"width-{n}"].key_width) for n in ("1/2", "2")] == [
+        *((256, 32), (1024, 128))
+    ]
+    assert [models[f"inner-{n}"].d_ff for n in ("1/2", "2")] == [1024, 4096]
+    assert [models[f"dropout-{n}"].dropout for n in ("0", "2")] == [0.0, 0.2]
+    assert [changed[f"smoothing-{n}"].train.label_smoothing for n in ("0", "2")] == [0.0, 0.2]
+    assert models["learned-positions"].positions == "learned"
+    big = load_settings("big").model
+    assert (models["big"].d_model, models["big"].d_ff, models["big"].n_heads) == (big.d_model, big.d_ff, big.n_heads)
+    assert models["big"].dropout == pytest.approx(big.dropout)
+    assert changed["base"] == base
+
+
+def test_rows_are_chosen_by_letter_or_name_and_the_base_is_always_there():
+    assert [row.name for row in table3.chosen_rows("B,dropout-0")] == [
+        *("base", "key-width-1/4", "key-width-1/2", "dropout-0")
+    ]
+    assert len(table3.chosen_rows(None)) == len(table3.ROWS) == 20
+    with pytest.raises(SettingsError) as error:
+        table3.chosen_rows("A,dropot-0")
+    assert str(error.value) == "Table 3 has no row 'dropot-0'. Did you mean dropout-0?"
+
+
+@pytest.fixture
+def few_rows(digits, tmp_path, monkeypatch):
+    """Settings whose rows take a second, and the folder with their data."""
+    from onehop.demo import digit_strings, in_words, write_pairs
+
+    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    write_pairs(tmp_path / "digits.tsv", in_words(digit_strings(200)))
+    return with_changes(digits[0], ["train.steps=6", "data.valid_size=5"]), tmp_path
+
+
+def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
+    settings, folder = few_rows
+    rows, out, said = table3.chosen_rows("E"), folder / "out", []
+    first = table3.table3(settings, out, rows, data=folder, seeds=2, device="cpu", say=said.append)
+    assert [(one["row"], one["seed"]) for one in first["rows"]] == [
+        *(("base", 1), ("base", 2), ("learned-positions", 1), ("learned-positions", 2))
+    ]
+    assert said[0].startswith("base, seed 1: perplexity ")
+    assert first["rows"][2]["parameters"] > first["rows"][0]["parameters"]
+    assert first["rows"][0]["perplexity"] != first["rows"][1]["perplexity"]
+    assert not list((out / "runs").iterdir())
+    monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("it was trained again"))
+    again = table3.table3(settings, out, rows, data=folder, seeds=2, device="cpu", say=said.append)
+    assert again == first
+    text = table3.table_text(first)
+    assert "| E | learned-positions | positions learned | " in text
+    assert text.splitlines()[3].endswith("| 4.92 | 25.7 |  |")
+    assert " ± " in text
+    assert len(table3.picture(first).axes) == 2
+
+
+def test_a_row_of_other_settings_is_not_taken_for_this_one(few_rows):
+    settings, folder = few_rows
+    rows, out = table3.chosen_rows("base"), folder / "out"
+    table3.table3(settings, out, rows, data=folder, device="cpu", say=lambda text: None)
+    more = with_changes(settings, ["train.steps=7"])
+    with pytest.raises(SettingsError) as error:
+        table3.table3(more, out, rows, data=folder, device="cpu", say=lambda text: None)
+    file = out / "rows" / "base-seed-1.json"
+    assert str(error.value) == f"{file} was made with other settings or data. Give another -o, or remove it."
+
+
+def test_table_3_on_the_command_line(few_rows):
+    settings, folder = few_rows
+    (folder / "small.toml").write_text(settings_to_toml(settings))
+    words = ["paper", "table3", str(folder / "small.toml"), "--rows", "base", "--data", str(folder)]
+    found = onehop(*words, "-o", str(folder / "out"), "--device", "cpu")
+    assert found.exit_code == 0, found.output
+    assert {file.name for file in (folder / "out").glob("table3.*")} == {"table3.json", "table3.md", "table3.svg"}
+    assert json.loads((folder / "out" / "table3.json").read_text())["made_by"].startswith(
+        "onehop paper table3 small.toml"
+    )
+
+
+# --- what is left behind --------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    figure, _ = report.new_figure(1)
+    with pytest.raises(RunError) as error:
+        report.leave(tmp_path / "file", "table1", {}, "", figure)
+    assert str(error.value) == f"{tmp_path / 'file'} cannot be written: File exists. Give another -o."
+
+
+# --- the family -----------------------------------------------------------------------------------------------
+
+
+def test_the_family_is_read_from_the_models():
+    cells = {part: list(of_part.values()) for part, of_part in family.cells().items()}
+    assert [what for what, _ in cells["cross-attention"]] == ["keeps", "drops", "drops", "drops"]
+    assert [what for what, _ in cells["encoder stack"]] == ["keeps", "keeps", "drops", "keeps"]
+    assert [what for what, _ in cells["mask over the future"]] == ["keeps", "drops", "keeps", "drops"]
+    assert [what for what, _ in cells["patch projection"]] == ["", "", "", "adds"]
+    assert cells["feed-forward network"] == [
+        *(("keeps", "ReLU"), ("changes", "GELU"), ("changes", "GELU (tanh)"), ("changes", "GELU"))
+    ]
+
+
+def test_the_family_as_table_and_picture(tmp_path):
+    out = tmp_path / "family.svg"
+    found = onehop("paper", "family", "-o", str(out))
+    assert "| cross-attention | 3.2.3 | yes | drops | drops | drops |" in found.stdout
+    assert out.read_text().count(">dropped<") == sum(
+        what == "drops" for of_part in family.cells().values() for what, _ in of_part.values()
+    )
+    refused = onehop("paper", "family", "-o", str(tmp_path))
+    assert refused.stderr == f"onehop: {tmp_path} cannot be written: Is a directory. Give another -o.\n"
+
+
+def test_the_pages_table_is_the_commands():
+    page = Path(__file__).parent.parent / "docs" / "family.md"
+    assert family.table_text() in page.read_text(encoding="utf-8")
+
+
+def test_the_pages_measurements_are_the_raw_files():
+    root = Path(__file__).parent.parent
+    page = (root / "docs" / "paper.md").read_text(encoding="utf-8")
+    for name, module in (("table1", table1), ("heads", heads)):
+        found = json.loads((root / "results" / "paper" / f"{name}.json").read_text(encoding="utf-8"))
+        assert module.table_text(found) in page
