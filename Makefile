@@ -37,8 +37,9 @@ check: $(VENV)/.dev
 browser:
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || echo "chromium is missing and cannot be installed here"
 
+# A worker a core; a file stays with one worker, so that what its tests share is made once.
 test: check browser
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 coverage: $(VENV)/.dev
 	$(BIN)/pytest --cov --cov-report=term

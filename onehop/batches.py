@@ -148,7 +148,7 @@ class Epoch:
     @property
     def most_sentences(self) -> int:
         """Sentences of the batch that has most."""
-        return int(np.diff(self.cuts).max())
+        return int(np.diff(self.cuts).max(initial=0))
 
 
 def cut(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from onehop.model import Tokens
 from onehop.parallel import World
 from onehop.store import Pairs
 from onehop.tasks import Task
+from onehop.tokenizer import PAD
 
 EpochPairs = Callable[[int], Pairs]
 
@@ -70,7 +71,7 @@ def updates(
     while True:
         taken: list[Batch] = []
         while len(taken) < accumulate:
-            if batch >= len(current):
+            while batch >= len(current):  # small fractions of few pairs may leave an epoch empty
                 epoch, batch = epoch + 1, 0
                 current = Epoch(pairs_of(epoch), budget, seed, epoch)
             taken.append(task(current[batch], seed, epoch, batch) if task else current[batch])
@@ -130,10 +131,11 @@ def hand_over(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: thread
 def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool = False) -> Fed:
     """This process's share of a batch, on its device; `twice` repeats it for R-Drop's second pass."""
     if world.size > 1:
-        batch = batch.share(world.rank, world.size)
-    if len(batch.src) == 0:
-        # More processes than sentences: the others wait for the gradients of this one, even if they are zero.
-        batch = batch.filled(rows=1, sentences=1, longest=1)
+        whole, batch = batch, batch.share(world.rank, world.size)
+        if len(batch.src) == 0:
+            # More processes than sentences: the others wait for the gradients of this one, even if they are zero.
+            first = whole.part(0, 1)
+            batch = replace(first, labels=np.full_like(first.labels, PAD))
     if fixed is not None:
         batch = batch.filled(fixed.rows, fixed.sentences, fixed.longest)
     if twice:

@@ -76,11 +76,11 @@ def world(device: str | None = None) -> Iterator[World]:
     """Join the processes that torchrun started, or be the only one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     mine = pick_device(device)
+    if mine.type == "cuda":
+        torch.cuda.set_device(mine)
     if size == 1:
         yield World(0, 1, mine)
         return
-    if mine.type == "cuda":
-        torch.cuda.set_device(mine)
     distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
     try:
         yield World(distributed.get_rank(), size, mine)

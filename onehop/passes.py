@@ -21,24 +21,31 @@ Results = TypeVar("Results")
 
 
 class Objective(nn.Module):
-    """Model and loss as one module, so that processes and compiler see a single forward pass."""
+    """Model and loss as one module, so that processes and compiler see a single forward pass.
 
-    def __init__(self, model: Predictor, label_smoothing: float, r_drop: float) -> None:
+    `sharded`: weights spread over processes are whole only inside the model's own forward pass, so the loss starts from
+    its logits.
+    """
+
+    def __init__(self, model: Predictor, label_smoothing: float, r_drop: float, *, sharded: bool = False) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
+        self.sharded = sharded
 
     def forward(self, fed: Fed) -> tuple[Tensor, Tensor]:
         """The objective and the negative log-likelihood, summed over the batch."""
         model = self.model
-        states = model.states(fed.src, fed.tgt)
-        if not self.r_drop:
+        if not self.r_drop and not self.sharded:
+            states = model.states(fed.src, fed.tgt)
             loss = output_loss(states[0], model.output_weight, model.output_bias, fed.labels, self.label_smoothing)
             return loss.objective, loss.nll
-        # The batch stands there twice, with other dropout: half of the sum over both, so that a token counts once.
-        logits = model.logits(states)[0]
+        logits = model(fed.src, fed.tgt)[0]
         loss = cross_entropy(logits, fed.labels, self.label_smoothing)
+        if not self.r_drop:
+            return loss.objective, loss.nll
+        # The batch stands there twice, with other dropout: half of the sum over both, so that a token counts once.
         one, two = logits.chunk(2)
         apart = divergence(one, two, fed.labels.chunk(2)[0])
         return (loss.objective + self.r_drop * apart) / 2, loss.nll / 2
@@ -98,6 +105,8 @@ class RecordedStep:
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self.fed = fed
+        # Translating for a validation may put longer position tables in place of these, which the graph goes on with.
+        self.tables = list(model.buffers())
         self.scale = torch.zeros((), device=fed.labels.device)
         random = torch.cuda.get_rng_state()
         self.passes = Recording(lambda: self._pass(compute), warm_up=2)

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -30,7 +30,7 @@ from onehop.family import model_for
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
 from onehop.installed import named_model
 from onehop.listener import Listener, Report, Silent
-from onehop.loss import Loss, cross_entropy
+from onehop.loss import Loss
 from onehop.model import Predictor, parameter_count
 from onehop.modelfile import StoredModel, read_model, write_model
 from onehop.parallel import World, without_sync, world
@@ -141,7 +141,9 @@ class Trainer:
         self.task = Task(settings.model, self.vocab_size)
         torch.manual_seed(settings.train.seed)
         self.model = model_for(settings.model, self.vocab_size).to(world.device)
-        self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop)
+        sharded = world.size > 1 and settings.train.shard
+        self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop, sharded=sharded)
+        self.validation = Objective(self.model, 0.0, 0.0, sharded=sharded)
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
         # Images have a shape that never changes, and nothing to be filled up with.
         self.compiled = world.device.type == "cuda" and settings.train.compile and settings.model.kind != "vision"
@@ -155,7 +157,7 @@ class Trainer:
         self.compute: Compute = self.parallel
         self.recording: RecordedStep | None = None
         self.waiting: Iterator[Update] = iter(())
-        self.upcoming: tuple[Update, Fed] | None = None
+        self.upcoming: tuple[Update, Fed | None] | None = None
         self.stop: str | None = None
         self.peak = math.inf
 
@@ -366,7 +368,7 @@ class Trainer:
         if not self.model.training:  # asking costs less than walking over all modules
             self.model.train()
         if self.recorded and fixed is not None and len(parts) == 1:
-            fed = self.upcoming[1] if self.upcoming else self.fed(parts[0], fixed)
+            fed = (self.upcoming and self.upcoming[1]) or self.fed(parts[0], fixed)
             recording = self.recording = self.recording or self.record(compute, fed)
             if recording.fits(fed):
                 results = recording.run(fed, 1 / tokens)
@@ -396,7 +398,9 @@ class Trainer:
     def look_ahead(self, fixed: Fixed) -> None:
         """Bring the next batch to the device while it works on this one."""
         update = next(self.waiting, None)
-        self.upcoming = (update, self.fed(update.batches[0], fixed)) if update else None
+        self.upcoming = (update, None) if update else None
+        with suppress(torch.OutOfMemoryError):  # there may be room when its turn has come
+            self.upcoming = (update, self.fed(update.batches[0], fixed)) if update else None
 
     def record(self, compute: Compute, fed: Fed) -> RecordedStep:
         """The step as a CUDA graph; the first batch's tensors become the place of every later one."""
@@ -458,7 +462,7 @@ class Trainer:
             batch = self.task.evenly(packed, number)
             fed = feed(batch, alone)
             with precision(self.world.device):
-                nll += float(cross_entropy(self.model(fed.src, fed.tgt)[0], fed.labels, 0.0).nll)
+                nll += float(self.validation(fed)[1])
             tokens += batch.tokens
         return nll / tokens
 

@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not os.path.exists("/dev/nvidia0"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 
@@ -23,6 +24,11 @@ modules = [m.name for m in pkgutil.iter_modules(onehop.__path__) if m.name not i
 install_import_hook(
     [f"onehop.{name}" for name in modules], "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 )
+
+
+# How long an example takes says something about the machine, not about the code.
+hypothesis.settings.register_profile("onehop", deadline=None)
+hypothesis.settings.load_profile("onehop")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from onehop.batches import Epoch, pack
-from onehop.config import with_changes
+from onehop.batches import Batch, Epoch, pack
+from onehop.config import load_settings, with_changes
+from onehop.family import model_for
 from onehop.feed import Fixed, ahead, feed, updates
 from onehop.model import Tokens, Transformer
 from onehop.parallel import World
@@ -190,3 +191,14 @@ def test_shares_add_up_even_where_a_process_has_nothing_to_do(digits, pairs, r_d
 
 def test_the_labels_end_with_the_end_mark(pairs):
     assert feed(pack(pairs, np.array([0])), World(0, 1, CPU)).labels[-1] == EOS
+
+
+def test_a_process_without_an_image_computes_one_that_does_not_count():
+    """More processes than images: the model wants whole images, so the stand-in is one of the others'."""
+    settings = load_settings("digits").model
+    image = np.arange(64) % 17
+    batch = Batch(image, np.array([64]), image[:1], np.array([3]), np.array([1]))
+    shares = [feed(batch, World(rank, 2, torch.device("cpu"))) for rank in (0, 1)]
+    objective = Objective(model_for(settings, 20), 0.1, 0.0)
+    values = [float(objective(fed)[0].detach()) for fed in shares]
+    assert sorted(value > 0 for value in values) == [False, True]
