@@ -271,6 +271,7 @@ def test_the_questions_of_the_page_are_answered(client, explorer, tracer):
         (b'{"text": "the", "edits": [1]}', "The edits of a request are a list of texts. Send at most 16."),
         (b'{"text": "", "edits": []}', "There is nothing to trace: the text is empty. Give a sentence."),
         (b'{"text": "the", "edits": ["mask=on"]}', "'mask=on' is no edit of mask. Write mask=off."),
+        (b"[" * 60_000, 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
         (b"\xff\xfe", 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
     ],
 )

@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
+import weakref
 
 import httpx
 import pytest
+from prometheus_client.mmap_dict import MmapedDict
 
 from onehop.options import SearchOptions
 from onehop.paragraphs import Paragraph, ParagraphTranslator
-from onehop.server import keys
+from onehop.server import keys, metrics, running
 from onehop.server.app import Application, others
 from onehop.server.exploring import MOST_QUESTIONS, Exploring
 from onehop.server.metrics import Metrics
@@ -30,11 +35,13 @@ def translator(model_file):
 class Server:
     """An application and a client of it."""
 
-    def __init__(self, translator, exploring=None, **settings):
+    def __init__(self, translator, exploring=None, hosts=(), **settings):
         self.log = []
-        self.settings, metrics = ServerSettings(**settings), Metrics()
-        self.service = Service(translator, 64, self.settings, metrics)
-        self.app = Application([self.service], self.settings, metrics, exploring=exploring, write=self.log.append)
+        self.settings, counts = ServerSettings(**settings), Metrics()
+        self.service = Service(translator, 64, self.settings, counts)
+        self.app = Application(
+            [self.service], self.settings, counts, exploring=exploring, hosts=hosts, write=self.log.append
+        )
 
     def ask(self, method, path, headers=None, address="127.0.0.1", **more):
         async def once():
@@ -146,6 +153,19 @@ def test_terms_and_kept_words(server, translator):
     assert {"source": "old house", "target": "Haus"} in unmet
 
 
+def test_terms_are_normalised_as_texts_are(server):
+    body = {"texts": ["the Cafe\u0301 house"], "glossary": {" Cafe\u0301  house ": " Haus ", " ": "x", "the": " "}}
+    unmet = server.post("/v1/translate", body).json()["translations"][0]["unmet"]
+    assert unmet == [{"source": "Caf\u00e9 house", "target": "Haus"}]
+
+
+def test_terms_are_bounded(server):
+    body = {"texts": ["a"], "glossary": {"x" * 9_000: "y" * 9_000}, "keep": ["z" * 2_001]}
+    sentence = "Glossary and kept words have 20,001 characters: send at most 20,000."
+    refused(server.post("/v1/translate", body), 413, sentence)
+    assert server.post("/v1/translate", {**body, "keep": ["z" * 2_000]}).status_code == 200
+
+
 def test_prefix_and_sampling_go_to_torch(server, translator):
     answer = server.post("/v1/translate", {"texts": ["the old house"], "prefixes": ["a new"]}).json()
     assert answer["translations"][0]["text"].startswith("a new")
@@ -179,6 +199,16 @@ def test_a_stream_tells_what_is_settled(server, beam, engine):
         assert tokens == sentence["n_best"][0]["tokens"][: len(tokens)]
         assert tokens or beam > 1  # the hypotheses of a model that knows nothing may share nothing
     assert [e["text"] for name, e in heard if name == "sentence"] == [s["text"] for s in final["sentences"]]
+
+
+@pytest.mark.parametrize("prefix", ["", "a new"])
+def test_a_stream_draws_what_a_batch_draws(server, prefix):
+    text = "the old house. 5! A new tree. See www.a.example for it. the old bird. Ask a@b.example too. the house."
+    drawn = {"sample": True, "seed": 7}
+    *_, (_, last) = events(server.post("/v1/stream", {"text": text, "prefix": prefix, **drawn}))
+    (batch,) = server.post("/v1/translate", {"texts": [text], "prefixes": [prefix], **drawn}).json()["translations"]
+    assert len(batch["sentences"]) > 5
+    assert [s["text"] for s in last["translation"]["sentences"]] == [s["text"] for s in batch["sentences"]]
 
 
 def test_html_with_everything(server):
@@ -233,11 +263,50 @@ def test_looking_inside(translator):
     assert server.post("/explore/api/trace", {"text": "b"}).json() == {"text": "b", "edits": []}
     assert server.get("/explore/api/about").status_code == 429
     assert server.get("/frontend/settings").json()["explorer"] is True
-    server.app.exploring.questions = MOST_QUESTIONS
+    for _ in range(MOST_QUESTIONS):
+        assert server.app.exploring.places.acquire(blocking=False)  # every question gave its place back
     server.app.rates.per_minute = 0
     sentence = "The server has more to translate than it can hold: try again soon."
     refused(server.post("/v1/trace", {"text": "a"}), 503, sentence)
     refused(server.post("/explore/api/trace", {"text": "a"}), 503, sentence)
+
+
+def test_a_slow_question_is_told_so_and_takes_no_place(translator):
+    server = Server(translator, exploring=Exploring(Looks), read_seconds=0.05)
+    places = []
+
+    async def slowly():
+        yield b"{"
+        places.append(server.app.exploring.places._value)
+        await asyncio.sleep(1)
+        yield b"}"
+
+    answer = server.ask("POST", "/explore/api/trace", content=slowly())
+    refused(answer, 408, "The question took longer than 0.05 seconds. Send it again.")
+    assert places == [MOST_QUESTIONS]
+
+
+def test_a_question_keeps_its_place_until_its_work_is_done():
+    exploring, go_on, threads = Exploring(Looks), threading.Event(), []
+
+    def work():
+        threads.append(threading.current_thread().name)
+        go_on.wait(60)
+
+    async def give_up():
+        tasks = [asyncio.create_task(exploring.compute(work)) for _ in range(2)]
+        while not threads:
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    asyncio.run(give_up())
+    assert exploring.places._value == MOST_QUESTIONS - 1  # the one that waited is dropped, the other still runs
+    go_on.set()
+    exploring._thread.shutdown()
+    assert exploring.places._value == MOST_QUESTIONS
+    assert [name.startswith("onehop-explorer") for name in threads] == [True]
 
 
 def test_looking_inside_only_where_allowed(server):
@@ -431,6 +500,15 @@ def test_cors_only_where_asked(translator):
     assert "access-control-allow-origin" not in other.headers
 
 
+def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
+    server = Server(translator, hosts=Doors(host="::1").hosts)
+    for name in ("127.0.0.1", "127.0.0.1:5000", "localhost:5000", "[::1]:5000"):
+        assert server.get("/languages", headers={"host": name}).status_code == 200
+    for name in ("evil.example", "evil.example:5000", "localhost.evil.example"):
+        assert server.get("/languages", headers={"host": name}).status_code == 400
+    assert Doors(host="0.0.0.0").hosts == Doors(proxies="127.0.0.1").hosts == ()
+
+
 # --- operations -----------------------------------------------------------------------------------------------
 
 
@@ -466,6 +544,39 @@ def test_metrics_count(translator):
     assert "onehop_batch_sentences_sum 2.0" in text
     assert 'onehop_tokens_total{side="source"}' in text
     assert 'onehop_request_seconds_bucket{le="0.005",path="/v1/translate"}' in text
+
+
+def test_processes_that_are_gone_are_not_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv(metrics.SHARED_FOLDER, str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    gone, counted = tmp_path / f"gauge_livesum_{ended.pid}.db", tmp_path / f"counter_{ended.pid}.db"
+    living = tmp_path / f"gauge_livesum_{os.getpid()}.db"
+    for file in (gone, counted, living):
+        MmapedDict(str(file)).close()
+    Metrics().exposition()
+    assert [file.exists() for file in (gone, counted, living)] == [False, True, True]
+
+
+def test_several_processes_leave_no_model_with_their_parent(monkeypatch, tmp_path):
+    class Model:
+        def __init__(self):
+            self.itself = self
+
+    models = []
+
+    def application(plan):
+        made = Model()
+        models.append(weakref.ref(made))
+        return made
+
+    served = []
+    monkeypatch.setattr(running, "application", application)
+    monkeypatch.setattr(running.uvicorn, "run", lambda *args, **more: served.append(models[0]()))
+    for name in (running.VARIABLE, metrics.SHARED_FOLDER):
+        monkeypatch.setenv(name, "")  # to be put back afterwards
+    running.run([tmp_path], ServerSettings(), Doors(port=0, workers=2), device="cpu")
+    assert served == [None]
 
 
 def test_the_log_has_no_texts_unless_asked(translator):

@@ -75,11 +75,12 @@ def test_torch_is_not_imported_until_it_is_needed(server):
 
 GARBAGE = [
     b"\x00\xff\xfe garbage\r\n\r\n",
-    b"GET /\r\nHost: x\r\n\r\n",
-    b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-    b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\nContent-Type: application/json\r\n\r\n",
-    b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET /\r\nHost: localhost\r\n\r\n",
+    b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 99999999999\r\n\r\n",
+    b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
 ]
 
 
@@ -94,7 +95,7 @@ def test_garbage_is_refused_and_the_server_goes_on(server, expected, garbage):
 
 def test_clients_that_hang_up_are_forgotten(server, expected):
     body = json.dumps({"texts": TEXTS * 20, "beam": 16}).encode()
-    lines = ["POST /v1/translate HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", "", ""]
+    lines = ["POST /v1/translate HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "", ""]
     head = "\r\n".join(lines)
     for _ in range(5):
         with server.connect() as connection:
@@ -113,7 +114,7 @@ def test_a_slow_sender_is_told_so_and_holds_nobody_up(model_file, expected):
     server = Process(model_file, "--set", "read_seconds=0.5")
     try:
         with server.connect() as slow:
-            slow.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            slow.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
             is_well(server, expected)
             assert slow.recv(1000).startswith(b"HTTP/1.1 408")
         with server.connect() as slower:

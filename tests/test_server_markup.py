@@ -87,6 +87,13 @@ GERMAN = {"the": "das", "old": "alte", "house": "Haus", "I": "ich", "have": "hab
         ("the <b>old", "das <b>alte"),
         ("old</b> house", "alte</b> Haus"),
         ("<script>the old house</script>old", "<script>the old house</script>alte"),
+        (
+            '<script>document.write("<script src=x><\\/script>")</script><p>the old</p>',
+            '<script>document.write("<script src=x><\\/script>")</script><p>das alte</p>',
+        ),
+        ("<textarea/>the <textarea> old</textarea>old", "<textarea/>the <textarea> old</textarea>alte"),
+        ("<svg/>old", "<svg/>alte"),
+        ("<pre>the <pre>old</pre> old</pre>old", "<pre>the <pre>old</pre> old</pre>alte"),
         ("<pre>the old</pre>", "<pre>the old</pre>"),
         ("<div translate=no>the <b>old</b></div> house", "<div translate=no>the <b>old</b></div> Haus"),
         ("the <code>old_house. It</code> house", "das <code>old_house. It</code> Haus"),

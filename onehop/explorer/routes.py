@@ -1,5 +1,6 @@
 """The page over HTTP: what `onehop explore` serves, and any server that mounts the same routes."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -14,6 +15,7 @@ from onehop.explorer.html import TYPES, assets, policy_of
 
 MOST_BODY = 64 * 1024
 MOST_EDITS = 16
+READ_SECONDS = 10.0
 ROLES = ("encoder", "decoder", "cross")
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
@@ -39,14 +41,21 @@ class Explores(Protocol):
 
 
 Answer = Callable[[Request], Awaitable[Response]]
+Compute = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class TooLargeError(OnehopError):
     """A request that is not read to its end."""
 
 
-def explorer_routes(explorer: Callable[[], Explores]) -> list[Route]:
-    """The page and its questions; the explorer is made when the first one comes."""
+class TooSlowError(OnehopError):
+    """A request whose end is not waited for."""
+
+
+def explorer_routes(
+    explorer: Callable[[], Explores], compute: Compute = run_in_threadpool, read_seconds: float = READ_SECONDS
+) -> list[Route]:
+    """The page and its questions, answered in a thread; the explorer is made when the first one comes."""
 
     async def page(request: Request) -> Response:
         html = await run_in_threadpool(lambda: explorer().served())
@@ -59,25 +68,25 @@ def explorer_routes(explorer: Callable[[], Explores]) -> list[Route]:
         return Response(assets()[path], media_type=TYPES[path[path.rindex(".") :]], headers=HEADERS)
 
     async def about(request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(lambda: explorer().about()), headers=HEADERS)
+        return JSONResponse(await compute(lambda: explorer().about()), headers=HEADERS)
 
     async def trace(request: Request) -> Response:
-        text, edits = await question(request)
-        found = await run_in_threadpool(lambda: explorer().trace(text, edits))
+        text, edits = await question(request, read_seconds)
+        found = await compute(lambda: explorer().trace(text, edits))
         return Response(found, media_type="application/json", headers=HEADERS)
 
     async def variant(request: Request) -> Response:
-        text, edits = await question(request)
-        return JSONResponse(await run_in_threadpool(lambda: explorer().variant(text, edits)), headers=HEADERS)
+        text, edits = await question(request, read_seconds)
+        return JSONResponse(await compute(lambda: explorer().variant(text, edits)), headers=HEADERS)
 
     async def weights(request: Request) -> Response:
         role, layer, head = place(request)
-        return JSONResponse(await run_in_threadpool(lambda: explorer().weights(role, layer, head)), headers=HEADERS)
+        return JSONResponse(await compute(lambda: explorer().weights(role, layer, head)), headers=HEADERS)
 
     async def measured(request: Request) -> Response:
         from onehop.explorer.content import measured as everything
 
-        return JSONResponse(await run_in_threadpool(everything), headers=HEADERS)
+        return JSONResponse(await compute(everything), headers=HEADERS)
 
     return [
         Route("/", page),
@@ -98,22 +107,34 @@ def one_line_errors(answer: Answer) -> Answer:
             return await answer(request)
         except TooLargeError as e:
             return JSONResponse({"error": str(e)}, 413, HEADERS)
+        except TooSlowError as e:
+            return JSONResponse({"error": str(e)}, 408, HEADERS)
         except OnehopError as e:
             return JSONResponse({"error": str(e)}, 422, HEADERS)
 
     return answered
 
 
-async def question(request: Request) -> tuple[str, list[str]]:
-    """The text and edits of a request."""
+async def body_of(request: Request, seconds: float) -> bytes:
+    """The body, not too large and not too slow."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BODY:
-            raise TooLargeError(f"A question may have {MOST_BODY:,} bytes.", "Give a shorter text.")
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > MOST_BODY:
+                    raise TooLargeError(f"A question may have {MOST_BODY:,} bytes.", "Give a shorter text.")
+    except TimeoutError:
+        raise TooSlowError(f"The question took longer than {seconds:g} seconds.", "Send it again.") from None
+    return body
+
+
+async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
+    """The text and edits of a request."""
+    body = await body_of(request, seconds)
     try:
         asked = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets in brackets, thousands of them
         asked = None
     if not isinstance(asked, dict) or not isinstance(asked.get("text"), str):
         raise SettingsError("The request holds no text.", 'Send {"text": "…", "edits": []} as JSON.')

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import chain
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -15,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
@@ -41,9 +43,12 @@ from onehop.server.problems import Problem
 from onehop.server.rates import Rates
 from onehop.server.service import Service, Wish
 from onehop.server.settings import ServerSettings
+from onehop.tokenizer import normalise
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 WARM_UP = "Hello."
+# Terms become one pattern, which is made on the event loop.
+MOST_TERM_CHARACTERS = 20_000
 T = TypeVar("T")
 LOG = logging.getLogger("uvicorn.error")
 
@@ -58,9 +63,11 @@ class Application:
         counts: metrics.Metrics,
         *,
         exploring: Exploring | None = None,
+        hosts: Sequence[str] = (),
         write: Callable[[str], None] = access.to_stdout,
     ) -> None:
-        """`exploring`: what looks inside the first model, if that is allowed; `write`: where the access log goes."""
+        """`exploring`: what looks inside the first model, if that is allowed; `hosts`: the names that requests may call
+        the server, if not any; `write`: where the access log goes."""
         self.services = {(service.source, service.target): service for service in services}
         self.settings, self.metrics, self.exploring = settings, counts, exploring
         self.keys = keys.read(settings.keys_file)
@@ -75,9 +82,11 @@ class Application:
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
         )
+        # A page of another name that resolves to this machine must not read along.
+        guard = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
         inner = Starlette(
             routes=own,
-            middleware=[cors] if settings.origins else [],
+            middleware=[*([guard] if hosts else []), *([cors] if settings.origins else [])],
             exception_handlers={
                 Problem: on_problem,
                 OnehopError: on_user_error,
@@ -93,7 +102,9 @@ class Application:
     def routes(self) -> list[BaseRoute]:
         """Our own paths."""
         static = resources.files("onehop.server") / "static"
-        explorer = [Mount("/explore", self.exploring.mounted(self.let_in))] if self.exploring else []
+        explorer: list[BaseRoute] = []
+        if self.exploring:
+            explorer = [Mount("/explore", self.exploring.mounted(self.let_in, self.settings.read_seconds))]
         return [
             *explorer,
             Route("/", page(static / "index.html", "text/html; charset=utf-8")),
@@ -120,6 +131,8 @@ class Application:
             warming.cancel()
             for service in self.services.values():
                 service.close()
+            if self.exploring:
+                self.exploring.close()
 
     async def warm_up(self) -> None:
         """Let every model translate; one that cannot has remembered it."""
@@ -251,14 +264,14 @@ class Application:
 
     async def translate(self, request: Request, body: TranslateBody) -> Response:
         """A batch with everything that is known about it."""
-        self.check(request, [*body.texts, *(body.prefixes or [])], beam=body.beam, n_best=body.n_best)
+        terms = [*chain(*body.glossary.items()), *body.keep]
+        self.check(request, [*body.texts, *(body.prefixes or [])], beam=body.beam, n_best=body.n_best, terms=terms)
         if body.prefixes is not None and len(body.prefixes) != len(body.texts):
             raise Problem(400, f"{len(body.texts)} texts have {len(body.prefixes)} prefixes: give one for each.")
         if body.prefixes is not None and body.format == "html":
             raise Problem(400, "A prefix has no place in HTML: send the format text.")
         service = self.service_for(body)
-        terms = Terms([Term(s, t) for s, t in body.glossary.items() if s and t], body.keep)
-        wish = Wish(options=body.options(body.n_best), terms=terms, prefixes=body.prefixes or ())
+        wish = Wish(options=body.options(body.n_best), terms=terms_of(body), prefixes=body.prefixes or ())
         work = service.translate_html if body.format == "html" else service.translate
         found = await work(body.texts, wish)
         self.note(request, body.texts, found)
@@ -322,9 +335,14 @@ class Application:
 
     # --- checks and notes -------------------------------------------------------------------------------------
 
-    def check(self, request: Request, texts: Sequence[str], *, beam: int = 1, n_best: int = 1) -> None:
+    def check(
+        self, request: Request, texts: Sequence[str], *, beam: int = 1, n_best: int = 1, terms: Sequence[str] = ()
+    ) -> None:
         """Refuse what is more than the server allows."""
         limits, characters = self.settings, sum(map(len, texts))
+        if (length := sum(map(len, terms))) > MOST_TERM_CHARACTERS:
+            what = f"Glossary and kept words have {length:,} characters: send at most {MOST_TERM_CHARACTERS:,}."
+            raise Problem(413, what)
         if len(texts) > limits.max_texts:
             raise Problem(413, f"{len(texts):,} texts are too many: send at most {limits.max_texts:,}.")
         if characters > limits.max_characters:
@@ -356,6 +374,12 @@ class Application:
         if self.settings.log_texts:
             noted["texts"] = list(texts)
             noted["translations"] = [best[0].text for best in found]
+
+
+def terms_of(body: TranslateBody) -> Terms:
+    """A request's glossary and kept words, in the spelling that texts are compared in."""
+    glossary = [Term(normalise(source), normalise(target)) for source, target in body.glossary.items()]
+    return Terms([term for term in glossary if term.source and term.target], body.keep)
 
 
 # --- answers ------------------------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from threading import BoundedSemaphore, Lock
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.routing import Router
@@ -14,8 +15,10 @@ from starlette.types import Receive, Scope, Send
 from onehop.explorer.routes import Explores, explorer_routes
 from onehop.server.problems import Problem, busy
 
-# One question is computed at a time; so many may wait.
+# One question is computed at a time; with it, so many may be there.
 MOST_QUESTIONS = 8
+
+T = TypeVar("T")
 
 
 class Exploring:
@@ -23,7 +26,9 @@ class Exploring:
 
     def __init__(self, make: Callable[[], Explores]) -> None:
         self._make, self._lock = make, Lock()
-        self.questions = 0
+        self.places = BoundedSemaphore(MOST_QUESTIONS)
+        # Its own thread, for those of the event loop cut and encode the texts of translations.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="onehop-explorer")
 
     @classmethod
     def of(cls, path: Path, device: str | None) -> "Exploring":
@@ -48,38 +53,36 @@ class Exploring:
 
     async def trace(self, text: str, edits: list[str]) -> str:
         """A trace as JSON."""
-        if self.questions >= MOST_QUESTIONS:
-            raise busy(5)
-        self.questions += 1
-        try:
-            return await asyncio.to_thread(lambda: self.explorer().trace(text, edits))
-        finally:
-            self.questions -= 1
+        return await self.compute(lambda: self.explorer().trace(text, edits))
 
-    def mounted(self, let_in: Callable[[Request], None]) -> "Guarded":
+    async def compute(self, work: Callable[[], T]) -> T:
+        """What a question asks for; it has its place until the work is done, though nobody may wait any more."""
+        if not self.places.acquire(blocking=False):
+            raise busy(5)
+        running = self._thread.submit(work)
+        running.add_done_callback(lambda _: self.places.release())
+        return await asyncio.wrap_future(running)
+
+    def mounted(self, let_in: Callable[[Request], None], read_seconds: float) -> "Guarded":
         """The page and its questions."""
-        return Guarded(self, Router(explorer_routes(self.explorer)), let_in)
+        return Guarded(Router(explorer_routes(self.explorer, self.compute, read_seconds)), let_in)
+
+    def close(self) -> None:
+        """End the thread when it is done."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Guarded:
-    """Routes whose questions are counted, and answered only to those who may ask."""
+    """Routes whose questions are answered only to those who may ask."""
 
-    def __init__(self, exploring: Exploring, inner: Any, let_in: Callable[[Request], None]) -> None:
-        self.exploring, self.inner, self.let_in = exploring, inner, let_in
+    def __init__(self, inner: Any, let_in: Callable[[Request], None]) -> None:
+        self.inner, self.let_in = inner, let_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if "/api/" not in scope["path"]:
-            await self.inner(scope, receive, send)
-            return
-        self.let_in(Request(scope))
-        if self.exploring.questions >= MOST_QUESTIONS:
-            raise busy(5)
-        self.exploring.questions += 1
-        try:
-            await self.inner(scope, receive, send)
-        finally:
-            self.exploring.questions -= 1
+        if "/api/" in scope["path"]:
+            self.let_in(Request(scope))
+        await self.inner(scope, receive, send)
 
 
 def off() -> Problem:

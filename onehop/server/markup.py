@@ -19,6 +19,8 @@ INLINE = FORMATTING | CODE | {"a", "data", "del", "img", "ins", "label", "time",
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 # What these hold is no text of the language.
 NO_TEXT = {"iframe", "math", "object", "pre", "script", "style", "svg", "template", "textarea"}
+# Of those and others, what is read up to the first closing tag, whatever stands in between.
+RAW = {"iframe", "script", "style", "textarea", "title"}
 # Where a line may break inside a word: they go with the tags, for the model has never seen them.
 INVISIBLE = ("\u00ad", "\u200b")
 
@@ -152,10 +154,11 @@ class Parser:
 
     def end_of_element(self, found: re.Match[str], name: str) -> int:
         """Where an element ends that is kept as it is; one that never ends goes to the end of the text."""
-        if found["close"] or name in VOID or found[0].endswith("/>"):
+        if found["close"] or name in VOID or (name not in RAW and found[0].endswith("/>")):
             return found.end()
         depth, end = 1, found.end()
-        tags = re.compile(rf"<(/?){re.escape(name)}(?=[\s/>])[^<>]*>", re.IGNORECASE)
+        slash = "/" if name in RAW else "/?"
+        tags = re.compile(rf"<({slash}){re.escape(name)}(?=[\s/>])[^<>]*>", re.IGNORECASE)
         for tag in tags.finditer(self.text, end):
             depth += -1 if tag[1] else 0 if tag[0].endswith("/>") else 1
             if depth == 0:

@@ -1,6 +1,8 @@
 """What Prometheus may ask: how long requests take, what waits, how large the batches are."""
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -58,6 +60,26 @@ class Metrics:
         """The text that Prometheus reads: of this process, or of all that share a folder."""
         if SHARED_FOLDER not in os.environ:
             return generate_latest(self.registry)
+        forget_the_dead(Path(os.environ[SHARED_FOLDER]))
         together = CollectorRegistry()
         multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)
+
+
+def forget_the_dead(folder: Path) -> None:
+    """Take the values of processes that are gone out of the sums."""
+    for pid in {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*_*.db")}:
+        if not is_alive(pid):
+            with suppress(FileNotFoundError):  # another process was faster
+                multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is there, but another user's
+    return True

@@ -1,5 +1,6 @@
 """The application under uvicorn, in one process or several."""
 
+import gc
 import json
 import os
 import shutil
@@ -50,13 +51,15 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
     """Serve until a signal comes; then finish what is running."""
     engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
-    plan["explore"] = doors.explores
+    plan["explore"], plan["hosts"] = doors.explores, doors.hosts
     check_address(doors.host, doors.port)
     one = application(plan)  # with several too: what is wrong shall be said once, and here
     common = uvicorn_options(settings, doors)
     if doors.workers == 1:
         Announcing(uvicorn.Config(one, **common)).run()
         return
+    del one
+    gc.collect()  # it is full of cycles, and the processes have models of their own
     folder = tempfile.mkdtemp(prefix="onehop-metrics-")
     os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), folder
     announce(doors.host, doors.port)
@@ -101,9 +104,10 @@ def application(plan: dict[str, Any]) -> ASGIApp:
     settings = ServerSettings(**{**plan["settings"], "origins": tuple(plan["settings"]["origins"])})
     metrics = Metrics()
     PunctualProtocol.head_seconds = settings.read_seconds
+    PunctualProtocol.taking_seconds = settings.answer_seconds
     services = [Service.load(Path(path), settings, metrics, **plan["engine"]) for path in plan["models"]]
     exploring = Exploring.of(Path(plan["models"][0]), plan["engine"]["device"]) if plan["explore"] else None
-    return Application(services, settings, metrics, exploring=exploring).asgi
+    return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"]).asgi
 
 
 def from_environment() -> ASGIApp:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -239,20 +240,26 @@ class Service:
             )
         prefixes = dict(self.forced([segments], wish))
         done: list[Sentence] = []
+        shares = Counter[tuple[bool, bool]]()
         for number, segment in enumerate(segments):
             found: Found = []
+            wanted = by.terms.wanted(segment.text)
             if by.terms.has_words(segment.text) and (ids := self.translator.tokenizer.encode(segment.text)):
-                async with self.watched(ids, wish.options, prefixes.get(number, [])) as (events, searched):
+                # What is drawn hangs on a sentence's number, which `sentences` counts in each of its shares.
+                share = (True, False) if number in prefixes else (False, bool(wanted))
+                search = self.watched(ids, wish.options, prefixes.get(number, []), shares[share])
+                shares[share] += 1
+                async with search as (events, searched):
                     async for event in events:
                         yield {"sentence": number, **event}
                     found = await searched
-            done.append(by.sentence(segment, found, by.terms.wanted(segment.text)))
+            done.append(by.sentence(segment, found, wanted))
             yield {"sentence": number, "text": done[-1].text, "final": True}
         yield {"translation": paragraph(text, segments, done).details(wish.options.n_best)}
 
     @asynccontextmanager
     async def watched(
-        self, ids: list[int], options: SearchOptions, prefix: list[int]
+        self, ids: list[int], options: SearchOptions, prefix: list[int], number: int
     ) -> AsyncIterator[tuple[AsyncIterator[dict[str, Any]], "asyncio.Task[Found]"]]:
         """A search and the events of what it settles; left early, it is given up."""
         loop, heard = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
@@ -260,7 +267,7 @@ class Service:
         def tell(settled: Sequence[int]) -> None:
             loop.call_soon_threadsafe(heard.put_nowait, list(settled))
 
-        task = asyncio.create_task(self.settled(ids, options, prefix=prefix, tell=tell))
+        task = asyncio.create_task(self.settled(ids, options, prefix=prefix, number=number, tell=tell))
         task.add_done_callback(lambda _: heard.put_nowait(None))
         try:
             yield self.events(heard), task

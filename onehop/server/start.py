@@ -31,6 +31,11 @@ class Doors:
         """A look inside takes all cores for a while, so that strangers get it only where somebody wants them to."""
         return self.host in LOOPBACK if self.explore is None else self.explore
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What requests may call this machine where it listens to itself alone; none: anything, as behind a proxy."""
+        return ("127.0.0.1", "[::1]", "localhost") if self.host in LOOPBACK and self.proxies is None else ()
+
 
 def new_key(name: str) -> list[str]:
     """What to say about a new key."""
