@@ -2,6 +2,7 @@
 
 import os
 import pkgutil
+import signal
 
 # Models this small gain nothing from a second thread, and threads that wait for each other by spinning are very slow
 # on a busy machine. Set before torch is imported, here and in every process that a test starts.
@@ -25,6 +26,10 @@ install_import_hook(
     [f"onehop.{name}" for name in modules], "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 )
 
+
+# The processes that share the tests among them ignore Ctrl-C, and what they start would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says something about the machine, not about the code.
 hypothesis.settings.register_profile("onehop", deadline=None)

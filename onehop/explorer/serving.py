@@ -66,6 +66,7 @@ def listening(port: int | None) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((HOST, wanted))
+            bound.listen()  # who comes before the server has started waits, and is not refused
         except (OSError, OverflowError):
             bound.close()
         else:
