@@ -4,7 +4,8 @@ Inputs are random, with a seed that stands beside the result; layers are untrain
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -92,14 +93,21 @@ Layer = Callable[[Float[Tensor, "1 length width"]], Tensor]
 
 def complexity(lengths: tuple[int, ...] = LENGTHS, widths: tuple[int, ...] = WIDTHS, repeats: int = 5) -> Json:
     """Seconds of one layer of each kind at growing lengths: the fastest of some runs in turn, on one thread."""
+    with on_one_thread():
+        rows = [{"d": d, "n": n, **costs(d, n, repeats)} for d in widths for n in lengths]
+    facts: Json = {"d": list(widths), "n": list(lengths), "threads": 1, "repeats": repeats, "heads": HEADS}
+    return {**facts, "seed": SEED, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD, "rows": rows}
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """What is timed must not depend on how many cores are free."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        rows = [{"d": d, "n": n, **costs(d, n, repeats)} for d in widths for n in lengths]
+        yield
     finally:
         torch.set_num_threads(threads)
-    facts: Json = {"d": list(widths), "n": list(lengths), "threads": 1, "repeats": repeats, "heads": HEADS}
-    return {**facts, "seed": SEED, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD, "rows": rows}
 
 
 @torch.inference_mode()

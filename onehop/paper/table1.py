@@ -15,7 +15,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from onehop.attention import attention
-from onehop.explorer.synthetic import HEADS, KERNEL, NEIGHBOURHOOD, SEED, Layer, paths, table_layers, timed
+from onehop.explorer.synthetic import (
+    HEADS,
+    KERNEL,
+    NEIGHBOURHOOD,
+    SEED,
+    Layer,
+    on_one_thread,
+    paths,
+    table_layers,
+    timed,
+)
 from onehop.paper.report import COLOURS, Json, markdown, new_figure
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
@@ -35,12 +45,8 @@ RECURRENT = ("recurrence", "lstm", "gru")
 
 def table1(lengths: Sequence[int] = LENGTHS, widths: Sequence[int] = WIDTHS, repeats: int = 5) -> Json:
     """Seconds and kept bytes of every layer at every length and width, what they grow like, and where they cross."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with on_one_thread():
         rows = [{"d": d, "n": n, **measured(d, n, repeats)} for d in widths for n in lengths]
-    finally:
-        torch.set_num_threads(threads)
     facts: Json = {"n": list(lengths), "d": list(widths), "threads": 1, "repeats": repeats, "seed": SEED}
     shape = {"heads": HEADS, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD}
     found = {**facts, **shape, "rows": rows, "growth": growth(rows), "crossings": list(crossings(rows))}
