@@ -203,14 +203,16 @@ def train(
 ) -> None:
     """Train a model; started again with the same command, it goes on as if never stopped."""
     from onehop import recipe
+    from onehop.parallel import last_work
 
     chosen = settings_of(settings, changes)
     if dry_run:
         typer.echo(recipe.plan_to_text(recipe.dry_run(chosen, out, store=store, data=data, device=device), chosen))
         return
-    model = recipe.run(chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
-    if model is not None and recipe.leads():
-        typer.echo(model)
+    with last_work(device):
+        model = recipe.run(chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
+        if model is not None and recipe.leads():
+            typer.echo(model)
 
 
 @app.command()

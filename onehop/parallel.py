@@ -5,6 +5,7 @@ N processes do what one does. Started alone, nothing of torch's distributed mach
 """
 
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -74,21 +75,46 @@ class World:
 @contextmanager
 def world(device: str | None = None) -> Iterator[World]:
     """Join the processes that torchrun started, or be the only one."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
     mine = pick_device(device)
     if mine.type == "cuda":
         torch.cuda.set_device(mine)
-    if size == 1:
+    if processes() == 1:
         yield World(0, 1, mine)
         return
-    distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
+    joined_before = distributed.is_initialized()
+    if not joined_before:
+        distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
     try:
-        yield World(distributed.get_rank(), size, mine)
+        yield World(distributed.get_rank(), processes(), mine)
     finally:
-        # Gloo's thread clears away its last work under a lock and needs Python's lock for that; a group destroyed in
-        # that moment holds Python's lock and needs Gloo's. Sleeping hands Python's over, so neither waits for ever.
-        time.sleep(0.1)
-        distributed.destroy_process_group()
+        if not joined_before:
+            # Gloo's thread clears away its last work under a lock and needs Python's lock for that; a group destroyed
+            # in that moment holds Python's lock and needs Gloo's. Sleeping hands Python's over, so neither waits.
+            time.sleep(0.1)
+            distributed.destroy_process_group()
+
+
+def processes() -> int:
+    """How many torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def last_work(device: str | None) -> Iterator[None]:
+    """What a process does before it ends: one of several leaves from here, once all are done, without a farewell.
+
+    Taking the group apart and unloading torch race with the threads of both, and a finished run would now and then end
+    in an abort. The operating system takes everything back as well. Errors go their ordinary way.
+    """
+    if processes() == 1:
+        yield
+        return
+    with world(device) as here:
+        yield
+        here.wait()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def shard_layers(model: nn.Module) -> None:

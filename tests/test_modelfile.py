@@ -27,20 +27,11 @@ from hypothesis.extra.numpy import arrays as array_strategy
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from onehop import modelfile
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.errors import ModelFileError
-from onehop.modelfile import (
-    Int8Rows,
-    StoredModel,
-    content_hash,
-    describe,
-    read_model,
-    to_bfloat16,
-    to_float32,
-    to_int8,
-    write_model,
-)
+from onehop.modelfile import Int8Rows, StoredModel, describe, read_model, to_float32, write_model, writing
+from onehop.modelfile.content import CONTENT, content_hash
+from onehop.modelfile.formats import DTYPES, Store, to_bfloat16, to_int8
 from onehop.tokenizer import Tokenizer
 
 D_MODEL = 16
@@ -103,10 +94,8 @@ def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Non
         for name, entry in header.items():
             if name != "__metadata__":
                 begin, end = entry["data_offsets"]
-                arrays[name] = np.frombuffer(body[begin:end], dtype=modelfile.DTYPES[entry["dtype"]]).reshape(
-                    entry["shape"]
-                )
-        described["hash"] = content_hash({key: described[key] for key in modelfile.CONTENT}, arrays)
+                arrays[name] = np.frombuffer(body[begin:end], dtype=DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        described["hash"] = content_hash({key: described[key] for key in CONTENT}, arrays)
     header["__metadata__"]["onehop"] = json.dumps(described)
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
@@ -243,9 +232,7 @@ def test_row_of_zeros() -> None:
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("limit", [None, 9000])
-def test_stored_format_is_kept_bit_for_bit(
-    model: StoredModel, tmp_path: Path, store: modelfile.Store, limit: int | None
-) -> None:
+def test_stored_format_is_kept_bit_for_bit(model: StoredModel, tmp_path: Path, store: Store, limit: int | None) -> None:
     write_model(tmp_path / "a", model, store=store, shard_bytes=limit)
     once = read_model(tmp_path / "a")
     assert once.hash == model.stored_as(store).hash
@@ -332,7 +319,7 @@ def test_every_part_of_the_content_changes_the_hash(model: StoredModel) -> None:
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("limit", [3500, 5000, 12_345, 100_000])
-def test_shards_keep_to_the_limit(model: StoredModel, tmp_path: Path, store: modelfile.Store, limit: int) -> None:
+def test_shards_keep_to_the_limit(model: StoredModel, tmp_path: Path, store: Store, limit: int) -> None:
     paths = write_model(tmp_path / "m", model, store=store, shard_bytes=limit)
     sizes = [path.stat().st_size for path in paths]
     assert max(sizes) <= limit
@@ -638,7 +625,7 @@ def test_embedding_must_fit_the_tokenizer_and_the_settings(
         assert str(caught.value) == expected
         assert not path.exists()
         with monkeypatch.context() as unchecked:
-            unchecked.setattr(modelfile, "check_fits", lambda *_: None)
+            unchecked.setattr(writing, "check_fits", lambda *_: None)
             write_model(path, wrong)
         assert refusal(path) == expected
         path.unlink()
@@ -751,8 +738,8 @@ def killed_at(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return attempt
 
     with monkeypatch.context() as patched:
-        patched.setattr(modelfile.os, "replace", dying(os.replace))
-        patched.setattr(modelfile.os, "fsync", dying(os.fsync))
+        patched.setattr(os, "replace", dying(os.replace))
+        patched.setattr(os, "fsync", dying(os.fsync))
         patched.setattr(Path, "unlink", dying(Path.unlink))
         yield
 
@@ -850,7 +837,7 @@ def test_full_disk(
         if next(calls) >= len(paths) - 1:  # the last of the files no longer fits
             raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(modelfile.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ModelFileError) as caught:
         write_model(tmp_path / "m", replace(model, source="fr"), shard_bytes=limit)
     assert str(caught.value) == (
@@ -880,7 +867,7 @@ def test_leftovers_that_cannot_be_removed_do_not_matter(
     def busy(*_: Any, **__: Any) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(modelfile, "remove_leftovers", busy)
+    monkeypatch.setattr(writing, "remove_leftovers", busy)
     write_model(tmp_path / "m", model)
     assert read_model(tmp_path / "m") == model
 

@@ -1,5 +1,6 @@
 """Two processes on a CPU do what one does: the same batches, the same losses to rounding, the same files once."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,8 +49,10 @@ def test_alone_nothing_is_distributed():
 
 def torchrun(*command: str) -> "subprocess.CompletedProcess[str]":
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
-    done = subprocess.run(start, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    # Should it die of a signal, it says where.
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    done = subprocess.run(start, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
