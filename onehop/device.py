@@ -1,6 +1,8 @@
 """Where the arithmetic happens: the device asked for, if this machine has it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -29,3 +31,24 @@ def pick_device(name: str | None) -> torch.device:
 def unknown(name: str) -> SettingsError:
     """The error for a device of an unknown kind."""
     return SettingsError(f"There is no device {name!r}.", "Choose cpu, cuda or cuda:N.")
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def is_out_of_memory(e: RuntimeError) -> bool:
+    """Whether memory ran out, on a GPU or, where torch has no class for it, on the CPU."""
+    return isinstance(e, torch.OutOfMemoryError) or "can't allocate memory" in str(e)
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Only algorithms that give the same bits again, for a while."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(wanted)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -24,8 +24,9 @@ from onehop.runs import Run
 from onehop.score import bleu, chrf
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
-from onehop.train import Validator, train
+from onehop.train import train
 from onehop.translator import Translator
+from onehop.validation import Validator
 from onehop.vocabulary import vocabulary_of
 
 

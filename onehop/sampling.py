@@ -11,9 +11,10 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from onehop.store import Pairs, Side, side_from_lists
+from onehop.config import Settings
+from onehop.store import Pairs, Side, Store, side_from_lists
 from onehop.tokenizer import WORD_MARK, Tokenizer
-from onehop.workers import spawned_pool
+from onehop.workers import cores, spawned_pool
 
 CHUNK = 4096
 
@@ -182,3 +183,13 @@ class Segmenter:
             known = self.ids.get(piece)
             ids += [known] if known is not None else [self.ids[f"<0x{byte:02X}>"] for byte in piece.encode()]
         return ids
+
+
+def make_resegmenter(settings: Settings, store: Store) -> Resegmenter | None:
+    """BPE-dropout on all cores but the one that trains; None where it is off."""
+    dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
+    if not dropout:
+        return None
+    pairs, tokenizer = store.pairs("train", settings.train.weights), Tokenizer(store.tokenizer)
+    processes = min(8, cores() - 1)
+    return Resegmenter(pairs, tokenizer, dropout, seed=settings.train.seed, longest=longest, processes=processes)

@@ -11,12 +11,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,15 +23,16 @@ from torch import Tensor
 
 from onehop import __version__
 from onehop.batches import Batch, Epoch
+from onehop.checks import check_fits, first_weights
 from onehop.config import Settings
-from onehop.errors import RunError, StoreError
+from onehop.device import deterministic, device_name, is_out_of_memory
+from onehop.errors import RunError
 from onehop.family import model_for
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
-from onehop.installed import named_model
 from onehop.listener import Listener, Report, Silent
 from onehop.loss import Loss
-from onehop.model import Predictor, parameter_count
-from onehop.modelfile import StoredModel, read_model, write_model
+from onehop.model import parameter_count
+from onehop.modelfile import StoredModel, write_model
 from onehop.parallel import World, without_sync, world
 from onehop.passes import (
     Compute,
@@ -41,11 +41,10 @@ from onehop.passes import (
     apply_gradients,
     forward_and_backward,
     gradient_norm,
-    precision,
 )
 from onehop.plan import budget_that_fits, measured_peak, update_flops
 from onehop.runs import Checkpoint, Progress, Run, writing
-from onehop.sampling import Resegmenter
+from onehop.sampling import make_resegmenter
 from onehop.schedule import learning_rate
 from onehop.state import (
     Average,
@@ -58,11 +57,8 @@ from onehop.state import (
 )
 from onehop.store import Pairs, Store
 from onehop.tasks import Task
-from onehop.tokenizer import Tokenizer
+from onehop.validation import Validation, Validator
 from onehop.vocabulary import vocabulary_of
-from onehop.workers import cores
-
-Validator = Callable[[Predictor], Mapping[str, Any]]
 
 # A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
 AHEAD = 64
@@ -94,41 +90,6 @@ def train(
             run.release()
 
 
-def check_fits(settings: Settings, store: Store) -> None:
-    """Refuse a store without sentences, or with longer ones than the model's."""
-    check_kind(settings.model.kind, store)
-    for split in ("train", "valid"):
-        if not len(store.pairs(split)):
-            raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
-    longest = max(int(lengths.max()) + 1 for s in ("train", "valid") for lengths in lengths_of(store.pairs(s)))
-    if longest > settings.model.max_length:
-        raise StoreError(
-            f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
-            f"Set model.max_length={longest}, or prepare with data.longest={settings.model.max_length - 1}.",
-        )
-
-
-# What each member of the family is trained on.
-FOOD = {None: "parallel text", "decoder": "plain text", "encoder": "plain text", "vision": "images"}
-
-
-def check_kind(kind: str | None, store: Store) -> None:
-    """Refuse a store of something else than the model reads."""
-    if store.holds != FOOD[kind]:
-        fitting = " or ".join(
-            f"model.kind={k}" if k else "no model.kind" for k, food in FOOD.items() if food == store.holds
-        )
-        raise StoreError(
-            f"The store {store.path} holds {store.holds}, and this model is trained on {FOOD[kind]}.",
-            f"Give another store, or settings with {fitting}.",
-        )
-
-
-def lengths_of(pairs: Pairs) -> tuple[Any, Any]:
-    """Both sides' lengths."""
-    return pairs.src_lengths, pairs.tgt_lengths
-
-
 class Trainer:
     """One training run in one process."""
 
@@ -143,7 +104,7 @@ class Trainer:
         self.model = model_for(settings.model, self.vocab_size).to(world.device)
         sharded = world.size > 1 and settings.train.shard
         self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop, sharded=sharded)
-        self.validation = Objective(self.model, 0.0, 0.0, sharded=sharded)
+        self.validation = Validation(self.model, settings, store, world, self.task, validator)
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
         # Images have a shape that never changes, and nothing to be filled up with.
         self.compiled = world.device.type == "cuda" and settings.train.compile and settings.model.kind != "vision"
@@ -169,7 +130,7 @@ class Trainer:
         if self.settings.train.watch == "bleu" and self.validator is None:
             raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
         if self.settings.train.start_from and not self.run.facts():
-            self.first_weights()  # before anything is written
+            first_weights(self.settings, self.store, self.model)  # before anything is written
         if self.world.leads:
             self.run.begin(self.settings, self.facts())
             self.run.keep_tokenizer(self.store.tokenizer)
@@ -433,38 +394,12 @@ class Trainer:
 
     # --- validation ---
 
-    @torch.no_grad()
     def validate(self) -> None:
         """Loss on the validation pairs, and whatever the validator measures."""
-        self.model.eval()
-        with self.average.in_place(self.model) if self.average else nullcontext():
-            report: Report = {"step": self.progress.step, "valid_nll": self.validation_loss()}
-            report["valid_perplexity"] = math.exp(min(report["valid_nll"], 50.0))
-            if self.validator:
-                report |= self.validator(self.whole_model())
+        report = {"step": self.progress.step, **self.validation(self.average, self.budget)}
         self.write({k: v for k, v in report.items() if k != "samples"})
         self.listener.validated(report)
         self.judge(report)
-
-    def whole_model(self) -> Predictor:
-        """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""
-        if self.world.size == 1 or not self.settings.train.shard:
-            return self.model
-        copy = model_for(self.settings.model, self.vocab_size).to(self.world.device)
-        load_weights(copy, {name: to_numpy(p) for name, p in self.model.named_parameters()})
-        return copy.eval()
-
-    def validation_loss(self) -> float:
-        """Negative log-likelihood a target token."""
-        alone = World(0, 1, self.world.device)
-        nll, tokens = 0.0, 0
-        for number, packed in enumerate(Epoch(self.store.pairs("valid"), max(self.budget, 4096), 0, 0, shuffle=False)):
-            batch = self.task.evenly(packed, number)
-            fed = feed(batch, alone)
-            with precision(self.world.device):
-                nll += float(self.validation(fed)[1])
-            tokens += batch.tokens
-        return nll / tokens
 
     def judge(self, report: Report) -> None:
         """Early stopping: remember the best score and count validations since."""
@@ -511,7 +446,7 @@ class Trainer:
             self.run.rewind_metrics(checkpoint.progress.step if checkpoint else 0)
         if checkpoint is None:
             if self.settings.train.start_from:
-                self.start_from(self.first_weights())
+                self.start_from(first_weights(self.settings, self.store, self.model))
             return
         load_weights(self.model, checkpoint.weights)
         load_optimizer(self.model, self.optimizer, checkpoint.optimizer)
@@ -520,18 +455,6 @@ class Trainer:
         self.progress = checkpoint.progress
         self.stop_if_worse()
         self.listener.said(f"Going on from step {self.progress.step}.")
-
-    def first_weights(self) -> StoredModel:
-        """The model that training starts from, if it fits."""
-        file = named_model(self.settings.train.start_from)
-        start = read_model(file)
-        if start.tokenizer != self.store.tokenizer:
-            raise RunError(
-                f"{file} has another tokenizer than the store.", "Prepare the text with `--tokenizer` of that model."
-            )
-        if {n: p.shape for n, p in self.model.named_parameters()} != {n: t.shape for n, t in start.tensors.items()}:
-            raise RunError(f"{file} has another shape than this model.", "Give this one the same [model] settings.")
-        return start
 
     def start_from(self, start: StoredModel) -> None:
         """Take another model's weights for the first ones."""
@@ -556,40 +479,9 @@ class Trainer:
 # --- around the loop ------------------------------------------------------------------------------------------
 
 
-def is_out_of_memory(e: RuntimeError) -> bool:
-    """Whether memory ran out, on a GPU or, where torch has no class for it, on the CPU."""
-    return isinstance(e, torch.OutOfMemoryError) or "can't allocate memory" in str(e)
-
-
-def device_name(device: torch.device) -> str:
-    """The device in words."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
 def mixed(*numbers: int) -> int:
     """One seed out of several numbers, so that neighbours have nothing in common."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def make_resegmenter(settings: Settings, store: Store) -> Resegmenter | None:
-    """BPE-dropout on all cores but the one that trains; None where it is off."""
-    dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
-    if not dropout:
-        return None
-    pairs, tokenizer = store.pairs("train", settings.train.weights), Tokenizer(store.tokenizer)
-    processes = min(8, cores() - 1)
-    return Resegmenter(pairs, tokenizer, dropout, seed=settings.train.seed, longest=longest, processes=processes)
-
-
-@contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    """Only algorithms that give the same bits again, for a while."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from onehop.runs import Run, read_metrics
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
 from onehop.train import Silent, Trainer, train
+from onehop.validation import Validation
 from onehop.translator import Translator
 
 CPU = torch.device("cpu")
@@ -180,7 +181,7 @@ def test_the_validation_loss_is_the_padded_model_s(digits, begun):
                 F.cross_entropy(trainer.model(Tokens.padded(src), Tokens.padded(tgt))[0], labels) * len(labels)
             )
             tokens += len(labels)
-    assert trainer.validation_loss() == pytest.approx(nll / tokens, rel=1e-5)
+    assert trainer.validation.loss(trainer.budget) == pytest.approx(nll / tokens, rel=1e-5)
 
 
 # --- gradients ------------------------------------------------------------------------------------------------
@@ -410,7 +411,7 @@ def scores(monkeypatch, watch: str, values: list[float]):
     script = iter(values)
     if watch == "bleu":
         return lambda model: {"bleu": next(script), "samples": [("a", "b")]}
-    monkeypatch.setattr(Trainer, "validation_loss", lambda self: next(script))
+    monkeypatch.setattr(Validation, "loss", lambda self, budget: next(script))
     return None
 
 

@@ -1,0 +1,71 @@
+"""How good a model in training is: the loss on the validation pairs, and whatever else somebody measures on it."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from onehop.batches import Epoch
+from onehop.config import Settings
+from onehop.family import model_for
+from onehop.feed import feed
+from onehop.listener import Report
+from onehop.model import Predictor
+from onehop.parallel import World
+from onehop.passes import Objective, precision
+from onehop.state import Average, load_weights, to_numpy
+from onehop.store import Store
+from onehop.tasks import Task
+
+Validator = Callable[[Predictor], Mapping[str, Any]]
+
+
+class Validation:
+    """The measuring of one model while it is trained."""
+
+    def __init__(
+        self,
+        model: Predictor,
+        settings: Settings,
+        store: Store,
+        world: World,
+        task: Task,
+        validator: Validator | None,
+    ) -> None:
+        self.model, self.settings, self.world = model, settings, world
+        self.pairs, self.task, self.validator = store.pairs("valid"), task, validator
+        self.sharded = world.size > 1 and settings.train.shard
+        self.objective = Objective(model, 0.0, 0.0, sharded=self.sharded)
+
+    @torch.no_grad()
+    def __call__(self, average: Average | None, budget: int) -> Report:
+        """The figures of the average of the weights, where there is one, else of the weights."""
+        self.model.eval()
+        with average.in_place(self.model) if average else nullcontext():
+            nll = self.loss(budget)
+            report: Report = {"valid_nll": nll, "valid_perplexity": math.exp(min(nll, 50.0))}
+            if self.validator:
+                report |= self.validator(self.whole_model())
+        return report
+
+    def loss(self, budget: int) -> float:
+        """Negative log-likelihood a target token."""
+        alone = World(0, 1, self.world.device)
+        nll, tokens = 0.0, 0
+        for number, packed in enumerate(Epoch(self.pairs, max(budget, 4096), 0, 0, shuffle=False)):
+            batch = self.task.evenly(packed, number)
+            fed = feed(batch, alone)
+            with precision(self.world.device):
+                nll += float(self.objective(fed)[1])
+            tokens += batch.tokens
+        return nll / tokens
+
+    def whole_model(self) -> Predictor:
+        """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""
+        if not self.sharded:
+            return self.model
+        copy = model_for(self.settings.model, self.task.vocab_size).to(self.world.device)
+        load_weights(copy, {name: to_numpy(p) for name, p in self.model.named_parameters()})
+        return copy.eval()
