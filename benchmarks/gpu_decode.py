@@ -28,7 +28,8 @@ from safetensors.numpy import save
 from onehop import engines
 from onehop.config import ModelSettings
 from onehop.engines import one_token
-from onehop.engines.captured import CapturedSearch, Shape, operations
+from onehop.engines.captured import CapturedSearch
+from onehop.engines.on_device import Shape, operations
 from onehop.engines.torch_engine import TorchEngine, model_of
 from onehop.export.huggingface import config, generation_config, write_json
 from onehop.export.marian import to_marian

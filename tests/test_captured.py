@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from onehop import engines
 from onehop.config import ModelSettings
 from onehop.engines import captured, one_token
-from onehop.engines.captured import AHEAD, BeamLog, CapturedSearch, Chosen, Kept, PathLog, Shape, loop_pairs, round_up
+from onehop.engines.captured import AHEAD, CapturedSearch
+from onehop.engines.on_device import Chosen, Kept, Shape, loop_pairs, operations, round_up
+from onehop.engines.on_host import BeamLog, PathLog
 from onehop.engines.torch_engine import TorchEngine
 from onehop.errors import OnehopError
 from onehop.model import Transformer
@@ -225,7 +227,7 @@ def test_kernels_in_their_places_change_nothing(monkeypatch, options):
 
 
 def test_operations_are_plain_without_a_gpu():
-    assert captured.operations(CPU) is one_token
+    assert operations(CPU) is one_token
 
 
 def test_each_batch_begins_anew_and_sees_the_weights_of_now():

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from onehop.engines import EngineName, batches_by_length, greatest_lengths
-from onehop.engines.captured import MOST_SENTENCES, CapturedSearch, operations
+from onehop.engines.captured import MOST_SENTENCES, CapturedSearch
+from onehop.engines.on_device import operations
 from onehop.model import Cache, Tokens, Transformer
 from onehop.modelfile import StoredModel
 from onehop.options import Hypothesis, SearchOptions
