@@ -1,7 +1,8 @@
 """What is asked of a search and what it answers, whichever engine searches. No torch."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -65,6 +66,27 @@ class Hypothesis:
     score: float
     finished: bool
     looped: bool = False
+
+
+def allowing(options: SearchOptions, source: Sequence[int]) -> SearchOptions:
+    """The options for a source that may itself say a thing over and over: twice as often is no loop then."""
+    times = most_repeats(source)
+    repeats_itself = 0 < options.loop_repeats <= times
+    return replace(options, loop_repeats=2 * times) if repeats_itself else options
+
+
+def most_repeats(ids: Sequence[int]) -> int:
+    """How often in a row an n-gram stands, of those that count as loops; at least once."""
+    return max(times_in_a_row(ids, n) for n in range(1, LONGEST_LOOP + 1))
+
+
+def times_in_a_row(ids: Sequence[int], n: int) -> int:
+    """How often at most some n ids follow themselves."""
+    longest = same = n
+    for place in range(n, len(ids)):
+        same = same + 1 if ids[place] == ids[place - n] else n
+        longest = max(longest, same)
+    return longest // n
 
 
 def loop_span(n: int, repeats: int) -> int:

@@ -10,10 +10,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from onehop.capitals import capitals, in_capitals, ordinary
 from onehop.config import settings_from_dict
 from onehop.modelfile import describe
 from onehop.options import SearchOptions
-from onehop.segments import Segment, Term, Terms, restored, segment, sentences, shortened
+from onehop.segments import (
+    Segment,
+    Term,
+    Terms,
+    as_stood,
+    missing_numbers,
+    restored,
+    segment,
+    sentences,
+    shortened,
+)
 from onehop.translator import Translation, Translator
 
 # A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
@@ -27,15 +38,23 @@ LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 class Sentence:
     """A sentence, or a part of one that was split, with its translation and what the search found besides.
 
-    Nothing was found where there was nothing to translate: the text was copied.
+    Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
+    given, where that is not the source: of a sentence in capitals the same in ordinary letters.
     """
 
     source: str
     text: str
     found: tuple[Translation, ...] = ()
+    given: str | None = None
     split: bool = False
     restored: bool = False
     unmet: tuple[Term, ...] = ()
+    missing_numbers: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> str:
+        """What the model has read."""
+        return self.source if self.given is None else self.given
 
     def warnings(self) -> Iterator[str]:
         """What a reader should know."""
@@ -46,9 +65,11 @@ class Sentence:
         elif not all(t.finished for t in self.found[:1]):
             yield "a translation came to the greatest length without an end"
         if self.restored:
-            yield "an address was garbled, and put back"
+            yield "an address or a placeholder was garbled, and put back"
         for term in self.unmet:
             yield f"not in the translation: {term}"
+        for number in self.missing_numbers:
+            yield f"a number is not in the translation: {number}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +98,9 @@ class Paragraph:
             "finished": all(t.finished for t in chosen),
             "looped": any(t.looped for t in chosen),
             "split": any(s.split for s in self.sentences),
+            "capitals": any(s.given is not None for s in self.sentences),
             "unmet": [{"source": t.source, "target": t.target} for s in self.sentences for t in s.unmet],
+            "missing_numbers": [number for s in self.sentences for number in s.missing_numbers],
             "warnings": self.warnings,
             "sentences": [sentence_details(s, n_best) for s in self.sentences],
         }
@@ -86,7 +109,7 @@ class Paragraph:
 def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
     """A sentence as JSON holds it; the first of its n best is the one that was taken."""
     details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
-    details |= {"copied": not sentence.found, "restored": sentence.restored}
+    details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
     best = [
         {"text": t.text, "score": t.score, "log_prob": t.log_prob, "tokens": list(t.tokens), "finished": t.finished}
         | {"looped": t.looped, "engine": t.engine}
@@ -107,14 +130,19 @@ class ParagraphTranslator:
         terms: Terms | None = None,
         whole_lines: bool = False,
         batch_size: int | None = None,
+        keep_capitals: bool = False,
     ) -> None:
-        """`max_length`: tokens of the longest sentence, end mark counted. `whole_lines`: each is one sentence."""
+        """`max_length`: tokens of the longest sentence, end mark counted. `whole_lines`: each is one sentence.
+
+        `keep_capitals`: a sentence in capitals is given to the model as it is.
+        """
         self.translator = translator
         self.longest = min(max_length, WHOLE) - 1
         self.options = options or SearchOptions()
         self.terms = terms or Terms()
         self.whole_lines = whole_lines
         self.batch_size = batch_size
+        self.keep_capitals = keep_capitals
 
     def translate(self, lines: Sequence[str]) -> list[Paragraph]:
         """The translations of some lines, worked on together."""
@@ -132,7 +160,16 @@ class ParagraphTranslator:
     def segments(self, line: str) -> list[Segment]:
         """The sentences of a line, none too long to be translated whole."""
         whole = [segment(line)] if self.whole_lines else sentences(line, self.translator.source)
-        return [part for s in whole for part in shortened(s, self.longest, self.length)]
+        return [part for s in whole for part in self.parts(s)]
+
+    def parts(self, whole: Segment) -> list[Segment]:
+        """A sentence as the model is given it: in ordinary letters, in parts if it is too long."""
+        untouched = self.terms.untouched(whole.text)
+        if self.keep_capitals or not in_capitals(whole.text, untouched):
+            return shortened(whole, self.longest, self.length)
+        plain = ordinary(whole.text, self.translator.tokenizer.encode, untouched)
+        parts = shortened(replace(whole, text=plain), self.longest, self.length)
+        return parts if plain == whole.text else as_stood(whole, parts)
 
     def length(self, text: str) -> int:
         """In tokens."""
@@ -169,18 +206,27 @@ class ParagraphTranslator:
     def sentence(self, source: Segment, found: Sequence[Translation], wanted: Sequence[Term]) -> Sentence:
         """The best translation that has all terms, else the best."""
         if not found:
-            return Sentence(source=source.text, text=source.text, split=source.split)
+            return Sentence(source=source.source, text=source.source, split=source.split)
+        found = [self.in_its_letters(source, t) for t in found]
         met = [t for t in found if all(term.met(t.text) for term in wanted)]
         chosen = (met or found)[0]
         text = restored(source.text, LINE_BREAKS.sub(" ", chosen.text))
         return Sentence(
-            source=source.text,
+            source=source.source,
             text=text,
             found=(chosen, *(t for t in found if t is not chosen)),
+            given=None if source.stood is None else source.text,
             split=source.split,
             restored=text != LINE_BREAKS.sub(" ", chosen.text),
             unmet=tuple(term for term in wanted if not term.met(text)),
+            missing_numbers=tuple(missing_numbers(source.text, text)),
         )
+
+    def in_its_letters(self, source: Segment, found: Translation) -> Translation:
+        """A translation in capitals where its source is; the tokens stay those that the model wrote."""
+        if source.stood is None:
+            return found
+        return replace(found, text=capitals(found.text, source.stood, self.terms.untouched(found.text)))
 
 
 def paragraph(line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Paragraph:

@@ -211,10 +211,10 @@ def add_alignments(aligner: Translator, paragraph: Paragraph, shown: Sequence[di
 
     both = [(s, d) for s, d in zip(paragraph.sentences, shown, strict=True) if s.found]
     best = [s.found[0] for s, _ in both]
-    found = alignment.align_translations(aligner, [s.source for s, _ in both], best)
+    found = alignment.align_translations(aligner, [s.read for s, _ in both], best)
     for (sentence, details), translation, matrix in zip(both, best, found, strict=True):
         tokenizer = aligner.tokenizer
-        details["alignment"] = alignment.details(tokenizer, sentence.source, translation.tokens, matrix)
+        details["alignment"] = alignment.details(tokenizer, sentence.read, translation.tokens, matrix)
 
 
 # --- between --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Whatever is taken apart here gives, put together unchanged, the same text again,
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -23,9 +23,13 @@ AROUND = re.compile(rf"(?:\s|{EMOJI})+")
 # Quantifiers are bounded or anchored: a line may be a million characters long.
 ADDRESS = re.compile(
     r"(?<!\w)(?i:https?://|ftp://|www\.)[^\s<>\"“”„«»]*[\w/=&#%~+$-]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
+    r"|\{\w[\w.]{0,63}\}|%\(\w{1,64}\)[sd]"  # places to be filled: {name}, %(name)s
 )
 # The number of an item, which a sentence splitter takes for a sentence.
 LABEL = re.compile(r"\s*\(?\d{1,3}[.)]\s*")
+
+NUMBER, NUMBER_PARTS = re.compile(r"\d(?:[\d.,:]*\d)?"), re.compile(r"\d+")
+AFTERNOON = re.compile(r"\s?p\.?\s?m\b", re.IGNORECASE)
 
 # Scripts that put no spaces between words.
 UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -45,12 +49,21 @@ PLACES = (
 
 @dataclass(frozen=True)
 class Segment:
-    """A sentence, or a part of one that was too long, between spaces and emoji that stay as they are."""
+    """A sentence, or a part of one that was too long, between spaces and emoji that stay as they are.
+
+    Where it stood in capitals, `text` is it in ordinary letters, as many as `stood` has.
+    """
 
     before: str
     text: str
     after: str
     split: bool = False
+    stood: str | None = None
+
+    @property
+    def source(self) -> str:
+        """As it stood."""
+        return self.text if self.stood is None else self.stood
 
     def around(self, text: str) -> str:
         """Another text in the place of its own."""
@@ -59,7 +72,7 @@ class Segment:
 
 def joined(segments: Iterable[Segment]) -> str:
     """The text that segments came from."""
-    return "".join(s.around(s.text) for s in segments)
+    return "".join(s.around(s.source) for s in segments)
 
 
 def segment(text: str, *, split: bool = False) -> Segment:
@@ -102,6 +115,17 @@ def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> lis
     parts[0] = replace(parts[0], before=whole.before + parts[0].before)
     parts[-1] = replace(parts[-1], after=parts[-1].after + whole.after)
     return parts
+
+
+def as_stood(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
+    """The parts of a segment after its letters were changed, with those that it had."""
+    line, at, marked = joined([whole]), 0, []
+    for part in parts:
+        begin = at + len(part.before)
+        at = begin + len(part.text)
+        marked.append(replace(part, stood=line[begin:at]))
+        at += len(part.after)
+    return marked
 
 
 def halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
@@ -172,6 +196,11 @@ class Terms:
     def _term(self, source: str) -> Term | None:
         return self.kept.get(source) or self.glossary.get(source.casefold())
 
+    def untouched(self, text: str) -> list[tuple[int, int]]:
+        """Where addresses and kept words stand."""
+        kept = self._kept_pattern.finditer(text) if self._kept_pattern else ()
+        return [m.span() for m in chain(ADDRESS.finditer(text), kept)]
+
     def has_words(self, text: str) -> bool:
         """Whether anything is left to translate beside addresses and kept words."""
         text = ADDRESS.sub(" ", normalise(text))
@@ -213,3 +242,27 @@ def restored(source: str, translation: str) -> str:
         return translation
     originals = iter(wanted)
     return ADDRESS.sub(lambda _: next(originals), translation)
+
+
+def missing_numbers(source: str, translation: str) -> list[str]:
+    """The numbers of a source that are not in its translation, whatever marks stand in them: 1,000 is 1.000.
+
+    A number may be a part of another one, as 20 thousand is 20.000, and an hour p.m. twelve more.
+    """
+    found = [NUMBER_PARTS.findall(number) for number in NUMBER.findall(translation)]
+    known = {*chain.from_iterable(found), *map("".join, found)}
+    missing = [m[0] for m in NUMBER.finditer(source) if not any(is_known(f, known) for f in forms(m))]
+    return list(dict.fromkeys(missing))
+
+
+def forms(number: re.Match[str]) -> Iterator[list[str]]:
+    """The parts of a number in the forms that a translation may give it."""
+    hour, *rest = NUMBER_PARTS.findall(number[0])
+    yield [hour, *rest]
+    if AFTERNOON.match(number.string, number.end()):
+        yield [str(int(hour) + 12), *rest]
+
+
+def is_known(parts: Sequence[str], known: set[str]) -> bool:
+    """Whether a number is among some, as a whole or part by part."""
+    return "".join(parts) in known or known.issuperset(parts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onehop.engines import greatest_lengths, lacking
-from onehop.options import Hypothesis, SearchOptions, ends_in_loop
+from onehop.options import Hypothesis, SearchOptions, allowing, ends_in_loop
 from onehop.tokenizer import EOS, Tokenizer
 from onehop.translator import Translation, Translator
 
@@ -36,6 +36,7 @@ def settle(
     number: int = 0,
 ) -> list[Translation]:
     """The n best translations of one sentence; `settled` hears of each longer beginning that they will share."""
+    options = allowing(options, source)
     if translator.fast is not None and tells(translator, source, options) and not prefix:
         engine: Any = translator.fast
         found = [greedy(engine, source, options, settled)]

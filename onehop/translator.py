@@ -13,7 +13,7 @@ from onehop.engines import Engine, EngineName, lacking
 from onehop.errors import SettingsError
 from onehop.installed import find_model
 from onehop.modelfile import StoredModel, check_kind, read_model
-from onehop.options import Hypothesis, SearchOptions
+from onehop.options import Hypothesis, SearchOptions, allowing
 from onehop.tokenizer import Tokenizer
 
 # Sentences sorted by length at a time: enough to fill batches of equal length, few enough to hold in memory.
@@ -142,7 +142,20 @@ class Translator:
         found = [[nothing()] for _ in texts]
         encoded = self.tokenizer.encode_batch(texts)
         for engine, places in self.shares(encoded, options):
-            best = engine.translate([encoded[i] for i in places], options, [begin + i for i in places])
+            best = self.search(engine, [encoded[i] for i in places], options, [begin + i for i in places])
+            for i, translations in zip(places, best, strict=True):
+                found[i] = translations
+        return found
+
+    def search(
+        self, engine: Engine, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Translation]]:
+        """What an engine finds for each source, to which the guard against loops allows what it says itself."""
+        found: list[list[Translation]] = [[] for _ in sources]
+        asked = [allowing(options, ids) for ids in sources]
+        for each in dict.fromkeys(asked):
+            places = [i for i, wanted in enumerate(asked) if wanted == each]
+            best = engine.translate([sources[i] for i in places], each, [numbers[i] for i in places])
             for i, hypotheses in zip(places, best, strict=True):
                 found[i] = [self.translation(h, engine) for h in hypotheses]
         return found

@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import jaxtyping
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from onehop.errors import OnehopError, SettingsError
+from onehop.options import allowing
 from onehop.search import Beam, Candidates, History, Hypothesis, SearchOptions, Task, drawn, search
 from onehop.tokenizer import BOS, EOS
 
@@ -604,3 +605,20 @@ def test_the_doc_page_lists_every_option_with_its_default() -> None:
         f.name: f"`{f.default}`" if isinstance(f.default, str) else str(f.default).lower()
         for f in fields(SearchOptions)
     }
+
+
+@pytest.mark.parametrize(
+    ("source", "repeats"),
+    [
+        ([], 4),
+        ([5, 6, 7], 4),
+        ([5] * 3, 4),
+        ([9, 5, 5, 5, 5, 9], 8),
+        ([5, 6] * 8 + [7], 16),
+        ([1, 2, 3, 4, 5, 6] * 4, 8),
+    ],
+)
+def test_a_source_that_repeats_itself_allows_twice_as_much(source, repeats):
+    options = SearchOptions(n_best=2)
+    assert allowing(options, source) == replace(options, loop_repeats=repeats)
+    assert allowing(SearchOptions(loop_repeats=0), source).loop_repeats == 0

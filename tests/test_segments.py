@@ -1,6 +1,7 @@
 """A line in sentences and back, to the last space; what must survive a translation; where long sentences part."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +13,9 @@ from onehop.segments import (
     Segment,
     Term,
     Terms,
+    as_stood,
     joined,
+    missing_numbers,
     read_glossary,
     restored,
     segment,
@@ -143,10 +146,11 @@ def test_a_character_that_is_itself_too_long_is_left():
         ("see https://a.b/c?d=e#f, and (www.x.org).", ["https://a.b/c?d=e#f", "www.x.org"]),
         ("mail jo.doe+x@mail.example.co.uk. now", ["jo.doe+x@mail.example.co.uk"]),
         ("<http://a.b/> “ftp://c/d”", ["http://a.b/", "ftp://c/d"]),
-        ("a @ b, x@y, http:// no, 3.5", []),
+        ("Hello {name}, {user.mail} has %(count)d of ${total}", ["{name}", "{user.mail}", "%(count)d", "{total}"]),
+        ("a @ b, x@y, http:// no, 3.5, {}, {two words}, 5% (so)", []),
     ],
 )
-def test_addresses(text, found):
+def test_addresses_and_placeholders(text, found):
     assert ADDRESS.findall(text) == found
 
 
@@ -203,6 +207,7 @@ def test_garbled_addresses_are_put_back_where_it_is_plain_which():
     assert restored(source, "siehe www.A.orrg oder me@c.com") == "siehe www.a.org oder me@b.com"
     assert restored(source, "siehe www.A.orrg oder") == "siehe www.A.orrg oder"
     assert restored("none", "siehe www.a.org") == "siehe www.a.org"
+    assert restored("Hello {name}", "Hallo {Name}") == "Hallo {name}"
 
 
 # --- glossary files -------------------------------------------------------------------------------------------
@@ -230,3 +235,31 @@ def test_a_glossary_that_is_none(tmp_path, content, message):
         file.write_bytes(content)
     with pytest.raises(TextError, match=re.escape(message.format(file))):
         read_glossary(file)
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "missing"),
+    [
+        ("1,250 and 3.75 at 10:30", "1.250 und 3,75 um 10.30", []),
+        ("at 10:30 in room 512", "um 22.30 in Raum 512", ["10:30"]),
+        ("You win 4-0.", "Du gewinnst 4:0.", []),
+        ("20 thousand at 8 o'clock", "20.000 um 8.00 Uhr", []),
+        ("on 20.12.2012", "am 20. Dezember 2012", ["20.12.2012"]),
+        ("7, 7 and 8", "nichts", ["7", "8"]),
+        ("the 40th", "die 40.", []),
+        ("at 9pm, 7:30 p.m. and 5 p. m.", "um 21 Uhr, 19.30 Uhr und 5 Uhr nachmittags", []),
+        ("at 10:30 a.m., 5 plums", "um 22.30 Uhr, 17", ["10:30", "5"]),
+        ("none", "12", []),
+        ("², ① and half", "zwei", []),
+    ],
+)
+def test_numbers_that_are_missing(source, translation, missing):
+    assert missing_numbers(source, translation) == missing
+
+
+def test_parts_know_how_they_stood():
+    whole = segment(" AN OLD, OLD TREE! ")
+    parts = as_stood(whole, shortened(replace(whole, text="An old, old tree!"), 10, len))
+    assert len(parts) > 1
+    assert joined(parts) == " AN OLD, OLD TREE! "
+    assert "".join(p.before + p.text + p.after for p in parts) == " An old, old tree! "

@@ -51,6 +51,7 @@ class Server:
 
         self.service.__dict__.pop("fast", None)  # a lane belongs to a loop
         self.service.__dict__.pop("reference", None)
+        self.service.__dict__.pop("joining", None)
         return asyncio.run(once())
 
     def post(self, path, json, **more):
@@ -166,6 +167,19 @@ def test_terms_are_bounded(server):
     assert server.post("/v1/translate", {**body, "keep": ["z" * 2_000]}).status_code == 200
 
 
+def test_a_sentence_in_capitals_is_aligned_as_it_was_read_and_streamed_as_it_is_answered(server, translator):
+    text = "THE OLD HOUSE"
+    answer = server.post("/v1/translate", {"texts": [text], "alignments": True}).json()["translations"][0]
+    expected = offline(translator, text)
+    assert (answer["text"], answer["capitals"]) == (expected.text, True)
+    read = translator.tokenizer.encode(expected.sentences[0].read)
+    assert answer["sentences"][0]["alignment"]["source_tokens"] == translator.tokenizer.tokens(read)
+    told = list(events(server.post("/v1/stream", {"text": text, "beam": 1})))
+    settled = "".join(data["text"] for name, data in told if name == "settled")
+    assert settled
+    assert offline(translator, text, beam=1).text.startswith(settled)
+
+
 def test_prefix_and_sampling_go_to_torch(server, translator):
     answer = server.post("/v1/translate", {"texts": ["the old house"], "prefixes": ["a new"]}).json()
     assert answer["translations"][0]["text"].startswith("a new")
@@ -175,6 +189,56 @@ def test_prefix_and_sampling_go_to_torch(server, translator):
     assert once == again
     expected = translator.translate(drawn["texts"], SearchOptions(sample=True, beam=1, seed=7))
     assert [t["tokens"] for t in once["translations"]] == [list(t.tokens) for t in expected]
+
+
+# --- torch alone: requests join between steps ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def torch_translator(model_file):
+    return Translator.load(model_file, "cpu", engine="torch", threads=1)
+
+
+def steps(server):
+    return server.service.metrics.registry.get_sample_value("onehop_step_sentences_count")
+
+
+def test_on_torch_requests_join_and_each_gets_what_it_gets_offline(torch_translator):
+    server = Server(torch_translator)
+    beams = [1, 4, 2] * 4
+    texts = [" ".join(["the old house"] * n) for n in (1, 9, 3, 6, 2, 12, 1, 4, 8, 5, 7, 10)]
+
+    async def one(client, number):
+        await asyncio.sleep(0.02 * number)
+        answer = await client.post("/v1/translate", json={"texts": [texts[number], "a bird"], "beam": beams[number]})
+        return [t["text"] for t in answer.json()["translations"]]
+
+    async def every():
+        transport = httpx.ASGITransport(server.app.asgi)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+            return await asyncio.gather(*(one(client, number) for number in range(12)))
+
+    for text, beam, found in zip(texts, beams, asyncio.run(every()), strict=True):
+        assert found == [offline(torch_translator, each, beam=beam).text for each in (text, "a bird")]
+    assert steps(server) > 10
+
+
+def test_sampling_goes_by_whole_batches(torch_translator):
+    server = Server(torch_translator)
+    drawn = {"texts": ["the old house", "a bird"], "sample": True, "seed": 7}
+    found = server.post("/v1/translate", drawn).json()["translations"]
+    expected = torch_translator.translate(drawn["texts"], SearchOptions(sample=True, beam=1, seed=7))
+    assert [t["tokens"] for t in found] == [list(t.tokens) for t in expected]
+    assert steps(server) == 0
+
+
+def test_an_engine_whose_steps_are_recorded_goes_by_whole_batches(torch_translator, monkeypatch):
+    service = Server(torch_translator).service
+    monkeypatch.setattr(torch_translator.reference, "captured", object())
+    assert service.joining is service.reference
+
+
+# --- streams --------------------------------------------------------------------------------------------------
 
 
 def events(answer):
@@ -504,8 +568,14 @@ def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
     server = Server(translator, hosts=Doors(host="::1").hosts)
     for name in ("127.0.0.1", "127.0.0.1:5000", "localhost:5000", "[::1]:5000"):
         assert server.get("/languages", headers={"host": name}).status_code == 200
-    for name in ("evil.example", "evil.example:5000", "localhost.evil.example"):
-        assert server.get("/languages", headers={"host": name}).status_code == 400
+    sentence = "This server does not go by the name of this request's Host: call it 127.0.0.1 or [::1] or localhost."
+    for name in ("evil.example", "evil.example:5000", "localhost.evil.example", "[::2]:5000", ""):
+        answer = server.get("/languages", headers={"host": name})
+        refused(answer, 400, sentence)
+        assert "content-security-policy" in answer.headers
+    refused(server.post("/v1/translate", {"texts": ["x"]}, headers={"host": "evil.example"}), 400, sentence)
+    described = server.get("/openapi.json", headers={"host": "localhost"}).json()["paths"]
+    assert all("400" in operation["responses"] for path in described.values() for operation in path.values())
     assert Doors(host="0.0.0.0").hosts == Doors(proxies="127.0.0.1").hosts == ()
 
 

@@ -5,14 +5,15 @@ import threading
 
 import pytest
 
-from onehop.options import SearchOptions
-from onehop.server.batching import LONG, Job, Lane, fitting
+from onehop.options import Hypothesis, SearchOptions
+from onehop.server.batching import LEAST_PLACES, LONG, Job, JoiningLane, Lane, fitting, has_room
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem
 from onehop.translator import Translation
 
 LOOP = asyncio.new_event_loop()  # for jobs that are only looked at
-PLAIN, WIDE = SearchOptions(), SearchOptions(beam=8)
+# Sources here repeat themselves, for which the guard against loops would have other options.
+PLAIN, WIDE = SearchOptions(loop_repeats=0), SearchOptions(beam=8, loop_repeats=0)
 
 
 def answer(ids):
@@ -69,6 +70,20 @@ def test_requests_that_wait_are_decoded_together_and_get_their_own_answers():
     assert found[0] == ["0 0 0"]
     assert found[1:] == [[f"{n} {n} {n} {n}", f"{n} {n} {n} {n} {n}"] for n in (1, 2, 3)]
     assert [len(batch) for batch in engine.batches] == [1, 6]
+
+
+def test_a_source_that_repeats_itself_may_be_answered_so():
+    asked = []
+
+    def engine(sources, options, numbers):
+        asked.append((len(sources[0]), options.loop_repeats))
+        return [answer(ids) for ids in sources]
+
+    async def work():
+        await lane(engine, patience=0.05).translate([ids(24), [1, 2, 3]], SearchOptions(loop_repeats=4))
+
+    run(work())
+    assert sorted(asked) == [(3, 4), (24, 48)]
 
 
 def test_patience_gathers_what_comes_at_about_the_same_time():
@@ -266,3 +281,204 @@ def test_a_large_request_gets_its_share_of_an_endless_stream_of_small_ones():
     large = [turn for turn, request in enumerate(served) if request == 0]
     assert len(large) == 10
     assert large[1] > 1  # but small ones come between
+
+
+# --- between two steps ----------------------------------------------------------------------------------------
+
+
+class Stepping:
+    """A search in which a sentence takes as many steps as it has tokens; each step waits for its allowance."""
+
+    def __init__(self, fails_at=None):
+        self.live, self.log, self.fails_at = {}, [], fails_at
+        self.allowance, self.began = threading.Semaphore(0), threading.Semaphore(0)
+        self.tickets = 0
+
+    def join(self, sources, options):
+        if [666] in sources:
+            raise RuntimeError("poison")
+        new = list(range(self.tickets, self.tickets + len(sources)))
+        self.tickets += len(sources)
+        self.live.update(zip(new, [[ids, len(ids)] for ids in sources], strict=True))
+        return new
+
+    def leave(self, tickets):
+        for ticket in tickets:
+            del self.live[ticket]
+
+    def step(self):
+        self.log.append(sorted(len(ids) for ids, _ in self.live.values()))
+        self.began.release()
+        assert self.allowance.acquire(timeout=30)
+        if len(self.log) == self.fails_at:
+            raise RuntimeError("a step failed")
+        for sentence in self.live.values():
+            sentence[1] -= 1
+        done = {ticket: ids for ticket, (ids, rest) in self.live.items() if rest == 0}
+        self.leave(done)
+        return {ticket: [Hypothesis(tuple(ids), 0.0, 0.0, finished=True)] for ticket, ids in done.items()}
+
+    async def allow(self, steps):
+        """Let some steps be done, and wait until the next has begun."""
+        for _ in range(steps):
+            self.allowance.release()
+            assert await asyncio.to_thread(self.began.acquire, timeout=30)
+
+    async def has_begun(self):
+        assert await asyncio.to_thread(self.began.acquire, timeout=30)
+
+
+def joining_lane(search, engine=None, budget=64, **limits):
+    limits = {"patience": 0.0, "most_waiting": 10_000, "most_seconds": 60.0, **limits}
+
+    def read(found):
+        return answer(found[0].ids)
+
+    return JoiningLane(engine or Engine(), lambda: search, read, budget=budget, metrics=Metrics(), **limits)
+
+
+def asked(lane, length, mark=1, options=PLAIN):
+    return asyncio.create_task(lane.translate([ids(length, mark)], options))
+
+
+def text(task):
+    return task.result()[0][0].text
+
+
+def test_a_short_sentence_joins_a_long_one_that_is_running_and_is_answered_before_it():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search)
+        long = asked(at, 20)
+        await search.has_begun()
+        await search.allow(5)
+        short = asked(at, 2, mark=7)
+        await asyncio.sleep(0)
+        await search.allow(4)
+        assert short.done()
+        assert not long.done()
+        assert text(short) == "7 7"
+        for _ in range(30):
+            search.allowance.release()
+        await long
+        return at
+
+    at = run(work())
+    assert search.log == [[20]] * 6 + [[2, 20]] * 2 + [[20]] * 12
+    assert at.metrics.registry.get_sample_value("onehop_step_sentences_sum") == 22
+    assert at.metrics.registry.get_sample_value("onehop_batch_sentences_sum") == 2
+
+
+def test_who_hangs_up_leaves_at_the_next_step():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search, patience=0.05)
+        gone, stays = asked(at, 9), asked(at, 5)
+        await search.has_begun()
+        gone.cancel()
+        await asyncio.sleep(0)
+        for _ in range(30):
+            search.allowance.release()
+        await stays
+        return at.metrics.registry.get_sample_value("onehop_dropped_sentences_total")
+
+    assert run(work()) == 1
+    assert search.log[0] == [5, 9]
+    assert search.log[1:] == [[5]] * 4
+
+
+def test_one_that_may_not_join_does_not_hurt_the_others():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search)
+        first = asked(at, 6)
+        await search.has_begun()
+        bad, good = asyncio.create_task(at.translate([[666]], WIDE)), asked(at, 2)
+        for _ in range(30):
+            search.allowance.release()
+        return await asyncio.gather(first, bad, good, return_exceptions=True)
+
+    first, bad, good = run(work())
+    assert (first[0][0].text, good[0][0].text, str(bad)) == ("1 1 1 1 1 1", "1 1", "poison")
+
+
+def test_after_a_step_that_failed_each_is_translated_alone_and_the_next_ones_join_a_new_search():
+    spoilt, fresh, engine = Stepping(fails_at=2), Stepping(), Engine()
+    searches = iter([spoilt, fresh])
+
+    async def work():
+        at = joining_lane(None, engine, patience=0.05)
+        at.begin = lambda: next(searches)
+        for search in (spoilt, fresh):
+            for _ in range(30):
+                search.allowance.release()
+        both = await asyncio.gather(asked(at, 5), asked(at, 4, mark=3))
+        later = await at.translate([ids(3, 8)], PLAIN)
+        return [found[0][0].text for found in (*both, later)]
+
+    assert run(work()) == ["1 1 1 1 1", "3 3 3 3", "8 8 8"]
+    assert sorted(engine.batches) == [[4], [5]]
+    assert fresh.log == [[3]] * 3
+
+
+def test_requests_of_other_options_are_live_side_by_side():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search, patience=0.05)
+        tasks = asked(at, 3), asked(at, 3, options=WIDE)
+        for _ in range(30):
+            search.allowance.release()
+        await asyncio.gather(*tasks)
+
+    run(work())
+    assert search.log == [[3, 3]] * 3
+
+
+def test_live_sentences_keep_to_the_budget_and_long_ones_leave_a_place():
+    short, long = jobs(10)[0], jobs(LONG + 1)[0]
+    assert has_room(short, [short] * 9, budget=100)
+    assert not has_room(short, [short] * 10, budget=100)
+    assert not has_room(jobs(10, options=WIDE)[0], [short] * 9, budget=100)
+    assert has_room(long, [], budget=1)
+    assert has_room(long, [long] * (LEAST_PLACES - 2), budget=1)
+    assert not has_room(long, [long] * (LEAST_PLACES - 1), budget=1)
+    assert has_room(short, [long] * (LEAST_PLACES - 1), budget=1)
+    assert not has_room(short, [long] * LEAST_PLACES, budget=1)
+
+
+def test_long_sentences_wait_for_long_ones_and_short_ones_pass_but_nobody_waits_for_ever():
+    async def work():
+        at = joining_lane(Stepping(), budget=1)
+        at.pump = lambda: None
+        at.put([*jobs(*[LONG + 1] * 5), *jobs(2, request=1)])
+        assert [job.length for job in at.take()] == [LONG + 1] * (LEAST_PLACES - 1) + [2]
+        # Without a long one to wait for, a long one that is first keeps the others back until it has its place.
+        crowd = joining_lane(Stepping(), budget=100)
+        crowd.pump = lambda: None
+        crowd.live = dict(enumerate(jobs(*[5] * 20)))
+        crowd.put([*jobs(LONG + 1), *jobs(2, request=1)])
+        crowd.waiting[0].start = -1.0
+        assert crowd.take() == []
+        crowd.live = dict(enumerate(jobs(5, 5)))
+        assert [job.length for job in crowd.take()] == [LONG + 1, 2]
+
+    run(work())
+
+
+def test_what_a_small_batch_took_says_nothing_where_nobody_waits():
+    async def work():
+        at = lane(Engine())
+        at.learn(1, 1.0)
+        assert at.speed == 1000.0
+        at.waiting = jobs(1)
+        at.learn(1, 1.0)
+        assert at.speed < 1000.0
+        at.waiting = []
+        at.learn(10_000, 1.0)
+        assert at.speed > 1000.0
+
+    run(work())

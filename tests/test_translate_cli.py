@@ -155,8 +155,61 @@ def test_unmet_terms_are_reported(make):
 def test_a_garbled_address_is_put_back(make):
     (found,) = make().translate(["see www.x.org now"])
     assert found.text == "SEE www.x.org NOW"
-    assert found.warnings == ["an address was garbled, and put back"]
+    assert found.warnings == ["an address or a placeholder was garbled, and put back"]
     assert found.details()["sentences"][0]["restored"]
+
+
+def test_capitals_are_given_in_ordinary_letters_and_put_back(make):
+    answers = {"The old bird!": ["der alte Vogel grüßt", "ein alter Vogel"], "It sat.": ["es saß."]}
+    translator = make(answers, options=SearchOptions(beam=2, n_best=2))
+    translator.translator.answers["It sat."] *= 2
+    (found,) = translator.translate([" THE OLD BIRD!  It sat."])
+    assert found.text == " DER ALTE VOGEL GRÜẞT  es saß."
+    shouted, plain = found.sentences
+    assert (shouted.source, shouted.read) == ("THE OLD BIRD!", "The old bird!")
+    assert (plain.source, plain.read, plain.given) == ("It sat.", "It sat.", None)
+    details = found.details(2)
+    assert details["capitals"]
+    assert [s["capitals"] for s in details["sentences"]] == [True, False]
+    assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["DER ALTE VOGEL GRÜẞT", "EIN ALTER VOGEL"]
+    assert found.warnings == []
+
+
+def test_capitals_are_kept_on_request(make):
+    translator = make(keep_capitals=True)
+    (found,) = translator.translate(["THE OLD BIRD!"])
+    assert translator.translator.calls == [(["THE OLD BIRD!"], 1)]
+    assert not found.details()["capitals"]
+
+
+def test_terms_in_capitals(make):
+    answers = {"The old ONEHOP bird www.x.org": ["vom alten ONEHOP www.x.org", "Der alte ONEHOP Vogel www.x.org"] * 2}
+    translator = make(answers, terms=Terms([Term("bird", "Vogel")], keep=["ONEHOP"]))
+    (found,) = translator.translate(["THE OLD ONEHOP BIRD www.x.org"])
+    assert found.text == "DER ALTE ONEHOP VOGEL www.x.org"
+    assert found.warnings == []
+
+
+def test_a_long_sentence_in_capitals_is_split_and_each_part_remembers_its_letters(make):
+    line = "THE OLD HOUSE, THE NEW TREE AND A BIRD STOOD THERE; THE NEW HOUSE, THE OLD TREE."
+    (found,) = make(max_length=21).translate([f"  {line} "])
+    assert found.text == f"  {line} "
+    assert len(found.sentences) > 2
+    assert " ".join(s.source for s in found.sentences) == line
+    assert all(s.given is not None and s.given != s.source for s in found.sentences)
+
+
+def test_capitals_without_anything_to_translate_are_copied_as_they_are(make):
+    (found,) = make(terms=Terms(keep=["STOP", "NOW"])).translate(["STOP NOW!"])
+    assert found.text == "STOP NOW!"
+    assert found.details()["sentences"][0]["copied"]
+
+
+def test_a_number_that_is_gone_is_told(make):
+    (found,) = make({"At 10:30 in room 5.": ["Um 22.30 Uhr in Raum 5."]}).translate(["At 10:30 in room 5."])
+    assert found.warnings == ["a number is not in the translation: 10:30"]
+    assert found.details()["missing_numbers"] == ["10:30"]
+    assert found.text == "Um 22.30 Uhr in Raum 5."
 
 
 def test_a_line_stays_a_line(make):

@@ -14,7 +14,7 @@ from onehop.engines.torch_engine import model_of
 from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.model import Tokens, Transformer
 from onehop.modelfile import read_model, write_model
-from onehop.options import SearchOptions
+from onehop.options import LOOP_SPAN, SearchOptions
 from onehop.tokenizer import BOS, EOS
 from onehop.translator import Translator
 
@@ -70,6 +70,12 @@ def test_batches_hold_every_text_once_longest_first():
     assert all(len(b) * max(len(sources[i]) for i in b) <= 12 or len(b) == 1 for b in batches)
 
 
+def test_short_sources_are_apart_from_long_ones():
+    sources = [[5] * n for n in (3, 6, 4, 5, 20)]
+    assert list(batches_by_length(sources, 1000, apart=5)) == [[4, 1, 3], [2, 0]]
+    assert list(batches_by_length(sources, 1000)) == [[4, 1, 3, 2, 0]]
+
+
 @pytest.mark.parametrize(("workers", "sizes"), [(1, [6]), (2, [3, 3]), (4, [2, 2, 2]), (9, [1] * 6)])
 def test_no_worker_stands_idle(workers, sizes):
     assert [len(b) for b in batches_by_length([[5]] * 6, 1000, workers)] == sizes
@@ -104,6 +110,18 @@ def test_a_sampled_sentence_is_named_by_its_place_among_all(translator, monkeypa
 def test_an_empty_text_stays_empty(translator, empty):
     (found,) = translator.translate([empty])
     assert (found.text, found.tokens, found.finished) == ("", (), True)
+
+
+def test_a_text_that_repeats_itself_may_be_repeated(translator):
+    """Random weights say one thing for ever: as often as the guard lets them."""
+    options, text = SearchOptions(beam=1), "tree " * 9
+    (strict,) = translator.reference.translate([translator.tokenizer.encode(text)], options, [0])
+    assert len(set(strict[0].ids)) == 1
+    assert len(strict[0].ids) == LOOP_SPAN
+    (alone,), found = translator.translate([text], options), translator.translate(["the old house", text], options)
+    assert len(alone.tokens) == 18
+    assert found[1] == alone
+    assert found[0] == translator.translate(["the old house"], options)[0]
 
 
 def test_no_texts_no_translations(translator):

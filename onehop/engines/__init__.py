@@ -62,16 +62,20 @@ def greatest_lengths(sources: Sequence[Sequence[int]], limit: float) -> list[int
     return [int(min(len(ids) + MORE_THAN_SOURCE, limit)) for ids in sources]
 
 
-def batches_by_length(sources: Sequence[Sequence[int]], tokens: int, at_least: int = 1) -> Iterator[list[int]]:
+def batches_by_length(
+    sources: Sequence[Sequence[int]], tokens: int, at_least: int = 1, apart: int = 0
+) -> Iterator[list[int]]:
     """Places of all sources, longest first, in batches of at most so many tokens with padding.
 
-    `at_least` so many batches, if there are as many sources, so that no worker stands idle.
+    `at_least` so many batches, if there are as many sources, so that no worker stands idle. Sources of fewer than
+    `apart` tokens are in no batch with others.
     """
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     most = math.ceil(len(sources) / at_least)
     batch: list[int] = []
     for i in order:
-        if batch and (len(batch) == most or (len(batch) + 1) * len(sources[batch[0]]) > tokens):
+        longest = len(sources[batch[0]]) if batch else 0
+        if batch and (len(batch) == most or (len(batch) + 1) * longest > tokens or len(sources[i]) < apart <= longest):
             yield batch
             batch = []
         batch.append(i)

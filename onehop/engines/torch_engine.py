@@ -61,6 +61,16 @@ class TorchEngine:
         """The number format."""
         return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return next(self.model.parameters()).device
+
+    @property
+    def joins(self) -> bool:
+        """Whether sentences may join between two steps (`joining`); a recorded step has its rows once and for all."""
+        return self.captured is None
+
     def reaches(self, source: Sequence[int]) -> bool:
         """Sinusoids go on for ever, and what a learned table lacks no engine has."""
         return True
@@ -89,13 +99,16 @@ class TorchEngine:
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """One batch."""
-        device, model = next(self.model.parameters()).device, self.model.settings
-        # Sinusoids go on for ever, a learned table ends.
-        most = greatest_lengths(sources, model.max_length if model.positions == "learned" else math.inf)
+        most = self.greatest_lengths(sources)
         if self.captured is not None and self.captured.suits(sources, most, options):
             return self.captured.search(sources, most, options)
-        step = CachedStep(self.model, padded(sources).to(device), max(most))
-        return search(step, most, options, numbers=numbers, device=device)
+        step = CachedStep(self.model, padded(sources).to(self.device), max(most))
+        return search(step, most, options, numbers=numbers, device=self.device)
+
+    def greatest_lengths(self, sources: Sequence[Sequence[int]]) -> list[int]:
+        """How long each output may become: sinusoids go on for ever, a learned table ends."""
+        model = self.model.settings
+        return greatest_lengths(sources, model.max_length if model.positions == "learned" else math.inf)
 
 
 def model_of(stored: StoredModel) -> Transformer:

@@ -1,13 +1,15 @@
-"""Around every request: its place in the metrics, a line in the access log, and headers that keep browsers careful."""
+"""Around every request: its place in the metrics, a line in the access log, headers that keep browsers careful, and
+whether it calls the server by a name that it has."""
 
 import json
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onehop.server.metrics import Metrics
@@ -28,6 +30,28 @@ HEADERS = {
 def to_stdout(line: str) -> None:
     """Where the access log goes."""
     print(line, file=sys.stdout, flush=True)
+
+
+class KnownNames:
+    """An ASGI application that answers only where it is called by a name of its own: a page of another name that
+    resolves to this machine must not read along."""
+
+    def __init__(self, app: ASGIApp, *, names: Sequence[str]) -> None:
+        self.app, self.names = app, tuple(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or name_in(Headers(scope=scope).get("host", "")) in self.names:
+            await self.app(scope, receive, send)
+            return
+        what = f"This server does not go by the name of this request's Host: call it {' or '.join(self.names)}."
+        await JSONResponse({"error": what}, 400)(scope, receive, send)
+
+
+def name_in(host: str) -> str:
+    """A Host without its port; an address of version 6 stands in brackets."""
+    name, bracket, _ = host.lower().rpartition("]")
+    return name + bracket if bracket else host.lower().partition(":")[0]
 
 
 class Access:

@@ -16,7 +16,6 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
@@ -82,8 +81,7 @@ class Application:
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
         )
-        # A page of another name that resolves to this machine must not read along.
-        guard = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+        guard = Middleware(access.KnownNames, names=hosts)
         inner = Starlette(
             routes=own,
             middleware=[*([guard] if hosts else []), *([cors] if settings.origins else [])],

@@ -34,7 +34,7 @@ class Aligned:
         """As JSON holds it."""
         if self.attention is None:
             return None
-        return alignment.details(tokenizer, self.sentence.source, self.sentence.found[0].tokens, self.attention)
+        return alignment.details(tokenizer, self.sentence.read, self.sentence.found[0].tokens, self.attention)
 
 
 def flows(pieces: Sequence[Piece]) -> list[Flow]:

@@ -45,6 +45,7 @@ class Metrics:
         self.batch_sentences = self.histogram("onehop_batch_sentences", "Sentences decoded together", SIZES)
         self.batch_tokens = self.histogram("onehop_batch_tokens", "Source tokens decoded together", TOKENS)
         self.batch_seconds = self.histogram("onehop_batch_seconds", "How long a batch took", SECONDS)
+        self.step_sentences = self.histogram("onehop_step_sentences", "Sentences that took a step together", SIZES)
         self.tokens = Counter("onehop_tokens", "Tokens translated", ["side"], registry=registry)
         self.dropped = Counter("onehop_dropped_sentences", "Sentences nobody waited for any more", registry=registry)
 

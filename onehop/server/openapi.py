@@ -11,7 +11,7 @@ from onehop.server import bodies
 
 REF = "#/components/schemas/{model}"
 ERRORS = {
-    400: "The request is not as it must be.",
+    400: "The request is not as it must be, or calls the server by a name that it has not.",
     401: "An API key is missing or not known.",
     404: "There is no such thing.",
     405: "Another method is meant.",
@@ -41,6 +41,7 @@ class Operation:
     errors: tuple[int, ...] = ()
 
 
+ANYWHERE = 400  # for a Host that is not the server's
 EVENTS = ["settled", "sentence", "done", "error"]
 ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
 OPERATIONS = (
@@ -97,7 +98,7 @@ def described(operation: Operation) -> dict[str, Any]:
         if operation.form:
             content["application/x-www-form-urlencoded"] = {"schema": schema}
         found["requestBody"] = {"required": True, "content": content}
-    for status in operation.errors:
+    for status in sorted({ANYWHERE, *operation.errors}):
         found["responses"][str(status)] = answer(ERRORS[status], bodies.ErrorAnswer)
     if operation.path == "/health":
         found["responses"]["503"] = answer("No translation has worked yet.", bodies.HealthAnswer)

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from onehop.alignment import align
+from onehop.capitals import capitals
 from onehop.engines import Engine
 from onehop.errors import OnehopError
-from onehop.options import SearchOptions
+from onehop.options import Hypothesis, SearchOptions
 from onehop.paragraphs import LINE_BREAKS, Paragraph, ParagraphTranslator, Sentence, max_length_of, paragraph
 from onehop.segments import Segment, Terms
-from onehop.server.batching import Found, Lane
+from onehop.server.batching import Call, Found, JoiningLane, Lane, Steps
 from onehop.server.document import Aligned, flows, needs_alignment, put_together, reading
 from onehop.server.markup import Flow, parse
 from onehop.server.metrics import Metrics
@@ -52,6 +53,7 @@ class Service:
         self.source, self.target = translator.source, translator.target
         self.state: State = "starting"
         self.settling = 0
+        self.making = threading.Lock()
         if translator.fast is not None:
             translator.fast.spread = 1  # type: ignore[attr-defined]
 
@@ -76,20 +78,49 @@ class Service:
 
     @cached_property
     def reference(self) -> Lane:
-        """Torch's lane; it uses all cores by itself."""
-        return self.lane(lambda: self.translator.reference, 1)
+        """Torch's lane for whole batches; it uses all cores by itself."""
+        return self.lane(self.torch_engine, 1)
+
+    @cached_property
+    def joining(self) -> Lane:
+        """Torch's lane that sentences join between two steps; where its engine does not let them, the other."""
+        # Beside a fast engine, torch runs on the CPU and is made later; alone, it is there already.
+        if self.translator.fast is None and not self.torch_engine().joins:
+            return self.reference
+
+        def begin() -> Steps:
+            from onehop.engines.joining import Joining
+
+            return Joining(self.torch_engine())
+
+        def read(found: list[Hypothesis]) -> Found:
+            return [self.translator.translation(h, self.torch_engine()) for h in found]
+
+        return JoiningLane(self.way_to(self.torch_engine), begin, read, **self.limits)
+
+    def torch_engine(self) -> Any:
+        """The torch engine, made once though several threads may ask for it."""
+        with self.making:
+            return self.translator.reference
 
     def lane(self, engine: Callable[[], Engine], threads: int) -> Lane:
-        """The way to an engine, which is made when it is first used."""
-        return Lane(
-            lambda sources, options, numbers: self.call(engine(), sources, options, numbers),
-            threads=threads,
-            budget=self.settings.batch_tokens,
-            patience=self.settings.patience,
-            most_waiting=self.settings.max_queue,
-            most_seconds=self.settings.answer_seconds,
-            metrics=self.metrics,
-        )
+        """A lane to an engine, which is made when it is first used."""
+        return Lane(self.way_to(engine), threads=threads, **self.limits)
+
+    def way_to(self, engine: Callable[[], Engine]) -> Call:
+        """How a lane calls an engine."""
+        return lambda sources, options, numbers: self.call(engine(), sources, options, numbers)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Of every lane."""
+        return {
+            "budget": self.settings.batch_tokens,
+            "patience": self.settings.patience,
+            "most_waiting": self.settings.max_queue,
+            "most_seconds": self.settings.answer_seconds,
+            "metrics": self.metrics,
+        }
 
     def call(
         self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
@@ -110,7 +141,7 @@ class Service:
         shares: list[tuple[Lane, list[int]]] = [(self.fast, quick)] if quick and self.fast else []
         if rest:
             self.check_torch()
-            shares.append((self.reference, rest))
+            shares.append((self.reference if options.sample else self.joining, rest))
         waits = [lane.translate([sources[i] for i in places], options) for lane, places in shares]
         found: list[Found] = [[] for _ in sources]
         with self.watching():
@@ -250,7 +281,7 @@ class Service:
                 search = self.watched(ids, wish.options, prefixes.get(number, []), shares[share])
                 shares[share] += 1
                 async with search as (events, searched):
-                    async for event in events:
+                    async for event in in_its_letters(segment, by, events):
                         yield {"sentence": number, **event}
                     found = await searched
             done.append(by.sentence(segment, found, wanted))
@@ -289,7 +320,7 @@ class Service:
         """Which tokens of each translation come from which."""
         tokenizer = self.translator.tokenizer
         places = [i for i, sentence in enumerate(sentences) if sentence.found]
-        sources = [tokenizer.encode(sentences[i].source) for i in places]
+        sources = [tokenizer.encode(sentences[i].read) for i in places]
         targets = [tokenizer.ids(sentences[i].found[0].tokens) for i in places]
         lane = self.fast or self.reference
         loop = asyncio.get_running_loop()
@@ -342,7 +373,7 @@ class Service:
 
     def close(self) -> None:
         """End the threads."""
-        for name in ("fast", "reference"):
+        for name in ("fast", "reference", "joining"):
             if (lane := self.__dict__.get(name)) is not None:
                 lane.close()
 
@@ -355,6 +386,17 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def in_its_letters(
+    segment: Segment, by: ParagraphTranslator, events: AsyncIterator[dict[str, Any]]
+) -> AsyncIterator[dict[str, Any]]:
+    """What is settled of a sentence, in capitals where that stands in capitals."""
+    async for event in events:
+        text = event["text"]
+        if segment.stood is not None:
+            text = capitals(text, segment.stood, by.terms.untouched(text))
+        yield {**event, "text": text}
 
 
 def nth_best(sentence: Sentence, n: int) -> Sentence:
