@@ -4,6 +4,7 @@ The images are scikit-learn's: 1,797 of 8 × 8 pixels in 17 steps of grey. A fif
 the end; a tenth of the rest validates.
 """
 
+import json
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -20,10 +21,13 @@ from torch import Tensor
 from onehop.config import Settings, load_settings, with_changes
 from onehop.display import TrainDisplay
 from onehop.errors import SettingsError
+from onehop.explorer.measure import made
+from onehop.explorer.patches import FILE, chosen, looks, patches
 from onehop.family.vision import VisionTransformer
 from onehop.filters import Report, report_to_dict
 from onehop.heatmap import Panel, heatmap_svg
 from onehop.members import load_member
+from onehop.modelfile import describe
 from onehop.store import (
     TOKENIZER,
     Pairs,
@@ -35,7 +39,6 @@ from onehop.store import (
     write_description,
     write_whole,
 )
-from onehop.taps import Recorder, watch
 from onehop.train import train
 from onehop.vocabulary import Classes
 
@@ -60,12 +63,13 @@ class Images:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a training: how many of the held-out images are read right, and where the model and picture are."""
+    """What came of a training: how many of the held-out images are read right; the model; two looks into it."""
 
     right: int
     of: int
     model: Path
     picture: Path
+    patches: Path
 
     @property
     def share(self) -> float:
@@ -130,10 +134,18 @@ def run(folder: Path | None = None, changes: list[str] | None = None, *, device:
         if model is None:
             return None
         network = loaded(model, device)
-        picture = folder / PICTURE
-        picture.write_text(attention_picture(network, held, 0), encoding="utf-8")
-        right = int((read(network, held) == held.digits).sum())
-        return Outcome(right, len(held), model, picture)
+        digits = read(network, held)
+        outcome = Outcome(int((digits == held.digits).sum()), len(held), model, folder / PICTURE, folder / FILE)
+        outcome.picture.write_text(attention_picture(network, held, 0), encoding="utf-8")
+        shown = patches(network, held.pixels, held.digits, chosen(digits, held.digits))
+        write_whole(outcome.patches, json.dumps({**provenance(outcome), **shown}).encode())
+        return outcome
+
+
+def provenance(outcome: Outcome) -> dict[str, Any]:
+    """Where the page's images come from."""
+    model = {"name": "digits", "hash": describe(outcome.model).hash}
+    return {**made("patches", "onehop digits"), "model": model, "right": outcome.right, "of": outcome.of}
 
 
 def trained(settings: Settings, fit: Images, valid: Images, folder: Path, device: str | None) -> Path | None:
@@ -164,14 +176,10 @@ def read(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images
 # --- where it looks -------------------------------------------------------------------------------------------
 
 
-@torch.inference_mode()
 def patch_weights(network: VisionTransformer, image: Int[np.ndarray, "height width"]) -> Tensor:
     """What the gathering token takes from each patch: layer, head, row, column."""
-    recorder, side = Recorder(), network.side // network.patch
-    watch(network, recorder).gathered(torch.from_numpy(image)[None].to(next(network.parameters()).device))
-    layers = range(len(network.encoder.layers))
-    found = [recorder[f"encoder.layers.{i}.self_attention.weights"].value[0, :, 0, 1:] for i in layers]
-    return torch.stack(found).cpu().view(len(layers), -1, side, side)
+    weights, side = looks(network, image[None])[1][0], network.side // network.patch
+    return weights[:, :, 0, 1:].reshape(*weights.shape[:2], side, side)
 
 
 def attention_picture(network: VisionTransformer, images: Images, place: int) -> str:

@@ -11,7 +11,8 @@ from onehop import digits
 from onehop import train as train_module
 from onehop.cli import app
 from onehop.errors import SettingsError
-from onehop.modelfile import read_model
+from onehop.explorer.content import patches_in
+from onehop.modelfile import describe, read_model
 from onehop.vocabulary import vocabulary_of
 
 QUICK = ["train.steps=40", "train.save_every=20", "train.validate_every=20", "train.warmup=10", "model.d_model=32"]
@@ -72,6 +73,9 @@ def test_digits_on_the_command_line(tmp_path):
     assert found.exit_code == 0
     assert "of 359 held-out digits read right:" in found.stdout
     assert (tmp_path / "d" / "attention.svg").exists()
+    found = patches_in(tmp_path / "d" / "patches.json")
+    assert found["of"] == 359
+    assert found["model"]["hash"] == describe(tmp_path / "d" / "run" / "model.safetensors").hash
 
 
 @pytest.mark.slow

@@ -8,8 +8,10 @@ import os
 import re
 import shutil
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import uvicorn
@@ -21,16 +23,18 @@ from torch import nn
 
 from onehop.config import ModelSettings, TokenizerSettings
 from onehop.errors import OnehopError
-from onehop.explorer import content, heads, lengths, pruning, synthetic
+from onehop.explorer import content, heads, lengths, patches, pruning, synthetic, trainings
 from onehop.explorer.content import Explorer
 from onehop.explorer.html import FOLDER
 from onehop.explorer.notebook import View
 from onehop.explorer.routes import explorer_routes
 from onehop.explorer.worked import worked_example
+from onehop.family.vision import VisionTransformer
 from onehop.model import Transformer
 from onehop.options import SearchOptions
 from onehop.tokenizer import EOS, Tokenizer
 from onehop.trace import Tracer
+from onehop.tracefile import unpack
 from onehop.translator import Translator
 
 pytestmark = pytest.mark.slow  # a browser, and a hundred times
@@ -82,8 +86,6 @@ def tracer():
 def measurements(tracer) -> dict:
     """Small ones by the functions that make the large ones; of the trainings only the form."""
     texts, references = [TEXT, "a new bird", "it saw the tree"], ["ein altes Haus", "ein Vogel", "es sah den Baum"]
-    curve = [[1, 9.0], [10, 4.0], [20, 3.0]]
-    runs = [{"norm": n, "warmup": w, "curve": curve, "diverged": w == 1} for n in ("post", "pre") for w in (1, 10)]
     return {
         "dimension": synthetic.dimension(),
         "paths": synthetic.paths(draws=2),
@@ -92,8 +94,36 @@ def measurements(tracer) -> dict:
         "patterns": heads.patterns(tracer, texts),
         "pruning": pruning.pruning(tracer, texts, references),
         "lengths": lengths.lengths(tracer, texts, references),
-        "warmup": {"seed": 1, "runs": runs},
+        "patches": {**images(), "right": 3, "of": 4},
+        **short_trainings(),
     }
+
+
+def short_trainings() -> dict:
+    """Two comparisons as `trainings` gives them, without the training."""
+    curve = [[1, 9.0], [10, 4.0], [20, 3.0]]
+    norms = [{"norm": n, "warmup": w, "curve": curve, "diverged": w == 1} for n in ("post", "pre") for w in (1, 10)]
+    scores = [(1, 1, 9.0, 3.0), (8, 1, 7.0, 5.0), (1, 2, 8.0, 4.0), (8, 2, 6.5, 6.0)]
+    runs = [
+        {"n_heads": n, "d_k": 16 // n, "parameters": 900, "seed": s, "perplexity": p, "bleu": b}
+        for n, s, p, b in scores
+    ]
+    facts = {"layers": [2, 2], "d_model": 16, "steps": 20, "batch_tokens": 100, "learning_rate": 0.002}
+    facts["data"] = {"pairs": 30, "valid": 4, "vocab_size": 300}
+    twins = {**facts, "seeds": [1, 2], "runs": runs, "rows": trainings.means(runs, (1, 8))}
+    return {"warmup": {**facts, "seed": 1, "runs": norms}, "twins": twins}
+
+
+def images() -> dict:
+    """Four images of 6 × 6 pixels as a vision model with random weights sees them; no side like any other."""
+    sizes = {"image": 6, "patch": 2, "levels": 5, "d_model": 12, "d_ff": 8, "n_heads": 3, "n_encoder_layers": 2}
+    torch.manual_seed(6)
+    network = VisionTransformer(ModelSettings(kind="vision", **sizes, dropout=0.0), 5)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            nn.init.normal_(parameter)
+    pixels = np.random.default_rng(6).integers(0, 5, (4, 6, 6))
+    return patches.patches(network.eval(), pixels, np.arange(4), [0, 1, 3])
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +211,13 @@ def fresh(browser, file):
         yield page
 
 
+@pytest.fixture(scope="module")
+def phone(browser, address):
+    """The served page on a narrow screen, for one question after the other."""
+    with opened(browser, address, width=390) as page:
+        yield page
+
+
 @pytest.fixture
 def live(browser, address):
     with opened(browser, address) as page:
@@ -260,18 +297,55 @@ def test_a_figure_has_a_name_a_control_and_a_picture(page, name):
 
 
 def test_every_tensor_that_a_figure_declares_is_in_a_trace(tracer):
+    """In a trace as an exported page holds it, which leaves out what no figure declares."""
     trace = tracer.trace(TEXT)
-    stand_for = {"{attention}": list(trace.header["inputs"]), "{input}": ["source_input", "target_input"]}
+    kept = {name for name in trace if content.is_shown(name, trace.header)}
+    projected = {name for inputs in trace.header["inputs"].values() for name in inputs.values()}
+    stand_for = {
+        "{attention}": list(trace.header["inputs"]),
+        "{input}": ["source_input", "target_input"],
+        "{projected}": sorted(projected),
+    }
+    needed = set()
     declared = {
         file.stem: re.search(r"export const needs = \[(.*?)\]", file.read_text(encoding="utf-8"), re.DOTALL)
         for file in (FOLDER / "figures").glob("*.js")
     }
     assert set(declared) == set(FIGURES)
-    for name, needs in declared.items():
+    for needs in declared.values():
         for pattern in re.findall(r'"(.*?)"', needs[1]):
             mark = re.match(r"\{\w+\}", pattern)
-            for place in stand_for[mark[0]] if mark else [""]:
-                assert pattern.replace(mark[0] if mark else "", place) in trace, (name, pattern)
+            needed |= {pattern.replace(mark[0], place) for place in stand_for[mark[0]]} if mark else {pattern}
+    assert needed == kept < set(trace)
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
+def test_a_figure_reads_no_tensor_that_it_does_not_declare(fresh, tracer, role):
+    fresh.locator(f".bar input[value={role}]").check()
+    settled(fresh)
+    read = fresh.evaluate(
+        """async names => {
+            const { Trace } = await import("onehop/tensors.js");
+            const [read, found] = [Trace.prototype.tensor, {}];
+            for (const name of names) {
+                const [figure, seen] = [await import(`onehop/figures/${name}.js`), new Set()];
+                Trace.prototype.tensor = function (tensor) { seen.add(tensor); return read.call(this, tensor); };
+                for (const part of ["draw", "caption", "table", "python"]) figure[part](window.onehop.view());
+                found[name] = { needs: figure.needs, seen: [...seen] };
+            }
+            Trace.prototype.tensor = read;
+            return found;
+        }""",
+        list(FIGURES),
+    )
+    header = tracer.trace(TEXT).header
+    paths = "|".join(map(re.escape, header["inputs"]))
+    projected = "|".join(re.escape(name) for inputs in header["inputs"].values() for name in inputs.values())
+    marks = {"{attention}": f"({paths})", "{input}": "(source|target)_input", "{projected}": f"({projected})"}
+    assert any(figure["seen"] for figure in read.values())
+    for name, figure in read.items():
+        patterns = [re.sub(r"\{\w+\}", lambda mark: marks[mark[0]], need) for need in figure["needs"]]
+        assert [t for t in figure["seen"] if not any(re.fullmatch(p, t) for p in patterns)] == [], name
 
 
 # --- the numbers
@@ -335,11 +409,34 @@ def test_the_page_recomputes_itself_and_shows_the_largest_error(page):
 
 
 @pytest.mark.parametrize("edit", ["scale=off", "scale=3@decoder.1", "mask=off", "head=off@cross.1.0", "norm=off"])
-def test_it_does_so_under_edits_too(browser, address, edit):
-    with opened(browser, f"{address}#edit={edit}") as page:
-        expect(page.locator(".bar .edited")).to_have_text(f"edited: {edit}")
-        settled(page)
-        assert float(page.locator("[data-error]").get_attribute("data-error")) < 1e-3
+def test_it_does_so_under_edits_too(phone, edit):
+    """Each by its link, in a page that is open already."""
+    phone.evaluate("hash => (location.hash = hash)", f"edit={edit}")
+    expect(phone.locator(".bar .edited")).to_have_text(f"edited: {edit}")
+    settled(phone)
+    assert float(phone.locator("[data-error]").get_attribute("data-error")) < 1e-3
+
+
+def test_the_patches_look_where_the_vision_model_looked(fresh, data):
+    """Another image, head and token by hand; shades and numbers are those of the model's own weights."""
+    place = figure(fresh, "patches")
+    place.locator("select").select_option("2")
+    place.locator(".small").nth(4).click()
+    place.locator(TOKENS.format(5)).first.click()
+    found = json.loads((data / "patches.json").read_text(encoding="utf-8"))
+    weights = unpack(found)["weights"].values[2, 1, 1, 5].astype(float)
+    shown = shown_rows(fresh, "patches")
+    assert [row[0] for row in shown[:5]] == ["gathering token", "patch 1, 1", "patch 1, 2", "patch 1, 3", "patch 2, 1"]
+    assert [float(row[1]) for row in shown] == pytest.approx(weights.tolist())
+    assert weights.sum() == pytest.approx(1, abs=2e-3)
+    drawn = fresh.eval_on_selector_all(
+        "#figure-patches .pair svg:last-child rect[fill-opacity]",
+        "all => all.map(r => Number(r.getAttribute('fill-opacity')))",
+    )
+    root = np.sqrt(weights[1:] / weights.max())
+    assert drawn == pytest.approx((0.85 * (0.03 + 0.97 * root)).tolist(), abs=1e-3)
+    read = int(np.argmax(found["images"][2]["probabilities"]))
+    expect(place.locator(".reading").first).to_contain_text(f"It is a 3, read as {read}.")
 
 
 def test_the_worked_example_has_the_golden_numbers(page):
@@ -372,7 +469,8 @@ SLIDER = "input[type=range]"
 # For each figure what a mouse clicks, and which keys on what move its control.
 CONTROLS = {
     **dict.fromkeys(
-        ("embeddings", "projections", "scores", "blend", "residual"), (TOKENS.format(1), TOKENS.format(1), "ArrowRight")
+        ("embeddings", "projections", "scores", "blend", "residual", "patches"),
+        (TOKENS.format(1), TOKENS.format(1), "ArrowRight"),
     ),
     "matrix": (TOKENS.format(4), TOKENS.format(4), "ArrowDown"),
     "arcs": (TOKENS.format(1), TOKENS.format(1), "ArrowDown"),
@@ -387,7 +485,6 @@ CONTROLS = {
             "pruning",
             "lengths",
             "refresher",
-            "patches",
         ),
         (SLIDER, SLIDER, "ArrowLeft"),
     ),
@@ -579,20 +676,21 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_sentence_breaks_nothing(browser, address, explorer, name):
-    with opened(browser, address, width=390) as page:
-        page.locator("input[name=sentence]").fill(HOSTILE[name])
-        page.locator("input[name=sentence]").press("Enter")
-        try:
-            explorer.trace(HOSTILE[name])
-        except OnehopError as error:
-            expect(page.locator(".masthead .trouble")).to_have_text(str(error))
-        else:
-            expect(page.locator(".answer")).to_have_attribute("data-sentence", HOSTILE[name])
-            settled(page)
-        expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert page.locator("img[src=x]").count() == 0
+def test_a_hostile_sentence_breaks_nothing(phone, explorer, name):
+    phone.evaluate("location.hash = ''")
+    settled(phone)
+    phone.locator("input[name=sentence]").fill(HOSTILE[name])
+    phone.locator("input[name=sentence]").press("Enter")
+    try:
+        explorer.trace(HOSTILE[name])
+    except OnehopError as error:
+        expect(phone.locator(".masthead .trouble")).to_have_text(str(error))
+    else:
+        expect(phone.locator(".answer")).to_have_attribute("data-sentence", HOSTILE[name])
+        settled(phone)
+    expect(phone.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    assert phone.locator("img[src=x]").count() == 0
 
 
 def test_offered_sentences_are_one_click_away(live):
@@ -632,6 +730,7 @@ def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_pat
         for name in content.MEASUREMENTS:
             command = f"python -m onehop.explorer.measure {name}"
             expect(page.locator(f"[data-unmeasured={name}] code")).to_contain_text(command)
+        expect(page.locator("[data-unmeasured=patches] code")).to_have_text("onehop digits -o FOLDER")
 
 
 def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
@@ -681,11 +780,14 @@ def test_where_motion_is_unwanted_nothing_moves(browser, file):
                 assert page.evaluate("document.getAnimations().length") == 0
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280, 1600])
-def test_no_width_needs_sideways_scrolling(browser, file, width):
-    with opened(browser, file.as_uri(), width=width) as page:
+def test_no_width_needs_sideways_scrolling(browser, file):
+    with opened(browser, file.as_uri(), width=390) as page:
         open_all_tables(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for width in (390, 768, 1280, 1600, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate("new Promise(requestAnimationFrame)")  # the page hears of its width with the next frame
+            settled(page)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_page_prints(browser, file):
@@ -703,6 +805,36 @@ def test_the_first_figures_are_drawn_before_the_rest(browser, file):
         expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
 
 
+def test_the_first_picture_does_not_wait_for_the_rest_of_the_file(browser, file):
+    """A server that sends the second half only when a figure has been seen."""
+    text, seen = file.read_bytes(), threading.Event()
+    half = text.index(b'<script type="application/json" id="onehop-blob">')
+
+    class Halting(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(text[:half])
+            assert seen.wait(20)
+            self.wfile.write(text[half:])
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Halting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with opened(browser, "about:blank", wait=False) as page:
+            page.goto(f"http://127.0.0.1:{server.server_address[1]}/", wait_until="commit")
+            page.wait_for_selector("#figure-refresher svg *", state="attached")
+            expect(page.locator("[data-error]")).to_have_count(0)
+            expect(page.locator("#figure-matrix[data-drawn]")).to_have_count(0)
+            seen.set()
+            settled(page)
+            expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
+        server.shutdown()
+
+
 def test_numbers_are_written_as_people_write_them(page):
     written = page.evaluate(
         "async () => { const { number, power, short } = await import('onehop/text.js');"
@@ -712,8 +844,6 @@ def test_numbers_are_written_as_people_write_them(page):
 
 
 def test_half_floats_are_read_as_numpy_writes_them(page):
-    import numpy as np
-
     bits = np.array([0, 1, 0x3FF, 0x400, 0x3C00, 0x7BFF, 0x7C00, 0xC000, 0xFC00, 0x3555], dtype=np.uint16)
     read = page.evaluate(
         "async bits => { const { halfToFloat } = await import('onehop/tensors.js');"

@@ -28,7 +28,7 @@ from onehop.edits import EditTap, parse_edits
 from onehop.errors import OnehopError, SettingsError
 from onehop.explorer import measure as measuring
 from onehop.explorer import serving
-from onehop.explorer.content import MEASUREMENTS, SENTENCES, Explorer, measured, read_data
+from onehop.explorer.content import MEASUREMENTS, SENTENCES, Explorer, is_shown, measured, patches_in, read_data
 from onehop.explorer.heads import (
     PATTERNS,
     Tally,
@@ -44,15 +44,17 @@ from onehop.explorer.heads import (
 from onehop.explorer.html import ALONE, assets, in_script, policy_of
 from onehop.explorer.lengths import by_length, entropy, lengths
 from onehop.explorer.notebook import View
+from onehop.explorer.patches import chosen, patches
 from onehop.explorer.pruning import Head, gate_gradients, heads_by_importance, pruning, without_heads
 from onehop.explorer.routes import MOST_BODY, explorer_routes
 from onehop.explorer.synthetic import complexity, dimension, full_attention, paths, restricted_attention
-from onehop.explorer.warmup import thinned, warmup
+from onehop.explorer.trainings import means, thinned, twins, warmup
 from onehop.explorer.worked import worked_example
+from onehop.family.vision import VisionTransformer
 from onehop.model import Tokens
 from onehop.taps import watch
 from onehop.trace import Tracer
-from onehop.tracefile import unpack
+from onehop.tracefile import Trace, unpack
 
 TEXT = "the old house"
 HOSTILE = "</script><!--"
@@ -81,8 +83,8 @@ def client(explorer):
     return TestClient(Starlette(routes=explorer_routes(lambda: explorer)))
 
 
-def data_of(html: str) -> dict:
-    (found,) = re.findall(r'<script type="application/json" id="onehop-data">(.*?)</script>', html, re.DOTALL)
+def data_of(html: str, name: str = "data"):
+    (found,) = re.findall(rf'<script type="application/json" id="onehop-{name}">(.*?)</script>', html, re.DOTALL)
     return json.loads(found)
 
 
@@ -105,6 +107,16 @@ def test_the_worked_example_has_the_numbers_that_its_matrices_give():
 
 
 # --- the content
+
+
+def test_an_edited_translation_is_computed_once(tracer, monkeypatch):
+    asked, compute = [], tracer.variant
+    monkeypatch.setattr(tracer, "variant", lambda text, edits: asked.append(edits) or compute(text, edits))
+    explorer = Explorer(tracer, TEXT)
+    first, again = (explorer.variant(TEXT, ["mask=off"]) for _ in range(2))
+    assert first == again
+    assert explorer.variant(TEXT, ["scale=off"]) != first
+    assert asked == [("mask=off",), ("scale=off",)]
 
 
 def test_the_page_offers_a_dozen_edits_that_the_model_can_make(explorer, tracer):
@@ -140,12 +152,12 @@ def test_a_variant_says_whether_the_translation_is_still_the_same(explorer):
     assert not all(explorer.variant_or_error(TEXT, e["edits"][0])["same"] for e in explorer.about()["edits"])
 
 
-def test_a_variant_that_cannot_be_computed_says_why(explorer, monkeypatch):
+def test_a_variant_that_cannot_be_computed_says_why(tracer, monkeypatch):
     def fails(*_):
         raise OnehopError("The numbers are gone.", "Leave out an edit.")
 
     monkeypatch.setattr(Tracer, "variant", fails)
-    found = explorer.variant_or_error(TEXT, "norm=off")
+    found = Explorer(tracer, TEXT).variant_or_error(TEXT, "norm=off")
     assert found == {
         "edits": ["norm=off"],
         "label": "no layer norm",
@@ -154,14 +166,20 @@ def test_a_variant_that_cannot_be_computed_says_why(explorer, monkeypatch):
 
 
 def test_every_measurement_has_a_place_in_the_page():
-    assert tuple(measured()) == MEASUREMENTS == tuple(measuring.MEASURE) == tuple(measuring.OPTIONS)
+    assert MEASUREMENTS == tuple(measuring.MEASURE) == tuple(measuring.OPTIONS)
+    assert tuple(measured()) == (*MEASUREMENTS, "patches")
+
+
+def test_every_measurement_was_made():
+    assert [name for name, found in measured().items() if found is None] == []
 
 
 def test_what_is_measured_says_how():
     for name, found in measured().items():
         if found is not None:
             assert found["name"] == name
-            assert found["made_by"].startswith(f"python -m onehop.explorer.measure {name}")
+            command = "onehop digits" if name == "patches" else f"python -m onehop.explorer.measure {name}"
+            assert found["made_by"].startswith(command)
             assert {"date", "machine", "model"} <= set(found)
 
 
@@ -179,9 +197,10 @@ def test_the_page_alone_holds_everything_and_asks_for_nothing(explorer):
     html = explorer.alone(TEXT)
     data = data_of(html)
     assert data["home"] == "export"
-    assert data["trace"] == json.loads(explorer.trace(TEXT))
-    assert len(data["variants"]) == 12
-    assert [w["role"] for w in data["weights"]] == ["encoder", "decoder", "cross"]
+    trace = Trace.from_json(explorer.trace(TEXT))
+    assert {key: value for key, value in data["trace"].items() if key not in ("tensors", "opening")} == trace.header
+    assert len(data_of(html, "variants")) == 12
+    assert [w["role"] for w in data_of(html, "weights")] == ["encoder", "decoder", "cross"]
     assert set(data) >= {"about", "measured", "worked", "paper"}
     (imports,) = re.findall(r'<script type="importmap">(.*?)</script>', html)
     modules = json.loads(imports)["imports"]
@@ -194,6 +213,22 @@ def test_the_page_alone_holds_everything_and_asks_for_nothing(explorer):
     assert "<!-- onehop:" not in html
 
 
+def test_the_page_alone_begins_with_its_first_picture(explorer):
+    """The tensors that no figure shows stay away; the others come after the script, but for those of the opening."""
+    html = explorer.alone(TEXT)
+    trace, first = Trace.from_json(explorer.trace(TEXT)), data_of(html)["trace"]
+    shown = unpack({"tensors": first["tensors"], "blob": data_of(html, "blob")})
+    assert shown.keys() == {name for name in trace if is_shown(name, trace.header)} < set(trace)
+    for name, tensor in shown.items():
+        np.testing.assert_array_equal(tensor.values, trace[name])
+    ((name, tensor),) = unpack(first["opening"]).items()
+    layers = explorer.tracer.model.settings.n_decoder_layers
+    assert name == f"decoder.layers.{layers - 1}.cross_attention.weights"
+    np.testing.assert_array_equal(tensor.values, trace[name])
+    places = [html.index(mark) for mark in ('id="onehop-data"', '<script type="module" async>', 'id="onehop-blob"')]
+    assert places == sorted(places)
+
+
 def test_edits_can_be_on_when_the_page_opens(explorer):
     assert data_of(explorer.alone(TEXT, ["scale=off"]))["trace"]["edits"] == ["scale=off"]
 
@@ -201,7 +236,7 @@ def test_edits_can_be_on_when_the_page_opens(explorer):
 def test_no_text_can_end_the_script_it_stands_in(explorer):
     html = explorer.alone(HOSTILE)
     assert HOSTILE not in html
-    assert html.count("</script>") == 3
+    assert html.count("</script>") == 6
     assert data_of(html)["trace"]["source"]["text"] == HOSTILE
     assert "<" not in in_script({"text": "<!--<script>\u2028"})
 
@@ -227,7 +262,7 @@ def test_the_served_page_links_its_files_and_allows_only_its_own_scripts(client,
     assert data["about"] == explorer.about()
     assert "trace" not in data
     policy = answer.headers["content-security-policy"]
-    inline = re.findall(r"<script type=\"(?:importmap|module)\">(.*?)</script>", answer.text, re.DOTALL)
+    inline = re.findall(r"<script type=\"(?:importmap|module)\"(?: async)?>(.*?)</script>", answer.text, re.DOTALL)
     assert len(inline) == 2
     for script in inline:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -636,12 +671,11 @@ def test_the_importance_of_a_head_is_the_slope_of_the_loss(tracer):
 
 def test_pruning_goes_from_all_heads_to_none(tracer):
     texts = ["the old house", "a new bird"]
-    found = pruning(tracer, texts, texts, one_head=tracer)
+    found = pruning(tracer, texts, texts)
     order = found["order"]
     assert len(order) == found["heads"] == 2 * 5
     assert [h["importance"] for h in order] == sorted(h["importance"] for h in order)
     assert [row["removed"] for row in found["rows"]] == list(range(11))
-    assert found["one_head"]["n_heads"] == 2
     assert {h.role for h in heads_by_importance(tracer, texts, texts)} == {"encoder", "decoder", "cross"}
 
 
@@ -673,6 +707,36 @@ def test_warm_up_is_tried_in_both_norm_orders(digits):
         assert not run["diverged"]
         assert [step for step, _ in run["curve"]] == list(range(1, 13))
     assert len({json.dumps(run["curve"]) for run in found["runs"]}) == 4
+    assert found["data"]["pairs"] == len(store.pairs("train"))
+
+
+@pytest.mark.slow
+def test_twins_differ_in_their_heads_alone(digits):
+    _, store = digits
+    small = ModelSettings(n_encoder_layers=1, n_decoder_layers=1, d_model=16, d_ff=32, n_heads=2, max_length=64)
+    found = twins(store, 12, model=small, heads=(1, 4), seeds=(3,), device="cpu")
+    assert [(run["n_heads"], run["d_k"], run["seed"]) for run in found["runs"]] == [(1, 16, 3), (4, 4, 3)]
+    one, many = found["rows"]
+    assert one["parameters"] == many["parameters"]
+    assert one["perplexity"] != many["perplexity"]
+    assert one["perplexity_range"] == [one["perplexity"]] * 2
+
+
+@pytest.mark.parametrize("measurement", [warmup, twins])
+def test_a_training_that_was_stopped_is_no_measurement(digits, monkeypatch, measurement):
+    monkeypatch.setattr("onehop.explorer.trainings.train", lambda *_, **__: None)
+    with pytest.raises(OnehopError, match=r"^The training was stopped before its end\. Start the measurement again\.$"):
+        measurement(digits[1], 10)
+
+
+def test_the_runs_of_several_seeds_become_a_mean_and_a_range():
+    runs = [
+        {"n_heads": heads, "d_k": 8 // heads, "parameters": 7, "perplexity": perplexity, "bleu": 2 * perplexity}
+        for heads, perplexity in ((1, 4.0), (2, 3.0), (1, 6.0), (2, 3.5))
+    ]
+    one, two = means(runs, (1, 2))
+    assert (one["perplexity"], one["perplexity_range"]) == (5.0, [4.0, 6.0])
+    assert (two["bleu"], two["bleu_range"], two["d_k"]) == (6.5, [6.0, 7.0], 4)
 
 
 def test_curves_are_thinned_by_means():
@@ -685,7 +749,7 @@ def test_curves_are_thinned_by_means():
 
 def test_a_run_whose_loss_is_no_number_is_said_to_have_diverged(digits, monkeypatch):
     from onehop.errors import RunError
-    from onehop.explorer import warmup as module
+    from onehop.explorer import trainings as module
 
     def breaks(*_, listener, **__):
         listener.stepped({"step": 1, "loss": 9.0})
@@ -694,6 +758,66 @@ def test_a_run_whose_loss_is_no_number_is_said_to_have_diverged(digits, monkeypa
     monkeypatch.setattr(module, "train", breaks)
     run = warmup(digits[1], 10)["runs"][0]
     assert (run["diverged"], run["curve"]) == (True, [(1, 9.0)])
+
+
+# --- images
+
+
+@pytest.fixture(scope="module")
+def vision():
+    sizes = {"image": 4, "patch": 2, "levels": 5, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_encoder_layers": 2}
+    torch.manual_seed(1)
+    return VisionTransformer(ModelSettings(kind="vision", **sizes, dropout=0.0), 4).eval()
+
+
+def test_patches_hold_every_weight_that_the_vision_model_used(vision):
+    """Against a plain forward pass: same classes, and each row of each head adds up to one."""
+    pixels, digits = np.random.default_rng(1).integers(0, 5, (6, 4, 4)), np.array([0, 1, 2, 0, 1, 2])
+    found = patches(vision, pixels, digits, [4, 2])
+    weights = unpack(found)["weights"]
+    assert weights.axes == ("image", "layer", "head", "query", "key")
+    assert weights.values.shape == (2, 2, 2, 5, 5)
+    np.testing.assert_allclose(weights.values.astype(float).sum(-1), 1, atol=2e-3)
+    logits = vision.logits(vision.gathered(torch.from_numpy(pixels[[4, 2]]))[None])[0]
+    for image, row in zip(found["images"], logits[:, 1:].softmax(-1).tolist(), strict=True):
+        assert image["probabilities"] == pytest.approx(row, abs=1e-5)
+    assert [(image["place"], image["digit"]) for image in found["images"]] == [(4, 1), (2, 2)]
+    assert found["images"][0]["pixels"] == pixels[4].tolist()
+
+
+def test_the_first_of_each_digit_is_shown_and_two_that_were_read_wrong():
+    digits = np.array([1, 0, 1, 0, 1, 0])
+    assert chosen(np.array([1, 0, 0, 1, 1, 1]), digits) == [1, 0, 2, 3]
+    assert chosen(digits, digits) == [1, 0]
+
+
+def test_images_of_ones_own_stand_on_the_page(model_file, vision, tmp_path):
+    file, out = tmp_path / "patches.json", tmp_path / "page.html"
+    own = patches(vision, np.zeros((1, 4, 4), np.int64), np.array([0]), [0])
+    file.write_text(json.dumps({"name": "patches", **own}), encoding="utf-8")
+    args = ["explore", TEXT, "-m", str(model_file), "--export", str(out), "--patches", str(file)]
+    assert CliRunner().invoke(app, args).exit_code == 0
+    assert data_of(out.read_text(encoding="utf-8"))["measured"]["patches"] == {**patches_in(file), "file": str(file)}
+
+
+@pytest.mark.parametrize("content", [None, "[", "[]", "{}", '{"name": "lengths"}'])
+def test_a_file_without_images_is_refused_in_a_line(model_file, tmp_path, content):
+    file = tmp_path / "patches.json"
+    if content is not None:
+        file.write_text(content)
+    args = ["explore", TEXT, "-m", str(model_file), "--export", str(tmp_path / "x.html"), "--patches", str(file)]
+    done = CliRunner().invoke(app, args)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"onehop: {file} holds no images that a model has looked at. "
+        "Give the patches.json that `onehop digits -o FOLDER` writes.\n",
+    )
+
+
+def test_the_images_that_come_with_the_page_are_a_trained_models(explorer):
+    found = measured()["patches"]
+    assert found["right"] / found["of"] >= 0.97
+    assert {image["digit"] for image in found["images"]} == set(range(10))
 
 
 # --- the command
@@ -719,6 +843,7 @@ def test_a_measurement_carries_its_provenance(model_file, tmp_path, capsys):
     [
         (["patterns"], "onehop: This measurement needs -m. Give -m MODEL.\n"),
         (["warmup"], "onehop: This measurement needs --store. Give --store STORE.\n"),
+        (["twins"], "onehop: This measurement needs --store. Give --store STORE.\n"),
     ],
 )
 def test_what_a_measurement_needs_is_told(names, message, tmp_path, capsys):

@@ -12,11 +12,12 @@ from onehop.errors import OnehopError
 from onehop.explorer.html import page_alone, served_page
 from onehop.explorer.worked import worked_example
 from onehop.trace import LIMIT, Tracer
-from onehop.tracefile import Json
+from onehop.tracefile import Json, Trace, pack
 
 DATA = Path(__file__).with_name("data")
-MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup")
-REMEMBERED = 8
+MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup", "twins")
+REMEMBERED, VARIANTS = 8, 32
+OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
 SENTENCES = (
     "The cat sat because it was sleepy.",
@@ -32,10 +33,11 @@ SENTENCES = (
 class Explorer:
     """One model behind the page. One question is computed at a time, as a second would only slow both down."""
 
-    def __init__(self, tracer: Tracer, opening: str = SENTENCES[0]) -> None:
-        self.tracer, self.opening = tracer, opening
+    def __init__(self, tracer: Tracer, opening: str = SENTENCES[0], patches: Path | None = None) -> None:
+        self.tracer, self.opening, self.patches = tracer, opening, patches
         self._one_at_a_time = Lock()
         self._remembered = lru_cache(REMEMBERED)(self._trace)
+        self._variants = lru_cache(VARIANTS)(tracer.variant)
 
     def trace(self, text: str, edits: Sequence[str] = ()) -> str:
         """A trace as JSON; the last few are remembered."""
@@ -46,10 +48,10 @@ class Explorer:
         return self.tracer.trace(text, edits).to_json()
 
     def variant(self, text: str, edits: Sequence[str]) -> Json:
-        """The translation under edits, beside whether it is still the same."""
-        made = [str(edit) for edit in parse_edits(edits)]
+        """The translation under edits, beside whether it is still the same; the last ones are remembered."""
+        made = tuple(str(edit) for edit in parse_edits(edits))
         with self._one_at_a_time:
-            found = self.tracer.variant(text, made)
+            found = self._variants(text, made)
         plain = json.loads(self.trace(text))["target"]["text"]
         return {**found, "label": self.label(made), "same": found["target"]["text"] == plain}
 
@@ -95,19 +97,22 @@ class Explorer:
 
     def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
         """The page with one sentence, the dozen edits and the first head's matrices in one file."""
-        return page_alone(
-            {
-                "home": home,
-                **self.constant(),
-                "trace": json.loads(self.trace(text, edits)),
-                "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
-                "weights": [self.weights(role, 0, 0) for role in ROLES],
-            }
-        )
+        trace = Trace.from_json(self.trace(text, edits))
+        shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
+        last = f"decoder.layers.{self.tracer.model.settings.n_decoder_layers - 1}.cross_attention.weights"
+        first = {**trace.header, "tensors": shown["tensors"], "opening": pack({last: trace.tensors[last]})}
+        late = {
+            "blob": shown["blob"],
+            "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
+            "weights": [self.weights(role, 0, 0) for role in ROLES],
+        }
+        return page_alone({"home": home, **self.constant(), "trace": first}, late)
 
     def constant(self) -> Json:
         """What does not depend on the sentence."""
-        return {"about": self.about(), "measured": measured(), "worked": worked_example(), "paper": read_data("paper")}
+        own = {} if self.patches is None else {"patches": {**patches_in(self.patches), "file": str(self.patches)}}
+        given = {"about": self.about(), "measured": {**measured(), **own}}
+        return {**given, "worked": worked_example(), "paper": read_data("paper")}
 
     def variant_or_error(self, text: str, edit: str) -> Json:
         """A variant, or why there is none: a model without norms may leave the numbers behind."""
@@ -117,9 +122,33 @@ class Explorer:
             return {"edits": [edit], "label": self.label([edit]), "error": str(e)}
 
 
+def is_shown(name: str, header: Json) -> bool:
+    """Whether the page reads a tensor: inputs, what the attentions are made from and make, positions, the beam."""
+    path, _, quantity = name.rpartition(".")
+    if path in header["inputs"]:
+        return quantity in OF_ATTENTION
+    made_from = {name for inputs in header["inputs"].values() for name in inputs.values()}
+    return (
+        name in made_from or name in ("positions", "beam.cross_attention") or path in ("source_input", "target_input")
+    )
+
+
 def measured() -> dict[str, Any]:
-    """Everything that `python -m onehop.explorer.measure` has measured; None where it has not."""
-    return {name: read_data(name) for name in MEASUREMENTS}
+    """Everything that `python -m onehop.explorer.measure` and `onehop digits` have measured; None where nobody has."""
+    return {name: read_data(name) for name in (*MEASUREMENTS, "patches")}
+
+
+def patches_in(file: Path | str) -> Json:
+    """Images and where a vision model looked in them, from the file that `onehop digits` writes."""
+    try:
+        found: Json = json.loads(Path(file).read_text(encoding="utf-8"))
+        known = found["name"] == "patches"
+    except (OSError, ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        remedy = "Give the patches.json that `onehop digits -o FOLDER` writes."
+        raise OnehopError(f"{file} holds no images that a model has looked at.", remedy)
+    return found
 
 
 def read_data(name: str) -> Any:

@@ -28,30 +28,36 @@ def served_page(data: Mapping[str, Any]) -> str:
     """The page that asks a server for its files."""
     modules = {f"onehop/{path}": f"./page/{path}" for path in assets() if path.endswith(".js")}
     styles = [f'<link rel="stylesheet" href="./page/{path}">' for path in assets() if path.endswith(".css")]
-    return filled(modules, "\n".join(styles), data)
+    return filled(modules, "\n".join(styles), data, {})
 
 
-def page_alone(data: Mapping[str, Any]) -> str:
-    """The page in one file that asks nobody for anything."""
+def page_alone(data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
+    """The page in one file that asks nobody for anything; what its first picture can do without comes late in it."""
     modules = {f"onehop/{path}": data_url(content) for path, content in assets().items() if path.endswith(".js")}
     policy = f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">'
     styles = [f"<style>\n{text.decode()}</style>" for path, text in assets().items() if path.endswith(".css")]
-    return filled(modules, "\n".join([policy, *styles]), data)
+    return filled(modules, "\n".join([policy, *styles]), data, late)
 
 
-def filled(modules: Mapping[str, str], style: str, data: Mapping[str, Any]) -> str:
-    """The first file with its four marks replaced."""
+def filled(modules: Mapping[str, str], style: str, data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
+    """The first file with its five marks replaced. The script does not wait for what comes late."""
     parts = {
         "style": style,
         "import-map": f'<script type="importmap">{json.dumps({"imports": modules})}</script>',
-        "data": f'<script type="application/json" id="onehop-data">{in_script(data)}</script>',
-        "start": f'<script type="module">{START}</script>',
+        "data": data_script("data", data),
+        "start": f'<script type="module" async>{START}</script>',
+        "late": "\n".join(data_script(name, content) for name, content in late.items()),
     }
     template = (FOLDER / "index.html").read_text(encoding="utf-8")
     return re.sub(r"<!-- onehop:([\w-]+) -->", lambda mark: parts[mark[1]], template)
 
 
-def in_script(data: Mapping[str, Any]) -> str:
+def data_script(name: str, content: Any) -> str:
+    """JSON for the page's script to read."""
+    return f'<script type="application/json" id="onehop-{name}">{in_script(content)}</script>'
+
+
+def in_script(data: Any) -> str:
     """JSON that cannot end the element it stands in, whatever texts it holds."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
@@ -63,7 +69,7 @@ def data_url(content: bytes) -> str:
 
 def policy_of(html: str) -> str:
     """What a served page may load: its own files, and exactly the scripts that stand in it."""
-    inline = re.findall(r'<script type="(?:importmap|module)">(.*?)</script>', html, re.DOTALL)
+    inline = re.findall(r'<script type="(?:importmap|module)"(?: async)?>(.*?)</script>', html, re.DOTALL)
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in inline)
     return (
         f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; img-src data: blob:; "

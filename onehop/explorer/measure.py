@@ -2,7 +2,7 @@
 
     python -m onehop.explorer.measure dimension paths complexity
     python -m onehop.explorer.measure coreference patterns pruning lengths -m en-de --source test.en --reference test.de
-    python -m onehop.explorer.measure warmup --store store
+    python -m onehop.explorer.measure warmup twins --store store
 
 Every file says which model, machine and command made it. docs/explore.md says what is measured and how.
 """
@@ -28,7 +28,7 @@ from onehop.explorer.heads import coreference, patterns
 from onehop.explorer.lengths import lengths
 from onehop.explorer.pruning import pruning
 from onehop.explorer.synthetic import complexity, dimension, paths
-from onehop.explorer.warmup import warmup
+from onehop.explorer.trainings import twins, warmup
 from onehop.store import Store
 from onehop.trace import Tracer
 
@@ -48,11 +48,6 @@ class Request:
         if self._tracer is None:
             self._tracer = Tracer.load(self.needed("model", "-m MODEL"), self.asked.device)
         return self._tracer
-
-    @property
-    def one_head(self) -> Tracer | None:
-        """A model with one head, to compare with."""
-        return None if self.asked.one_head is None else Tracer.load(self.asked.one_head, self.asked.device)
 
     @property
     def store(self) -> Store:
@@ -100,18 +95,19 @@ MEASURE: dict[str, Callable[[Request], Json]] = {
     "complexity": lambda request: complexity(),
     "coreference": lambda request: coreference(request.tracer),
     "patterns": lambda request: patterns(request.tracer, request.sources()),
-    "pruning": lambda request: pruning(request.tracer, *request.pairs(), one_head=request.one_head),
+    "pruning": lambda request: pruning(request.tracer, *request.pairs()),
     "lengths": lambda request: lengths(request.tracer, *request.pairs()),
     "warmup": lambda request: warmup(request.store, request.asked.steps, device=request.asked.device),
+    "twins": lambda request: twins(request.store, request.asked.steps, device=request.asked.device),
 }
 # What each measurement looks at, to be written beside its result.
 OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dimension", "paths", "complexity"), ()),
     "coreference": ("model",),
     "patterns": ("model", "source", "sentences"),
-    "pruning": ("model", "source", "reference", "sentences", "one-head"),
+    "pruning": ("model", "source", "reference", "sentences"),
     "lengths": ("model", "source", "reference", "sentences"),
-    "warmup": ("store", "steps", "device"),
+    **dict.fromkeys(("warmup", "twins"), ("store", "steps", "device")),
 }
 
 
@@ -122,8 +118,12 @@ def measure(name: str, request: Request) -> Json:
         about = request.tracer.about()
         model = {"name": about["name"], "hash": about["hash"]}
     found = MEASURE[name](request)
-    made = {"name": name, "made_by": request.command(name), "date": datetime.now(UTC).date().isoformat()}
-    return {**made, "machine": machine(), "model": model, **found}
+    return {**made(name, request.command(name)), "model": model, **found}
+
+
+def made(name: str, command: str) -> Json:
+    """What made a file, when, and on what machine."""
+    return {"name": name, "made_by": command, "date": datetime.now(UTC).date().isoformat(), "machine": machine()}
 
 
 def machine() -> Json:
@@ -144,12 +144,11 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m onehop.explorer.measure", description=str(__doc__).split("\n")[0])
     found.add_argument("names", nargs="+", choices=MEASUREMENTS, metavar="NAME", help=", ".join(MEASUREMENTS))
     found.add_argument("-m", "--model", help="a model file or an installed model")
-    found.add_argument("--one-head", help="pruning: a model that was trained with one head")
     found.add_argument("--source", help="sentences, one a line")
     found.add_argument("--reference", help="their translations")
     found.add_argument("--sentences", type=int, default=300, help="so many of them (%(default)s)")
-    found.add_argument("--store", help="warmup: what to train on")
-    found.add_argument("--steps", type=int, default=600, help="warmup: of each run (%(default)s)")
+    found.add_argument("--store", help="warmup, twins: what to train on")
+    found.add_argument("--steps", type=int, default=500, help="warmup, twins: of each run (%(default)s)")
     found.add_argument("--device", help="cpu, cuda or cuda:N; otherwise what is there")
     found.add_argument("-o", "--out", type=Path, default=DATA, help="the folder to write to (the package's own)")
     return found

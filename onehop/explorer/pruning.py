@@ -41,23 +41,17 @@ class Head:
         return f"{stack}.layers.{self.layer}.{'cross' if self.role == 'cross' else 'self'}_attention"
 
 
-def pruning(
-    tracer: Tracer, sources: Sequence[str], references: Sequence[str], *, one_head: Tracer | None = None
-) -> Json:
-    """Scores of the same sentences with ever fewer heads; and of a model that was trained with one."""
+def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
+    """Scores of the same sentences with ever fewer heads."""
     order = heads_by_importance(tracer, sources[:WEIGHED_ON], references[:WEIGHED_ON])
     counts = sorted({round(i * len(order) / POINTS) for i in range(POINTS + 1)})
     rows = []
     for count in counts:
         model = without_heads(tracer.model, order[:count])
         rows.append({"removed": count, **scores(with_model(tracer, model), sources, references)})
-    alone = None
-    if one_head is not None:
-        facts = {"n_heads": one_head.model.settings.n_heads, "parameters": one_head.about()["parameters"]}
-        alone = {**facts, **scores(one_head.translator, sources, references)}
     listed = [{"role": h.role, "layer": h.layer, "head": h.head, "importance": h.importance} for h in order]
     facts = {"metric": "BLEU", "sentences": len(sources), "search": "greedy", "heads": len(order)}
-    return {**facts, "order": listed, "rows": rows, "one_head": alone}
+    return {**facts, "order": listed, "rows": rows}
 
 
 def heads_by_importance(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> list[Head]:

@@ -95,13 +95,16 @@ const OPTIONS = {
   pruning: "-m MODEL --source FILE --reference FILE",
   lengths: "-m MODEL --source FILE --reference FILE",
   warmup: "--store STORE",
+  twins: "--store STORE",
 };
+
+const command = (name) => (name === "patches" ? "onehop digits -o FOLDER" : `python -m onehop.explorer.measure ${name} ${OPTIONS[name] ?? ""}`);
 
 /** What stands where a measurement is missing. */
 export function unmeasured(name, what) {
   return html`<div class="unmeasured" data-unmeasured=${name}>
     <p>Not measured for this model yet: ${what}</p>
-    <p>This makes it: <code>python -m onehop.explorer.measure ${name} ${OPTIONS[name] ?? ""}</code></p>
+    <p>This makes it: <code>${command(name)}</code></p>
   </div>`;
 }
 

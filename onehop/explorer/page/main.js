@@ -7,7 +7,7 @@ import { framed, snippet } from "onehop/frame.js";
 import { openHome } from "onehop/home.js";
 import { opened } from "onehop/hero.js";
 import { range } from "onehop/maths.js";
-import { checked } from "onehop/recompute.js";
+import { checking } from "onehop/recompute.js";
 import { CODA, RUNGS } from "onehop/rungs.js";
 import { ROLES, Store, clamped, fromHash, toHash } from "onehop/state.js";
 import { ROLE_NAMES, Trace } from "onehop/tensors.js";
@@ -18,7 +18,7 @@ const root = document.getElementById("page");
 const narrow = window.matchMedia("(max-width: 40rem)");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const store = new Store({ selection: fromHash(location.hash), trace: null, base: null, busy: true, trouble: null, theme: null });
-const ui = { reopen: false, previewed: null, openTables: new Set(), resources: new Map(), check: null, draft: null };
+const ui = { reopen: false, previewed: null, openTables: new Set(), resources: new Map(), check: null, checking: null, draft: null };
 const colours = new Map();
 
 // --- what a figure sees ------------------------------------------------------------------------------------
@@ -78,8 +78,11 @@ function choose(change) {
   ui.previewed = null;
   store.set({ selection });
   remember(selection);
-  if (change.edits && home.kind === "live") load(selection.sentence || store.value.base?.source.text, selection.edits);
+  if (change.edits && home.kind === "live") load(sentenceOf(selection), selection.edits);
 }
+
+/** The sentence that is meant where an address names none: the one on show, or the one that the page opens with. */
+const sentenceOf = (selection) => selection.sentence || store.value.base?.source.text || home.data.trace?.source.text || home.data.about?.sentences[0];
 
 function preview(token) {
   if (ui.previewed === token) return;
@@ -125,7 +128,7 @@ async function load(text, edits) {
 
 function show(trace, base) {
   if (base !== store.value.base) forgetPictures();
-  ui.check = null;
+  Object.assign(ui, { check: null, checking: null });
   const fresh = ui.reopen ? { token: null, step: null } : {};
   Object.assign(ui, { reopen: false, draft: null });
   const selection = clamped({ ...store.value.selection, ...fresh, sentence: base.source.text }, trace);
@@ -142,11 +145,12 @@ labels.set(CODA.figure.id, "10.1");
 const places = new Map();
 const near = new Set();
 let asked = false;
+let whole = false; // whether everything that figures may ask for is there
 const stale = new Set();
 const observer = new IntersectionObserver(
   (entries) => {
     for (const entry of entries) near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.figure);
-    drawFigures([...near].filter((id) => stale.has(id)));
+    drawNear();
   },
   { rootMargin: "300px 0px" },
 );
@@ -183,6 +187,7 @@ function build(trace) {
     places.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
     observer.observe(places.get(figure.id).element);
   }
+  near.add(RUNGS[0].figures[0][0].id); // what is in sight is known a frame later; until then, the first one
   watchRungs();
 }
 
@@ -201,6 +206,11 @@ function watchRungs() {
     { rootMargin: "-30% 0px -60% 0px" },
   );
   document.querySelectorAll(".rung").forEach((rung) => spy.observe(rung));
+}
+
+/** What is in sight; before the page is whole, what needs no tensor of it. */
+function drawNear() {
+  drawFigures([...near].filter((id) => stale.has(id) && (whole || !places.get(id).figure.needs.length)));
 }
 
 function drawFigures(ids) {
@@ -225,19 +235,28 @@ function scrollInside(element) {
 
 const SLICE = 12; // milliseconds: longer and scrolling would stutter
 
-/** A few figures at a time while nothing else happens. */
+/** A few figures at a time while nothing else happens, then the page's own check. */
 function drawRest(slice = SLICE) {
+  if (!whole) return;
   const began = performance.now();
+  const isLate = () => performance.now() - began > slice;
   for (const id of [...stale]) {
     drawFigures([id]);
-    if (performance.now() - began > slice) break;
+    if (isLate()) return void later(drawRest);
   }
-  if (stale.size) return void later(drawRest);
-  if (!ui.check) {
-    ui.check = checked(store.value.trace);
-    drawTop();
-  }
+  if (!ui.check && !check(isLate)) return void later(drawRest);
   if (!asked) root.dataset.ready = "yes";
+}
+
+/** Go on with the check until it is late; whether it has come to its end. */
+function check(isLate) {
+  ui.checking ??= checking(store.value.trace);
+  let step = ui.checking.next();
+  while (!step.done && !isLate()) step = ui.checking.next();
+  if (!step.done) return false;
+  ui.check = step.value;
+  drawTop();
+  return true;
 }
 
 const later = (work) => (window.requestIdleCallback ? window.requestIdleCallback(() => work(), { timeout: 100 }) : setTimeout(work, 16));
@@ -259,7 +278,7 @@ function draw() {
   build(trace);
   for (const id of places.keys()) stale.add(id);
   drawTop();
-  drawFigures([...near].filter((id) => stale.has(id)));
+  drawNear();
   later(drawRest);
 }
 
@@ -273,7 +292,7 @@ function troublePlace() {
 function failed(trouble) {
   const sentences = home.data.about?.sentences ?? [];
   return html`<div class="notice" style="text-align:left"><div class="trouble" role="alert"><p>${trouble}</p></div>
-    ${sentences.length ? html`<p>Try one of these:</p><ul class="offers">${sentences.map((s) => html`<li><button type="button" @click=${() => ask(s)}>${s}</button></li>`)}</ul>` : html`<p><button type="button" @click=${() => load(store.value.selection.sentence, [])}>Try again</button></p>`}</div>`;
+    ${sentences.length ? html`<p>Try one of these:</p><ul class="offers">${sentences.map((s) => html`<li><button type="button" @click=${() => ask(s)}>${s}</button></li>`)}</ul>` : html`<p><button type="button" @click=${() => load(sentenceOf(store.value.selection), [])}>Try again</button></p>`}</div>`;
 }
 
 function drawTop() {
@@ -314,6 +333,10 @@ function colophon({ trace }) {
 // --- beginning ---------------------------------------------------------------------------------------------
 
 store.listen(drawSoon);
+home.whole.then(() => {
+  whole = true;
+  drawSoon();
+});
 narrow.addEventListener("change", drawSoon);
 dark.addEventListener("change", () => {
   colours.clear();
@@ -324,7 +347,7 @@ window.addEventListener("hashchange", () => {
   const { base, selection: before } = store.value;
   const other = selection.sentence && selection.sentence !== base?.source.text;
   store.set({ selection: base && !other ? clamped(selection, store.value.trace) : selection });
-  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) load(selection.sentence, selection.edits);
+  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) load(sentenceOf(selection), selection.edits);
 });
 window.addEventListener("beforeprint", () => drawRest(Infinity));
 window.addEventListener("keydown", (event) => {
@@ -333,4 +356,4 @@ window.addEventListener("keydown", (event) => {
 window.onehop = { snippet: (id) => snippet(places.get(id).figure, viewOf(store.value)), view: () => viewOf(store.value) };
 
 document.documentElement.dataset.theme = dark.matches ? "dark" : "light";
-load(store.value.selection.sentence || home.data.trace?.source.text || home.data.about?.sentences[0], store.value.selection.edits);
+load(sentenceOf(store.value.selection), store.value.selection.edits);

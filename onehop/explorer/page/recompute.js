@@ -51,8 +51,8 @@ export function headErrors(trace, place) {
 /** Edits that put something else in a stage's place; the stages after them are then not the formula's. */
 const REPLACING = /^(heads=averaged|head=)/;
 
-/** The largest error of each stage over every head of the model. */
-export function checked(trace) {
+/** The largest error of each stage over every head of the model; it pauses after each head, as the whole takes a while. */
+export function* checking(trace) {
   const skipped = trace.edits.some((edit) => REPLACING.test(edit));
   const worst = [0, 0, 0];
   for (const role of ROLES) {
@@ -61,6 +61,7 @@ export function checked(trace) {
         headErrors(trace, { role, layer, head }).forEach((e, stage) => {
           if (!(skipped && stage > 0)) worst[stage] = Math.max(worst[stage], e);
         });
+        yield;
       }
     }
   }

@@ -67,7 +67,7 @@ export class Tensor {
 /** One translation, with every tensor that was kept. */
 export class Trace {
   #decoded = new Map();
-  #blob = null;
+  #blobs = new Map();
 
   constructor(json) {
     this.json = json;
@@ -106,10 +106,12 @@ export class Trace {
 
   tensor(name) {
     if (!this.#decoded.has(name)) {
-      const header = this.json.tensors[name];
+      // A file repeats the few tensors of its opening in front, where they are there at once.
+      const packed = name in (this.json.opening?.tensors ?? {}) ? this.json.opening : this.json;
+      const header = packed.tensors[name];
       if (!header) throw new RangeError(`The trace has no tensor ${name}.`);
-      this.#blob ??= bytesOf(this.json.blob);
-      this.#decoded.set(name, new Tensor(header, numbersOf(this.#blob, header)));
+      if (!this.#blobs.has(packed)) this.#blobs.set(packed, bytesOf(packed.blob));
+      this.#decoded.set(name, new Tensor(header, numbersOf(this.#blobs.get(packed), header)));
     }
     return this.#decoded.get(name);
   }

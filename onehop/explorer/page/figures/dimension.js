@@ -27,15 +27,15 @@ function heads(view) {
   const values = [...dots.map((d) => Math.max(d.scores, 1e-3)), d_k];
   const axis = { min: Math.min(...values) / 1.5, max: Math.max(...values) * 1.5, log: true };
   const x = scale(axis, view.narrow ? 86 : 110, width - 14);
-  const y = (dot) => 24 + ROLES.indexOf(dot.role) * 46 + ((dot.layer + 0.5) / view.trace.layers(dot.role) - 0.5) * 30;
+  const y = (dot) => 36 + ROLES.indexOf(dot.role) * 46 + ((dot.layer + 0.5) / view.trace.layers(dot.role) - 0.5) * 30;
   const here = (d) => d.role === view.selection.role && d.layer === view.selection.layer && d.head === view.selection.head;
-  return html`<svg viewBox="0 0 ${width} 186" style="width:100%;max-width:${width}px" role="img" aria-label="Variance of q·k in ${dots.length} heads beside d_k = ${d_k}">
-    ${ROLES.map((role, i) => svg`<text x=${view.narrow ? 78 : 100} y=${28 + i * 46} text-anchor="end">${ROLE_NAMES[role]}</text>`)}
-    ${ticks(axis, 6).map((t) => svg`<text class="soft" x=${x(t)} y="160" text-anchor="middle">${written(t)}</text>`)}
-    <line class="axis" x1=${view.narrow ? 86 : 110} x2=${width - 14} y1="144" y2="144" />
-    <text class="soft" x=${width / 2} y="180" text-anchor="middle">variance of q·k over this sentence</text>
-    <line x1=${x(d_k)} x2=${x(d_k)} y1="4" y2="144" stroke="var(--output)" stroke-width="2" />
-    <text x=${x(d_k) + 5} y="138" class="c-output" style="fill:var(--output-ink)">d_k = ${d_k}</text>
+  return html`<svg viewBox="0 0 ${width} 198" style="width:100%;max-width:${width}px" role="img" aria-label="Variance of q·k in ${dots.length} heads beside d_k = ${d_k}">
+    ${ROLES.map((role, i) => svg`<text x=${view.narrow ? 78 : 100} y=${40 + i * 46} text-anchor="end">${ROLE_NAMES[role]}</text>`)}
+    ${ticks(axis, 6).map((t) => svg`<text class="soft" x=${x(t)} y="172" text-anchor="middle">${written(t)}</text>`)}
+    <line class="axis" x1=${view.narrow ? 86 : 110} x2=${width - 14} y1="156" y2="156" />
+    <text class="soft" x=${width / 2} y="192" text-anchor="middle">variance of q·k over this sentence</text>
+    <line x1=${x(d_k)} x2=${x(d_k)} y1="4" y2="156" stroke="var(--output)" stroke-width="2" />
+    <text x=${x(d_k) + 5} y="13" class="c-output" style="fill:var(--output-ink)">d_k = ${d_k}</text>
     ${dots.map((d) => svg`<circle cx=${x(Math.max(d.scores, 1e-3))} cy=${y(d)} r=${here(d) ? 6 : 3.6} fill=${here(d) ? "var(--output)" : "var(--key)"} fill-opacity=${here(d) ? 1 : 0.65} />`)}
   </svg>`;
 }

@@ -9,7 +9,7 @@ import { number, piece, power } from "onehop/text.js";
 export const id = "projections";
 export const item = 2;
 export const title = "Query, key and value of one token";
-export const needs = ["{attention}.q", "{attention}.k", "{attention}.v", "{attention}.weights"];
+export const needs = ["{attention}.q", "{attention}.k", "{attention}.v", "{attention}.weights", "{projected}"];
 
 const KINDS = [["q", "query"], ["k", "key"], ["v", "value"]];
 

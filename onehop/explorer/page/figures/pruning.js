@@ -3,7 +3,8 @@ import { lines } from "onehop/chart.js";
 import { slider } from "onehop/controls.js";
 import { provenance, unmeasured } from "onehop/frame.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
-import { number } from "onehop/text.js";
+import { scaleOf } from "onehop/figures/warmup.js";
+import { count, number } from "onehop/text.js";
 
 export const id = "pruning";
 export const item = 22;
@@ -14,7 +15,7 @@ const score = (data) => (data.metric === "chrF" ? "chrf" : "bleu");
 
 export function draw(view) {
   const data = view.measured.pruning;
-  if (!data) return html`${unmeasured("pruning", "quality against the number of heads removed, weakest first.")}${oneHead(null)}`;
+  if (!data) return html`${unmeasured("pruning", "quality against the number of heads removed, weakest first.")}${oneOrMany(view.measured.twins)}`;
   const key = score(data);
   const place = Math.min(Number(view.dial("pruning.place", 0)), data.rows.length - 1);
   const row = data.rows[place];
@@ -27,26 +28,48 @@ export function draw(view) {
       series: [{ name: data.metric, concept: "output", dots: true, points: data.rows.map((r) => [r.removed, r[key]]) }], mark: row.removed })}
     <p class="reading">With ${row.removed} heads gone: <strong>${number(row[key], 1)}</strong> ${data.metric}, with all of them ${number(data.rows[0][key], 1)}.
       ${next ? html`The next to go: ${ROLE_NAMES[next.role]}, layer ${next.layer + 1}, head ${next.head + 1}.` : ""}</p>
-    ${oneHead(data.one_head)}`;
+    ${oneOrMany(view.measured.twins)}`;
 }
 
-/** The paper's table 3, rows A; a run of this project's own where one was made. */
-function oneHead(own) {
-  const rows = [["1", "24.9", "5.29"], ["4", "25.5", "5.00"], ["8", "25.8", "4.92"], ["16", "25.8", "4.91"], ["32", "25.4", "5.01"]];
-  return html`<h4 style="margin-top:1.4rem">One head or many, at the same cost</h4>
-    <div class="scroll" tabindex="0" role="region" aria-label="Number of heads and quality"><table><thead><tr><th scope="col">heads</th><th scope="col">BLEU</th><th scope="col">perplexity</th></tr></thead>
-    <tbody>${rows.map(([h, bleu, ppl]) => html`<tr><th scope="row">${h}</th><td>${bleu}</td><td>${ppl}</td></tr>`)}</tbody></table></div>
-    <p class="reading">Trained so from the start: the paper's table 3, rows A, development set.${own ? html` This project's own model with ${own.n_heads} ${own.n_heads === 1 ? "head" : "heads"}: ${number(own.bleu, 1)} BLEU on the sentences above.` : ""}</p>`;
+const PAPER = [[1, 24.9, 5.29], [4, 25.5, 5.0], [8, 25.8, 4.92], [16, 25.8, 4.91], [32, 25.4, 5.01]];
+
+const tableOf = (rows, label) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
+  <thead><tr><th scope="col">heads</th><th scope="col">perplexity</th><th scope="col">BLEU</th></tr></thead>
+  <tbody>${rows.map(([heads, perplexity, bleu]) => html`<tr><th scope="row">${heads}</th><td>${perplexity}</td><td>${bleu}</td></tr>`)}</tbody></table></div>`;
+
+/** A mean, and the smallest and largest of its runs where there are several. */
+const spread = (mean, [low, high], digits) => html`${number(mean, digits)}${low === high ? "" : html` <span class="soft">(${number(low, digits)} to ${number(high, digits)})</span>`}`;
+
+/** Trained with few or many heads from the start: the paper's models, and small ones of this project. */
+function oneOrMany(data) {
+  return html`<h4 style="margin-top:1.6rem">One head or many, at the same cost</h4>
+    <div class="columns">
+      <div><h4>The paper: table 3, rows A</h4>${tableOf(PAPER.map(([heads, bleu, perplexity]) => [heads, number(perplexity, 2), number(bleu, 1)]), "The paper's models by number of heads")}</div>
+      <div><h4>Here: small twins, trained for minutes</h4>${data ? tableOf(data.rows.map((r) => [r.n_heads, spread(r.perplexity, r.perplexity_range, 2), spread(r.bleu, r.bleu_range, 1)]), "This project's models by number of heads") : unmeasured("twins", "small models that differ in nothing but the number of heads.")}</div>
+    </div>
+    ${data ? html`<p class="reading">${verdict(data)} The twins have ${count(data.rows[0].parameters)} parameters each: ${scaleOf(data)}; ${data.seeds.length} seeds, ${data.data.valid} sentences. ${provenance(data)}</p>` : ""}`;
+}
+
+/** What the twins say about the claim, with "neither" as a possible answer. */
+function verdict({ rows }) {
+  const [one, many] = [rows[0], rows.at(-1)];
+  const apart = one.perplexity_range[0] > many.perplexity_range[1] ? many : many.perplexity_range[0] > one.perplexity_range[1] ? one : null;
+  if (!apart) return html`<span class="verdict no">neither</span> Between ${one.n_heads} and ${many.n_heads} heads the runs overlap: at this scale no winner can be told.`;
+  const other = apart === many ? one : many;
+  return html`<span class="verdict ${apart === many ? "yes" : "no"}">${apart.n_heads} ${apart.n_heads === 1 ? "head" : "heads"}</span> Every run with ${apart.n_heads} (d_k = ${apart.d_k}) has a lower perplexity than every run with ${other.n_heads} (d_k = ${other.d_k}): at this scale the paper's finding ${apart === many ? "holds" : "does not hold"}.`;
 }
 
 export const caption = (view) => (view.measured.pruning ? html`${view.measured.pruning.sentences} sentences; a head's importance is the size of the loss's gradient by a factor on its output. ${provenance(view.measured.pruning)}` : html`To train with one head costs quality; to take heads away afterwards is another question.`);
 
 export const table = (view) => {
-  const data = view.measured.pruning;
-  return data ? { columns: ["removed", "BLEU", "chrF"], rows: data.rows.map((r) => [r.removed, r.bleu, r.chrf]) } : { columns: ["removed", "BLEU", "chrF"], rows: [] };
+  const { pruning, twins } = view.measured;
+  const removed = (pruning?.rows ?? []).map((r) => [`${r.removed} heads removed`, r.bleu, r.chrf, null]);
+  const trained = (twins?.rows ?? []).map((r) => [`trained with ${r.n_heads}`, r.bleu, null, r.perplexity]);
+  return { columns: ["model", "BLEU", "chrF", "perplexity"], rows: [...removed, ...trained] };
 };
 
 export const python = () => `from onehop.explorer.content import measured
 
-data = measured()["pruning"]
-rows = [[r["removed"], r["bleu"], r["chrf"]] for r in (data["rows"] if data else [])]`;
+pruning, twins = (measured()[name] or {"rows": []} for name in ("pruning", "twins"))
+rows = [[f"{r['removed']} heads removed", r["bleu"], r["chrf"], None] for r in pruning["rows"]]
+rows += [[f"trained with {r['n_heads']}", r["bleu"], None, r["perplexity"]] for r in twins["rows"]]`;

@@ -2,7 +2,8 @@ import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { toggle } from "onehop/controls.js";
 import { provenance, unmeasured } from "onehop/frame.js";
-import { number } from "onehop/text.js";
+import { mean } from "onehop/maths.js";
+import { count, number, power } from "onehop/text.js";
 
 export const id = "warmup";
 export const item = 24;
@@ -23,10 +24,26 @@ export function draw(view) {
     <div class="controls">${switches.map(([key, label]) => toggle({ label, on: on(key), choose: (yes) => view.turn(`warmup.${key}`, yes ? "yes" : "no") }))}</div>
     ${lines({ view, label: "Training loss against the step", x: { min: 0, max: last, label: "step" }, y: { min: Math.min(...all) * 0.95, max: Math.max(...all) * 1.02, label: "training loss" },
       series: wanted.map((run) => ({ name: `${name(run)}${run.diverged ? " (diverged)" : ""}`, concept: run.norm === "post" ? "output" : "query", dash: run.warmup > 1 ? null : "6 4", points: run.curve })) })}
-    <p class="reading">${wanted.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}</p>`;
+    <p class="reading">${wanted.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}${cost(data)}</p>`;
 }
 
-export const caption = (view) => (view.measured.warmup ? html`Recorded runs of this project. ${provenance(view.measured.warmup)}` : html`Post-norm is said to need a gentle start, pre-norm not.`);
+const TAIL = 10; // points: one alone is noise
+
+/** What each order of norms loses at the end without the warm-up. */
+function cost({ runs }) {
+  const late = (norm, warm) => mean(runs.find((run) => run.norm === norm && run.warmup > 1 === warm).curve.slice(-TAIL).map(([, loss]) => loss));
+  const [post, pre] = ["post", "pre"].map((norm) => late(norm, false) - late(norm, true));
+  return html`Without warm-up the loss of the last ${TAIL} points is <strong>${number(post, 2)}</strong> higher in post-norm and <strong>${number(pre, 2)}</strong> in pre-norm.`;
+}
+
+/** What the trainings of a comparison have in common. */
+export const scaleOf = ({ layers, d_model, steps, batch_tokens, learning_rate, data }) =>
+  html`${layers[0]}+${layers[1]} layers of width ${d_model}, ${count(steps)} steps of ${count(batch_tokens)} tokens, rate up to ${power(learning_rate)} and down to zero on a cosine, ${count(data.pairs)} pairs in ${count(data.vocab_size)} pieces`;
+
+export const caption = (view) =>
+  view.measured.warmup
+    ? html`Recorded runs of this project, small and short: ${scaleOf(view.measured.warmup)}. They differ in nothing but what the switches say. Each point is a mean over the steps before it. ${provenance(view.measured.warmup)}`
+    : html`Post-norm is said to need a gentle start, pre-norm not.`;
 
 export const table = (view) => ({ columns: ["run", "last step", "last loss", "diverged"], rows: (view.measured.warmup?.runs ?? []).map((run) => [name(run), run.curve.at(-1)[0], run.curve.at(-1)[1], run.diverged ? "yes" : "no"]) });
 
