@@ -3,8 +3,9 @@
     python benchmarks/agreement.py [--sentences tests/data/tatoeba-1000.en] [--model en-de] [-o FILE.json]
 
 Every sentence alone, in calls of 7, in calls of 64, and in calls of 64 after a shuffle, on one thread: sentences that
-came out in other tokens than alone are counted, and the scores of the rest compared. Then the engines are compared,
-each with every sentence alone. Translations are kept as they come: a second start goes on where the first one ended.
+came out in other tokens than alone are counted, and the scores of the rest compared; `exact` counts those that are
+equal to the bit. Then the engines are compared, each with every sentence alone. Translations are kept as they come: a
+second start goes on where the first one ended. The report is written anew with every engine that is done.
 """
 
 import argparse
@@ -52,13 +53,14 @@ def main() -> None:
             }
             alone[name] = runs.pop("alone")
             rows |= {f"{name}, {way}": difference(alone[name], found) for way, found in runs.items()}
-        rows |= {f"{one} | {other}": difference(alone[one], alone[other]) for one, other in COMPARED}
+            pairs = [(one, other) for one, other in COMPARED if {one, other} <= alone.keys()]
+            rows |= {f"{one} | {other}": difference(alone[one], alone[other]) for one, other in pairs}
+            if arguments.out:
+                arguments.out.write_text(json.dumps({"sentences": len(texts), **report}, indent=1) + "\n")
     for search, rows in report.items():
         print(f"{search}: sentences of {len(texts):,} that differ, greatest difference of a score where they do not")
         for name, row in rows.items():
             print(f"  {name:<42}{row['differ']:>5}  {row['score']:.1e}")
-    if arguments.out:
-        arguments.out.write_text(json.dumps({"sentences": len(texts), **report}, indent=1) + "\n")
 
 
 def orders(texts: Sequence[str]) -> dict[str, tuple[list[int], int]]:
@@ -96,7 +98,8 @@ def kept(file: Path, make: Callable[[], Found]) -> Found:
 def difference(one: Found, other: Found) -> dict[str, float]:
     """How many sentences differ in their tokens, and by how much the scores of the others do."""
     same = [(x, y) for (a, x), (b, y) in zip(one, other, strict=True) if a == b]
-    return {"differ": len(one) - len(same), "score": max(abs(x - y) for x, y in same)}
+    exact = sum(x == y for x, y in same)
+    return {"differ": len(one) - len(same), "exact": exact, "score": max(abs(x - y) for x, y in same)}
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--model", default="en-de", help="With --file: what translates it.")
     parser.add_argument("--every", type=int, default=1, help="With --file: only every so many-th line.")
     parser.add_argument("--sample", type=int, default=20, help="With --file: for float32 every so many-th of those.")
+    parser.add_argument("--threads", type=int, help="With --file: of each process; otherwise one a core.")
     parser.add_argument("--systems", nargs="+", default=[*ON_ALL, *SAMPLED], choices=[*ON_ALL, *SAMPLED])
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
@@ -202,13 +203,18 @@ def on_file(arguments: argparse.Namespace) -> None:
             "sample": Lines(folder / "sample", sources[few], references[few]),
             "one": Lines(folder / "one", sources[:1], references[:1]),
         }
-        turns = [turn(arguments.systems, folder, files, tokenizer) for _ in range(arguments.rounds)]
+        turns = [turn(arguments.systems, folder, files, tokenizer, arguments.threads) for _ in range(arguments.rounds)]
     rows = {system: file_row([t[system] for t in turns]) for system in turns[0]}
     print(f"{'':<22}" + "".join(f"{name:>14}" for name in next(iter(rows.values()))))
     for system, row in rows.items():
         print(f"{system:<22}" + "".join(f"{value:>14,.2f}" for value in row.values()))
     if arguments.out:
-        about = {"load": os.getloadavg(), "ctranslate2": ctranslate2.__version__, "torch": torch.__version__}
+        about = {
+            "load": os.getloadavg(),
+            "threads": arguments.threads,
+            "ctranslate2": ctranslate2.__version__,
+            "torch": torch.__version__,
+        }
         arguments.out.write_text(json.dumps({**about, "rows": rows, "turns": turns}, indent=1) + "\n")
 
 
@@ -223,14 +229,14 @@ def write_exports(model: Path, folder: Path) -> Tokenizer:
 
 
 def turn(
-    systems: list[str], folder: Path, files: dict[str, Lines], tokenizer: Tokenizer
+    systems: list[str], folder: Path, files: dict[str, Lines], tokenizer: Tokenizer, threads: int | None
 ) -> dict[str, dict[str, float]]:
     """Each system once on its file, and once on a single line."""
     found = {}
     for system in systems:
-        process(folder, system, files["one"])  # what a first start has to make is made
+        process(folder, system, files["one"], threads)  # what a first start has to make is made
         lines = files["sample" if system in SAMPLED else "all"]
-        start, work = process(folder, system, files["one"]), process(folder, system, lines)
+        start, work = (process(folder, system, file, threads) for file in (files["one"], lines))
         texts = (folder / "out").read_text(encoding="utf-8").split("\n")[:-1]
         found[system] = {
             "sentences": len(texts),
@@ -245,8 +251,8 @@ def turn(
     return found
 
 
-def process(folder: Path, system: str, lines: Lines) -> dict[str, float]:
-    """Wall time, CPU time and greatest memory of a process; every system may use all cores."""
+def process(folder: Path, system: str, lines: Lines, threads: int | None) -> dict[str, float]:
+    """Wall time, CPU time and greatest memory of a process, which may use all cores if nothing else is said."""
     if system.startswith("onehop"):
         engine = "torch" if "torch" in system else "auto"
         command = ["-m", "onehop", "translate", "--model", folder / "model.safetensors", "--engine", engine]
@@ -255,6 +261,8 @@ def process(folder: Path, system: str, lines: Lines) -> dict[str, float]:
         command = [Path(__file__).with_name("decode_file.py"), system, folder, lines.file, folder / "out"]
     environment = {**os.environ, "ONEHOP_CACHE": str(folder / "cache")}
     environment.pop("OMP_NUM_THREADS")
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
     measured = [sys.executable, "-c", MEASURE, sys.executable, *command]
     found = json.loads(subprocess.run(measured, env=environment, capture_output=True, text=True).stdout)
     if found.pop("status"):

@@ -4,8 +4,8 @@
 
 Translates the lines of robustness.tsv, and two of 500 words that are made here, as `onehop translate` does, and prints
 a Markdown table. Looked for: translations that loop or have no end, nothing where there should be something, far too
-few or too many words, numbers that are gone, and what the column `keep` wants to see again as it is. Whether a
-translation is good a person must say.
+few or too many words, numbers that are gone, capitals that are only copied, and what the column `keep` wants to see
+again as it is. Whether a translation is good a person must say.
 """
 
 import argparse
@@ -91,6 +91,8 @@ def faults(case: Case, found: Paragraph) -> Iterator[str]:
         yield "has no end"
     if bool(case.text.strip()) != bool(found.text.strip()):
         yield "is empty" if case.text.strip() else "is not empty"
+    if case.kind == "capitals" and found.text == case.text:
+        yield "is copied"
     yield from length_faults(case.text, found.text)
     for number in numbers(case.text) - numbers(found.text):
         yield f"lacks {number}"

@@ -28,8 +28,10 @@ from onehop.score import (
     score_with_interval,
     sentence_chrf,
 )
+from onehop.tokenizer import normalise
 
 if TYPE_CHECKING:
+    from onehop.gaps import Recall
     from onehop.likelihood import Likelihood
 
 # Longest source, in words, of each bucket but the last, which has no end.
@@ -171,24 +173,33 @@ def lines_of(file: Path) -> list[str]:
     return lines
 
 
-def perplexity(text: Path, model: str | None) -> "Likelihood":
-    """A decoder's perplexity on a file, a text a line."""
+def of_text(text: Path, model: str | None) -> "Likelihood | Recall":
+    """On a file, a text a line: a decoder's perplexity, or how much an encoder finds again of what is hidden."""
+    from onehop.gaps import recall
     from onehop.installed import named_model
     from onehop.likelihood import likelihood
+    from onehop.modelfile import describe
 
     if model is None:
         raise SettingsError("There is no model whose perplexity is wanted.", "Give --model with --text.")
-    return likelihood(named_model(model), lines_of(text))
+    file, texts = named_model(model), lines_of(text)
+    if not any(map(normalise, texts)):
+        raise TextError(f"{text} has no text in it.", "Give another --text.")
+    is_encoder = describe(file).content["settings"].get("model", {}).get("kind") == "encoder"
+    return (recall if is_encoder else likelihood)(file, texts)
 
 
 def translate(model: str, sources: list[str]) -> tuple[list[str], str]:
-    """A model's translations with its usual search, and the language that they are in."""
+    """A model's translations as `onehop translate --whole-lines` gives them, and the language that they are in."""
     from onehop.installed import find_model
+    from onehop.paragraphs import ParagraphTranslator, max_length_of
     from onehop.translator import Translator
 
-    translator = Translator.load(find_model(model))
+    path = find_model(model)
+    translator = Translator.load(path)
     console().print(f"{model}: translating {len(sources):,} sentences")
-    return [found.text for found in translator.translate(sources)], translator.target
+    lines = ParagraphTranslator(translator, max_length=max_length_of(path), whole_lines=True)
+    return [found.text for found in lines.translate(sources)], translator.target
 
 
 def language_of(file: Path) -> str:

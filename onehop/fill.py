@@ -1,9 +1,14 @@
 """`onehop fill`: an encoder says what could stand where [MASK] stands."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from onehop.errors import ModelFileError, TextError
 from onehop.family.encoder import EncoderOnly
@@ -14,6 +19,8 @@ from onehop.tokenizer import EOS, WORD_MARK, Tokenizer
 from onehop.vocabulary import vocabulary_of
 
 GAP = "[MASK]"
+PRIVATE_USE = range(0xE000, 0xF900)
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,15 @@ class Filling:
     piece: str
     probability: float
     text: str
+
+
+@dataclass(frozen=True)
+class Gapped:
+    """A text with gaps as ids: `ids` with a mask in each gap, where the gaps are, and which of them begin a word."""
+
+    ids: list[int]
+    places: list[int]
+    begins_word: list[bool]
 
 
 class Filler:
@@ -45,32 +61,76 @@ class Filler:
             )
         return cls(model, tokenizer)
 
-    @torch.inference_mode()
     def fill(self, text: str, count: int) -> list[list[Filling]]:
         """For each gap the most probable pieces, best first."""
-        parts = text.split(GAP)
-        if len(parts) == 1:
-            raise TextError(f"There is no {GAP} in the text.", f"Write {GAP} where a word is wanted.")
-        encoded = [self.tokenizer.encode(part) for part in parts]
-        ids = [i for part in encoded for i in (MASK, *part)][1:]
-        self.model.source_input.reach(len(ids) + 1)
-        read = torch.tensor([[*ids, EOS]], device=next(self.model.parameters()).device)
-        probabilities = self.model.logits(self.model.encode(Tokens.padded(read)))[0].float()
-        probabilities[:, :MARKS] = -torch.inf  # marks are no words
-        probabilities = probabilities.softmax(-1).cpu()
-        gaps = [place for place, i in enumerate(ids) if i == MASK]
-        return [self.fillings(ids, gap, *probabilities[gap].topk(count)) for gap in gaps]
-
-    def fillings(self, ids: list[int], gap: int, shares: torch.Tensor, pieces: torch.Tensor) -> list[Filling]:
-        """The pieces of one gap."""
+        gapped = self.read(text)
+        probabilities = self.probabilities(gapped)
         return [
-            Filling(self.tokenizer.tokens([piece])[0], share, self.shown([*ids[:gap], piece, *ids[gap + 1 :]]))
-            for share, piece in zip(shares.tolist(), pieces.tolist(), strict=True)
+            [Filling(self.tokenizer.tokens([i])[0], share, self.shown(gapped, gap, i)) for share, i in best(row, count)]
+            for gap, row in enumerate(probabilities)
         ]
 
-    def shown(self, ids: list[int]) -> str:
-        """Ids as text, open gaps as they were written."""
-        tokens = [WORD_MARK + GAP if i == MASK else self.tokenizer.tokens([i])[0] for i in ids]
-        if not any(i == MASK for i in ids):
-            return self.tokenizer.decode(ids)
-        return "".join(tokens).replace(WORD_MARK, " ").strip()
+    def read(self, text: str) -> Gapped:
+        """The pieces around the gaps, cut as if a word stood in each: in "a [MASK]." the stop is glued to it."""
+        if GAP not in text:
+            raise TextError(f"There is no {GAP} in the text.", f"Write {GAP} where a word is wanted.")
+        # A character that nobody uses falls back to bytes, which no piece around it can merge with.
+        stand_in = next(chr(i) for i in PRIVATE_USE if chr(i) not in text)
+        mark, *pieces = self.tokenizer.encode(stand_in)
+        ids = self.tokenizer.encode(text.replace(GAP, stand_in))
+        read: list[int] = []
+        places: list[int] = []
+        begins: list[bool] = []
+        while ids:
+            begins_word = ids[0] == mark and ids[1 : 1 + len(pieces)] == pieces
+            if begins_word or ids[: len(pieces)] == pieces:
+                places.append(len(read))
+                begins.append(begins_word)
+                ids = [MASK, *ids[begins_word + len(pieces) :]]
+            read.append(ids.pop(0))
+        return Gapped(read, places, begins)
+
+    @torch.inference_mode()
+    def probabilities(self, gapped: Gapped) -> Float[Tensor, "gaps vocab"]:
+        """How probable each piece is in each gap, among those that begin a word if the gap does, or else the others."""
+        device = next(self.model.parameters()).device
+        self.model.source_input.reach(len(gapped.ids) + 1)
+        states = self.model.encode(Tokens.padded(torch.tensor([[*gapped.ids, EOS]], device=device)))
+        logits = self.model.logits(states[:, gapped.places])[0].float().cpu()
+        first, later = self.kinds
+        fits = torch.where(torch.tensor(gapped.begins_word)[:, None], first, later)
+        return logits.masked_fill(~fits, -torch.inf).softmax(-1)
+
+    @cached_property
+    def kinds(self) -> tuple[Bool[Tensor, " vocab"], Bool[Tensor, " vocab"]]:
+        """Which pieces begin a word, and which go on with one; marks and single bytes do neither."""
+        pieces = [piece for piece, _ in self.tokenizer.vocabulary()]
+        first = torch.tensor([piece.startswith(WORD_MARK) for piece in pieces])
+        neither = torch.tensor([i < MARKS or BYTE.fullmatch(piece) is not None for i, piece in enumerate(pieces)])
+        return first, ~first & ~neither
+
+    def shown(self, gapped: Gapped, gap: int, piece: int) -> str:
+        """The text with a piece in one gap; the others as they were written."""
+        parts: list[str | int] = list(gapped.ids)
+        for place, begins in zip(gapped.places, gapped.begins_word, strict=True):
+            parts[place] = f" {GAP}" if begins else GAP
+        parts[gapped.places[gap]] = piece
+        return self.joined(parts)
+
+    def joined(self, parts: Sequence[str | int]) -> str:
+        """Ids as text, strings as they are."""
+        text, run = "", list[int]()
+        for part in (*parts, ""):
+            if isinstance(part, int):
+                run.append(part)
+                continue
+            # The mask in front keeps the space that decoding takes from the first piece.
+            text += self.tokenizer.decode([MASK, *run]).removeprefix(self.tokenizer.decode([MASK])) + part
+            run = []
+        return text.strip()
+
+
+def best(probabilities: Float[Tensor, " vocab"], count: int) -> list[tuple[float, int]]:
+    """The most probable pieces with their probabilities; fewer where not so many can stand there."""
+    shares, pieces = probabilities.topk(min(count, int((probabilities > 0).sum())))
+    return list(zip(shares.tolist(), pieces.tolist(), strict=True))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -40,6 +40,11 @@ class Likelihood:
     def bits_per_byte(self) -> float:
         """What the text could be compressed to."""
         return self.nll / math.log(2) / max(1, self.bytes)
+
+    def figures(self) -> dict[str, float]:
+        """For programs."""
+        shares = {"word_perplexity": self.word_perplexity, "bits_per_byte": self.bits_per_byte}
+        return {**asdict(self), "perplexity": self.perplexity, **shares}
 
     def lines(self) -> list[str]:
         """For people."""

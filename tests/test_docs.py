@@ -5,6 +5,7 @@ import doctest
 import importlib
 import importlib.util
 import itertools
+import json
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 import typer
@@ -21,7 +23,9 @@ from pymdownx.slugs import slugify
 from rich.text import Text
 
 from onehop.cli import app
-from onehop.config import Settings, settings_from_dict
+from onehop.config import TABLES, Settings, load_settings, preset_names, settings_from_dict, toml_value
+from onehop.gaps import Kind, Recall
+from onehop.likelihood import Likelihood
 from onehop.server.settings import ServerSettings
 
 ROOT = Path(__file__).parent.parent
@@ -181,6 +185,28 @@ def test_the_page_of_verbs_has_every_verb_and_no_other():
     assert sorted(listed) == sorted(ONEHOP.commands)
 
 
+def verb_pages() -> dict[str, tuple[str, str]]:
+    """For each verb of the page of verbs the file and the heading that it leads to."""
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\]\(([\w-]+\.md)(?:#([\w-]+))?\) \|$", text_of(DOCS / "verbs.md"), re.M)
+    return {verb: (file, anchor) for verb, file, anchor in rows}
+
+
+@pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
+def test_every_verb_has_a_page_or_a_section_with_its_name_and_a_call_of_it(verb):
+    file, anchor = verb_pages()[verb]
+    if anchor:
+        assert verb in anchor
+    else:
+        assert re.match(rf"# ([\w-]+, )*{verb}(, [\w-]+)*: ", text_of(DOCS / file))
+    assert any(words[:1] == [verb] for words in commands(DOCS / file))
+
+
+@pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
+def test_every_verb_stands_in_the_menu(verb):
+    guides = re.findall(r"^ {6}- ([\w, -]+): ([\w-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
+    assert [file for names, file in guides if verb in names.split(", ")] == [verb_pages()[verb][0]]
+
+
 def test_the_page_of_the_installation_has_every_extra_and_no_other():
     listed = re.findall(r"^\| `(\w+)` \|", text_of(DOCS / "installation.md"), re.M)
     extras = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
@@ -199,6 +225,61 @@ def test_settings_are_there(code):
     settings_from_dict(tomllib.loads(code))
 
 
+def presets_row(name: str) -> str:
+    """A preset as the page of settings begins its row."""
+    settings = load_settings(name)
+    model, train = settings.model, settings.train
+    stacks = {None: (model.n_encoder_layers, model.n_decoder_layers), "decoder": (model.n_decoder_layers,)}
+    layers = "+".join(map(str, stacks.get(model.kind, (model.n_encoder_layers,))))
+    pieces = "–" if model.kind == "vision" else f"{settings.tokenizer.vocab_size:,}"
+    numbers = [f"{model.d_model:,}", f"{model.d_ff:,}", model.n_heads, pieces, f"{train.steps:,}"]
+    return f"| `{name}` | {layers} | {' | '.join(map(str, numbers))} | "
+
+
+def test_the_page_of_settings_has_every_preset():
+    page = text_of(DOCS / "config.md")
+    rows = [line for line in page.split("## A file of your own")[0].splitlines() if line.startswith("| `")]
+    assert len(rows) == len(preset_names())
+    for row, name in zip(rows, preset_names(), strict=True):
+        assert row.startswith(presets_row(name))
+
+
+def may_be(field) -> str:
+    """The values of a setting in words."""
+    choices = [
+        choice
+        for part in (field.type, *get_args(field.type))
+        if get_origin(part) is Literal
+        for choice in get_args(part)
+    ]
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    least, most, below = (field.metadata[key] for key in ("least", "most", "below"))
+    if least is None:
+        return {bool: "`true`, `false`", bool | None: "`true`, `false`"}.get(field.type, "")
+    return (
+        f"{least} to {most}"
+        if most is not None
+        else f"{least} to below {below}"
+        if below is not None
+        else f"{least} or more"
+    )
+
+
+def setting_row(field, default) -> str:
+    value = "unset" if default is None else f"`{toml_value(default)}`"
+    return f"| `{field.name}` | {value} | {may_be(field)} | {field.metadata['doc']} |"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_page_of_settings_has_every_setting_with_its_default(table):
+    shown = text_of(DOCS / "config.md").split(f"### [{table}]\n")[1].split("\n###")[0]
+    defaults = getattr(load_settings("base"), table)
+    assert [line for line in shown.splitlines() if line.startswith("| `")] == [
+        setting_row(field, getattr(defaults, field.name)) for field in fields(TABLES[table])
+    ]
+
+
 def test_the_tutorial_shows_the_settings_that_were_run():
     (shown,) = toml_blocks(DOCS / "tutorial.md")
     assert tomllib.loads(shown) == tomllib.loads(text_of(ROOT / "results" / "tutorial" / "mine.toml"))
@@ -209,6 +290,30 @@ def test_the_tutorial_shows_the_scores_that_came_out():
     assert len(scores) == 6
     for line in scores:
         assert f"    {line}\n" in text_of(DOCS / "tutorial.md")
+
+
+def family_figures(name: str) -> dict:
+    return json.loads(text_of(ROOT / "results" / "family" / f"{name}.evaluate.json"))
+
+
+def test_the_page_of_generate_shows_the_perplexity_that_came_out():
+    figures = family_figures("decoder")
+    found = Likelihood(**{field.name: figures[field.name] for field in fields(Likelihood)})
+    shown = "".join(f"    {line}\n" for line in found.lines())
+    assert shown in text_of(DOCS / "generate.md")
+
+
+def test_the_page_of_fill_shows_what_was_found_again():
+    figures = family_figures("encoder")
+    pieces, words = (Kind(**figures[name]) for name in ("pieces", "words"))
+    found = Recall(texts=figures["texts"], pieces=pieces, words=words, nll=figures["nll"])
+    shown = "".join(f"    {line}\n" for line in found.lines())
+    assert shown in text_of(DOCS / "fill.md")
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder"])
+def test_the_settings_of_the_family_s_runs_are_settings(name):
+    assert load_settings(str(ROOT / "results" / "family" / f"{name}.toml")).model.kind == name
 
 
 # --- Python ---
@@ -285,6 +390,12 @@ def test_the_map_points_at_what_is_there(file, symbol):
         assert hasattr(found, name), f"{file} has no {symbol}"
         found = getattr(found, name)
         assert getattr(found, "__module__", "onehop").startswith("onehop")
+
+
+@pytest.mark.parametrize("folder", ["family", "paper"])
+def test_the_map_has_every_file_of_the_family_and_of_the_tables(folder):
+    files = {f"onehop/{folder}/{file.name}" for file in (ROOT / "onehop" / folder).glob("*.py")}
+    assert files - {file for file, _ in symbols()} <= {f"onehop/{folder}/__init__.py", "onehop/paper/report.py"}
 
 
 def test_the_map_s_settings_are_there():

@@ -95,6 +95,11 @@ def test_vectors_are_printed_or_saved(minilm, tmp_path):
     assert refused.stderr == f"onehop: {tmp_path} cannot be written: Is a directory. Give another -o.\n"
 
 
+def test_a_cut_text_is_told(minilm):
+    told = onehop("embed", "short", "long " * 600, "-m", str(minilm)).stderr
+    assert told == "onehop: longer than the model reads, and cut there: 1 of the texts.\n"
+
+
 def test_an_imported_encoder_fills_no_gaps(minilm):
     with pytest.raises(ModelFileError) as error:
         Filler.load(minilm)

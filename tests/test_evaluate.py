@@ -206,11 +206,13 @@ def test_text_that_looks_tokenised_is_noted(tmp_path):
 
 
 def test_a_model_translates_what_is_scored(model_file, tmp_path, capsys):
+    from onehop.paragraphs import ParagraphTranslator
     from onehop.translator import Translator
 
-    src = write(tmp_path / "a.en", "the old house", "", "a new tree")
+    src = write(tmp_path / "a.en", "the old house", "", "A NEW TREE")
     ref = write(tmp_path / "a.txt", "das alte Haus", "", "ein neuer Baum")
-    texts = [found.text for found in Translator.load(model_file).translate(lines(src))]
+    translator = ParagraphTranslator(Translator.load(model_file), max_length=64, whole_lines=True)
+    texts = [found.text for found in translator.translate(lines(src))]
     found = evaluate(src, ref, model=str(model_file), resamples=100)
     assert capsys.readouterr() == ("", f"{model_file}: translating 3 sentences\n")
     assert found.hypothesis == str(model_file)

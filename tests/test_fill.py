@@ -7,10 +7,11 @@ from onehop import train as train_module
 from onehop.cli import app
 from onehop.config import load_settings, with_changes
 from onehop.embed import Embedder
-from onehop.errors import TextError
+from onehop.errors import SettingsError, TextError
 from onehop.fill import Filler
 from onehop.prepare import prepare
 from onehop.runs import read_metrics
+from onehop.tasks import MASK
 from onehop.train import train
 
 SMALL = [
@@ -46,6 +47,38 @@ def test_a_gap_is_filled_from_both_sides(trained):
 def test_several_gaps_are_filled_each_on_its_own(trained):
     one, two = Filler.load(trained, "cpu").fill("[MASK] east [MASK]", 1)
     assert (one[0].text, two[0].text) == ("north east [MASK]", "[MASK] east south")
+
+
+def test_a_text_is_cut_as_if_a_word_stood_in_the_gap(trained):
+    filler = Filler.load(trained, "cpu")
+    whole = filler.tokenizer.encode("one two, three")
+    gapped = filler.read("one [MASK], three")
+    (place,) = gapped.places
+    width = len(filler.tokenizer.encode("two"))
+    assert gapped.ids == [*whole[:place], MASK, *whole[place + width :]]
+    assert filler.read("[MASK]d un[MASK] \ue000").begins_word == [True, False]
+
+
+def test_a_gap_that_begins_a_word_gets_pieces_that_do(trained):
+    filler = Filler.load(trained, "cpu")
+    begins, inside = filler.fill("[MASK] three o[MASK] two", 400)
+    assert all(found.piece.startswith("▁") for found in begins)
+    assert not any(found.piece.startswith(("▁", "<")) for found in inside)  # nor are there bytes or marks
+    assert 0 < len(begins) < 400  # as many as there are
+    assert 0 < len(inside) < 400
+    assert sum(found.probability for found in begins) == pytest.approx(1.0, abs=1e-4)
+    assert inside[0].text == f"[MASK] three o{inside[0].piece} two"
+    assert begins[0].text == f"{begins[0].piece[1:]} three o[MASK] two"
+
+
+def test_what_stands_around_a_gap_comes_back_as_it_was(trained):
+    (one, _) = Filler.load(trained, "cpu").fill("Ünïcode €5, [MASK]; (see [MASK]).", 1)
+    assert one[0].text == f"Ünïcode €5, {one[0].piece[1:]}; (see [MASK])."
+
+
+def test_a_text_longer_than_the_model_is_refused(trained):
+    with pytest.raises(SettingsError, match=r"longer than the 40 learned positions. Split it"):
+        Filler.load(trained, "cpu").fill("one two three " * 30 + "[MASK]", 1)
 
 
 def test_its_validation_loss_falls_and_counts_the_asked_tokens_alone(trained):

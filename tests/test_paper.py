@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from onehop import train as train_module
 from onehop.cli import app
 from onehop.config import load_settings, settings_to_toml, with_changes
-from onehop.errors import RunError, SettingsError
+from onehop.errors import RunError, SettingsError, StoreError
 from onehop.paper import family, heads, report, table1, table3
+from onehop.paper.sample import sampled
 
 NO_LOAD = {
     "paths": {"rows": [{"distance": d, "attention": 1.0, "recurrent": 0.1, "lstm": 0.2} for d in (1, 4, 16, 64)]}
@@ -148,6 +149,14 @@ def test_on_the_papers_base_every_row_is_the_papers():
     assert changed["base"] == base
 
 
+@pytest.mark.parametrize("recipe", ["table3.toml", "table3-en-de.toml"])
+def test_every_row_can_be_made_of_the_recipes(recipe):
+    settings = load_settings(str(Path(__file__).parent.parent / "recipes" / recipe))
+    for row in table3.ROWS:
+        changed = with_changes(settings, row.change(settings.model, settings.train.label_smoothing))
+        assert (changed != settings) == (row.name != "base")
+
+
 def test_rows_are_chosen_by_letter_or_name_and_the_base_is_always_there():
     assert [row.name for row in table3.chosen_rows("B,dropout-0")] == [
         *("base", "key-width-1/4", "key-width-1/2", "dropout-0")
@@ -171,7 +180,8 @@ def few_rows(digits, tmp_path, monkeypatch):
 def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     settings, folder = few_rows
     rows, out, said = table3.chosen_rows("E"), folder / "out", []
-    first = table3.table3(settings, out, rows, data=folder, seeds=2, device="cpu", say=said.append)
+    store = table3.store_for(settings, out, folder, None, None)
+    first = table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=said.append)
     assert [(one["row"], one["seed"]) for one in first["rows"]] == [
         *(("base", 1), ("base", 2), ("learned-positions", 1), ("learned-positions", 2))
     ]
@@ -180,7 +190,7 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     assert first["rows"][0]["perplexity"] != first["rows"][1]["perplexity"]
     assert not list((out / "runs").iterdir())
     monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("it was trained again"))
-    again = table3.table3(settings, out, rows, data=folder, seeds=2, device="cpu", say=said.append)
+    again = table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=said.append)
     assert again == first
     text = table3.table_text(first)
     assert "| E | learned-positions | positions learned | " in text
@@ -192,12 +202,110 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
 def test_a_row_of_other_settings_is_not_taken_for_this_one(few_rows):
     settings, folder = few_rows
     rows, out = table3.chosen_rows("base"), folder / "out"
-    table3.table3(settings, out, rows, data=folder, device="cpu", say=lambda text: None)
-    more = with_changes(settings, ["train.steps=7"])
-    with pytest.raises(SettingsError) as error:
-        table3.table3(more, out, rows, data=folder, device="cpu", say=lambda text: None)
+    store = table3.store_for(settings, out, folder, None, None)
+    table3.table3(settings, store, out, rows, device="cpu", say=lambda text: None)
     file = out / "rows" / "base-seed-1.json"
-    assert str(error.value) == f"{file} was made with other settings or data. Give another -o, or remove it."
+    for change in ("train.steps=7", "model.d_ff=48", "train.learning_rate=0.01"):
+        with pytest.raises(SettingsError) as error:
+            table3.table3(with_changes(settings, [change]), store, out, rows, device="cpu", say=lambda text: None)
+        assert str(error.value) == f"{file} was made with other settings or data. Give another -o, or remove it."
+
+
+def test_a_row_that_is_stopped_goes_on_in_its_middle(few_rows, monkeypatch):
+    settings, folder = few_rows
+    rows, out = table3.chosen_rows("base"), folder / "out"
+    store = table3.store_for(settings, out, folder, None, None)
+    monkeypatch.setattr(table3, "run", lambda *args, **more: None)
+    assert table3.table3(settings, store, out, rows, device="cpu") is None
+    monkeypatch.undo()
+    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    half = with_changes(settings, ["train.average=1", "train.seed=1", "train.steps=3"])
+    assert table3.run(half, out / "runs" / "base-seed-1", store=store.path, device="cpu", bleu_on=0) is not None
+    begun: list[int] = []
+    went_on = train_module.Trainer.one_step
+    monkeypatch.setattr(train_module.Trainer, "one_step", lambda self, *args: begun.append(1) or went_on(self, *args))
+    found = table3.table3(settings, store, out, rows, device="cpu", say=lambda text: None)
+    assert len(begun) == 3  # of six
+    assert found["rows"][0]["row"] == "base"
+
+
+def found_of(base: list[float], row: str, bleu: list[float]) -> dict:
+    """A table of two rows whose BLEU is given."""
+    rows = [("base", score) for score in base] + [(row, score) for score in bleu]
+    shared = {"changes": [], "perplexity": 5.0, "parameters": 1}
+    return {"rows": [{"row": name, "bleu": score, **shared} for name, score in rows]}
+
+
+@pytest.mark.parametrize(
+    ("row", "bleu", "said"),
+    [
+        ("heads-1/8", [24.0, 24.5], "holds"),
+        ("heads-1/8", [24.0, 25.5], "within the spread"),
+        ("heads-1/8", [26.5, 27.0], "does not hold"),
+        ("width-2", [26.5, 27.0], "holds"),
+        ("learned-positions", [24.0, 25.5], "holds"),
+        ("learned-positions", [24.0, 24.5], "does not hold"),
+        ("heads-1/8", [24.0], "holds with one seed"),
+        ("heads-1/8", [27.0], "not with one seed"),
+        ("learned-positions", [25.5], "one seed cannot tell"),
+    ],
+)
+def test_a_finding_holds_where_every_seed_says_so(row, bleu, said):
+    base = [25.0, 26.0]
+    ((finding, theirs, ours, judgement),) = table3.judged(found_of(base, row, bleu))
+    assert (finding.row, judgement) == (row, said)
+    paper = {row.name: row.bleu for row in table3.ROWS}
+    assert theirs == pytest.approx(paper[row] - paper["base"])
+    assert ours == pytest.approx(sum(bleu) / len(bleu) - 25.5)
+    assert f"| {finding.text} | {row} | BLEU | {theirs:+.2f} | {ours:+.2f} | {said} |" in table3.table_text(
+        found_of(base, row, bleu)
+    )
+
+
+def test_the_papers_own_figures_have_its_findings():
+    of_row = {row.name: row for row in table3.ROWS}
+    for finding in table3.FINDINGS:
+        ours, base = (getattr(of_row[name], finding.key) for name in (finding.row, "base"))
+        if finding.says == "the same":
+            assert abs(ours - base) < 0.2
+        else:
+            assert table3.verdict(finding.says, [ours] * 2, [base] * 2) == "holds", finding.text
+
+
+def test_a_sample_is_so_many_pairs_of_a_store_and_always_the_same(few_rows):
+    settings, folder = few_rows
+    whole = table3.store_for(settings, folder / "a", folder, None, None)
+    sample, again = (table3.store_for(settings, folder / name, folder, whole.path, 20) for name in "bc")
+    assert (len(sample.pairs("train")), sample.hash) == (20, again.hash)
+    pairs = [
+        [
+            (store.pairs("train").src(i).tolist(), store.pairs("train").tgt(i).tolist())
+            for i in range(len(store.pairs("train")))
+        ]
+        for store in (sample, whole)
+    ]
+    places = [pairs[1].index(pair) for pair in pairs[0]]
+    assert places == sorted(set(places))
+    assert sample.valid_text("src") == whole.valid_text("src")
+    assert sample.sources == [(whole.sources[0][0], 20)]
+    assert sample.report.train_tokens == tuple(sum(len(pair[side]) for pair in pairs[0]) for side in (0, 1))
+    sample.verify()
+    assert table3.store_for(settings, folder / "b", folder, whole.path, 20).path == sample.path
+
+
+def test_a_sample_of_more_than_there_is_or_of_something_else_is_refused(few_rows):
+    settings, folder = few_rows
+    whole = table3.store_for(settings, folder / "a", folder, None, None)
+    with pytest.raises(StoreError) as error:
+        sampled(whole, 1000, folder / "b")
+    there = len(whole.pairs("train"))
+    assert str(error.value) == f"The token store {whole.path} has {there} pairs, not 1,000. Ask for fewer pairs."
+    sampled(whole, 20, folder / "b")
+    with pytest.raises(StoreError) as error:
+        sampled(whole, 21, folder / "b")
+    assert (
+        str(error.value) == f"{folder / 'b'} is no sample of 21 pairs of {whole.path}. Give another -o, or remove it."
+    )
 
 
 def test_table_3_on_the_command_line(few_rows):

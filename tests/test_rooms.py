@@ -10,14 +10,14 @@ ROOMS: Mapping[str, set[str]] = {
     "Ground": {"errors", "config", "presets"},
     "Text": {
         *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "encoding", "workers", "weights"),
-        *("batches", "sampling", "score", "segments", "tasks", "vocabulary"),
+        *("batches", "sampling", "score", "segments", "capitals", "tasks", "vocabulary"),
     },
     "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels", "family"},
     "Storage": {"modelfile", "runs", "cache", "ct2model", "installed"},
-    "Training": {"train", "passes", "listener", "feed", "plan", "state", "parallel"},
+    "Training": {"train", "passes", "listener", "feed", "plan", "state", "parallel", "validation", "checks"},
     "Decoding": {
         *("options", "search", "translator", "engines", "paragraphs", "alignment", "settling"),
-        *("members", "generate", "likelihood", "embed", "fill"),
+        *("members", "generate", "likelihood", "embed", "fill", "gaps"),
     },
     "Showing": {"curves", "heatmap", "edits", "embeddings", "watched", "tracefile", "trace", "explorer"},
     "Doors": {

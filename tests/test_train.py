@@ -31,8 +31,8 @@ from onehop.runs import Run, read_metrics
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
 from onehop.train import Silent, Trainer, train
-from onehop.validation import Validation
 from onehop.translator import Translator
+from onehop.validation import Validation
 
 CPU = torch.device("cpu")
 

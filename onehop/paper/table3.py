@@ -5,18 +5,20 @@ of its own; the same command goes on with what is missing.
 """
 
 import json
+import math
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from onehop.config import ModelSettings, Settings, nearest, with_changes
+from onehop.config import ModelSettings, Settings, nearest, settings_to_dict, with_changes
 from onehop.errors import SettingsError
 from onehop.options import SearchOptions
 from onehop.paper.report import COLOURS, Json, markdown, new_figure
+from onehop.paper.sample import sampled
 from onehop.prepare import prepare
 from onehop.recipe import run
 from onehop.runs import Run, read_metrics
@@ -127,17 +129,16 @@ def chosen_rows(names: str | None) -> list[Row]:
 
 def table3(
     settings: Settings,
+    store: Store,
     folder: Path,
     rows: Sequence[Row] = ROWS,
     *,
-    data: Path | None = None,
     seeds: int = 1,
     device: str | None = None,
     say: Say = print,
 ) -> Json | None:
     """Train and score what is missing; all rows, or None where a training was stopped."""
     settings = with_changes(settings, ["train.average=1"])  # the paper's table has no averaging
-    store = prepare(settings, folder / "store", root=data)
     done = []
     for row in rows:
         for seed in range(1, seeds + 1):
@@ -150,19 +151,26 @@ def table3(
     return {**facts, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": done}
 
 
+def store_for(settings: Settings, folder: Path, data: Path | None, given: Path | None, pairs: int | None) -> Store:
+    """The store that was given, or one made of the settings' files; only so many pairs of it where they are counted."""
+    store = Store.open(given) if given is not None else prepare(settings, folder / "store", root=data)
+    return store if pairs is None else sampled(store, pairs, folder / f"sample-{pairs}")
+
+
 def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
     """One row with one seed: what its file says, or trained and scored now."""
     name = f"{row.name.replace('/', '-of-')}-seed-{seed}"
     file, running = folder / "rows" / f"{name}.json", folder / "runs" / name
     changes = row.change(settings.model, settings.train.label_smoothing)
-    asked = {"row": row.name, "seed": seed, "changes": changes, "steps": settings.train.steps, "data": store.hash}
+    changed = with_changes(settings, [*changes, f"train.seed={seed}"])
+    tables = {table: settings_to_dict(changed)[table] for table in ("model", "train")}
+    asked = {"row": row.name, "seed": seed, "changes": changes, "data": store.hash, "settings": tables}
     if file.exists():
         found: Json = json.loads(file.read_text(encoding="utf-8"))
         if {key: found.get(key) for key in asked} != asked:
             raise SettingsError(f"{file} was made with other settings or data.", "Give another -o, or remove it.")
         return found
     began = time.monotonic()
-    changed = with_changes(settings, [*changes, f"train.seed={seed}"])
     model = run(changed, running, store=store.path, device=device, bleu_on=0)
     if model is None:
         return None
@@ -184,6 +192,58 @@ def scored(model: Path, running: Path, store: Store, device: str | None) -> Json
         "bleu": bleu(texts, store.valid_text("tgt")).value,
         "parameters": Run(running).facts()["parameters"],
     }
+
+
+# --- what it says ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence of section 6.2, and the row and measure by which it is judged against the base."""
+
+    text: str
+    row: str
+    key: Literal["bleu", "perplexity"]
+    says: Literal["less", "more", "the same"]
+
+
+FINDINGS = (
+    Finding("one head is worse", "heads-1/8", "bleu", "less"),
+    Finding("too many heads are worse", "heads-4", "bleu", "less"),
+    Finding("a small d_k is worse", "key-width-1/4", "bleu", "less"),
+    Finding("fewer layers are worse", "layers-1/3", "bleu", "less"),
+    Finding("a narrower model is worse", "width-1/2", "bleu", "less"),
+    Finding("a wider model is better", "width-2", "bleu", "more"),
+    Finding("a wider feed-forward network is better", "inner-2", "bleu", "more"),
+    Finding("without dropout it is worse", "dropout-0", "bleu", "less"),
+    Finding("without label smoothing BLEU is worse", "smoothing-0", "bleu", "less"),
+    Finding("… and perplexity better", "smoothing-0", "perplexity", "less"),
+    Finding("learned positions are as good", "learned-positions", "bleu", "the same"),
+    Finding("the big model is better", "big", "bleu", "more"),
+)
+
+
+def verdict(says: str, ours: Sequence[float], base: Sequence[float]) -> str:
+    """Whether a finding holds: every seed of the row on the stated side of every seed of the base."""
+    side = "less" if max(ours) < min(base) else "more" if min(ours) > max(base) else "the same"
+    if len(ours) == 1 or len(base) == 1:
+        return "one seed cannot tell" if says == "the same" else f"{'holds' if side == says else 'not'} with one seed"
+    if side == says:
+        return "holds"
+    return "within the spread" if side == "the same" else "does not hold"
+
+
+def judged(found: Json) -> Iterator[tuple[Finding, float, float, str]]:
+    """Each finding whose row was trained: the paper's difference to the base, ours, and the verdict."""
+    lines = {line.row.name: line for line in lines_of(found)}
+    base = lines["base"]
+    for finding in FINDINGS:
+        if finding.row in lines:
+            line, key = lines[finding.row], finding.key
+            ours, of_base = getattr(line, key), getattr(base, key)
+            theirs = getattr(line.row, key) - getattr(base.row, key)
+            difference = statistics.mean(ours) - statistics.mean(of_base)
+            yield finding, theirs, difference, verdict(finding.says, ours, of_base)
 
 
 # --- how it is shown ------------------------------------------------------------------------------------------
@@ -226,17 +286,28 @@ def table_text(found: Json) -> str:
         ]
         for line in lines_of(found)
     ]
-    return markdown(header, rows)
+    findings = [
+        [finding.text, finding.row, finding.key.replace("bleu", "BLEU"), f"{theirs:+.2f}", f"{ours:+.2f}", said]
+        for finding, theirs, ours, said in judged(found)
+    ]
+    header_of_findings = ["what the paper found", "row", "by", "paper: to the base", "here", "at this scale"]
+    judgement = "\n" + markdown(header_of_findings, findings) if findings else ""
+    return markdown(header, rows) + judgement
 
 
 def spread(values: Sequence[float]) -> str:
     """The mean, and the standard deviation over seeds where there are several."""
     mean = f"{statistics.mean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.2f}"
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation over seeds; one seed has none."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def picture(found: Json) -> Any:
-    """By how much each row differs from the base, here and in the paper."""
+    """By how much each row differs from the base, here and in the paper; bars: the standard deviation over seeds."""
     figure, axes = new_figure(2)
     lines = list(lines_of(found))
     base, others = lines[0], lines[1:]
@@ -245,7 +316,8 @@ def picture(found: Json) -> Any:
         ours = [statistics.mean(getattr(line, key)) - statistics.mean(getattr(base, key)) for line in others]
         theirs = [getattr(line.row, key) - getattr(base.row, key) for line in others]
         axis.axvline(0, color=COLOURS[-1], linewidth=0.8)
-        axis.plot(ours, places, "o", color=COLOURS[0], label="here")
+        noise = [math.hypot(deviation(getattr(line, key)), deviation(getattr(base, key))) for line in others]
+        axis.errorbar(ours, list(places), xerr=noise, fmt="o", color=COLOURS[0], label="here")
         axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, label="paper")
         axis.set_yticks(list(places), [line.row.name for line in others], fontsize=7)
         axis.set_title(f"{'BLEU' if key == 'bleu' else key}, difference to the base", fontsize=10, loc="left")

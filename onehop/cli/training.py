@@ -1,0 +1,169 @@
+"""Verbs that make a model: settings, text, training and what remains of it."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onehop.cli.application import Changes, Device, SettingsArgument, app, read_bytes, settings_of
+from onehop.config import Settings, settings_to_toml
+from onehop.errors import TextError
+
+PANEL = "Make a model"
+
+
+@app.command(rich_help_panel=PANEL)
+def config(settings: SettingsArgument, changes: Changes = None) -> None:
+    """Print settings as TOML, each with a line of explanation."""
+    typer.echo(settings_to_toml(settings_of(settings, changes)), nl=False)
+
+
+@app.command(rich_help_panel=PANEL)
+def demo(
+    folder: Annotated[Path | None, typer.Option("-o", help="Keep data, run and model here.")] = None,
+) -> None:
+    """Train a small Transformer in under a minute and translate with it."""
+    from onehop import demo as demonstration
+
+    demonstration.show(demonstration.demo(folder))
+
+
+@app.command(rich_help_panel=PANEL)
+def prepare(
+    out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="TSV files, aligned files such as train.en train.de or train.{lang}, or - for a TSV on standard input;"
+            " for settings with data.plain, text files."
+        ),
+    ] = None,
+    settings: Annotated[str, typer.Option("-s", "--settings", help="A preset or a TOML file.")] = "base",
+    languages: Annotated[str | None, typer.Option("-l", help="Source and target, such as en-de.")] = None,
+    data: Annotated[Path | None, typer.Option(help=r"Folder that the files of the \[data] table lie in.")] = None,
+    changes: Changes = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Use this SentencePiece model, or that of this onehop model, and learn none.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a store made from something else.")] = False,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; otherwise one a core.")] = None,
+) -> None:
+    """Turn raw parallel text into a token store: check, filter, learn the pieces, encode."""
+    from onehop.display import PrepareDisplay
+    from onehop.filters import report_to_text
+    from onehop.prepare import prepare as make
+
+    model = tokenizer_of(tokenizer) if tokenizer else None
+    with PrepareDisplay() as shown:
+        store = make(
+            with_files(settings_of(settings, changes), files or [], languages),
+            out,
+            root=data,
+            tokenizer=model,
+            processes=processes,
+            force=force,
+            stdin=sys.stdin.buffer,
+            progress=shown,
+        )
+    typer.echo(report_to_text(store.report))
+    what = "pairs" if store.holds == "parallel text" else "texts"
+    typer.echo(f"{out}: {len(store.pairs('train')):,} {what} to train on, {len(store.pairs('valid')):,} to validate on")
+
+
+def with_files(settings: Settings, files: list[str], languages: str | None) -> Settings:
+    """The settings with the files and languages of the command line, where it gives any."""
+    from onehop.corpus import entries_from_names
+
+    if settings.data.plain:
+        one = languages or settings.data.target
+        data = replace(settings.data, train=tuple(files) or settings.data.train, source=one, target=one)
+        return replace(settings, data=data)
+    entries, named = entries_from_names(files)
+    pair = tuple(languages.split("-")) if languages else named or (settings.data.source, settings.data.target)
+    if len(pair) != 2:
+        raise TextError(f"-l {languages} does not name two languages.", "Write the source and the target: -l en-de.")
+    source, target = pair
+    return replace(
+        settings, data=replace(settings.data, train=entries or settings.data.train, source=source, target=target)
+    )
+
+
+@app.command(rich_help_panel=PANEL)
+def train(
+    settings: SettingsArgument,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
+    store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help=r"Raw files of the \[data] table: prepared first, in OUT/store.")
+    ] = None,
+    changes: Changes = None,
+    device: Device = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would take, and leave (raw files are prepared).")
+    ] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
+) -> None:
+    """Train a model; started again with the same command, it goes on as if never stopped."""
+    from onehop import recipe
+    from onehop.parallel import last_work
+
+    chosen = settings_of(settings, changes)
+    if dry_run:
+        typer.echo(recipe.plan_to_text(recipe.dry_run(chosen, out, store=store, data=data, device=device), chosen))
+        return
+    with last_work(device):
+        model = recipe.run(chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
+        if model is not None and recipe.leads():
+            typer.echo(model)
+
+
+@app.command(rich_help_panel=PANEL)
+def average(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    last: Annotated[int, typer.Option(min=1, help="So many of the last checkpoints.")] = 5,
+) -> None:
+    """Average a run's last checkpoints into a model file."""
+    from onehop.recipe import average as average_run
+
+    steps = average_run(run, last, out)
+    typer.echo(f"{out}: the mean of the weights after steps {', '.join(map(str, steps))}")
+
+
+@app.command(rich_help_panel=PANEL)
+def curves(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a metrics.jsonl.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The picture: .png or .svg.")] = Path("curves.svg"),
+) -> None:
+    """Draw a run's loss, validation scores and learning rate."""
+    from onehop.curves import draw
+
+    draw(run, out)
+    typer.echo(out)
+
+
+@app.command(name="verify-resume", rich_help_panel=PANEL)
+def verify_resume(
+    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep the runs here.")] = None,
+    kills: Annotated[int, typer.Option(min=1, help="How often the run is killed.")] = 3,
+    steps: Annotated[int, typer.Option(min=10, help="Length of the run.")] = 120,
+    seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 1,
+) -> None:
+    """Train, kill at random moments, resume, and compare with a run that was never stopped."""
+    from onehop.verify import verify_resume as verify
+
+    if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo):
+        raise typer.Exit(1)
+
+
+def tokenizer_of(name: str) -> bytes:
+    """A SentencePiece model: the content of such a file, or what a model of ours has."""
+    from onehop.installed import installed, named_model
+    from onehop.modelfile import SUFFIX, read_model
+
+    if name in installed() or name.endswith(SUFFIX):
+        return read_model(named_model(name)).tokenizer
+    return read_bytes(Path(name))
