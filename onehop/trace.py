@@ -22,7 +22,7 @@ from onehop.errors import TextError
 from onehop.installed import find_model
 from onehop.model import Tokens, Transformer, parameter_count, sinusoids
 from onehop.modelfile import describe
-from onehop.options import Hypothesis, SearchOptions
+from onehop.options import Hypothesis, SearchOptions, allowing
 from onehop.search import Kept
 from onehop.taps import Recorder
 from onehop.tokenizer import BOS, EOS, normalise
@@ -83,7 +83,8 @@ class Tracer:
     ) -> Trace:
         """Translate a sentence and keep everything, at most `limit` bytes of tensors."""
         began = time.perf_counter()
-        ids, made, options = self.source_ids(text, limit), parse_edits(edits), options or SearchOptions()
+        ids, made = self.source_ids(text, limit), parse_edits(edits)
+        options = allowing(options or SearchOptions(), ids)
         with ThreadPoolExecutor(1) as beside:  # the fast engine needs a core of its own, not time of its own
             fast = None if made else beside.submit(self.fast, ids, options)
             searched = watched_search(self.watched, ids, options, EditTap(self.model, made))
@@ -326,7 +327,9 @@ class Tracer:
     def variant(self, text: str, edits: Sequence[str], options: SearchOptions | None = None) -> Json:
         """The translation under edits, with its cross-attention and choices alone."""
         ids, made = self.source_ids(text, LIMIT), parse_edits(edits)
-        searched = watched_search(self.watched, ids, options or SearchOptions(), EditTap(self.model, made))
+        searched = watched_search(
+            self.watched, ids, allowing(options or SearchOptions(), ids), EditTap(self.model, made)
+        )
         recorder = self.record(ids, searched.outputs, made)
         layers = range(self.model.settings.n_decoder_layers)
         weights = [recorder[f"decoder.layers.{i}.cross_attention.weights"].value[0] for i in layers]

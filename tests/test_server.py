@@ -16,6 +16,7 @@ from onehop.options import SearchOptions
 from onehop.paragraphs import Paragraph, ParagraphTranslator
 from onehop.server import keys, metrics, running
 from onehop.server.app import Application, others
+from onehop.server.bodies import SentenceAnswer, TranslationAnswer
 from onehop.server.exploring import MOST_QUESTIONS, Exploring
 from onehop.server.metrics import Metrics
 from onehop.server.rates import Rates
@@ -178,6 +179,18 @@ def test_a_sentence_in_capitals_is_aligned_as_it_was_read_and_streamed_as_it_is_
     settled = "".join(data["text"] for name, data in told if name == "settled")
     assert settled
     assert offline(translator, text, beam=1).text.startswith(settled)
+
+
+def test_letters_are_those_of_a_given_beginning(server):
+    (answer,) = server.post("/v1/translate", {"texts": ["THE OLD HOUSE"], "prefixes": ["a new"]}).json()["translations"]
+    assert answer["text"].startswith("a new")
+    assert not answer["capitals"]
+
+
+def test_an_answer_is_what_its_description_says(server):
+    (answer,) = server.post("/v1/translate", {"texts": ["THE OLD 7 HOUSES"]}).json()["translations"]
+    assert answer.keys() == TranslationAnswer.model_fields.keys()
+    assert answer["sentences"][0].keys() == SentenceAnswer.model_fields.keys() - {"alignment"}
 
 
 def test_prefix_and_sampling_go_to_torch(server, translator):

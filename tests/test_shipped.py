@@ -12,6 +12,7 @@ from onehop.cli import app
 from onehop.config import load_settings
 from onehop.modelfile import SUFFIX, read_model
 from onehop.paragraphs import ParagraphTranslator, max_length_of
+from onehop.trace import Tracer
 from onehop.translator import Translator
 
 FOLDER = installed.package_folder() / "en-de"
@@ -138,6 +139,7 @@ def test_what_is_said_over_and_over_is_no_loop(paragraphs):
     (found,) = paragraphs.translate(["No, no, no, no, no, no, no, no, no!"])
     assert found.text.casefold().count("nein") in range(7, 12)
     assert found.warnings == []
+    assert Tracer.load(installed.named_model("en-de"), "cpu").trace(found.source).text == found.text
 
 
 def test_nothing_stays_nothing(paragraphs):

@@ -152,6 +152,7 @@ class SentenceAnswer(BaseModel):
     split: bool
     copied: bool
     restored: bool
+    capitals: bool
     n_best: list[HypothesisAnswer]
     alignment: AlignmentAnswer | None = None
 
@@ -175,7 +176,9 @@ class TranslationAnswer(BaseModel):
     finished: bool
     looped: bool
     split: bool
+    capitals: bool
     unmet: list[TermAnswer]
+    missing_numbers: list[str]
     warnings: list[str]
     sentences: list[SentenceAnswer]
 

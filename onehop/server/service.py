@@ -17,7 +17,7 @@ from onehop.engines import Engine
 from onehop.errors import OnehopError
 from onehop.options import Hypothesis, SearchOptions
 from onehop.paragraphs import LINE_BREAKS, Paragraph, ParagraphTranslator, Sentence, max_length_of, paragraph
-from onehop.segments import Segment, Terms
+from onehop.segments import Segment, Terms, missing_numbers
 from onehop.server.batching import Call, Found, JoiningLane, Lane, Steps
 from onehop.server.document import Aligned, flows, needs_alignment, put_together, reading
 from onehop.server.markup import Flow, parse
@@ -176,8 +176,14 @@ class Service:
         ]
 
     def by(self, wish: Wish) -> ParagraphTranslator:
-        """What takes lines apart and chooses among translations."""
-        return ParagraphTranslator(self.translator, max_length=self.max_length, options=wish.options, terms=wish.terms)
+        """What takes lines apart and chooses among translations; what is given of one decides on its letters."""
+        return ParagraphTranslator(
+            self.translator,
+            max_length=self.max_length,
+            options=wish.options,
+            terms=wish.terms,
+            keep_capitals=any(wish.prefixes),
+        )
 
     async def sentences(
         self, by: ParagraphTranslator, parted: Sequence[Sequence[Segment]], wish: Wish
@@ -404,4 +410,6 @@ def nth_best(sentence: Sentence, n: int) -> Sentence:
     if n == 0 or n >= len(sentence.found):
         return sentence
     best: Translation = sentence.found[n]
-    return replace(sentence, text=LINE_BREAKS.sub(" ", best.text), found=(best,), restored=False, unmet=())
+    text = LINE_BREAKS.sub(" ", best.text)
+    missing = tuple(missing_numbers(sentence.read, text))
+    return replace(sentence, text=text, found=(best,), restored=False, unmet=(), missing_numbers=missing)
