@@ -1,6 +1,6 @@
 """A server under load on this machine: how long answers take, what they cost, and whether every one is right.
 
-    python benchmarks/serve_load.py [--seconds 60] [--clients 64] [--model FILE --texts FILE] [-o OUT.json]
+    python benchmarks/serve_load.py [--seconds 60] [--clients 64] [--engine torch] [--model FILE --texts FILE]
 
 Clients in processes of their own ask over loopback for 1 to 4 sentences each, as fast as they are answered, and compare
 every answer with the offline translation. Then the same with clients among them that hang up, send garbage and send
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--texts", type=Path, help="one sentence a line")
     parser.add_argument("--compute", choices=("float32", "int8"), default="float32")
+    parser.add_argument("--engine", choices=("ctranslate2", "torch"), default="ctranslate2")
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +91,8 @@ def sentences(model: Path, arguments: argparse.Namespace) -> list[str]:
 def measure(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Offline first, for what is right; then two loads; then offline again, in the server's batch size."""
     texts = sentences(model, arguments)
-    translator = Translator.load(model, "cpu", compute=arguments.compute, threads=arguments.threads)
+    engine, threads = arguments.engine, arguments.threads
+    translator = Translator.load(model, "cpu", compute=arguments.compute, engine=engine, threads=threads)
     by = ParagraphTranslator(translator, max_length=max_length_of(model))
     right = {text: found.text for text, found in zip(texts, by.translate(texts), strict=True)}
     loads = {}
@@ -113,7 +115,8 @@ def measure(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 def offline_cost(by: ParagraphTranslator, texts: list[str], size: int) -> float:
     """CPU milliseconds a sentence, in batches of so many, of like length as the server makes them."""
     ordered = sorted(texts, key=len)
-    by.translator.fast.spread = 1
+    if by.translator.fast is not None:
+        by.translator.fast.spread = 1
     began = time.process_time()
     for start in range(0, len(ordered), size):
         by.translate(ordered[start : start + size])
@@ -129,7 +132,7 @@ def serving(model: Path, arguments: argparse.Namespace):
         port = free.getsockname()[1]
     program = f"from onehop import cli, engines; engines.MORE_THAN_SOURCE = {engines.MORE_THAN_SOURCE}; cli.main()"
     command = [sys.executable, "-c", program, "serve", "-m", str(model), "--port", str(port)]
-    command += ["--compute", arguments.compute, "--set", "read_seconds=2"]
+    command += ["--compute", arguments.compute, "--engine", arguments.engine, "--set", "read_seconds=2"]
     command += ["--threads", str(arguments.threads)] if arguments.threads else []
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
@@ -168,6 +171,7 @@ def load(model: Path, right: dict[str, str], arguments: argparse.Namespace, misb
     gone = {name: after[name] - before.get(name, 0) for name in after}
     seconds = sorted(answers["seconds"])
     done = gone["onehop_batch_sentences_sum"]
+    together = "onehop_step_sentences" if arguments.engine == "torch" else "onehop_batch_sentences"
     return {
         "requests": len(seconds),
         "sentences": answers["sentences"],
@@ -178,7 +182,7 @@ def load(model: Path, right: dict[str, str], arguments: argparse.Namespace, misb
         "p50 ms": quantile(seconds, 0.5),
         "p95 ms": quantile(seconds, 0.95),
         "p99 ms": quantile(seconds, 0.99),
-        "sentences a batch": round(done / gone["onehop_batch_sentences_count"], 2),
+        "sentences a batch": round(gone[f"{together}_sum"] / gone[f"{together}_count"], 2),
         "CPU ms a sentence": round(1e3 * gone["process_cpu_seconds_total"] / done, 2),
         "memory MB, quarter by quarter": quarters(memory),
     }
