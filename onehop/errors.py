@@ -30,5 +30,9 @@ class RunError(OnehopError):
     """A training run cannot start, go on or be written."""
 
 
+class DivergedError(RunError):
+    """A training whose loss or gradient is no number any more."""
+
+
 class ExportError(OnehopError):
     """A model cannot be written for another program, or read from it."""

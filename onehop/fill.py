@@ -74,9 +74,7 @@ class Filler:
         """The pieces around the gaps, cut as if a word stood in each: in "a [MASK]." the stop is glued to it."""
         if GAP not in text:
             raise TextError(f"There is no {GAP} in the text.", f"Write {GAP} where a word is wanted.")
-        # A character that nobody uses falls back to bytes, which no piece around it can merge with.
-        stand_in = next(chr(i) for i in PRIVATE_USE if chr(i) not in text)
-        mark, *pieces = self.tokenizer.encode(stand_in)
+        stand_in, mark, pieces = self.stand_in(text)
         ids = self.tokenizer.encode(text.replace(GAP, stand_in))
         read: list[int] = []
         places: list[int] = []
@@ -89,6 +87,18 @@ class Filler:
                 ids = [MASK, *ids[begins_word + len(pieces) :]]
             read.append(ids.pop(0))
         return Gapped(read, places, begins)
+
+    def stand_in(self, text: str) -> tuple[str, int, list[int]]:
+        """A character that neither the text nor the vocabulary has, with its ids: the mark of a word, then bytes.
+
+        No piece around it can merge with bytes.
+        """
+        for character in map(chr, PRIVATE_USE):
+            mark, *pieces = self.tokenizer.encode(character)
+            bytes_alone = all(BYTE.fullmatch(piece) for piece in self.tokenizer.tokens(pieces))
+            if character not in text and pieces and bytes_alone:
+                return character, mark, pieces
+        raise TextError("The text has every character that could stand for a gap.", "Give a shorter text.")
 
     @torch.inference_mode()
     def probabilities(self, gapped: Gapped) -> Float[Tensor, "gaps vocab"]:

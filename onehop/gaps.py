@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from onehop.errors import TextError
 from onehop.family.encoder import EncoderOnly
 from onehop.fill import Filler
 from onehop.likelihood import batches
@@ -75,6 +76,8 @@ def recall(path: str | Path, texts: Sequence[str], device: str | None = None) ->
 def of_texts(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> Recall:
     """The same of a model that is there; a text longer than the model's positions is read in parts."""
     texts = [text for text in map(normalise, texts) if text]
+    if not texts:
+        raise TextError("There is no text to hide words of.", "Give lines that are not empty.")
     longest = model.settings.max_length - 1
     parts = [ids[i : i + longest] for ids in tokenizer.encode_batch(texts) for i in range(0, len(ids), longest)]
     found = [of_parts(model, batch, turn) for batch in batches(parts) for turn in range(EVERY)]

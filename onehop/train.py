@@ -26,7 +26,7 @@ from onehop.batches import Batch, Epoch
 from onehop.checks import check_fits, first_weights
 from onehop.config import Settings
 from onehop.device import deterministic, device_name, is_out_of_memory
-from onehop.errors import RunError
+from onehop.errors import DivergedError, RunError
 from onehop.family import model_for
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
 from onehop.listener import Listener, Report, Silent
@@ -367,13 +367,13 @@ class Trainer:
         """The step as a CUDA graph; the first batch's tensors become the place of every later one."""
         return RecordedStep(compute, self.model, self.optimizer, self.settings.train.clip, fed)
 
-    def not_finite(self, step: int, update: Update, loss: float, norm: float) -> RunError:
+    def not_finite(self, step: int, update: Update, loss: float, norm: float) -> DivergedError:
         """The error for a broken step; its batch is kept for looking at."""
         file = self.run.path / f"not-finite-step-{step}.npz"
         if self.world.leads:
             with writing(file):
                 np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
-        return RunError(
+        return DivergedError(
             f"The loss is {loss} and the gradient's norm {norm} at step {step} (epoch {update.epoch}).",
             f"The weights were not touched and the batch is in {file}; "
             "begin again in another folder with a lower train.learning_rate or train.clip=1.0.",

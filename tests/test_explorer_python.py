@@ -748,16 +748,22 @@ def test_curves_are_thinned_by_means():
 
 
 def test_a_run_whose_loss_is_no_number_is_said_to_have_diverged(digits, monkeypatch):
-    from onehop.errors import RunError
+    from onehop.errors import DivergedError, RunError
     from onehop.explorer import trainings as module
 
     def breaks(*_, listener, **__):
         listener.stepped({"step": 1, "loss": 9.0})
-        raise RunError("Step 2 is not finite.", "Lower the learning rate.")
+        raise DivergedError("Step 2 is not finite.", "Lower the learning rate.")
+
+    def is_too_large(*_, **__):
+        raise RunError("Step 1 does not fit into memory.", "Begin again with a smaller train.batch_tokens.")
 
     monkeypatch.setattr(module, "train", breaks)
     run = warmup(digits[1], 10)["runs"][0]
     assert (run["diverged"], run["curve"]) == (True, [(1, 9.0)])
+    monkeypatch.setattr(module, "train", is_too_large)
+    with pytest.raises(RunError, match="does not fit into memory"):
+        warmup(digits[1], 10)
 
 
 # --- images

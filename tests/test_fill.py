@@ -5,13 +5,15 @@ from typer.testing import CliRunner
 
 from onehop import train as train_module
 from onehop.cli import app
-from onehop.config import load_settings, with_changes
+from onehop.config import TokenizerSettings, load_settings, with_changes
 from onehop.embed import Embedder
 from onehop.errors import SettingsError, TextError
+from onehop.family import model_for
 from onehop.fill import Filler
 from onehop.prepare import prepare
 from onehop.runs import read_metrics
 from onehop.tasks import MASK
+from onehop.tokenizer import Tokenizer
 from onehop.train import train
 
 SMALL = [
@@ -105,3 +107,17 @@ def test_fill_on_the_command_line(trained):
     share, text = found.stdout.strip().split("  ")
     assert text == "red green blue"
     assert float(share.rstrip("%")) > 50
+
+
+def test_a_gap_is_found_where_the_vocabulary_has_unusual_characters(trained):
+    learned = Tokenizer.learn(["one \ue000 two \ue001", "three \ue000 four"] * 50, TokenizerSettings(vocab_size=330))
+    assert len(learned.encode("\ue000")) == 1
+    filler = Filler(model_for(Filler.load(trained, "cpu").model.settings, learned.vocab_size).eval(), learned)
+    (gap,) = filler.fill("one [MASK] \ue000 two", 2)
+    assert len(gap) == 2
+    assert filler.read("one [MASK] \ue000 two").ids == [
+        *learned.encode("one"),
+        MASK,
+        *learned.encode("\ue000"),
+        *learned.encode("two"),
+    ]

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from onehop.cli import app
 from onehop.config import ModelSettings, Settings, load_settings
+from onehop.errors import TextError
 from onehop.family.encoder import EncoderOnly
 from onehop.gaps import EVERY, Kind, Recall, of_texts, whole_words
 from onehop.model import Tokens
@@ -49,6 +50,11 @@ def test_every_piece_is_hidden_once(model):
     assert found.pieces.first == sum(rank == 0 for _, rank in expected)
     assert found.pieces.among_five == sum(rank < 5 for _, rank in expected)
     assert found.pieces.commonest == max(sum(ids.count(i) for ids in encoded) for ids in encoded for i in ids)
+
+
+def test_nothing_has_nothing_to_hide(model):
+    with pytest.raises(TextError, match=r"^There is no text to hide words of\. Give lines that are not empty\.$"):
+        of_texts(*model, ["", " "])
 
 
 def test_a_text_longer_than_the_model_is_read_in_parts(model):

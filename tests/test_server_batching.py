@@ -424,6 +424,42 @@ def test_after_a_step_that_failed_each_is_translated_alone_and_the_next_ones_joi
     assert fresh.log == [[3]] * 3
 
 
+def test_after_a_step_that_failed_nothing_is_done_for_who_hung_up():
+    search, engine = Stepping(fails_at=1), Engine()
+
+    async def work():
+        at = joining_lane(search, engine, patience=0.05)
+        gone, stays = asked(at, 5), asked(at, 4)
+        await search.has_begun()
+        gone.cancel()
+        await asyncio.sleep(0)  # the cancelling reaches it
+        search.allowance.release()
+        return (await stays)[0][0].text
+
+    assert run(work()) == "1 1 1 1"
+    assert engine.batches == [[4]]
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_closed_it_answers_no_more_and_keeps_nobody_waiting(joins):
+    search, engine = Stepping(), Engine(held=True)
+
+    async def work():
+        at = joining_lane(search) if joins else lane(engine)
+        live = asked(at, 5)
+        await (search if joins else engine).has_begun()
+        waiting = asked(at, 500)
+        await asyncio.sleep(0)
+        at.close()
+        search.allowance.release()
+        engine.gate.set()
+        return await asyncio.gather(live, waiting, return_exceptions=True)
+
+    found, left = run(work())
+    assert isinstance(left, asyncio.CancelledError)
+    assert isinstance(found, asyncio.CancelledError) if joins else found[0][0].text == "1 1 1 1 1"
+
+
 def test_requests_of_other_options_are_live_side_by_side():
     search = Stepping()
 

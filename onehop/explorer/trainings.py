@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onehop.config import ModelSettings, Settings, TrainSettings
-from onehop.errors import RunError
+from onehop.errors import DivergedError, RunError
 from onehop.listener import Report, Silent
 from onehop.options import SearchOptions
 from onehop.runs import Run
@@ -106,7 +106,7 @@ def followed(settings: Settings, store: Store, device: str | None) -> Json:
     with tempfile.TemporaryDirectory() as folder:
         try:
             model = train(settings, store, Path(folder) / "run", device=device, listener=losses)
-        except RunError:
+        except DivergedError:
             diverged = True
     if model is None and not diverged:
         raise stopped()

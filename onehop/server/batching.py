@@ -82,6 +82,7 @@ class Lane:
         self.requests = count()
         self.speed = 1000.0  # tokens a second, as measured by and by
         self.timer: asyncio.TimerHandle | None = None
+        self.closed = False
 
     # --- in ---------------------------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class Lane:
     def pump(self) -> None:
         """Start batches as long as there is a thread for one and it is time."""
         self.drop_cancelled()
-        while self.free and self.waiting and self.is_time():
+        while self.free and self.waiting and not self.closed and self.is_time():
             batch = self.take()
             if not batch:
                 break
@@ -228,7 +229,10 @@ class Lane:
             self.speed = 0.9 * self.speed + 0.1 * speed
 
     def close(self) -> None:
-        """End the threads when they are done."""
+        """End the threads when they are done; nobody comes in any more."""
+        self.closed = True
+        for job in self.waiting:
+            job.answer.cancel()
         self.executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -268,7 +272,10 @@ class JoiningLane(Lane):
     def pump(self) -> None:
         """Take a turn, unless one is being taken, as long as there is something to do."""
         self.drop_cancelled()
-        if self.free and (self.live or (self.waiting and self.is_time())):
+        if self.closed:
+            for job in self.live.values():
+                job.answer.cancel()
+        elif self.free and (self.live or (self.waiting and self.is_time())):
             self.turn()
         self.metrics.waiting.set(len(self.waiting))
         self.metrics.waiting_tokens.set(self.tokens_waiting())
@@ -294,11 +301,16 @@ class JoiningLane(Lane):
         """
         new: list[Job] = []
         beside = list(self.live.values())
+        long_ones_wait = False
         for job in self.in_order():
+            if job.is_long and long_ones_wait:
+                continue
             if has_room(job, beside, self.budget):
                 new.append(job)
                 beside.append(job)
-            elif not (job.is_long and any(other.is_long for other in beside)):
+            elif job.is_long and any(other.is_long for other in beside):
+                long_ones_wait = True
+            else:
                 break
         return self.taken(new) if new else []
 
@@ -316,8 +328,12 @@ class JoiningLane(Lane):
         except Exception:
             self.search, self.live = None, {}
             answered = {id(job) for job, _ in done}
-            done += [(job, self.run([job])[0]) for job in here if id(job) not in answered]
+            done += self.alone([job for job in here if id(job) not in answered])
         return done
+
+    def alone(self, jobs: Sequence[Job]) -> list[tuple[Job, Found | BaseException]]:
+        """Translate sentences one by one, as far as somebody still waits for them."""
+        return [(job, self.run([job])[0]) for job in jobs if not job.answer.done()]
 
     def let_in(self, search: Steps, new: list[Job]) -> list[tuple[Job, Found | BaseException]]:
         """Let sentences join, those of equal options together; those that may not are done with an error."""
@@ -328,7 +344,7 @@ class JoiningLane(Lane):
                 tickets = search.join([job.ids for job in group], options)
                 self.live.update(zip(tickets, group, strict=True))
             except Exception:
-                done += [(job, self.run([job])[0]) for job in group]
+                done += self.alone(group)
         return done
 
     def turned(self, began: float, done: "asyncio.Future[list[tuple[Job, Found | BaseException]]]") -> None:
