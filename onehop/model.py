@@ -123,7 +123,9 @@ class Input(Tapped):
                 "Split it, or train with a larger model.max_length.",
             )
         with torch.inference_mode(False):  # a tensor made while translating could not be trained with
-            self.positions = sinusoids(2 * length, table.shape[1]).to(table)
+            longer = sinusoids(2 * length, table.shape[1]).to(table)
+        if len(longer) > len(self.positions):  # another thread may have been here
+            self.positions = longer
 
 
 # --- the layer ------------------------------------------------------------------------------------------------

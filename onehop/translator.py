@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from onehop.ct2model import Compute
@@ -55,6 +55,8 @@ class Translator:
         self.source, self.target = source, target
         self.fast = fast
         self._reference = reference
+        self._made: Engine | None = None
+        self._making = Lock()
 
     @classmethod
     def load(
@@ -107,12 +109,14 @@ class Translator:
         engine = TorchEngine(model)
         return cls(tokenizer, source, target, reference=lambda: engine)
 
-    @cached_property
+    @property
     def reference(self) -> Engine:
-        """The torch engine."""
+        """The torch engine, made once though several threads may ask for it."""
         if self._reference is None:
             raise SettingsError("This translator was loaded for CTranslate2 alone.", "Load it with the engine torch.")
-        return self._reference()
+        with self._making:
+            self._made = self._made or self._reference()
+        return self._made
 
     @property
     def model(self) -> Any:

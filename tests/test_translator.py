@@ -1,5 +1,8 @@
 """Text in, text out: the same as the model followed by hand, whatever else stands in the batch."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -244,3 +247,18 @@ def test_a_model_is_found_by_its_name(model_file, tmp_path, monkeypatch):
     assert by_name.translate(["the house"])[0].text == by_path.translate(["the house"])[0].text
     with pytest.raises(ModelFileError, match=r"There is no model 'mien'\. Did you mean mine\?"):
         Translator.load("mien")
+
+
+def test_several_threads_get_one_torch_engine(translator):
+    made, both = [], threading.Barrier(2)
+
+    def make():
+        made.append(translator.reference)
+        time.sleep(0.05)  # long enough for the other to be here
+        return made[-1]
+
+    lazy = Translator(translator.tokenizer, "en", "de", reference=make)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: (both.wait(30), lazy.reference)[1], range(2)))
+    assert found == [translator.reference] * 2
+    assert len(made) == 1
