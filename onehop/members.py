@@ -7,12 +7,14 @@ import torch
 from onehop.device import pick_device
 from onehop.errors import ModelFileError
 from onehop.family import model_for
+from onehop.installed import named_model
 from onehop.model import Predictor
 from onehop.modelfile import StoredModel, check_kind, read_model
 
 
 def load_member(path: str | Path, kind: str, device: str | None = None) -> tuple[Predictor, StoredModel]:
-    """A model of one kind, ready to be asked, and its file's content."""
+    """A model of one kind by its file, its folder or its name, ready to be asked, and its file's content."""
+    path = named_model(str(path))
     check_kind(path, kind)
     stored = read_model(path)
     return member_of(path, stored).to(pick_device(device)), stored

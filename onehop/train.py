@@ -454,7 +454,9 @@ class Trainer:
             self.average.load(checkpoint.optimizer)
         self.progress = checkpoint.progress
         self.stop_if_worse()
-        self.listener.said(f"Going on from step {self.progress.step}.")
+        done = self.progress.step >= self.settings.train.steps
+        said = "All {} steps are done already." if done else "Going on from step {}."
+        self.listener.said(said.format(self.progress.step))
 
     def start_from(self, start: StoredModel) -> None:
         """Take another model's weights for the first ones."""

@@ -559,21 +559,20 @@ def test_a_signal_saves_and_leaves(go, tmp_path, number):
 
 def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch):
     """Re-segmenting a large corpus takes a while; nobody should wait for it."""
-    original, enough = Trainer.pairs_of, threading.Event()
+    original, enough, made = Trainer.pairs_of, threading.Event(), []
 
     def slow(self, epoch: int):
         if epoch:
-            enough.wait(20)
+            enough.wait(60)
+            made.append(epoch)
         return original(self, epoch)
 
     monkeypatch.setattr(Trainer, "pairs_of", slow)
     last = len(Epoch(digits[1].pairs("train"), 256, 1, 0))
-    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    timer.start()
-    began = time.monotonic()
-    assert go("train.steps=1000", "train.validate_every=1000") is None
+    listener = told_at(last, signal.SIGTERM)
+    assert go("train.steps=1000", "train.validate_every=1000", listener=listener) is None
+    assert made == []  # it was not waited for
     enough.set()
-    assert time.monotonic() - began < 5
     assert Run(tmp_path / "run").latest().progress.step == last
 
 
@@ -673,9 +672,7 @@ def test_killed_and_told_to_stop_from_outside(digits, tmp_path):
     process = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     reached(tmp_path, 120, process)
     process.terminate()
-    began = time.monotonic()
     out, said = process.communicate(timeout=60)
-    assert time.monotonic() - began < 10
     assert process.returncode == 0
     assert out == ""
     assert "goes on from here." in said.splitlines()[-1]

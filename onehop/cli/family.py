@@ -33,7 +33,7 @@ def generate(
     prompt: Annotated[str, typer.Argument(help="The beginning; otherwise from nothing.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 200,
     temperature: Annotated[
-        float, typer.Option(help="Below 1 sharper, above 1 flatter; 0: the likeliest each time.")
+        float, typer.Option(min=0, help="Below 1 sharper, above 1 flatter; 0: the likeliest each time.")
     ] = 0.8,
     top_k: Annotated[int, typer.Option(help="Only the k most probable tokens; 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Only the fewest tokens that reach this share.")] = 0.95,

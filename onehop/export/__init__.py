@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from onehop.config import nearest
 from onehop.errors import ExportError
 from onehop.export.parity import SENTENCES, Parity, compare, read_sentences
+from onehop.installed import named_model
 from onehop.modelfile import check_kind, read_model, write_model
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     """Write a model file for another program into a new folder, and compare the two there."""
     module = target_module(target)
     require(module.NEEDS, f"--to {target}")
+    model = named_model(str(model))
     check_kind(model, None)
     stored = read_model(model)
     with new_folder(folder) as beside:

@@ -84,7 +84,7 @@ def read_bytes(file: Path) -> bytes:
     except OSError as e:
         raise ExportError(
             f"{file} cannot be read ({e.strerror}).",
-            "Give a Hugging Face Marian folder: config.json, model.safetensors, source.spm, target.spm, vocab.json.",
+            "Give the folder of a Hugging Face model, Marian or BERT: config.json, model.safetensors, its tokenizer.",
         ) from None
 
 
