@@ -4,66 +4,100 @@ Neither way changes the number of characters, so that a place in one form is the
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 Span = tuple[int, int]
 
-WORD = re.compile(r"[^\W\d_]+")
+WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may stand as a character of its own
 FEWEST_LETTERS = 4  # OK, USA: what is shorter is left to the model
 MOST_SMALL = 0.1  # the share of small letters up to which a sentence counts as one in capitals
-APOSTROPHES = ("'", "’")
+CONTRACTION = re.compile(r"(?<=[^\W\d_]['’])(?:S|M|T|D|LL|RE|VE)\b")
+DOTTED = ("tr", "az")  # languages in which I is the capital of ı, and İ that of i
 
 
 def in_capitals(text: str, untouched: Sequence[Span] = ()) -> bool:
-    """Whether a sentence is in capitals, all of it or nearly; `untouched` are places that do not count."""
-    words = (m[0] for m in WORD.finditer(text) if not within(m, untouched))
-    letters = [c for word in words for c in word if c.isupper() or c.islower()]
-    return len(letters) >= FEWEST_LETTERS and sum(map(str.islower, letters)) <= MOST_SMALL * len(letters)
+    """Whether a sentence is in capitals, all of it or nearly; `untouched` are places that do not count, sorted."""
+    if sum(map(str.isupper, text)) < FEWEST_LETTERS:
+        return False
+    letters = [c for word in words(text, untouched) for c in word[0] if c.isupper() or is_small(c)]
+    return len(letters) >= FEWEST_LETTERS and sum(map(is_small, letters)) <= MOST_SMALL * len(letters)
 
 
-def ordinary(text: str, encode: Callable[[str], list[int]], untouched: Sequence[Span] = ()) -> str:
-    """A sentence in ordinary letters; what is not in capitals in it stays as it is."""
+def ordinary(text: str, spell: Callable[[str], str], untouched: Sequence[Span] = ()) -> str:
+    """A sentence in ordinary letters, each word as `spell` has it; what is not in capitals in it stays as it is."""
 
-    def changed(word: re.Match[str]) -> str:
-        if within(word, untouched) or not word[0].isupper():
+    def change(word: re.Match[str]) -> str:
+        if not is_in_capitals(word[0]):
             return word[0]
-        if word.string[max(0, word.start() - 1) : word.start()] in APOSTROPHES:  # what I'M ends in
-            return small(word[0])
-        return spelling(word[0], encode)
+        return small(word[0]) if CONTRACTION.match(text, word.start()) else spell(word[0])
 
-    plain = WORD.sub(changed, text)
+    plain = changed(text, change, untouched)
     first = WORD.search(plain)
     if first is None or first[0] == text[first.start() : first.end()]:
         return plain
     return plain[: first.start()] + text[first.start()] + plain[first.start() + 1 :]
 
 
-def spelling(word: str, encode: Callable[[str], list[int]]) -> str:
+def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") -> str:
     """A word in capitals as the model has most likely met it: in the fewest pieces, so that Berlin and NATO stay names.
 
     Of as many pieces those with lower ids are more frequent: English has I for i, and it for IT.
     """
-    plain = min((small(word), word), key=lambda w: (len(encode(w)), encode(w)))
-    titled = word[0] + small(word[1:])
-    return titled if len(encode(titled)) < len(encode(plain)) else plain
+    lower = small(word, language)
+    titled = word[0] + lower[1:]
+    ids = {form: encode(form) for form in (lower, word, titled)}
+    plain = min((lower, word), key=lambda form: (len(ids[form]), ids[form]))
+    return titled if len(ids[titled]) < len(ids[plain]) else plain
 
 
-def capitals(text: str, source: str, untouched: Sequence[Span] = ()) -> str:
+def capitals(text: str, source: str, untouched: Sequence[Span] = (), language: str = "") -> str:
     """A translation in capitals, but for the words that the source, itself in capitals, has with small letters."""
-    exempt = {word for word in WORD.findall(source) if not word.isupper()}
-    return WORD.sub(lambda m: m[0] if m[0] in exempt or within(m, untouched) else capital(m[0]), text)
+    exempt = {word for word in WORD.findall(source) if not is_in_capitals(word)}
+    return changed(text, lambda word: word[0] if word[0] in exempt else capital(word[0], language), untouched)
 
 
-def within(word: re.Match[str], spans: Sequence[Span]) -> bool:
-    """Whether a word lies in one of some places."""
-    return any(begin <= word.start() < end for begin, end in spans)
+def words(text: str, untouched: Sequence[Span]) -> Iterator[re.Match[str]]:
+    """The words outside of some places, which are sorted."""
+    at = 0
+    for begin, end in untouched:
+        yield from WORD.finditer(text, at, begin)
+        at = max(at, end)
+    yield from WORD.finditer(text, at)
 
 
-def small(text: str) -> str:
-    """In small letters, as many."""
-    return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+def changed(text: str, change: Callable[[re.Match[str]], str], untouched: Sequence[Span]) -> str:
+    """A text with each word outside of some places changed."""
+    parts, at = [], 0
+    for word in words(text, untouched):
+        parts += [text[at : word.start()], change(word)]
+        at = word.end()
+    return "".join([*parts, text[at:]])
 
 
-def capital(text: str) -> str:
+def is_in_capitals(word: str) -> bool:
+    """Whether a word has capitals, and no small letters but such as ß, which have no capital of one letter."""
+    return any(map(str.isupper, word)) and not any(map(is_small, word))
+
+
+def is_small(letter: str) -> bool:
+    """Whether a letter is small and has one capital."""
+    return letter.islower() and len(letter.upper()) == 1 and letter.upper() != letter
+
+
+def small(text: str, language: str = "") -> str:
+    """In small letters, as many: İ, the only one that would become two, stays where a language has no dotless ı."""
+    if is_dotted(language):
+        text = text.replace("I", "ı").replace("İ", "i")
+    return "İ".join(part.lower() for part in text.split("İ"))
+
+
+def capital(text: str, language: str = "") -> str:
     """In capitals, as many: ß becomes ẞ, as German's rules have it beside SS."""
+    if is_dotted(language):
+        text = text.replace("i", "İ")
     return "".join("ẞ" if c == "ß" else c.upper() if len(c.upper()) == 1 else c for c in text)
+
+
+def is_dotted(language: str) -> bool:
+    """Whether a language has i with a dot and without."""
+    return re.split("[-_]", language.lower())[0] in DOTTED

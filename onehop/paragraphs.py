@@ -6,11 +6,12 @@ What a bare `Translator` does not do is here: sentences that are too long, terms
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from onehop.capitals import capitals, in_capitals, ordinary
+from onehop.capitals import capitals, in_capitals, ordinary, spelling
 from onehop.config import settings_from_dict
 from onehop.modelfile import describe
 from onehop.options import SearchOptions
@@ -30,6 +31,8 @@ from onehop.translator import Translation, Translator
 # A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
 # a sentence of 500 words that was cut into parts of 250 tokens, and one in parts of this size.
 WHOLE = 128
+# So many words in capitals are looked up in the vocabulary once, and not again.
+KNOWN_SPELLINGS = 1 << 16
 # Byte fallback lets a model write any byte, and a line must stay one line.
 LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 
@@ -143,6 +146,8 @@ class ParagraphTranslator:
         self.whole_lines = whole_lines
         self.batch_size = batch_size
         self.keep_capitals = keep_capitals
+        spelled = partial(spelling, encode=translator.tokenizer.encode, language=translator.source)
+        self.spelled = lru_cache(KNOWN_SPELLINGS)(spelled)
 
     def translate(self, lines: Sequence[str]) -> list[Paragraph]:
         """The translations of some lines, worked on together."""
@@ -167,7 +172,7 @@ class ParagraphTranslator:
         untouched = self.terms.untouched(whole.text)
         if self.keep_capitals or not in_capitals(whole.text, untouched):
             return shortened(whole, self.longest, self.length)
-        plain = ordinary(whole.text, self.translator.tokenizer.encode, untouched)
+        plain = ordinary(whole.text, self.spelled, untouched)
         parts = shortened(replace(whole, text=plain), self.longest, self.length)
         return parts if plain == whole.text else as_stood(whole, parts)
 
@@ -207,7 +212,7 @@ class ParagraphTranslator:
         """The best translation that has all terms, else the best."""
         if not found:
             return Sentence(source=source.source, text=source.source, split=source.split)
-        found = [self.in_its_letters(source, t) for t in found]
+        found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
         met = [t for t in found if all(term.met(t.text) for term in wanted)]
         chosen = (met or found)[0]
         text = restored(source.text, LINE_BREAKS.sub(" ", chosen.text))
@@ -222,11 +227,11 @@ class ParagraphTranslator:
             missing_numbers=tuple(missing_numbers(source.text, text)),
         )
 
-    def in_its_letters(self, source: Segment, found: Translation) -> Translation:
-        """A translation in capitals where its source is; the tokens stay those that the model wrote."""
+    def in_its_letters(self, source: Segment, text: str) -> str:
+        """A translation in capitals where its source is."""
         if source.stood is None:
-            return found
-        return replace(found, text=capitals(found.text, source.stood, self.terms.untouched(found.text)))
+            return text
+        return capitals(text, source.stood, self.terms.untouched(text), self.translator.target)
 
 
 def paragraph(line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Paragraph:

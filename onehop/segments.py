@@ -5,9 +5,10 @@ Whatever is taken apart here gives, put together unchanged, the same text again,
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 
 import sentencex
@@ -22,7 +23,8 @@ EMOJI = f"[{EMOJI_RANGES}][{EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]*"
 AROUND = re.compile(rf"(?:\s|{EMOJI})+")
 # Quantifiers are bounded or anchored: a line may be a million characters long.
 ADDRESS = re.compile(
-    r"(?<!\w)(?i:https?://|ftp://|www\.)[^\s<>\"“”„«»]*[\w/=&#%~+$-]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
+    r"(?<!\w)(?i:https?://|ftp://|www\.)[^\s<>\"“”„«»。！？，、；：]*[\w/=&#%~+$-]"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
     r"|\{\w[\w.]{0,63}\}|%\(\w{1,64}\)[sd]"  # places to be filled: {name}, %(name)s
 )
 # The number of an item, which a sentence splitter takes for a sentence.
@@ -91,19 +93,21 @@ def sentences(line: str, language: str) -> list[Segment]:
 
 
 def sentence_pieces(line: str, language: str) -> list[str]:
-    """A line cut where the splitter finds the end of a sentence; the number of an item stays with the item."""
+    """A line cut where the splitter finds the end of a sentence, but not in an address or after an item's number."""
     try:
         found = sentencex.segment(re.split("[-_]", language.lower())[0], line)
     except UnicodeEncodeError:  # half a surrogate pair
         return [line]
     if "".join(found) != line:  # it would be a fault of the splitter, and ours to put up with
         return [line]
-    pieces: list[str] = []
-    for piece in found:
-        if pieces and LABEL.fullmatch(pieces[-1]):
-            pieces[-1] += piece
-        else:
-            pieces.append(piece)
+    ends = list(accumulate(map(len, found)))
+    addresses = (m.span() for m in ADDRESS.finditer(line))
+    within = {end for a, b in addresses for end in ends[bisect_right(ends, a) : bisect_left(ends, b)]}
+    pieces, begin = [], 0
+    for end in ends:
+        if end == len(line) or not (end in within or LABEL.fullmatch(line, begin, end)):
+            pieces.append(line[begin:end])
+            begin = end
     return pieces
 
 
@@ -197,9 +201,15 @@ class Terms:
         return self.kept.get(source) or self.glossary.get(source.casefold())
 
     def untouched(self, text: str) -> list[tuple[int, int]]:
-        """Where addresses and kept words stand."""
+        """Where addresses and kept words stand, in order."""
         kept = self._kept_pattern.finditer(text) if self._kept_pattern else ()
-        return [m.span() for m in chain(ADDRESS.finditer(text), kept)]
+        return sorted(m.span() for m in chain(ADDRESS.finditer(text), kept))
+
+    def decided(self, text: str) -> int:
+        """Up to where whatever follows makes no other words, addresses or kept words of the beginning of a text."""
+        undecided = max((len(word.split()) for word in self.kept), default=1)
+        ends = [m.end() for m in re.finditer(r"\s+", text)]
+        return ends[-undecided] if len(ends) >= undecided else 0
 
     def has_words(self, text: str) -> bool:
         """Whether anything is left to translate beside addresses and kept words."""

@@ -64,6 +64,9 @@ def test_a_segment_has_nothing_but_spaces_and_emoji_around_it(line):
         "J. R. R. Tolkien wrote it.\t|Really?! | Yes!",
         "1. First item. |(2) Second. |13. Third",
         "Hello!|How are you?",
+        "VISIT WWW.EXAMPLE.COM TODAY. |OR MAIL J.SMITH@EXAMPLE.COM.UK! |NOW.",
+        "Open https://www.Example.org/path?A=b now. |SEE HTTPS://EXAMPLE.ORG/A.B?C=D!E. |Bye.",
+        "Use {user.Name} here. |1. WWW.A.ORG. |2. WWW.B.ORG",
     ],
 )
 def test_sentences_of_english(marked):
@@ -79,6 +82,7 @@ def test_the_language_is_told_to_the_splitter():
     assert texts("Am 3. Oktober kam er.", "de-AT") == ["Am 3. Oktober kam er."]
     assert texts("Am 3. Oktober kam er.", "en") == ["Am 3.", "Oktober kam er."]
     assert texts("これはペンです。あれは本です。", "ja") == ["これはペンです。", "あれは本です。"]
+    assert texts("见：https://a.org/b。然后去。", "zh") == ["见：https://a.org/b。", "然后去。"]
 
 
 def test_a_splitter_that_loses_text_is_not_believed(monkeypatch):
@@ -93,7 +97,9 @@ def test_spaces_and_emoji_stay_outside():
     assert segment("😀😀") == Segment("😀😀", "", "")
 
 
-@pytest.mark.parametrize("line", ["x" + " " * 500_000 + "x", "a." * 250_000, "😀x" * 200_000, "a@" * 200_000])
+@pytest.mark.parametrize(
+    "line", ["x" + " " * 500_000 + "x", "a." * 250_000, "😀x" * 200_000, "a@" * 200_000, "WWW." + "A.B" * 200_000]
+)
 def test_a_very_long_line_takes_no_long_time(line):
     assert joined(sentences(line, "en")) == line
     assert len(Terms().wanted(line)) < 2
@@ -200,6 +206,25 @@ def test_a_term_in_words():
 )
 def test_whether_there_is_anything_to_translate(text, has):
     assert TERMS.has_words(text) is has
+
+
+def test_what_is_untouched_stands_in_order():
+    assert TERMS.untouched("Anna, www.anna.org/Anna, {a} Anna") == [(0, 4), (6, 23), (19, 23), (25, 28), (29, 33)]
+
+
+@pytest.mark.parametrize(
+    ("text", "decided"),
+    [("", ""), ("one", ""), ("one two", "one "), ("one  two ", "one  two "), ("a {na", "a "), ("to me@x.", "to ")],
+)
+def test_what_no_further_text_changes(text, decided):
+    assert text[: Terms().decided(text)] == decided
+
+
+def test_kept_words_are_undecided_as_long_as_the_longest_may_go_on():
+    kept = Terms(keep=["Anna", "New York City"])
+    assert kept.decided("in New") == kept.decided("New York") == 0
+    assert kept.decided("in New York City") == len("in ")
+    assert kept.decided("in New York is it") == len("in New ")
 
 
 def test_garbled_addresses_are_put_back_where_it_is_plain_which():

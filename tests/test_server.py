@@ -7,20 +7,24 @@ import subprocess
 import sys
 import threading
 import weakref
+from itertools import accumulate, pairwise
 
 import httpx
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from prometheus_client.mmap_dict import MmapedDict
 
 from onehop.options import SearchOptions
 from onehop.paragraphs import Paragraph, ParagraphTranslator
+from onehop.segments import Segment, Terms
 from onehop.server import keys, metrics, running
 from onehop.server.app import Application, others
 from onehop.server.bodies import SentenceAnswer, TranslationAnswer
 from onehop.server.exploring import MOST_QUESTIONS, Exploring
 from onehop.server.metrics import Metrics
 from onehop.server.rates import Rates
-from onehop.server.service import Service
+from onehop.server.service import Service, in_its_letters
 from onehop.server.settings import ServerSettings
 from onehop.server.start import Doors
 from onehop.translator import Translator
@@ -175,10 +179,36 @@ def test_a_sentence_in_capitals_is_aligned_as_it_was_read_and_streamed_as_it_is_
     assert (answer["text"], answer["capitals"]) == (expected.text, True)
     read = translator.tokenizer.encode(expected.sentences[0].read)
     assert answer["sentences"][0]["alignment"]["source_tokens"] == translator.tokenizer.tokens(read)
-    told = list(events(server.post("/v1/stream", {"text": text, "beam": 1})))
+    drawn = {"beam": 1, "sample": True, "seed": 1}  # what is drawn has several words
+    told = list(events(server.post("/v1/stream", {"text": text, **drawn})))
     settled = "".join(data["text"] for name, data in told if name == "settled")
-    assert settled
-    assert offline(translator, text, beam=1).text.startswith(settled)
+    assert " " in settled
+    assert offline(translator, text, **drawn).text.startswith(settled)
+
+
+KEPT = ["McDonalds", "New York", "New York City"]
+PIECES = st.sampled_from(
+    [*KEPT, *"aB .,{}@x", "die ", "iPhone", "{userName}", "%(n)s", "Me@x.Org", "www.X.org/Ab", "ß"]
+)
+
+
+@given(st.lists(PIECES).map("".join), st.lists(st.integers(1, 9)))
+@example("Hallo {userName}, das iPhone von McDonalds in New York City.", [1] * 60)
+def test_what_is_told_of_a_translation_in_capitals_is_its_beginning(translator, text, lengths):
+    by = ParagraphTranslator(translator, max_length=64, terms=Terms(keep=KEPT))
+    segment = Segment("", "the iPhone", "", stood="THE iPhone")
+    places = [0, *accumulate(lengths), len(text)]
+
+    async def told():
+        async def events():
+            for begin, end in pairwise(places):
+                yield {"tokens": [], "text": text[begin:end]}
+
+        return [event["text"] async for event in in_its_letters(segment, by, events())]
+
+    settled = "".join(asyncio.run(told()))
+    assert by.in_its_letters(segment, text).startswith(settled)
+    assert len(settled) == by.terms.decided(text)
 
 
 def test_letters_are_those_of_a_given_beginning(server):

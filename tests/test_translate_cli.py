@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -173,6 +174,28 @@ def test_capitals_are_given_in_ordinary_letters_and_put_back(make):
     assert [s["capitals"] for s in details["sentences"]] == [True, False]
     assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["DER ALTE VOGEL GRÜẞT", "EIN ALTER VOGEL"]
     assert found.warnings == []
+
+
+def test_an_address_in_capitals_survives(make):
+    translator = make({"The old WWW.EXAMPLE.COM bird.": ["der alte WWW.EXAMPEL.COM vogel."] * 9})
+    (found,) = translator.translate(["THE OLD WWW.EXAMPLE.COM BIRD."])
+    assert found.text == "DER ALTE WWW.EXAMPLE.COM VOGEL."
+    assert found.warnings == ["an address or a placeholder was garbled, and put back"]
+
+
+def test_each_word_in_capitals_is_looked_up_once(make, monkeypatch):
+    looked_up = []
+    monkeypatch.setattr("onehop.paragraphs.spelling", lambda word, **more: looked_up.append(word) or word.lower())
+    make().segments("THE OLD BIRD. " * 50 + "THE OLD BIRD {a} " * 50)
+    assert sorted(looked_up) == ["BIRD", "OLD", "THE"]
+
+
+def test_letters_are_those_of_the_languages():
+    tokenizer = SimpleNamespace(encode=lambda text: [1 for letter in text if letter.isupper()])
+    upper = Upper(tokenizer, {"Isı iyi": ["ılık iyi"]})
+    upper.source = upper.target = "tr"
+    (found,) = ParagraphTranslator(upper, max_length=64).translate(["ISI İYİ"])
+    assert found.text == "ILIK İYİ"
 
 
 def test_capitals_are_kept_on_request(make):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from onehop.alignment import align
-from onehop.capitals import capitals
 from onehop.engines import Engine
 from onehop.errors import OnehopError
 from onehop.options import Hypothesis, SearchOptions
@@ -397,12 +396,19 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def in_its_letters(
     segment: Segment, by: ParagraphTranslator, events: AsyncIterator[dict[str, Any]]
 ) -> AsyncIterator[dict[str, Any]]:
-    """What is settled of a sentence, in capitals where that stands in capitals."""
+    """What is settled of a sentence, in capitals where that stands in capitals: then in whole words.
+
+    Which letters stay small shows only at the end of a word, an address or a kept word.
+    """
+    text, told = "", 0
     async for event in events:
-        text = event["text"]
-        if segment.stood is not None:
-            text = capitals(text, segment.stood, by.terms.untouched(text))
-        yield {**event, "text": text}
+        if segment.stood is None:
+            yield event
+            continue
+        text += event["text"]
+        decided = by.terms.decided(text)
+        yield {**event, "text": by.in_its_letters(segment, text)[told:decided]}
+        told = decided
 
 
 def nth_best(sentence: Sentence, n: int) -> Sentence:
