@@ -52,6 +52,7 @@ from onehop.explorer.trainings import means, thinned, twins, warmup
 from onehop.explorer.worked import worked_example
 from onehop.family.vision import VisionTransformer
 from onehop.model import Tokens
+from onehop.modelfile import describe
 from onehop.taps import watch
 from onehop.trace import Tracer
 from onehop.tracefile import Trace, unpack
@@ -686,8 +687,8 @@ def test_lengths_fill_buckets_with_joined_sentences(tracer):
         assert len(pairs) <= 30
         assert all(text == reference for text, reference, _ in pairs)
         assert all(place == 0 or length > 10 for _, _, length in pairs)
-    found = lengths(tracer, texts[:4], texts[:4])
-    assert found["trained_to"] == 64
+    found = lengths(tracer, texts[:4], texts[:4], 12)
+    assert found["trained_to"] == 12
     assert [b["to"] for b in found["buckets"]] == sorted(b["to"] for b in found["buckets"])
     assert all(0 <= b["attention_entropy"]["cross"] <= 8 for b in found["buckets"])
 
@@ -840,6 +841,8 @@ def test_a_measurement_carries_its_provenance(model_file, tmp_path, capsys):
         "--sentences 2"
     )
     assert found["model"]["hash"] == Tracer.load(model_file).hash
+    settings = describe(model_file).content["settings"]
+    assert (found["set"], found["trained_to"]) == ("s", settings["data"]["longest"])
     assert {"cpu", "cores", "torch"} <= set(found["machine"])
     assert "coreference.json: " in capsys.readouterr().out
 

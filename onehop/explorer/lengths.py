@@ -17,19 +17,18 @@ from onehop.score import bleu, chrf
 from onehop.trace import Tracer
 
 Json = dict[str, Any]
-EDGES = (10, 20, 30, 40, 60, 80, 120, 160, 240, 320)
-JOINED = (1, 2, 3, 4, 6, 8, 12, 16)
+EDGES = (10, 20, 30, 40, 60, 80, 120, 160, 200, 260, 320, 400)
+JOINED = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 MOST, LOOKED_AT = 30, 4
 GREEDY = SearchOptions(beam=1)
 
 Pair = tuple[str, str, int]
 
 
-def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
-    """Scores by the number of source tokens, end mark included."""
+def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str], longest: int) -> Json:
+    """Scores by the number of source pieces; `longest`: pieces of the longest sentence that training kept."""
     filled = by_length(tracer, sources, references)
     rows = [bucket(tracer, i, pairs) for i, pairs in sorted(filled.items())]
-    longest = tracer.model.settings.max_length
     return {"search": "greedy", "trained_to": longest, "most": MOST, "buckets": rows}
 
 
@@ -39,7 +38,7 @@ def by_length(tracer: Tracer, sources: Sequence[str], references: Sequence[str])
     for count in JOINED:
         for i in range(0, len(sources) - count + 1, count):
             text, reference = (" ".join(side[i : i + count]) for side in (sources, references))
-            length = len(tracer.translator.tokenizer.encode(text)) + 1
+            length = len(tracer.translator.tokenizer.encode(text))
             place = bisect_left(EDGES, length)
             if place < len(EDGES) and len(found.setdefault(place, [])) < MOST:
                 found[place].append((text, reference, length))

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from onehop.config import settings_from_dict
 from onehop.corpus import Lines
 from onehop.errors import OnehopError, SettingsError
 from onehop.explorer.content import DATA, MEASUREMENTS
@@ -29,6 +30,8 @@ from onehop.explorer.lengths import lengths
 from onehop.explorer.pruning import pruning
 from onehop.explorer.synthetic import complexity, dimension, paths
 from onehop.explorer.trainings import twins, warmup
+from onehop.installed import find_model
+from onehop.modelfile import describe
 from onehop.store import Store
 from onehop.trace import Tracer
 
@@ -72,12 +75,22 @@ class Request:
         lines = islice(Lines(Path(self.needed(name, option))), self.asked.sentences)
         return [line.decode("utf-8", "replace").strip() for line in lines]
 
+    def trained_to(self) -> int:
+        """Pieces of the longest sentence that the model's training kept."""
+        settings = describe(find_model(self.needed("model", "-m MODEL"))).content["settings"]
+        return settings_from_dict(settings).data.longest
+
     def needed(self, name: str, option: str) -> str:
         """An option that a measurement cannot do without."""
         value = getattr(self.asked, name)
         if value is None:
             raise SettingsError(f"This measurement needs {option.split()[0]}.", f"Give {option}.")
         return str(value)
+
+    def set_of(self, name: str) -> str | None:
+        """The name of the sentences that a measurement is of."""
+        given = next((option for option in ("source", "store") if option in OPTIONS[name]), None)
+        return given and Path(self.needed(given, f"--{given}")).stem
 
     def command(self, name: str) -> str:
         """What makes this file again; of files only the names."""
@@ -96,7 +109,7 @@ MEASURE: dict[str, Callable[[Request], Json]] = {
     "coreference": lambda request: coreference(request.tracer),
     "patterns": lambda request: patterns(request.tracer, request.sources()),
     "pruning": lambda request: pruning(request.tracer, *request.pairs()),
-    "lengths": lambda request: lengths(request.tracer, *request.pairs()),
+    "lengths": lambda request: lengths(request.tracer, *request.pairs(), request.trained_to()),
     "warmup": lambda request: warmup(request.store, request.asked.steps, device=request.asked.device),
     "twins": lambda request: twins(request.store, request.asked.steps, device=request.asked.device),
 }
@@ -118,7 +131,7 @@ def measure(name: str, request: Request) -> Json:
         about = request.tracer.about()
         model = {"name": about["name"], "hash": about["hash"]}
     found = MEASURE[name](request)
-    return {**made(name, request.command(name)), "model": model, **found}
+    return {**made(name, request.command(name)), "model": model, "set": request.set_of(name), **found}
 
 
 def made(name: str, command: str) -> Json:

@@ -108,6 +108,10 @@ export function unmeasured(name, what) {
   </div>`;
 }
 
+/** Which sentences a score is of. Scores of two sets cannot be compared, so the set of the results is named beside it. */
+export const scoredOn = ({ set, search, sentences }) =>
+  set ? html`Scored on ${sentences ? `the first ${sentences} sentences of ` : ""}<strong>${set}</strong>, ${search} search${/newstest/.test(set) ? "" : html`; “What it won”, the last figure of rung 9, is of newstest2014, and the two cannot be compared`}.` : nothing;
+
 /** Where a measurement is from. */
 export const provenance = (data) =>
   html`Measured ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${data.machine?.cpu ? html`, ${data.machine.cpu}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;

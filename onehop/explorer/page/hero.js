@@ -18,7 +18,7 @@ function sourceLine(view, weights) {
     html`${beginsWord(token) && j ? " " : ""}<span class="glow ${beginsWord(token) ? "" : "inner"}" style="background:${tint("weight", 0.5 * weights[j])}"><bdi>${shownPiece(token)}</bdi></span>`)}</p>`;
 }
 
-const shownPiece = (token) => (/^<\/?s>$/.test(token) ? html`<small class="end">end</small>` : piece(token));
+const shownPiece = (token) => (/^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token));
 
 function targetLine(view) {
   const { trace, selection } = view;
@@ -71,7 +71,7 @@ export function opened(view) {
       ${sourceLine(view, weights)}
       ${targetLine(view)}
       ${written ? nothing : html`<p class="reading">The model wrote nothing and ended the sentence.</p>`}
-      <p class="reading" style="margin-top:.6rem;color:var(--soft)">Shaded: where the translation looked while it wrote “<bdi>${piece(trace.target.output_tokens[selection.step])}</bdi>” (last layer, heads averaged). Choose another piece.</p>
+      <p class="reading" style="margin-top:.6rem;color:var(--soft)">Shaded: where the translation looked while it wrote “<bdi>${piece(trace.target.output_tokens[selection.step])}</bdi>”, in the cross-attention of layer ${trace.layers("cross")}, the last, with its ${trace.heads} heads averaged. ${"</s>"} marks the end. Choose another piece.</p>
       ${meta(view)}
     </section>`;
 }

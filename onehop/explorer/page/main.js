@@ -140,7 +140,7 @@ function show(trace, base) {
 
 const labels = new Map();
 RUNGS.forEach((rung, r) => rung.figures.forEach(([figure], i) => labels.set(figure.id, `${r}.${i + 1}`)));
-labels.set(CODA.figure.id, "10.1");
+labels.set(CODA.figure.id, "A.1"); // beside the ladder: no rung's number
 
 const places = new Map();
 const near = new Set();
@@ -159,13 +159,13 @@ function skeleton(settings) {
   return html`
     <header class="masthead" id="masthead"></header>
     <nav class="bar" id="bar" aria-label="Selection shared by all figures"></nav>
-    <nav class="rail" aria-label="Rungs"><ol>${RUNGS.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : ""}${rung.title}</a></li>`)}<li><a href="#questions" @click=${jump}>Questions</a></li></ol></nav>
+    <nav class="rail" aria-label="Rungs"><ol>${RUNGS.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : ""}${rung.title}</a></li>`)}<li><a href="#beside" @click=${jump}>Images as tokens</a></li><li><a href="#questions" @click=${jump}>Questions</a></li></ol></nav>
     <main>
       ${RUNGS.map((rung) => html`<section class="rung" id=${rung.id} aria-labelledby="${rung.id}-title">
         <p class="eyebrow">${rung.eyebrow}</p><h2 id="${rung.id}-title">${rung.title}</h2>
-        ${rung.figures.map(([figure, prose]) => html`${prose(settings)}${place(figure)}`)}
+        ${rung.figures.map(([figure, prose]) => html`${prose(settings, home.data.measured ?? {})}${place(figure)}`)}
       </section>`)}
-      <section class="coda" aria-label="After the last rung">${CODA.prose}${place(CODA.figure)}${CODA.questions}${CODA.references}<p class="colophon" id="colophon"></p></section>
+      <section class="coda" aria-label="After the last rung">${CODA.heading}${CODA.prose}${place(CODA.figure)}${CODA.questions}${CODA.references}<p class="colophon" id="colophon"></p></section>
     </main>`;
 }
 
@@ -314,6 +314,7 @@ function setTheme(theme) {
 function bar({ selection, trace }) {
   const tokens = trace.queries(selection.role);
   return html`<div class="bar-inside">
+    <span class="shows">The figures show</span>
     ${segments({ name: "role", label: "Attention", options: ROLES.map((r) => [r, ROLE_NAMES[r]]), value: selection.role, choose: (role) => choose({ role }) })}
     ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
     ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}

@@ -29,8 +29,19 @@ import * as scores from "onehop/figures/scores.js";
 import * as stack from "onehop/figures/stack.js";
 import * as warmup from "onehop/figures/warmup.js";
 import * as worked from "onehop/figures/worked.js";
+import { number } from "onehop/text.js";
 
-/** Prose stands before the figure whose name it bears. */
+/** How many times smaller the undivided softmax's gradient is, at this width and at the largest one measured. */
+function shrunk(data, d_k) {
+  const here = data?.rows.find((row) => row.d === d_k);
+  if (!here) return "";
+  const last = data.rows.at(-1);
+  const times = ({ scaled, unscaled }) => number(scaled.gradient / unscaled.gradient, 1);
+  return html`: for random vectors at d = ${d_k} it is ${number(here.unscaled.gradient, 3)} against ${number(here.scaled.gradient, 3)} with the root, ${times(here)} times smaller, and
+          ${times(last)} times smaller at d = ${last.d}`;
+}
+
+/** Prose stands before the figure whose name it bears; it is told the model's settings and what was measured. */
 export const RUNGS = [
   {
     id: "refresher-rung",
@@ -75,10 +86,10 @@ export const RUNGS = [
     figures: [
       [divisor, (s) => html`<p>Scores become shares by a softmax. Before that they are divided by <math><msqrt><msub><mi>d</mi><mi>k</mi></msub></msqrt><mo>=</mo><msqrt><mn>${s.d_k}</mn></msqrt><mo>=</mo><mn>${Math.sqrt(s.d_k).toFixed(2)}</mn></math>. Two sliders show why,
           and they go opposite ways. The first keeps the scores and changes the divisor.</p>
-        <div class="formula"><math><mi>Attention</mi><mo>(</mo><mi class="c-query">Q</mi><mo>,</mo><mi class="c-key">K</mi><mo>,</mo><mi class="c-value">V</mi><mo>)</mo><mo>=</mo><mi>softmax</mi><mo>(</mo><mfrac><mrow><mi class="c-query">Q</mi><msup><mi class="c-key">K</mi><mi>T</mi></msup></mrow><msqrt><msub><mi>d</mi><mi>k</mi></msub></msqrt></mfrac><mo>)</mo><mi class="c-value">V</mi></math></div>`],
-      [dimension, (s) => html`<p>The second lets the dimension grow. A dot product of d random terms spreads like <math><msqrt><mi>d</mi></msqrt></math>: with d<sub>k</sub> = ${s.d_k}
-          that is ${Math.sqrt(s.d_k).toFixed(1)} times as wide as one term. Undivided, the softmax comes down on a single key, and there its gradient is almost nothing: the
-          layer would stop learning where to look.</p>`],
+        <div class="formula"><math><mi>Attention</mi><mrow><mo>(</mo><mi class="c-query">Q</mi><mo>,</mo><mi class="c-key">K</mi><mo>,</mo><mi class="c-value">V</mi><mo>)</mo></mrow><mo>=</mo><mi>softmax</mi><mrow><mo>(</mo><mfrac><mrow><mi class="c-query">Q</mi><msup><mi class="c-key">K</mi><mi>T</mi></msup></mrow><msqrt><msub><mi>d</mi><mi>k</mi></msub></msqrt></mfrac><mo>)</mo></mrow><mi class="c-value">V</mi></math></div>`],
+      [dimension, (s, measured) => html`<p>The second lets the dimension grow. A dot product of d random terms spreads like <math><msqrt><mi>d</mi></msqrt></math>: with d<sub>k</sub> = ${s.d_k}
+          that is ${Math.sqrt(s.d_k).toFixed(1)} times as wide as one term. Undivided, the softmax comes down on ever fewer keys and its gradient shrinks${shrunk(measured.dimension, s.d_k)}.
+          The smaller it is, the slower a layer learns where to look.</p>`],
     ],
   },
   {
@@ -126,7 +137,8 @@ export const RUNGS = [
       [positions, (s) => html`<p>Nothing so far knows the order of the words: shuffle them and the sums are the same. So each position has a vector of its own, added to the
           embedding: sines and cosines, like the hands of ${s.d_model / 2} clocks of different speed.</p>
         <div class="formula"><math><msub><mi class="c-position">PE</mi><mrow><mi>pos</mi><mo>,</mo><mn>2</mn><mi>i</mi></mrow></msub><mo>=</mo><mi>sin</mi><mo>(</mo><mfrac><mi>pos</mi><msup><mn>10000</mn><mrow><mn>2</mn><mi>i</mi><mo>/</mo><mn>${s.d_model}</mn></mrow></msup></mfrac><mo>)</mo></math><math><msub><mi class="c-position">PE</mi><mrow><mi>pos</mi><mo>,</mo><mn>2</mn><mi>i</mi><mo>+</mo><mn>1</mn></mrow></msub><mo>=</mo><mi>cos</mi><mo>(</mo><mtext>the same</mtext><mo>)</mo></math></div>`],
-      [lengths, () => html`<p>A formula has a value for every position, also for those that no training sentence ever reached.</p>`],
+      [lengths, () => html`<p>A formula has a value for every position, also for those that no training sentence ever reached. Whether the layers above it know what to do there is
+          another matter.</p>`],
     ],
   },
   {
@@ -175,6 +187,7 @@ const REFERENCES = [
 
 export const CODA = {
   figure: patches,
+  heading: html`<p class="eyebrow">Beside the ladder</p><h2 id="beside">Images as tokens</h2>`,
   prose: html`<p class="prose">Attention does not care what its tokens were. Cut a picture into squares, and they are tokens too.</p>`,
   questions: html`<h2 id="questions">Questions and answers</h2>${QUESTIONS.map(([question, answer]) => html`<details><summary>${question}</summary><p>${answer}</p></details>`)}`,
   references: html`<h2 id="references" style="margin-top:3.5rem">References</h2><ol class="references">${REFERENCES.map(([text, url]) => html`<li><a href=${url} rel="noreferrer">${text}</a></li>`)}</ol>`,

@@ -71,6 +71,12 @@ function looked(view) {
   return { node, layer, weights: view.trace.tensor("beam.cross_attention").at({ step, slot: node.parent, layer }) };
 }
 
+/** The opening of the page shows the last layer, this figure the one in the bar. */
+const whichLayer = (view, layer) => {
+  const last = view.trace.layers("cross") - 1;
+  return layer === last ? "The same layer as at the top of the page." : `The bar chooses the layer; the top of the page shows layer ${last + 1}.`;
+};
+
 export function draw(view) {
   const { step } = view.selection;
   const here = view.trace.steps[step];
@@ -84,9 +90,10 @@ export function draw(view) {
       <div><h4>The ten likeliest next pieces</h4>
         ${bars({ rows: here.top.map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === here.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: here.top.findIndex((c) => c.id === here.chosen.id) })}
         <p class="reading numbers">entropy ${number(here.entropy, 2)} bits · the chosen piece ranks ${here.rank + 1}</p></div>
-      ${found ? html`<div><h4>Where “<bdi>${piece(found.node.token)}</bdi>” looked, layer ${found.layer + 1}, heads averaged</h4>
+      ${found ? html`<div><h4>Where “<bdi>${piece(found.node.token)}</bdi>” looked: cross-attention, layer ${found.layer + 1}, heads averaged</h4>
         ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: found.weights[j] })), concept: "weight", number, from: 0, to: 1, most: 20 })}
-        <p class="reading numbers">log-probability ${number(found.node.log_prob, 2)} · with length penalty ${number(found.node.score, 2)} · ${STATES[found.node.state]}</p></div>` : nothing}
+        <p class="reading numbers">log-probability ${number(found.node.log_prob, 2)} · with length penalty ${number(found.node.score, 2)} · ${STATES[found.node.state]}</p>
+        <p class="reading">${whichLayer(view, found.layer)}</p></div>` : nothing}
     </div>
     <h4 style="margin-top:1.5rem">The beam: ${view.trace.json.options.beam} hypotheses at a time</h4>
     ${tree(view)}

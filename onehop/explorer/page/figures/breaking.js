@@ -112,8 +112,8 @@ export function draw(view) {
     ${result(view)}`;
 }
 
-export const caption = (view) => html`The edit acts on the real model for this one run; the sentence is decoded anew, piece by piece. Below: where both
-  looked, cross-attention of layer ${Math.min(view.selection.layer, view.trace.layers("cross") - 1) + 1} with its heads averaged.
+export const caption = (view) => html`The edit acts on the real model for this one run; the sentence is decoded anew, piece by piece. ${variantOf(view)?.value?.target ? html`The two pictures: where both
+  looked, cross-attention of layer ${Math.min(view.selection.layer, view.trace.layers("cross") - 1) + 1} with its heads averaged.` : "With a switch on, two pictures show where both looked."}
   ${view.home.kind === "live" ? "Every other figure shows the edited model too while a switch is on." : `This file holds these ${view.about.edits.length} edits, one at a time; the other figures stay with the model as trained.`}`;
 
 export const table = (view) => {

@@ -32,7 +32,7 @@ export function draw(view) {
   const column = (heading, weights) => html`<div>
     <h4>${heading}</h4>
     ${bars({ rows: rows(weights), concept: "weight", number, from: 0, to: 1, most: 20, top: argmax(weights) })}
-    <p class="reading numbers">largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} nats · gradient ${number(softmaxGradient(weights), 3)}</p>
+    <p class="reading numbers">largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} bits · gradient ${number(softmaxGradient(weights), 3)}</p>
   </div>`;
   return html`
     <div class="controls">
@@ -43,7 +43,8 @@ export function draw(view) {
     <div class="columns">${column(`divided by ${number(by, 2)}`, now)}${column(`divided by √d_k = ${number(root, 2)}, as in the model`, usual)}</div>`;
 }
 
-export const caption = () => html`The scores stay as the model made them; only the divisor moves. Small: one key takes all. Large: every key gets the same. At both ends the softmax's gradient is small.`;
+export const caption = () => html`The scores stay as the model made them; only the divisor moves. Small: one key takes all, and the softmax's gradient goes to nothing.
+  Large: every key gets the same; what learning then gets of that gradient is divided by the large number too.`;
 
 export const table = (view) => {
   const { seen, scores, now, true: usual } = computed(view);

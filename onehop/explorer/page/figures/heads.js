@@ -64,7 +64,7 @@ export function draw(view) {
   const options = [["layer", `layer ${layer + 1}`], ["role", `all layers`], ["all", `all ${total} heads`]];
   const column = (heading, weights, concept) => html`<div><h4>${heading}</h4>
     ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: weights[j] })), concept, number, from: 0, to: 1, most: 20 })}
-    <p class="reading numbers">entropy ${number(entropy(weights), 2)} nats</p></div>`;
+    <p class="reading numbers">entropy ${number(entropy(weights), 2)} bits</p></div>`;
   return html`
     <div class="controls">${segments({ name: "heads-show", label: "Which heads", options, value: show, choose: (s) => view.turn("heads.show", s) })}
       <button type="button" @click=${() => view.choose({ head: (head + view.trace.heads - 1) % view.trace.heads })}>previous head</button>
@@ -75,7 +75,7 @@ export function draw(view) {
       ${column(`The average of all ${view.trace.heads} heads`, average, "neutral")}
     </div>
     <p class="reading">Two heads of this layer share on average <strong>${number(100 * (1 - mean(pairs.length ? pairs : [0])), 0)} %</strong> of their weight from this token.
-      A head has ${number(mean(rows.map(entropy)), 2)} nats of entropy on average, their average ${number(entropy(average), 2)}: averaging blurs.</p>`;
+      A head has ${number(mean(rows.map(entropy)), 2)} bits of entropy on average, their average ${number(entropy(average), 2)}: averaging blurs.</p>`;
 }
 
 export const caption = (view) => html`Each small picture is one head's matrix, rows ask and columns are asked, shaded by the root of the weight${view.dial("heads.show", "layer") === "layer" ? "" : "; a line of pictures is a layer"}. Click one and the whole page follows.`;

@@ -1,7 +1,7 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { slider } from "onehop/controls.js";
-import { provenance, unmeasured } from "onehop/frame.js";
+import { provenance, scoredOn, unmeasured } from "onehop/frame.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { scaleOf } from "onehop/figures/warmup.js";
 import { count, number } from "onehop/text.js";
@@ -26,7 +26,7 @@ export function draw(view) {
       x: { min: 0, max: data.rows.at(-1).removed, label: "heads removed, weakest first" },
       y: { min: 0, max: Math.max(...data.rows.map((r) => r[key])) * 1.1, label: data.metric },
       series: [{ name: data.metric, concept: "output", dots: true, points: data.rows.map((r) => [r.removed, r[key]]) }], mark: row.removed })}
-    <p class="reading">With ${row.removed} heads gone: <strong>${number(row[key], 1)}</strong> ${data.metric}, with all of them ${number(data.rows[0][key], 1)}.
+    <p class="reading">With ${row.removed} heads gone: <strong>${number(row[key], 1)}</strong> ${data.metric}${data.set ? ` on ${data.set}` : ""}, with all of them ${number(data.rows[0][key], 1)}.
       ${next ? html`The next to go: ${ROLE_NAMES[next.role]}, layer ${next.layer + 1}, head ${next.head + 1}.` : ""}</p>
     ${oneOrMany(view.measured.twins)}`;
 }
@@ -38,7 +38,7 @@ const tableOf = (rows, label) => html`<div class="scroll" tabindex="0" role="reg
   <tbody>${rows.map(([heads, perplexity, bleu]) => html`<tr><th scope="row">${heads}</th><td>${perplexity}</td><td>${bleu}</td></tr>`)}</tbody></table></div>`;
 
 /** A mean, and the smallest and largest of its runs where there are several. */
-const spread = (mean, [low, high], digits) => html`${number(mean, digits)}${low === high ? "" : html` <span class="soft">(${number(low, digits)} to ${number(high, digits)})</span>`}`;
+const spread = (mean, [low, high], digits) => html`${number(mean, digits)}${low === high ? "" : html` <span class="spread">(${number(low, digits)} to ${number(high, digits)})</span>`}`;
 
 /** Trained with few or many heads from the start: the paper's models, and small ones of this project. */
 function oneOrMany(data) {
@@ -47,7 +47,7 @@ function oneOrMany(data) {
       <div><h4>The paper: table 3, rows A</h4>${tableOf(PAPER.map(([heads, bleu, perplexity]) => [heads, number(perplexity, 2), number(bleu, 1)]), "The paper's models by number of heads")}</div>
       <div><h4>Here: small twins, trained for minutes</h4>${data ? tableOf(data.rows.map((r) => [r.n_heads, spread(r.perplexity, r.perplexity_range, 2), spread(r.bleu, r.bleu_range, 1)]), "This project's models by number of heads") : unmeasured("twins", "small models that differ in nothing but the number of heads.")}</div>
     </div>
-    ${data ? html`<p class="reading">${verdict(data)} The twins have ${count(data.rows[0].parameters)} parameters each: ${scaleOf(data)}; ${data.seeds.length} seeds, ${data.data.valid} sentences. ${provenance(data)}</p>` : ""}`;
+    ${data ? html`<p class="reading">${verdict(data)} The twins have ${count(data.rows[0].parameters)} parameters each: ${scaleOf(data)}; ${data.seeds.length} seeds; perplexity and BLEU on the ${data.data.valid} validation pairs of their own corpus${data.set ? html`, <strong>${data.set}</strong>` : ""}. ${provenance(data)}</p>` : ""}`;
 }
 
 /** What the twins say about the claim, with "neither" as a possible answer. */
@@ -59,7 +59,7 @@ function verdict({ rows }) {
   return html`<span class="verdict ${apart === many ? "yes" : "no"}">${apart.n_heads} ${apart.n_heads === 1 ? "head" : "heads"}</span> Every run with ${apart.n_heads} (d_k = ${apart.d_k}) has a lower perplexity than every run with ${other.n_heads} (d_k = ${other.d_k}): at this scale the paper's finding ${apart === many ? "holds" : "does not hold"}.`;
 }
 
-export const caption = (view) => (view.measured.pruning ? html`${view.measured.pruning.sentences} sentences; a head's importance is the size of the loss's gradient by a factor on its output. ${provenance(view.measured.pruning)}` : html`To train with one head costs quality; to take heads away afterwards is another question.`);
+export const caption = (view) => (view.measured.pruning ? html`${scoredOn(view.measured.pruning)} A head's importance is the size of the loss's gradient by a factor on its output. ${provenance(view.measured.pruning)}` : html`To train with one head costs quality; to take heads away afterwards is another question.`);
 
 export const table = (view) => {
   const { pruning, twins } = view.measured;
