@@ -17,6 +17,7 @@ from onehop.listener import Listener
 from onehop.model import Predictor
 from onehop.modelfile import StoredModel, write_model
 from onehop.options import SearchOptions
+from onehop.parallel import processes
 from onehop.passes import Objective
 from onehop.plan import Plan, plan
 from onehop.prepare import prepare
@@ -72,7 +73,7 @@ def open_store(settings: Settings, out: Path, store: Path | None, data: Path | N
     if not settings.data.train:
         raise StoreError("There is nothing to train on.", "Give --store, or settings with files in their [data] table.")
     begun = (out / "run.json").exists()
-    if begun or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if begun or processes() > 1:
         # A run goes on with the store it has, be its raw files gone; several processes would prepare it all at once.
         return Store.open(out / "store")
     with PrepareDisplay() as shown:

@@ -29,7 +29,7 @@ def digits(
 
 @app.command(rich_help_panel=PANEL)
 def generate(
-    model: Annotated[str, typer.Option("--model", "-m", metavar="FILE", help="A decoder that onehop trained.")],
+    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="A decoder that onehop trained.")],
     prompt: Annotated[str, typer.Argument(help="The beginning; otherwise from nothing.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 200,
     temperature: Annotated[
@@ -56,7 +56,7 @@ def generate(
 
 @app.command(rich_help_panel=PANEL)
 def embed(
-    model: Annotated[str, typer.Option("--model", "-m", metavar="FILE", help="An encoder.")],
+    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="An encoder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Sentences; otherwise --input, or standard input.")] = None,
     input_: Annotated[Path | None, typer.Option("--input", "-i", help="A file, one sentence a line.")] = None,
     out: Annotated[
@@ -89,7 +89,9 @@ def embed(
 @app.command(rich_help_panel=PANEL)
 def fill(
     text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is wanted.")],
-    model: Annotated[str, typer.Option("--model", "-m", metavar="FILE", help="An encoder that onehop trained.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="An encoder that onehop trained.")
+    ],
     count: Annotated[int, typer.Option("-n", min=1, help="So many for each gap.")] = 5,
     device: Device = None,
 ) -> None:

@@ -52,7 +52,6 @@ class Service:
         self.source, self.target = translator.source, translator.target
         self.state: State = "starting"
         self.settling = 0
-        self.making = threading.Lock()
         if translator.fast is not None:
             translator.fast.spread = 1  # type: ignore[attr-defined]
 
@@ -98,9 +97,8 @@ class Service:
         return JoiningLane(self.way_to(self.torch_engine), begin, read, **self.limits)
 
     def torch_engine(self) -> Any:
-        """The torch engine, made once though several threads may ask for it."""
-        with self.making:
-            return self.translator.reference
+        """The torch engine, which the translator makes when it is first asked for."""
+        return self.translator.reference
 
     def lane(self, engine: Callable[[], Engine], threads: int) -> Lane:
         """A lane to an engine, which is made when it is first used."""
