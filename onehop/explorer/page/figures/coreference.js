@@ -93,7 +93,7 @@ function inThisSentence(view) {
       <strong>${number(toNoun.weight, 3)}</strong> of its weight, ${firstChoice(toNoun)}. An even look would give ${number(words[noun].length / tokens.length, 3)}. ${show(view, toNoun, it[0])}</p>
     ${toIt ? html`<p class="reading" data-to-it=${toIt.weight}>While “<bdi>${pronoun}</bdi>” was written, <strong>${called(toIt)}</strong> of the cross-attention looked most at “it”: <strong>${number(toIt.weight, 3)}</strong>,
       ${firstChoice(toIt)}. ${show(view, toIt, step)}</p>` : nothing}
-    <p class="reading">A look is not a proof. ${view.home.kind === "live" ? "Show one of the two and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch either head off and translate again.`}</p>`;
+    <p class="reading">A look is not a proof. ${view.home.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch a head off and translate again.`}</p>`;
 }
 
 export function draw(view) {
