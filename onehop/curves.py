@@ -41,9 +41,9 @@ def draw(run: Path, out: Path) -> None:
 
 
 def reports(file: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file that tell of a step."""
+    """The reports in a metrics file, or one line that says why they cannot be read."""
     try:
-        return [line for line in read_metrics(file) if isinstance(line, dict) and "step" in line]
+        return read_metrics(file)
     except FileNotFoundError:
         raise RunError(f"There is no {file}.", RUN) from None
     except (OSError, UnicodeDecodeError) as e:

@@ -277,12 +277,14 @@ def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file."""
-    lines = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    """The reports in a metrics file: its whole lines that tell of a step."""
+    reports = []
+    for text in file.read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(ValueError):
-            lines.append(json.loads(line))
-    return lines
+            line = json.loads(text)
+            if isinstance(line, dict) and "step" in line:
+                reports.append(line)
+    return reports
 
 
 # --- files ----------------------------------------------------------------------------------------------------
