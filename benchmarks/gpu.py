@@ -1,10 +1,11 @@
 """Training on one GPU: are the kernels right, and how fast is a step beside the peers' and beside the hardware.
 
-    python benchmarks/gpu.py [--peers] [--tune] [--profile] [-o results/gpu.json]
+    python benchmarks/gpu.py [--peers] [--tune] [--profile] [--curve STORE] [-o results/gpu.json]
 
 The paper's base model with 37,000 pieces, batches of 25,600 source and as many target tokens, sentences of 28 tokens on
 average, bfloat16 arithmetic on float32 weights. A step is forwards, backwards, the gradient's norm and Adam; ours also
-waits for the loss and makes its batches meanwhile, as training does. `--tiny` rehearses it all on any machine.
+waits for the loss and makes its batches meanwhile, as training does. `--curve` trains on a store of `onehop prepare`:
+with the kernels, with them from another seed, and in float32 without any. `--tiny` rehearses it all on any machine.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from peers import Marian, TorchTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onehop import attention, kernels, loss
+from onehop import attention, kernels, loss, model
 from onehop.attention import Packed, Packing, padded_attention, varlen_attention
 from onehop.batches import Batch, Epoch
 from onehop.config import ModelSettings, TrainSettings
@@ -33,8 +34,9 @@ from onehop.parallel import World
 from onehop.passes import Objective, RecordedStep, forward_and_backward, gradient_norm
 from onehop.plan import measured_peak, update_flops
 from onehop.state import make_optimizer, set_rate
-from onehop.store import Pairs, side_from_lists
+from onehop.store import Pairs, Store, side_from_lists
 from onehop.tokenizer import PAD
+from onehop.vocabulary import vocabulary_of
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -48,6 +50,8 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="time the attention kernel with other tiles")
     parser.add_argument("--profile", action="store_true", help="say where a step's time goes")
     parser.add_argument("--plain", action="store_true", help="time the step without the kernels, too")
+    parser.add_argument("--curve", type=Path, metavar="STORE", help="compare the loss with that of plain float32")
+    parser.add_argument("--curve-steps", type=int, default=400)
     parser.add_argument("--vocabulary", type=int, default=37_000)
     parser.add_argument("--norm", default="post")
     parser.add_argument("--steps", type=int, default=60)
@@ -56,14 +60,18 @@ def main() -> None:
     arguments = parser.parse_args()
     bench = Bench(arguments)
     found: Row = {"machine": torch.cuda.get_device_name() if CUDA else "cpu", "torch": torch.__version__}
-    found |= {"settings": vars(arguments) | {"out": None}, **bench.ceilings()}
+    shown = {name: value for name, value in vars(arguments).items() if not isinstance(value, Path)}
+    found |= {"settings": shown, **bench.ceilings()}
     if CUDA and kernels.usable():
         found["checks"] = checks()
         found["attention"] = bench.attention_times(tune=arguments.tune)
+        found["around"] = bench.other_times(tune=arguments.tune)
     found["gradients"] = bench.gradients_beside_float32()
     found["steps"] = bench.steps()
     if arguments.profile and CUDA:
         bench.profile()
+    if arguments.curve:
+        found["curve"] = bench.curves(Store.open(arguments.curve))
     for line in table(found):
         print(line)
     if arguments.out:
@@ -74,17 +82,17 @@ def main() -> None:
 
 
 def checks() -> Row:
-    """Largest relative errors against float64: every length from 1 to 256, mixed lengths, and the loss."""
+    """Largest relative errors against float64: every length from 1 to 256, mixed lengths, the loss, add & norm."""
     torch.manual_seed(0)
     worst = {"self": 0.0, "causal": 0.0, "cross": 0.0}
     draw = np.random.default_rng(0)
     mixed = [draw.integers(1, 257, 40).tolist() for _ in range(4)]
-    for lengths in [*([n] * max(2, 130 // n) for n in range(1, 257, 5)), *mixed]:
+    for lengths in [*([n] * max(2, 130 // n) for n in range(1, 257)), *mixed]:
         partner = draw.permutation(lengths).tolist()
         worst["self"] = max(worst["self"], attention_error(lengths, lengths, causal=False))
         worst["causal"] = max(worst["causal"], attention_error(lengths, lengths, causal=True))
         worst["cross"] = max(worst["cross"], attention_error(lengths, partner, causal=False))
-    return {**worst, "loss": loss_error()}
+    return {**worst, "loss": loss_error(), "add_norm": max(add_norm_error(drop) for drop in (0.0, 0.1, 0.5))}
 
 
 def attention_error(query: list[int], key: list[int], *, causal: bool, heads: int = 8, width: int = 64) -> float:
@@ -127,6 +135,26 @@ def loss_error() -> float:
     (exact.objective / 512).backward()
     pairs = ((objective, exact.objective), (nll, exact.nll), (x.grad, x64.grad), (weight.grad, w64.grad))
     return max(relative(a, b) for a, b in pairs)
+
+
+def add_norm_error(drop: float, rows: int = 3000, width: int = 512) -> float:
+    """Output and gradients of residual, dropout and norm; what was dropped is read off the gradients."""
+    from onehop.kernels.add_norm import add_norm
+
+    skip, added = (torch.randn(rows, width, device=DEVICE).bfloat16().requires_grad_() for _ in range(2))
+    gain, bias = (torch.randn(width, device=DEVICE).requires_grad_() for _ in range(2))
+    seed = torch.randint(2**31 - 1, (1,), device=DEVICE) if drop else None
+    out = add_norm(skip, added, gain, bias, seed, drop, 1e-5)[0]
+    d_out = torch.randn_like(out)
+    inputs = (skip, added, gain, bias)
+    ours = torch.autograd.grad(out, inputs, d_out)
+    dropped = ours[1] == 0
+    assert abs(dropped.double().mean().item() - drop) < 0.005
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    kept = exact[1] * torch.where(dropped, 0.0, 1 / (1 - drop))
+    reference = F.layer_norm(exact[0] + kept, (width,), exact[2], exact[3], 1e-5)
+    theirs = torch.autograd.grad(reference, exact, d_out.double())
+    return max(relative(a, b) for a, b in zip((out, *ours), (reference, *theirs), strict=True))
 
 
 def relative(a: Tensor, b: Tensor) -> float:
@@ -175,9 +203,9 @@ class Bench:
 
     def make(self) -> tuple[Objective, torch.optim.Optimizer]:
         torch.manual_seed(1)
-        model = Transformer(self.model, self.vocabulary).to(DEVICE).train()
-        objective = Objective(model, self.train.label_smoothing, 0.0)
-        return objective, make_optimizer(model, self.train, recorded=CUDA)
+        transformer = Transformer(self.model, self.vocabulary).to(DEVICE).train()
+        objective = Objective(transformer, self.train.label_smoothing, 0.0)
+        return objective, make_optimizer(transformer, self.train, recorded=CUDA)
 
     def batches(self) -> Iterator[Batch]:
         number = 0
@@ -227,6 +255,34 @@ class Bench:
         found["cross backward"] = 1e6 * seconds_of(back)
         return found
 
+    def other_times(self, *, tune: bool) -> Row:
+        """Microseconds of what stands around attention: residual, dropout and norm both ways, and the loss."""
+        from onehop.kernels import add_norm, cross_entropy
+
+        found: Row = {}
+        skip, added, above = (
+            torch.randn(self.budget, self.model.d_model, device=DEVICE, dtype=torch.bfloat16) for _ in range(3)
+        )
+        gain, bias = (torch.ones(self.model.d_model, device=DEVICE) for _ in range(2))
+        seed = torch.ones(1, dtype=torch.int64, device=DEVICE)
+        kept = add_norm.CELLS, add_norm.PROGRAMS
+        for cells, programs in ((512, 16), (512, 8), (256, 16), (256, 8), (128, 8), (128, 4)) if tune else (kept,):
+            add_norm.CELLS, add_norm.PROGRAMS = cells, programs
+            _, *row = add_norm.add_norm(skip, added, gain, bias, seed, 0.1, 1e-5)
+            there = lambda: add_norm.add_norm(skip, added, gain, bias, seed, 0.1, 1e-5)  # noqa: E731
+            back = lambda row=row: add_norm.add_norm_backward(skip, added, gain, seed, *row, above, 0.1)  # noqa: E731
+            found[f"add & norm, {cells} cells, {programs} programs"] = [1e6 * seconds_of(f) for f in (there, back)]
+        add_norm.CELLS, add_norm.PROGRAMS = kept
+        logits = torch.randn(self.budget, self.vocabulary, device=DEVICE, dtype=torch.bfloat16)
+        labels = torch.randint(1, self.vocabulary, (self.budget,), device=DEVICE)
+        kept = cross_entropy.BLOCK, cross_entropy.WARPS
+        for block, warps in ((4096, 8), (2048, 4), (4096, 4), (8192, 8), (8192, 16), (4096, 16)) if tune else (kept,):
+            cross_entropy.BLOCK, cross_entropy.WARPS = block, warps
+            lost = lambda: cross_entropy.loss_and_gradient(logits, labels, 0.1, 0)  # noqa: E731
+            found[f"loss, blocks of {block}, {warps} warps"] = [1e6 * seconds_of(lost)]
+        cross_entropy.BLOCK, cross_entropy.WARPS = kept
+        return found
+
     def flash_times(self, packing: Packing) -> Row:
         heads, width = self.model.n_heads, self.model.key_width
         q, k, v = (
@@ -272,6 +328,39 @@ class Bench:
             "relative error with kernels": relative(with_kernels[1], reference),
             "relative error without": relative(without[1], reference),
         }
+
+    # --- the curve of the loss ---
+
+    def curves(self, store: Store) -> Row:
+        """The loss over the same batches: with the kernels from two seeds, and in float32 without them."""
+        self.pairs, self.vocabulary = store.pairs("train"), vocabulary_of(store.tokenizer).vocab_size
+        found = {"kernels": self.curve(1), "kernels, other dropout": self.curve(2)}
+        with plain():
+            found["float32 without kernels"] = self.curve(1, exact=True)
+        tenth = max(1, len(found["kernels"]) // 10)
+        return {name: [statistics.mean(losses[i : i + tenth]) for i in range(0, len(losses), tenth)]
+                for name, losses in found.items()}  # fmt: skip
+
+    def curve(self, seed: int, *, exact: bool = False) -> list[float]:
+        """The objective a token of each step."""
+        steps = 5 if self.arguments.tiny else self.arguments.curve_steps
+        objective, optimizer = self.make()
+        compute = torch.compile(objective, dynamic=False) if CUDA and not exact else objective
+        losses, stream = [], self.batches()
+        for step in range(steps):
+            torch.manual_seed(1000 * seed + step)
+            batch = next(stream)
+            fed = feed(batch, HERE, self.fixed if CUDA else None)
+            set_rate(optimizer, 7e-4 * min(1.0, (step + 1) / (steps / 4)))
+            if exact:
+                value, _ = compute(fed)
+                (value / batch.tokens).backward()
+            else:
+                value = forward_and_backward(compute, fed, 1 / batch.tokens).objective
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(value.detach() / batch.tokens)
+        return torch.stack(losses).tolist()
 
     # --- whole steps ---
 
@@ -387,13 +476,13 @@ class Bench:
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
     """Without the kernels, for a while."""
-    kept = attention.ragged, loss.linear_cross_entropy
-    attention.ragged = loss.linear_cross_entropy = None
+    kept = attention.ragged, loss.linear_cross_entropy, model.linear_relu, model.add_norm
+    attention.ragged = loss.linear_cross_entropy = model.linear_relu = model.add_norm = None
     torch._dynamo.reset()
     try:
         yield
     finally:
-        attention.ragged, loss.linear_cross_entropy = kept
+        attention.ragged, loss.linear_cross_entropy, model.linear_relu, model.add_norm = kept
         torch._dynamo.reset()
 
 
@@ -428,6 +517,10 @@ def table(found: Row) -> Iterator[str]:
     yield "--- " + ", ".join(f"{k} {found[k]:,.0f}" for k in ("tflops", "copy_gb_per_s") if k in found)
     for part in ("checks", "gradients"):
         yield f"{part}: " + ", ".join(f"{k} {v:.5f}" for k, v in found.get(part, {}).items())
+    for name, times in found.get("around", {}).items():
+        yield f"{name}: " + ", ".join(f"{t:.0f} µs" for t in times)
+    for name, losses in found.get("curve", {}).items():
+        yield f"{name}: loss " + " ".join(f"{x:.3f}" for x in losses)
     for name, times in found.get("attention", {}).items():
         yield f"{name}: " + ", ".join(f"{k} {v:.0f} µs" for k, v in times.items())
     for name, row in found["steps"].items():

@@ -22,9 +22,10 @@ from onehop.errors import SettingsError
 from onehop.taps import Tapped
 
 if kernels.usable():
+    from onehop.kernels.add_norm import add_norm
     from onehop.kernels.feed_forward import linear_relu
 else:
-    linear_relu = None  # type: ignore[assignment]
+    add_norm = linear_relu = None  # type: ignore[assignment]
 
 Activations = Float[Tensor, "batch length d_model"]
 Ids = Int[Tensor, "batch length"]
@@ -176,8 +177,18 @@ class AddNorm(Tapped):
         skip = self.tap("skip", x)
         if self.pre:
             return self.tap("residual", skip + self.dropout(sublayer(self.tap("norm", self.norm(x)))))
+        if add_norm is not None and not self.watched and kernels.fast(x):
+            return self.in_one_kernel(x, sublayer(x))
         normed = self.norm(self.tap("residual", skip + self.dropout(sublayer(x))))
         return self.tap("norm", kernels.shortened(normed))  # normalised anew each time, so rounding does not add up
+
+    def in_one_kernel(self, x: Activations, added: Activations) -> Activations:
+        """The same, LayerNorm(x + Dropout(added)), with a single pass through memory."""
+        drop = self.dropout.p if self.training else 0.0
+        seed = torch.randint(2**31 - 1, (1,), device=x.device) if drop else None
+        rows = (x.flatten(0, -2), kernels.shortened(added).flatten(0, -2))
+        normed: Tensor = add_norm(*rows, self.norm.weight, self.norm.bias, seed, drop, self.norm.eps)[0]
+        return normed.view(x.shape)
 
 
 @dataclass

@@ -315,13 +315,11 @@ class Beam:
 
     def extend(self, candidates: Candidates) -> RowInts:
         """Put aside what ends, keep the best that go on, drop the sentences that are done; each new row's parent."""
-        (n, slots, length), beam = self.ids.shape, self.options.beam
+        (n, slots), beam = self.ids.shape[:2], self.options.beam
         is_end = candidates.tokens == EOS
         # Ended ones only from among the `beam` best: a beam of one then ends exactly where greedy does.
         ended = is_end & (candidates.totals > -math.inf) & (np.arange(is_end.shape[1]) < beam)
-        for s, c in np.argwhere(ended):
-            ids = self.ids[s, candidates.parents[s, c]]
-            self.put_aside(s, ids, candidates.totals[s, c], length + 1, finished=True)
+        self.put_aside(ended, candidates.parents, candidates.totals, finished=True)
         best = np.argsort(is_end, axis=1, kind="stable")[:, :beam]
         parents, tokens = (np.take_along_axis(x, best, axis=1) for x in (candidates.parents, candidates.tokens))
         totals = np.take_along_axis(np.where(is_end, -math.inf, candidates.totals), best, axis=1)
@@ -335,22 +333,39 @@ class Beam:
         return rows
 
     def put_aside(
-        self, s: int | np.int64, ids: RowInts, log_prob: float, length: int, finished: bool, looped: bool = False
+        self,
+        chosen: Bool[np.ndarray, "sentences candidates"],
+        slots: Int[np.ndarray, "sentences candidates"],
+        totals: Float[np.ndarray, "sentences candidates"],
+        *,
+        finished: bool,
+        looped: Bool[np.ndarray, "sentences candidates"] | None = None,
     ) -> None:
-        """Take a hypothesis out of the beam of the sentence at place `s`."""
-        score = float(self.options.score(log_prob, length))
-        sentence = self.sentences[s]
-        self.found[sentence].append(Hypothesis(tuple(ids.tolist()), float(log_prob), score, finished, looped))
-        if not looped:
-            insort(self.costs[sentence], -score)
+        """Take hypotheses, or their continuation by the end token, out of the beams."""
+        places = chosen.nonzero()[0]
+        ids, log_probs = self.ids[places, slots[chosen]], totals[chosen]
+        scores = self.options.score(log_probs, ids.shape[1] + finished)
+        loops = (looped if looped is not None else np.zeros_like(chosen))[chosen]
+        each = zip(self.sentences[places].tolist(), *(x.tolist() for x in (log_probs, scores, loops)), strict=True)
+        for own, (sentence, log_prob, score, loop) in zip(ids, each, strict=True):
+            self.keep_aside(sentence, own, log_prob, score, finished, loop)
+            if not loop:
+                insort(self.costs[sentence], -score)
+
+    def keep_aside(
+        self, sentence: int, ids: RowInts, log_prob: float, score: float, finished: bool, looped: bool
+    ) -> None:
+        """One hypothesis that is out."""
+        self.found[sentence].append(Hypothesis(tuple(ids.tolist()), log_prob, score, finished, looped))
 
     def stop(self, totals: Slots) -> Slots:
         """Empty the slots that the loop guard or the greatest length stops, and put their hypotheses aside."""
         n, slots, length = self.ids.shape
         looped = self.task.is_looped(self.ids.reshape(-1, length), self.sentences.repeat(slots)).reshape(n, slots)
         last = (self.task.max_lengths[self.sentences] == length)[:, None]
-        for s, c in np.argwhere((totals > -math.inf) & (looped | last)):
-            self.put_aside(s, self.ids[s, c], totals[s, c], length, finished=False, looped=bool(looped[s, c]))
+        stopped = (totals > -math.inf) & (looped | last)
+        own = np.broadcast_to(np.arange(slots), stopped.shape)
+        self.put_aside(stopped, own, totals, finished=False, looped=looped)
         return np.where(looped | last, -math.inf, totals)
 
     def is_done(self) -> Bool[np.ndarray, " sentences"]:

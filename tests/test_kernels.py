@@ -16,6 +16,7 @@ pytest.importorskip("triton", reason="Triton is not installed: its interpreter r
 from onehop import kernels
 from onehop.attention import Packed, Packing, padded_attention
 from onehop.kernels import ragged
+from onehop.kernels.add_norm import add_norm
 from onehop.kernels.cross_entropy import linear_cross_entropy
 from onehop.kernels.feed_forward import linear_relu
 from onehop.loss import cross_entropy
@@ -113,6 +114,53 @@ def test_the_fused_feed_forward_is_relu_of_a_linear_layer():
     assert_all_close([ours, *gradients(ours, inputs, d_out)], [plain, *gradients(plain, inputs, d_out)])
 
 
+def normed_with(factors, skip, added, gain, bias):
+    return F.layer_norm(skip + added * factors, gain.shape, gain, bias, 1e-5)
+
+
+def add_norm_inputs(rows: int, width: int) -> list[torch.Tensor]:
+    return [drawn(*shape, seed=i) for i, shape in enumerate([(rows, width), (rows, width), (width,), (width,)])]
+
+
+@pytest.mark.parametrize("width", [4, 8, 24, 512, 1030])
+def test_add_norm_without_dropout_is_a_norm_of_a_sum(width):
+    inputs, d_out = add_norm_inputs(21, width), drawn(21, width, seed=9).detach()
+    ours, plain = add_norm(*inputs, None, 0.0, 1e-5)[0], normed_with(1.0, *inputs)
+    assert_all_close([ours, *gradients(ours, inputs, d_out)], [plain, *gradients(plain, inputs, d_out)])
+
+
+@pytest.mark.parametrize("drop", [0.1, 0.5])
+def test_add_norm_drops_the_same_forwards_and_backwards(drop):
+    """What was dropped is read off the gradients; with it the plain version must give all the same numbers."""
+    inputs, d_out = add_norm_inputs(150, 96), drawn(150, 96, seed=9).detach()
+    ours = add_norm(*inputs, torch.tensor([7]), drop, 1e-5)[0]
+    d_skip, d_added, *_ = found = gradients(ours, inputs, d_out)
+    dropped = d_added == 0
+    torch.testing.assert_close(d_added[~dropped], d_skip[~dropped] / (1 - drop))
+    plain = normed_with(torch.where(dropped, 0.0, 1 / (1 - drop)), *inputs)
+    assert_all_close([ours, *found], [plain, *gradients(plain, inputs, d_out)])
+    # Of 14,400 coins, five standard deviations from the mean, in all and by the eight numbers that share a draw.
+    assert abs(dropped.float().mean() - drop) < 5 * (drop * (1 - drop) / 14_400) ** 0.5
+    by_place = dropped.view(150, 12, 8).float().mean((0, 1))
+    assert ((by_place - drop).abs() < 5 * (drop * (1 - drop) / 1_800) ** 0.5).all()
+
+
+def test_add_norm_drops_by_its_seed():
+    inputs = add_norm_inputs(8, 64)
+    one, again, other = (add_norm(*inputs, torch.tensor([seed]), 0.5, 1e-5)[0] for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_neighbours_are_dropped_independently():
+    """Of two numbers side by side, or one above the other, both go with the product of their probabilities."""
+    inputs = add_norm_inputs(200, 64)
+    out = add_norm(*inputs, torch.tensor([3]), 0.5, 1e-5)[0]
+    dropped = (gradients(out, inputs, torch.randn(200, 64))[1] == 0).float()
+    for one, other in ((dropped[:, 1:], dropped[:, :-1]), (dropped[1:], dropped[:-1])):
+        assert abs((one * other).mean() - 0.25) < 5 * (0.25 * 0.75 / one.numel()) ** 0.5
+
+
 def test_kernels_are_for_short_numbers_on_a_gpu():
     x = torch.zeros(2)
     assert not kernels.fast(x)
@@ -125,6 +173,7 @@ import os, torch
 os.environ["TRITON_INTERPRET"] = "1"
 from onehop import attention, kernels, loss, model
 from onehop.kernels import ragged
+from onehop.kernels.add_norm import add_norm
 from onehop.kernels.cross_entropy import linear_cross_entropy
 from onehop.kernels.feed_forward import linear_relu
 from onehop.config import ModelSettings
@@ -146,7 +195,8 @@ def run():
 
 plain = run()
 kernels.fast = lambda x: True
-attention.ragged, loss.linear_cross_entropy, model.linear_relu = ragged, linear_cross_entropy, linear_relu
+attention.ragged, loss.linear_cross_entropy = ragged, linear_cross_entropy
+model.linear_relu, model.add_norm = linear_relu, add_norm
 for a, b in zip(plain, run(), strict=True):
     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 """
@@ -157,4 +207,49 @@ def test_the_whole_model_with_kernels_is_the_model_without(norm):
     """In a process of its own, where the kernels are told that this is a GPU."""
     code = WHOLE_MODEL.replace("NORM", repr(norm))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- compiled, without a GPU ----------------------------------------------------------------------------------
+
+
+HOPPER = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from onehop.kernels import add_norm, cross_entropy, one_token
+
+TYPES = {"seed": "*i64", "labels": "*i64", "position": "*i64", "min_length": "*i64", "best": "*i64"}
+FLOATS = "gain bias means spreads d_gains d_biases objective nll peaks sums hopes log_probs".split()
+NUMBERS = {"rows": "i32", "ignore": "i32", "drop": "fp32", "eps": "fp32", "smoothing": "fp32"}
+
+def of(kernel, short, **constants):
+    kinds = TYPES | NUMBERS | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(constants, "constexpr")
+    signature = {name: kinds.get(name, short) for name in kernel.arg_names}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind[0] == "*"}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": WARPS})
+    assert built.asm["cubin"]
+    return built.asm["ptx"]
+
+def eight_at_a_time(text):
+    return "ld.global.v4" in text and "st.global.v4" in text
+
+WARPS = 1
+norm = {"WIDTH": 512, "TILE": 512, "DROPS": True}
+assert eight_at_a_time(of(add_norm.forward_kernel, "*bf16", **norm))
+assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm))
+best = {"VOCAB": 37_000, "PARTS": 73, "END": 3, "TILE": 512}
+assert "ld.global.v4" in of(one_token.summary_kernel, "*fp32", **best)
+of(one_token.best_kernel, "*fp32", **best, FEW=6, KEPT=8, PARTS_TILE=128)
+WARPS = 8
+for vocab in (16_000, 37_000):  # the second is a multiple of 8, but not of 16
+    assert eight_at_a_time(of(cross_entropy.loss_kernel, "*bf16", VOCAB=vocab, BLOCK=cross_entropy.BLOCK))
+"""
+
+
+def test_kernels_compile_for_a_gpu_and_read_eight_numbers_at_a_time(tmp_path):
+    """What Triton's compiler makes of them for a Hopper card, of which it needs none for this."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", HOPPER], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr

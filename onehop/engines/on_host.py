@@ -1,7 +1,6 @@
 """The host's half of a search on a GPU: it writes down what the device chose, with the classes of `search`."""
 
 import math
-from bisect import insort
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -76,15 +75,11 @@ class HastyBeam(Beam):
         self.ids = np.zeros((n, slots, 0), dtype=np.int64)
         self.log_probs = np.where(np.arange(slots) > 0, -math.inf, np.zeros((n, slots)))
 
-    def put_aside(
-        self, s: int | np.int64, ids: RowInts, log_prob: float, length: int, finished: bool, looped: bool = False
+    def keep_aside(
+        self, sentence: int, ids: RowInts, log_prob: float, score: float, finished: bool, looped: bool
     ) -> None:
-        """Take a hypothesis out of the beam of the sentence at place `s`."""
-        sentence, log_prob = int(self.sentences[s]), float(log_prob)
-        score = float(self.options.score(log_prob, length))
+        """One hypothesis that is out."""
         self.ended[sentence].append(Ended(ids, log_prob, score, finished, looped))
-        if not looped:
-            insort(self.costs[sentence], -score)
 
     def best(self) -> list[list[Hypothesis]]:
         """The n best of each sentence, by `Task.ranked`."""

@@ -4,6 +4,7 @@ The logits exist once, in the precision of the matrix product, and one pass over
 place: what the backward pass needs is then two matrix products.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -12,49 +13,56 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 4096
+WARPS = 8
+LOG2_E = tl.constexpr(math.log2(math.e))
 
 
 @triton.jit
-def loss_kernel(logits, labels, objective, nll, vocab, stride, smoothing, ignore, BLOCK: tl.constexpr):
-    """One row: its loss, and its gradient p - q written over its logits."""
+def loss_kernel(logits, labels, objective, nll, smoothing, ignore, VOCAB: tl.constexpr, BLOCK: tl.constexpr):
+    """One row: its loss, and its gradient p - q written over its logits. Exponentials and logarithms have base 2."""
     row = tl.program_id(0)
     label = tl.load(labels + row)
-    logits += row.to(tl.int64) * stride
+    logits += row.to(tl.int64) * VOCAB
     columns = tl.arange(0, BLOCK)
-    largest = tl.full([BLOCK], float("-inf"), tl.float32)
+    largest = tl.full([BLOCK], -1e30, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     plain_sum = tl.zeros([BLOCK], tl.float32)
-    for at in range(0, vocab, BLOCK):
-        inside = at + columns < vocab
-        x = tl.load(logits + at + columns, mask=inside, other=float("-inf")).to(tl.float32)
-        larger = tl.maximum(largest, x)
-        anchor = tl.where(larger == float("-inf"), 0.0, larger)
-        total = total * tl.exp(largest - anchor) + tl.exp(x - anchor)
+    for at in range(0, VOCAB, BLOCK):
+        inside = at + columns < VOCAB
+        x = tl.load(logits + at + columns, mask=inside, other=float("-inf")).to(tl.float32) * LOG2_E
+        # Each lane has its own largest; of the new number and the old one, the lesser is scaled to the greater.
+        apart = tl.exp2(-tl.abs(x - largest))
+        total = tl.where(x > largest, total * apart + 1.0, total + apart)
         plain_sum += tl.where(inside, x, 0.0)
-        largest = larger
+        largest = tl.maximum(largest, x)
     top = tl.max(largest, 0)
-    lse = top + tl.log(tl.sum(total * tl.exp(largest - top), 0))
-    counted = tl.where(label == ignore, 0.0, 1.0)
-    surprise = lse - tl.load(logits + label).to(tl.float32)
-    spread = lse - tl.sum(plain_sum, 0) / vocab
-    tl.store(nll + row, surprise * counted)
-    tl.store(objective + row, ((1.0 - smoothing) * surprise + smoothing * spread) * counted)
+    lse = top + tl.log2(tl.sum(total * tl.exp2(largest - top), 0))
+    counts = label != ignore
+    on_label = tl.load(logits + label).to(tl.float32) * LOG2_E
+    surprise = (lse - on_label) / LOG2_E
+    spread = (lse - tl.sum(plain_sum, 0) / VOCAB) / LOG2_E
+    tl.store(nll + row, tl.where(counts, surprise, 0.0))
+    tl.store(objective + row, tl.where(counts, (1.0 - smoothing) * surprise + smoothing * spread, 0.0))
     tl.debug_barrier()  # the label's logit is read before it is written over
-    for at in range(0, vocab, BLOCK):
-        inside = at + columns < vocab
-        x = tl.load(logits + at + columns, mask=inside, other=float("-inf")).to(tl.float32)
-        on_label = tl.where(at + columns == label, 1.0 - smoothing, 0.0)
-        gradient = (tl.exp(x - lse) - smoothing / vocab - on_label) * counted
+    even = tl.where(counts, smoothing / VOCAB, 0.0)
+    shift = tl.where(counts, lse, float("inf"))  # of filling, every probability is nought
+    for at in range(0, VOCAB, BLOCK):
+        inside = at + columns < VOCAB
+        x = tl.load(logits + at + columns, mask=inside, other=0.0).to(tl.float32)
+        gradient = tl.exp2(x * LOG2_E - shift) - even
         tl.store(logits + at + columns, gradient.to(logits.dtype.element_ty), mask=inside)
+    tl.debug_barrier()  # the label's gradient is written over the one that all have
+    of_label = tl.exp2(on_label - shift) - even - (1.0 - smoothing)
+    tl.store(logits + label, of_label.to(logits.dtype.element_ty), mask=counts)
 
 
 def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float, ignore: int) -> tuple[Tensor, Tensor]:
     """Each row's objective and negative log-likelihood; the logits become their gradient."""
     rows, vocab = logits.shape
     objective, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(2))
-    loss_kernel[(rows,)](
-        logits, labels, objective, nll, vocab, logits.stride(0), smoothing, ignore, BLOCK=BLOCK, num_warps=8
-    )
+    # The vocabulary as a constant: of a number that is no multiple of 16, a kernel would not know that it is one of 8,
+    # and read and write the logits one by one instead of eight at a time.
+    loss_kernel[(rows,)](logits, labels, objective, nll, smoothing, ignore, VOCAB=vocab, BLOCK=BLOCK, num_warps=WARPS)
     return objective, nll
 
 

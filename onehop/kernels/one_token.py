@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PART = 4096  # logits that one program looks through
+PART = 512  # logits that one warp looks through
 
 
 @triton.jit(do_not_specialize=["rows", "capacity"])
@@ -163,12 +163,11 @@ def take_best(x, ids, beyond, FEW: tl.constexpr, KEPT: tl.constexpr):
 
 
 @triton.jit
-def best_of_part_kernel(
-    logits, found, found_ids, peaks, sums, position, min_length,
-    VOCAB: tl.constexpr, PARTS: tl.constexpr, END: tl.constexpr, FEW: tl.constexpr, KEPT: tl.constexpr,
-    TILE: tl.constexpr,
+def summary_kernel(
+    logits, peaks, sums, hopes, position, min_length,
+    VOCAB: tl.constexpr, PARTS: tl.constexpr, END: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One part of one row: its best, its largest, and its sum of exponentials."""
+    """One part of one row: its largest, its sum of exponentials, and its largest that may be chosen."""
     row, part = tl.program_id(0), tl.program_id(1)
     ids = part * TILE + tl.arange(0, TILE)
     x = tl.load(logits + row.to(tl.int64) * VOCAB + ids, mask=ids < VOCAB, other=float("-inf")).to(tl.float32)
@@ -177,50 +176,49 @@ def best_of_part_kernel(
     tl.store(peaks + at, peak)
     tl.store(sums + at, tl.sum(tl.exp(x - tl.where(peak == float("-inf"), 0.0, peak)), 0))
     may_not_end = tl.load(position) < tl.load(min_length)
-    x = tl.where((ids == END) & may_not_end, float("-inf"), x)
-    best_x, best_ids = take_best(x, ids, VOCAB, FEW, KEPT)
-    places = tl.arange(0, KEPT)
-    tl.store(found + at * KEPT + places, best_x)
-    tl.store(found_ids + at * KEPT + places, best_ids)
+    tl.store(hopes + at, tl.max(tl.where((ids == END) & may_not_end, float("-inf"), x), 0))
 
 
 @triton.jit
-def best_of_parts_kernel(
-    found, found_ids, peaks, sums, log_probs, best,
-    VOCAB: tl.constexpr, PARTS: tl.constexpr, FEW: tl.constexpr, KEPT: tl.constexpr, TILE: tl.constexpr,
+def best_kernel(
+    logits, peaks, sums, hopes, log_probs, best, position, min_length,
+    VOCAB: tl.constexpr, PARTS: tl.constexpr, END: tl.constexpr, FEW: tl.constexpr, KEPT: tl.constexpr,
+    PARTS_TILE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The parts of one row brought together."""
+    """One row. Its best stand in the parts with the greatest hopes, so that only as many parts are read again."""
     row = tl.program_id(0)
-    each, cells = tl.arange(0, TILE), tl.arange(0, TILE * KEPT)
-    peak = tl.load(peaks + row * PARTS + each, mask=each < PARTS, other=float("-inf"))
-    sum_of_part = tl.load(sums + row * PARTS + each, mask=each < PARTS, other=0.0)
+    each, places = tl.arange(0, PARTS_TILE), tl.arange(0, KEPT)
+    there = each < PARTS
+    peak = tl.load(peaks + row * PARTS + each, mask=there, other=float("-inf"))
     largest = tl.max(peak, 0)
-    total = tl.sum(sum_of_part * tl.exp(peak - largest), 0)
-    there = cells < PARTS * KEPT
-    x = tl.load(found + row * PARTS * KEPT + cells, mask=there, other=float("-inf"))
-    ids = tl.load(found_ids + row * PARTS * KEPT + cells, mask=there, other=0)
-    best_x, best_ids = take_best(x, ids, VOCAB, FEW, KEPT)
-    places = tl.arange(0, KEPT)
+    total = tl.sum(tl.load(sums + row * PARTS + each, mask=there, other=0.0) * tl.exp(peak - largest), 0)
+    hope = tl.load(hopes + row * PARTS + each, mask=there, other=float("-inf"))
+    hope, parts = take_best(hope, each, PARTS, FEW, KEPT)
+    ids = parts[:, None] * TILE + tl.arange(0, TILE)[None, :]
+    # A part that was taken for want of others has nothing to give, and would come twice.
+    read = (ids < VOCAB) & (hope > float("-inf"))[:, None]
+    x = tl.load(logits + row.to(tl.int64) * VOCAB + ids, mask=read, other=float("-inf")).to(tl.float32)
+    may_not_end = tl.load(position) < tl.load(min_length)
+    x = tl.where((ids == END) & may_not_end, float("-inf"), x)
+    best_x, best_ids = take_best(tl.reshape(x, [KEPT * TILE]), tl.reshape(ids, [KEPT * TILE]), VOCAB, FEW, KEPT)
     tl.store(log_probs + row * FEW + places, (best_x - largest) - tl.log(total), mask=places < FEW)
     tl.store(best + row * FEW + places, best_ids.to(tl.int64), mask=places < FEW)
 
 
 def best_of_rows(logits: Tensor, few: int, end: int, position: Tensor, min_length: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities and ids of each row's most probable tokens, best first, of equals the lowest id first."""
-    (rows, vocab), kept = logits.shape, triton.next_power_of_2(few)
+    rows, vocab = logits.shape
     parts = triton.cdiv(vocab, PART)
-    found = logits.new_empty(rows, parts, kept, dtype=torch.float32)
-    found_ids = torch.empty_like(found, dtype=torch.int32)
-    peaks, sums = found.new_empty(rows, parts), found.new_empty(rows, parts)
-    log_probs = found.new_empty(rows, few)
+    peaks, sums, hopes = (logits.new_empty(rows, parts, dtype=torch.float32) for _ in range(3))
+    log_probs = logits.new_empty(rows, few, dtype=torch.float32)
     best = torch.empty_like(log_probs, dtype=torch.int64)
-    best_of_part_kernel[(rows, parts)](
-        logits, found, found_ids, peaks, sums, position, min_length,
-        VOCAB=vocab, PARTS=parts, END=end, FEW=few, KEPT=kept, TILE=PART, num_warps=8,
-    )  # fmt: skip
-    best_of_parts_kernel[(rows,)](
-        found, found_ids, peaks, sums, log_probs, best,
-        VOCAB=vocab, PARTS=parts, FEW=few, KEPT=kept, TILE=triton.next_power_of_2(parts), num_warps=1,
+    summary_kernel[(rows, parts)](
+        logits, peaks, sums, hopes, position, min_length, VOCAB=vocab, PARTS=parts, END=end, TILE=PART, num_warps=1
+    )
+    best_kernel[(rows,)](
+        logits, peaks, sums, hopes, log_probs, best, position, min_length,
+        VOCAB=vocab, PARTS=parts, END=end, FEW=few, KEPT=triton.next_power_of_2(few),
+        PARTS_TILE=triton.next_power_of_2(parts), TILE=PART, num_warps=4,
     )  # fmt: skip
     return log_probs, best
 
