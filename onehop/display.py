@@ -12,6 +12,8 @@ from rich.text import Text
 
 Report = Mapping[str, Any]
 
+EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
+
 
 def console(*, stderr: bool = True) -> Console:
     """Standard error: standard output belongs to results. With NO_COLOR a terminal counts as none.
@@ -113,9 +115,8 @@ class TrainDisplay:
         self.last = int(facts["steps"])
         self.task = self.bar.add_task("", total=self.last)
         device = f"{facts['device']}, {facts['processes']} process" + ("es" if facts["processes"] > 1 else "")
-        text = (
-            f"{facts['parameters']:,} parameters, {facts['pairs']:,} pairs, batches of {facts['batch_tokens']:,} tokens"
-        )
+        examples = f"{facts['pairs']:,} {EXAMPLES[facts['holds']]}"
+        text = f"{facts['parameters']:,} parameters, {examples}, batches of {facts['batch_tokens']:,} tokens"
         self.out.print(f"{facts['run']}: {text}, {device}")
 
     def stepped(self, report: Report) -> None:

@@ -146,7 +146,7 @@ class Trainer:
         if self.compiled:
             self.fixed = self.fixed_shapes()
             self.compute = torch.compile(self.parallel, dynamic=False)
-        shown = {"steps": self.settings.train.steps, "run": str(self.run.path)}
+        shown = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
         self.listener.began({**self.run.facts(), **self.machine(), **shown})
 
     def facts(self) -> Report:

@@ -10,6 +10,7 @@ from rich.console import Console
 from onehop.display import PrepareDisplay, TrainDisplay
 
 FACTS = {"steps": 100, "device": "cpu", "processes": 1, "parameters": 1234567, "pairs": 1000, "batch_tokens": 2048}
+FACTS["holds"] = "parallel text"
 STRANGE = "[bold]x[/bold] [/x] :smile: [link=a]" + " long" * 40
 
 
@@ -69,6 +70,13 @@ def test_plain_lines_in_a_pipe(in_pipe, capsys):
         "  → [/red]",
         STRANGE,
     ]
+
+
+@pytest.mark.parametrize(("holds", "said"), [("plain text", "1,000 texts,"), ("images", "1,000 images,")])
+def test_examples_are_called_what_they_are(in_pipe, capsys, holds, said):
+    with TrainDisplay(every=1) as shown:
+        shown.began({**FACTS, "run": "run", "holds": holds})
+    assert said in capsys.readouterr().err
 
 
 def test_the_last_step_is_always_told(in_pipe, capsys):

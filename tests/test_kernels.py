@@ -152,6 +152,13 @@ def test_add_norm_drops_by_its_seed():
     assert not torch.equal(one, other)
 
 
+@pytest.mark.parametrize(("seed", "drop"), [(torch.tensor([7]), 0.5), (None, 0.0)])
+def test_add_norm_is_what_torch_takes_it_for(seed, drop):
+    """Shapes without numbers, gradients, and no input that is changed or given back: what a compiler relies on."""
+    done = torch.library.opcheck(add_norm, (*add_norm_inputs(5, 16), seed, drop, 1e-5))
+    assert set(done.values()) == {"SUCCESS"}
+
+
 def test_neighbours_are_dropped_independently():
     """Of two numbers side by side, or one above the other, both go with the product of their probabilities."""
     inputs = add_norm_inputs(200, 64)
