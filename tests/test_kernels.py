@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is not installed: its interpreter r
 
 from onehop import kernels
 from onehop.attention import Packed, Packing, padded_attention
-from onehop.kernels import ragged
+from onehop.kernels import feed_forward, ragged
 from onehop.kernels.add_norm import add_norm
 from onehop.kernels.cross_entropy import linear_cross_entropy
 from onehop.kernels.feed_forward import linear_relu
@@ -106,9 +106,11 @@ def test_the_fused_output_is_the_plain_loss(vocab, smoothing):
     assert_all_close(gradients(objective, (states, weight), d), gradients(plain.objective, (states, weight), d))
 
 
-def test_the_fused_feed_forward_is_relu_of_a_linear_layer():
-    x, weight, bias = drawn(5, 8), drawn(12, 8, seed=1), drawn(12, seed=2)
-    d_out = drawn(5, 12, seed=3).detach()
+@pytest.mark.parametrize(("rows", "width"), [(5, 12), (40, 300)])  # the second takes several tiles each way
+def test_the_fused_feed_forward_is_relu_of_a_linear_layer(rows, width, monkeypatch):
+    monkeypatch.setattr(feed_forward, "GROUPS", 2)
+    x, weight, bias = drawn(rows, 8), drawn(width, 8, seed=1), drawn(width, seed=2)
+    d_out = drawn(rows, width, seed=3).detach()
     ours, plain = linear_relu(x, weight, bias), F.relu(F.linear(x, weight, bias))
     inputs = (x, weight, bias)
     assert_all_close([ours, *gradients(ours, inputs, d_out)], [plain, *gradients(plain, inputs, d_out)])
@@ -224,10 +226,10 @@ HOPPER = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from onehop.kernels import add_norm, cross_entropy, one_token
+from onehop.kernels import add_norm, cross_entropy, feed_forward, one_token
 
 TYPES = {"seed": "*i64", "labels": "*i64", "position": "*i64", "min_length": "*i64", "best": "*i64"}
-FLOATS = "gain bias means spreads d_gains d_biases objective nll peaks sums hopes log_probs".split()
+FLOATS = "gain bias means spreads d_gains d_biases d_bias objective nll peaks sums hopes log_probs".split()
 NUMBERS = {"rows": "i32", "ignore": "i32", "drop": "fp32", "eps": "fp32", "smoothing": "fp32"}
 
 def of(kernel, short, **constants):
@@ -249,6 +251,8 @@ assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm))
 best = {"VOCAB": 37_000, "PARTS": 73, "END": 3, "TILE": 512}
 assert "ld.global.v4" in of(one_token.summary_kernel, "*fp32", **best)
 of(one_token.best_kernel, "*fp32", **best, FEW=6, KEPT=8, PARTS_TILE=128)
+WARPS = 4
+assert eight_at_a_time(of(feed_forward.relu_gradient_kernel, "*bf16", WIDTH=2048, ROWS=16, COLUMNS=256))
 WARPS = 8
 for vocab in (16_000, 37_000):  # the second is a multiple of 8, but not of 16
     assert eight_at_a_time(of(cross_entropy.loss_kernel, "*bf16", VOCAB=vocab, BLOCK=cross_entropy.BLOCK))
