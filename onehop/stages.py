@@ -16,17 +16,18 @@ from onehop.corpus import ParallelFile, Plain, RawChunk, read_chunks
 from onehop.errors import TextError
 from onehop.filters import (
     Dropped,
+    HeldOut,
     PairChecks,
     Report,
     SeenHashes,
     columns_of,
     decoded,
     hash64,
+    held_out_sides,
     language_notes,
     report_from_dict,
     report_to_dict,
     sample_of,
-    side_hashes,
 )
 from onehop.store import write_json, write_whole
 from onehop.weights import source_name
@@ -109,7 +110,7 @@ class FilteredChunk:
 _checks: PairChecks
 
 
-def set_up_checks(settings: DataSettings, held_out: frozenset[int]) -> None:
+def set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
     """Prepare a process for `filter_chunk`."""
     global _checks
     _checks = PairChecks(settings, held_out)
@@ -142,7 +143,7 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
 def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: Progress) -> None:
     """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
     report = Report(files={f.name: 0 for f in inputs.train}, notes=language_notes(settings))
-    held_out = side_hashes(pairs_in(inputs.test + inputs.valid, settings.plain))
+    held_out = held_out_sides(pairs_in(inputs.test + inputs.valid, settings.plain))
     progress.stage("reading and filtering", sum(f.size for f in inputs.train), "bytes")
     raw = ((i, chunk) for i, file in enumerate(inputs.train) for chunk in read_chunks(file, plain=settings.plain))
     filtered = in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))

