@@ -7,7 +7,7 @@ one is the inverse of the other. Everything that CTranslate2 has no word for is 
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,6 +33,7 @@ SHORTEST_TABLE = 1024
 
 TOKENIZER_FILE = "tokenizer.model"
 FACTS_FILE = "onehop.json"
+SHORTLIST_FILE = "vmap.txt"
 
 
 def inexpressible(settings: ModelSettings) -> str | None:
@@ -79,6 +80,12 @@ def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
     }
     own: dict[str, Pieces] = {TOKENIZER_FILE: [stored.tokenizer], FACTS_FILE: [json.dumps(facts).encode()]}
     return {**ct2_files(stored, compute), **own}
+
+
+def vocabulary_map(always: Iterable[int], candidates: Iterable[Iterable[int]], pieces: Sequence[str]) -> bytes:
+    """A shortlist as CTranslate2 reads it: for each source piece a line, and one of no piece for what always counts."""
+    rows = [("", always), *zip(pieces, candidates, strict=True)]
+    return "".join(f"{piece}\t{' '.join(pieces[i] for i in ids)}\n" for piece, ids in rows).encode()
 
 
 def vocabulary(tokenizer: bytes) -> list[str]:

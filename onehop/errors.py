@@ -26,6 +26,10 @@ class StoreError(OnehopError):
     """A token store is missing, damaged or does not fit the model."""
 
 
+class ShortlistError(OnehopError):
+    """A vocabulary shortlist is missing, damaged or belongs to another vocabulary."""
+
+
 class RunError(OnehopError):
     """A training run cannot start, go on or be written."""
 

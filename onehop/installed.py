@@ -20,6 +20,7 @@ from onehop.modelfile import PART, SUFFIX, Int8Rows, Tensor, describe, find_head
 
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"
+SHORTLIST = ".shortlist"
 
 
 def user_folder() -> Path:
@@ -104,6 +105,11 @@ def check_languages(path: Path, source: str | None, target: str | None) -> None:
             f"{path} translates from {content['source']} to {content['target']}, not from {wanted}.",
             "Choose another model, or leave out --source and --target.",
         )
+
+
+def shortlist_beside(path: Path) -> Path:
+    """Where the vocabulary shortlist of a model file lies: beside it, under its name."""
+    return find_head(path).with_suffix(SHORTLIST)
 
 
 def card(path: Path) -> str | None:

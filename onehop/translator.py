@@ -11,7 +11,7 @@ from typing import Any, Literal
 from onehop.ct2model import Compute
 from onehop.engines import Engine, EngineName, lacking
 from onehop.errors import SettingsError
-from onehop.installed import find_model
+from onehop.installed import find_model, shortlist_beside
 from onehop.modelfile import StoredModel, check_kind, read_model
 from onehop.options import Hypothesis, SearchOptions, allowing
 from onehop.tokenizer import Tokenizer
@@ -32,6 +32,7 @@ class Translation:
     looped: bool
     engine: EngineName | None = None
     compute: str | None = None
+    shortlist: bool = False
 
 
 class Translator:
@@ -67,20 +68,23 @@ class Translator:
         engine: Literal["auto"] | EngineName = "auto",
         compute: Compute | None = None,
         threads: int | None = None,
+        shortlist: bool | str | Path = False,
     ) -> "Translator":
         """Read a model by its file or its name; without either, the only one that is installed.
 
         `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
-        CTranslate2 and float32 in torch if nothing is said; `threads` one a core.
+        CTranslate2 and float32 in torch if nothing is said; `threads` one a core. `shortlist` True means the table
+        beside the model, a path another one; CTranslate2 has it, and what goes to torch is translated without.
         """
-        check_request(device, engine, compute, threads)
+        check_request(device, engine, compute, threads, shortlist)
         path = find_model(None if path is None else str(path))
         check_kind(path, None)
+        table = shortlist_path(path, shortlist)
         if engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device)):
             from onehop.engines.ct2_engine import UnsupportedError
 
             try:
-                return cls._with_ctranslate2(path, compute or "int8", threads, alone=engine == "ctranslate2")
+                return cls._with_ctranslate2(path, compute or "int8", threads, table, alone=engine == "ctranslate2")
             except UnsupportedError:
                 if engine == "ctranslate2":
                     raise
@@ -89,10 +93,14 @@ class Translator:
         return cls(Tokenizer(stored.tokenizer), stored.source, stored.target, reference=lambda: reference)
 
     @classmethod
-    def _with_ctranslate2(cls, path: str | Path, compute: Compute, threads: int | None, alone: bool) -> "Translator":
+    def _with_ctranslate2(
+        cls, path: Path, compute: Compute, threads: int | None, shortlist: Path | None, alone: bool
+    ) -> "Translator":
         from onehop.engines.ct2_engine import Converted, Ct2Engine
 
         converted = Converted.of(path, compute)
+        if shortlist is not None:
+            converted = converted.with_shortlist(shortlist)
         return cls(
             Tokenizer(converted.tokenizer),
             converted.facts["source"],
@@ -197,6 +205,7 @@ class Translator:
             hypothesis.looped,
             engine.name,
             engine.compute,
+            engine.shortlist,
         )
 
 
@@ -208,7 +217,9 @@ def nothing() -> Translation:
 # --- which engine ---------------------------------------------------------------------------------------------
 
 
-def check_request(device: str | None, engine: str, compute: str | None, threads: int | None) -> None:
+def check_request(
+    device: str | None, engine: str, compute: str | None, threads: int | None, shortlist: bool | str | Path
+) -> None:
     """Refuse what cannot be had, before anything is read."""
     if engine not in ("auto", "torch", "ctranslate2"):
         raise SettingsError(f"There is no engine {engine!r}.", "Choose auto, torch or ctranslate2.")
@@ -218,10 +229,17 @@ def check_request(device: str | None, engine: str, compute: str | None, threads:
         raise SettingsError(f"{threads} threads cannot translate.", "Give 1 or more.")
     if engine == "torch" and compute == "int8":
         raise SettingsError("The engine torch computes in float32, not int8.", "Use the engine ctranslate2.")
+    if engine == "torch" and shortlist:
+        raise SettingsError("The engine torch has no shortlist.", "Use the engine ctranslate2, or do without.")
     if engine == "ctranslate2" and device not in (None, "cpu"):
         raise SettingsError(f"CTranslate2 runs on the CPU here, not on {device}.", "Use the engine torch.")
     if engine == "ctranslate2" and not has_ctranslate2():
         raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
+
+
+def shortlist_path(model: Path, wanted: bool | str | Path) -> Path | None:
+    """The table to use: none, the one that lies beside a model, or another."""
+    return shortlist_beside(model) if wanted is True else Path(wanted) if wanted else None
 
 
 def has_ctranslate2() -> bool:

@@ -408,13 +408,13 @@ def test_demo_shows_its_outcome(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("same", "status"), [(True, 0), (False, 1)])
 def test_verify_resume_says_by_its_status_whether_the_runs_are_the_same(monkeypatch, same, status):
-    def verify(folder, *, kills, steps, seed, say):
-        assert (folder, kills, steps, seed) == (None, 2, 40, 3)
+    def verify(folder, *, kills, steps, seed, say, device):
+        assert (folder, kills, steps, seed, device) == (None, 2, 40, 3, "cuda:1")
         say("hello")
         return same
 
     monkeypatch.setattr("onehop.verify.verify_resume", verify)
-    found = onehop("verify-resume", "--kills", "2", "--steps", "40", "--seed", "3")
+    found = onehop("verify-resume", "--kills", "2", "--steps", "40", "--seed", "3", "--device", "cuda:1")
     assert (found.stdout, found.exit_code) == ("hello\n", status)
 
 

@@ -10,7 +10,7 @@ ROOMS: Mapping[str, set[str]] = {
     "Ground": {"errors", "config", "presets"},
     "Text": {
         *("tokenizer", "corpus", "filters", "store", "prepare", "stages", "encoding", "workers", "weights"),
-        *("batches", "sampling", "score", "segments", "capitals", "tasks", "vocabulary"),
+        *("batches", "sampling", "score", "segments", "capitals", "tasks", "vocabulary", "shortlist"),
     },
     "Model": {"attention", "device", "model", "loss", "schedule", "taps", "kernels", "family"},
     "Storage": {"modelfile", "runs", "cache", "ct2model", "installed"},

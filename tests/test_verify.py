@@ -4,14 +4,16 @@ import random
 import sys
 
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from onehop import verify
 from onehop.cli import app
+from onehop.config import load_settings
 from onehop.errors import RunError
 from onehop.runs import Run
-from onehop.verify import kill_steps, train_killed, train_whole, verify_resume
+from onehop.verify import kill_steps, set_up, train_killed, train_whole, verify_resume
 
 
 def test_kills_are_spread_over_the_run_and_never_come_too_late():
@@ -29,6 +31,21 @@ def test_the_status_says_whether_it_held(monkeypatch):
     for same in (True, False):
         monkeypatch.setattr(verify, "verify_resume", lambda *a, same=same, **k: same)
         assert CliRunner().invoke(app, ["verify-resume"]).exit_code == (0 if same else 1)
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cpu", False), ("cuda:1", True)])
+def test_elsewhere_than_on_a_cpu_the_same_bits_are_asked_for(tmp_path, device, asked):
+    command = set_up(tmp_path, 20, device)
+    assert command[command.index("--device") + 1] == device
+    assert load_settings(command[command.index("train") + 1]).train.deterministic is asked
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_named():
+    done = CliRunner().invoke(app, ["verify-resume", "--device", "cuda", "--steps", "10"])
+    assert done.exit_code == 2
+    assert done.output.startswith("onehop: The training failed: onehop: ")
+    assert "sees no GPU" in done.output
 
 
 def test_a_training_that_fails_is_no_proof(tmp_path):

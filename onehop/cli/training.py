@@ -134,6 +134,27 @@ def average(
 
 
 @app.command(rich_help_panel=PANEL)
+def shortlist(
+    store: Annotated[Path, typer.Argument(help="The store that the model was trained on, or one of its tokenizer.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: MODEL.shortlist beside MODEL.")],
+    best: Annotated[int, typer.Option(min=1, help="Translations of a piece at most.")] = 40,
+    frequent: Annotated[int, typer.Option(min=0, help="So many pieces are always allowed.")] = 1000,
+    pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs to learn from at most.")] = 1_000_000,
+) -> None:
+    """Learn which piece may become which: a vocabulary shortlist for `onehop translate --fast`."""
+    from onehop.display import PrepareDisplay
+    from onehop.shortlist import make_shortlist, steps_of, write_shortlist
+    from onehop.store import Store
+
+    opened = Store.open(store)
+    with PrepareDisplay() as shown:
+        shown.stage("which piece becomes which", steps_of(opened), "pieces")
+        table = make_shortlist(opened, best=best, frequent=frequent, pairs=pairs, progress=shown.advance)
+    write_shortlist(out, table)
+    typer.echo(f"{out}: {table}, {out.stat().st_size / 1e6:.2f} MB")
+
+
+@app.command(rich_help_panel=PANEL)
 def curves(
     run: Annotated[Path, typer.Argument(help="A run folder, or a metrics.jsonl.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The picture: .png or .svg.")] = Path("curves.svg"),
@@ -151,11 +172,12 @@ def verify_resume(
     kills: Annotated[int, typer.Option(min=1, help="How often the run is killed.")] = 3,
     steps: Annotated[int, typer.Option(min=10, help="Length of the run.")] = 120,
     seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Train, kill at random moments, resume, and compare with a run that was never stopped."""
     from onehop.verify import verify_resume as verify
 
-    if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo):
+    if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo, device=device):
         raise typer.Exit(1)
 
 

@@ -51,6 +51,9 @@ def translate(
     ] = "auto",
     device: Device = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core.")] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/shortlist.md).")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For each line a JSON object with all details.")] = False,
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Which tokens come from which, in --json; takes longer.")
@@ -76,7 +79,7 @@ def translate(
     terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
     path = find_model(model, source, target)
     translator = ParagraphTranslator(
-        Translator.load(path, device, engine=engine, compute=compute, threads=threads),
+        Translator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast),
         max_length=max_length_of(path),
         options=options,
         terms=terms,

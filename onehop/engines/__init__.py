@@ -22,6 +22,7 @@ class Engine(Protocol):
     """A model that is ready to translate ids."""
 
     name: EngineName
+    shortlist: bool  # whether it looks for translations in a part of the vocabulary alone
 
     @property
     def compute(self) -> str:

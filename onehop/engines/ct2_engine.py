@@ -7,7 +7,7 @@ against loops.
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import ctranslate2
 import numpy as np
 
 from onehop import cache, ct2model
-from onehop.ct2model import FACTS_FILE, TOKENIZER_FILE, Compute
+from onehop.ct2model import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
 from onehop.engines import EngineName, batches_by_length, greatest_lengths
 from onehop.errors import SettingsError
 from onehop.modelfile import describe, read_model
@@ -68,6 +68,16 @@ class Converted:
         """Without a folder."""
         return cls(None, files, files[TOKENIZER_FILE], json.loads(files[FACTS_FILE]))
 
+    def with_shortlist(self, path: Path) -> "Converted":
+        """The same with a shortlist, in memory: the cache is what it was, and no weights lie in it twice."""
+        from onehop.shortlist import read_shortlist
+
+        table = read_shortlist(path, self.tokenizer)
+        pieces = ct2model.vocabulary(self.tokenizer)
+        files = self.files if self.folder is None else {f.name: f.read_bytes() for f in self.folder.iterdir()}
+        shortlist = ct2model.vocabulary_map(table.frequent.tolist(), table.candidates.lists(), pieces)
+        return replace(self, folder=None, files={**files, SHORTLIST_FILE: shortlist})
+
     def open(self, compute: Compute, workers: int) -> Any:
         """CTranslate2's translator: workers of one thread each, for threads that share a sentence wait too much."""
         return ctranslate2.Translator(
@@ -90,6 +100,7 @@ class Ct2Engine:
         self.compute = compute
         self.workers = threads or cores()
         self.spread = self.workers  # batches that a call is spread over; who calls from many threads sets 1
+        self.shortlist = SHORTLIST_FILE in converted.files
         self.translator = converted.open(compute, self.workers)
         self.pieces = ct2model.vocabulary(converted.tokenizer)
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
@@ -149,6 +160,7 @@ class Ct2Engine:
             max_decoding_length=limit,
             min_decoding_length=0,
             max_input_length=0,
+            use_vmap=self.shortlist,
             return_scores=True,
             return_end_token=True,
         )

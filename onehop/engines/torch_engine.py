@@ -49,6 +49,7 @@ class TorchEngine:
     """A torch model, where it lies and in the numbers it has."""
 
     name: EngineName = "torch"
+    shortlist = False
 
     def __init__(self, model: Transformer, *, capture: bool = True) -> None:
         self.model = model.eval()
