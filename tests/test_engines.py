@@ -346,11 +346,16 @@ def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
             {"engine": "ctranslate2", "device": "cuda"},
             "CTranslate2 runs on the CPU here, not on cuda. Use the engine torch.",
         ),
+        (
+            {"engine": "torch", "shortlist": True},
+            "The engine torch has no shortlist. Use the engine ctranslate2, or do without.",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_refused(request_, message):
     with pytest.raises(SettingsError, match=re.escape(message)):
-        module.check_request(**{"device": None, "engine": "auto", "compute": None, "threads": None, **request_})
+        asked = {"device": None, "engine": "auto", "compute": None, "threads": None, "shortlist": False, **request_}
+        module.check_request(**asked)
 
 
 def test_a_missing_ctranslate2_is_refused_only_where_it_was_asked_for(model_file, monkeypatch):
