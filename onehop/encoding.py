@@ -84,6 +84,8 @@ def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
 # --- words and their ids --------------------------------------------------------------------------------------
 
 KNOWN_WORDS = 400_000  # some 55 MB a process
+KNOWN_LENGTH = 40  # characters; what is longer hardly comes again: whole sentences, where no spaces part their words
+NO_PIECE = "\U0010fffd"  # a character for private use, the last one, which no vocabulary has
 
 
 class WordIds(dict[str, bytes]):
@@ -97,14 +99,19 @@ class WordIds(dict[str, bytes]):
     def __missing__(self, word: str) -> bytes:
         if len(self) >= KNOWN_WORDS:
             self.clear()
-        ids = self[word] = np.array(self.tokenizer.encode(word), self.type).tobytes()
+        ids = self._packed(self.tokenizer.encode(word))
+        if len(word) <= KNOWN_LENGTH:
+            self[word] = ids
         return ids
 
     def encode(self, texts: Iterable[str]) -> list[bytes]:
         """The ids of normalised texts."""
         if not self._by_words:
-            return [self[text] for text in texts]
+            return [self._packed(ids) for ids in self.tokenizer.encode_batch(list(texts), threads=1)]
         return [b"".join(map(self.__getitem__, text.split(" "))) for text in texts]
+
+    def _packed(self, ids: Sequence[int]) -> bytes:
+        return np.array(ids, self.type).tobytes()
 
     def count(self, ids: bytes) -> int:
         """How many ids these bytes are."""
@@ -119,7 +126,8 @@ class WordIds(dict[str, bytes]):
 def encodes_by_words(tokenizer: Tokenizer) -> bool:
     """Whether a text's pieces are those of its words, as in every vocabulary learned here; a given one may differ."""
     within_words = all(WORD_MARK not in piece[1:] for piece, _ in tokenizer.vocabulary())
-    return within_words and tokenizer.encode("a a") == 2 * tokenizer.encode("a")
+    # Unknown words too: a vocabulary of whole words makes one piece of several that it does not know.
+    return within_words and all(tokenizer.encode(f"{w} {w}") == 2 * tokenizer.encode(w) for w in ("a", NO_PIECE))
 
 
 # --- stage three: encode --------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ ADDRESS = re.compile(
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
     r"|\{\w[\w.]{0,63}\}|%\(\w{1,64}\)[sd]"  # places to be filled: {name}, %(name)s
 )
+# The splitter takes a space before a stop for one byte, and fails on those that are more: "Vitamin A\u202f."
+SPACE_BEFORE_STOP = re.compile(r"(?<!\s)\s+(?=\.)")
 # The number of an item, which a sentence splitter takes for a sentence.
 LABEL = re.compile(r"\s*\(?\d{1,3}[.)]\s*")
 
@@ -94,11 +96,16 @@ def sentences(line: str, language: str) -> list[Segment]:
 
 def sentence_pieces(line: str, language: str) -> list[str]:
     """A line cut where the splitter finds the end of a sentence, but not in an address or after an item's number."""
+    plain = SPACE_BEFORE_STOP.sub(lambda space: " " * len(space[0]), line)
     try:
-        found = sentencex.segment(re.split("[-_]", language.lower())[0], line)
+        found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
     except UnicodeEncodeError:  # half a surrogate pair
         return [line]
-    if "".join(found) != line:  # it would be a fault of the splitter, and ours to put up with
+    except BaseException as e:
+        if type(e).__name__ != "PanicException":  # of the splitter's own language, and no Exception
+            raise
+        return [line]
+    if "".join(found) != plain:  # it would be a fault of the splitter, and ours to put up with
         return [line]
     ends = list(accumulate(map(len, found)))
     addresses = (m.span() for m in ADDRESS.finditer(line))

@@ -5,8 +5,10 @@ which is found by IBM's first model (Brown et al., 1993): t(target | source) by 
 piece of a sentence equally near to every target piece, and an empty piece for what has no source.
 """
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +60,21 @@ class Shortlist:
         return set(self.frequent.tolist()).union(*(self.candidates[piece].tolist() for piece in source))
 
 
+def check_target(path: Path) -> None:
+    """Refuse a place where no file can be written, before minutes are spent on what would stand in it."""
+    if path.is_dir():
+        raise not_written(path, os.strerror(errno.EISDIR))
+    if not path.parent.is_dir():
+        raise not_written(path, os.strerror(errno.ENOENT))
+    if not os.access(path.parent, os.W_OK):
+        raise not_written(path, os.strerror(errno.EACCES))
+
+
+def not_written(path: Path, why: str | None) -> ShortlistError:
+    """What is said where a table has no place."""
+    return ShortlistError(f"{path} cannot be written: {why}.", "Give another -o.")
+
+
 def write_shortlist(path: Path, table: Shortlist) -> None:
     """One small file: ids as safetensors, and in its header whose they are."""
     arrays = {"ids": table.candidates.ids, "ends": table.candidates.ends.astype("<u4"), "frequent": table.frequent}
@@ -65,7 +82,7 @@ def write_shortlist(path: Path, table: Shortlist) -> None:
     try:
         write_whole(path, save(arrays, {FORMAT: json.dumps(about)}))
     except OSError as e:
-        raise ShortlistError(f"{path} cannot be written: {e.strerror}.", "Give another -o.") from None
+        raise not_written(path, e.strerror) from None
 
 
 def read_shortlist(path: Path, tokenizer: bytes) -> Shortlist:
@@ -112,17 +129,22 @@ def hash_of(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 def steps_of(store: Store) -> int:
     """How often `make_shortlist` tells of its progress."""
-    return ROUNDS * (Tokenizer(store.tokenizer).vocab_size + 1)
+    return ROUNDS * (vocabulary_size(store) + 1)
+
+
+def vocabulary_size(store: Store) -> int:
+    """How many pieces the pairs of a store are made of; other stores have none to translate."""
+    if store.holds != "parallel text":
+        raise StoreError(f"The token store {store.path} holds no parallel text.", "Give one of sentence pairs.")
+    return Tokenizer(store.tokenizer).vocab_size
 
 
 def make_shortlist(
     store: Store, *, best: int = BEST, frequent: int = FREQUENT, pairs: int = PAIRS, progress: Progress | None = None
 ) -> Shortlist:
     """The table of a store's training pairs, of which at most so many are looked at, from all over it."""
-    if store.holds != "parallel text":
-        raise StoreError(f"The token store {store.path} holds no parallel text.", "Give one of sentence pairs.")
+    vocab_size = vocabulary_size(store)
     sample = spread(store.pairs("train"), pairs)
-    vocab_size = Tokenizer(store.tokenizer).vocab_size
     always = most_frequent(sample.target.ids, frequent, vocab_size)
     return Shortlist(
         candidates=candidates(translations(sample, vocab_size, progress=progress), always, best),

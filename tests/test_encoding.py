@@ -27,14 +27,12 @@ def given(**options: object) -> Tokenizer:
     spm.SentencePieceTrainer.Train(
         sentence_iterator=iter(LINES),
         model_writer=out,
-        model_type="bpe",
-        vocab_size=700,
         pad_id=0,
         unk_id=1,
         bos_id=2,
         eos_id=3,
         minloglevel=2,
-        **options,
+        **{"model_type": "bpe", "vocab_size": 700, **options},
     )
     return Tokenizer(out.getvalue())
 
@@ -56,14 +54,37 @@ def test_known_words_are_bounded_and_forgetting_them_changes_nothing(tokenizer, 
     assert 0 < len(words) <= 50
 
 
+def test_what_hardly_comes_again_is_not_kept(tokenizer):
+    """Where no spaces part the words, a word is a sentence; so many of those would fill the memory."""
+    words, short, long = WordIds(tokenizer), "雨" * encoding.KNOWN_LENGTH, "雨" * (encoding.KNOWN_LENGTH + 1)
+    assert ids_of(words, [f"{short} {long}"]) == [tokenizer.encode(f"{short} {long}")]
+    assert set(words) == {short}
+
+
 @pytest.mark.parametrize(
-    "options", [{"split_by_whitespace": False}, {"add_dummy_prefix": False}, {"treat_whitespace_as_suffix": True}]
+    "options",
+    [
+        {"split_by_whitespace": False},
+        {"add_dummy_prefix": False},
+        {"treat_whitespace_as_suffix": True},
+        {"model_type": "word"},  # several unknown words are one piece
+    ],
 )
 def test_a_given_vocabulary_that_looks_beyond_words_encodes_whole_texts(options):
     tokenizer = given(**options)
     words = WordIds(tokenizer)
     assert not encodes_by_words(tokenizer)
-    assert ids_of(words, LINES) == tokenizer.encode_batch(LINES)
+    texts = [*LINES, "Ωμέγα Ωμέγα"]
+    assert ids_of(words, texts) == tokenizer.encode_batch(texts)
+    assert not words
+
+
+@pytest.mark.parametrize("options", [{}, {"model_type": "unigram", "vocab_size": 500}, {"byte_fallback": True}])
+def test_a_given_vocabulary_with_its_own_normalisation_encodes_by_words(options):
+    tokenizer = given(**options)
+    assert encodes_by_words(tokenizer)
+    texts = [normalise(text) for text in [*LINES, *ODD, "\ufeff a\u200bb \xad ﬁ ½ \xb4 \x01 c", " a \xa0 b\tc "]]
+    assert ids_of(WordIds(tokenizer), texts) == tokenizer.encode_batch(texts)
 
 
 def test_a_side_is_the_texts_end_to_end(tokenizer):

@@ -353,8 +353,8 @@ def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
     ],
 )
 def test_what_cannot_be_had_is_refused(request_, message):
+    asked = {"device": None, "engine": "auto", "compute": None, "threads": None, "shortlist": False, **request_}
     with pytest.raises(SettingsError, match=re.escape(message)):
-        asked = {"device": None, "engine": "auto", "compute": None, "threads": None, "shortlist": False, **request_}
         module.check_request(**asked)
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onehop.errors import TextError
@@ -88,6 +88,38 @@ def test_the_language_is_told_to_the_splitter():
 def test_a_splitter_that_loses_text_is_not_believed(monkeypatch):
     monkeypatch.setattr("sentencex.segment", lambda language, line: ["One."])
     assert texts("One. Two.") == ["One. Two."]
+
+
+@pytest.mark.parametrize("space", ["\xa0", "\u2003", "\u202f", "\u3000", "\u3000 \xa0"])
+@pytest.mark.parametrize("language", ["en", "de", "fr"])
+def test_a_wide_space_before_a_stop_breaks_no_splitter(space, language):
+    line = f"Take vitamin A{space}. Then B{space}."
+    assert joined(sentences(line, language)) == line
+    plain = line.replace(space, " " * len(space))
+    assert [t.split() for t in texts(line, language)] == [t.split() for t in texts(plain, language)]
+
+
+def test_a_splitter_that_breaks_leaves_the_line_whole(monkeypatch):
+    class PanicException(BaseException):
+        """Comes from another language."""
+
+    def panic(language, line):
+        raise PanicException
+
+    def stop(language, line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sentencex.segment", panic)
+    assert texts("One. Two.") == ["One. Two."]
+    monkeypatch.setattr("sentencex.segment", stop)
+    with pytest.raises(KeyboardInterrupt):
+        texts("One. Two.")
+
+
+@given(st.text(alphabet=" AaB.!?\xa0\u2003\u202f\u3000\u0301é’“”1,(U", max_size=12))
+@settings(max_examples=300)
+def test_sentences_lose_nothing_of_any_line(line):
+    assert joined(sentences(line, "en")) == line
 
 
 def test_spaces_and_emoji_stay_outside():

@@ -143,10 +143,11 @@ def shortlist(
 ) -> None:
     """Learn which piece may become which: a vocabulary shortlist for `onehop translate --fast`."""
     from onehop.display import PrepareDisplay
-    from onehop.shortlist import make_shortlist, steps_of, write_shortlist
+    from onehop.shortlist import check_target, make_shortlist, steps_of, write_shortlist
     from onehop.store import Store
 
     opened = Store.open(store)
+    check_target(out)
     with PrepareDisplay() as shown:
         shown.stage("which piece becomes which", steps_of(opened), "pieces")
         table = make_shortlist(opened, best=best, frequent=frequent, pairs=pairs, progress=shown.advance)

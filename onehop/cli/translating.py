@@ -78,8 +78,11 @@ def translate(
     options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
     terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
     path = find_model(model, source, target)
+    loaded = Translator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast)
+    if fast and loaded.fast is None:
+        typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
     translator = ParagraphTranslator(
-        Translator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast),
+        loaded,
         max_length=max_length_of(path),
         options=options,
         terms=terms,

@@ -208,17 +208,18 @@ def best_kernel(
 def best_of_rows(logits: Tensor, few: int, end: int, position: Tensor, min_length: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probabilities and ids of each row's most probable tokens, best first, of equals the lowest id first."""
     rows, vocab = logits.shape
-    parts = triton.cdiv(vocab, PART)
+    parts, kept = triton.cdiv(vocab, PART), triton.next_power_of_2(few)
     peaks, sums, hopes = (logits.new_empty(rows, parts, dtype=torch.float32) for _ in range(3))
     log_probs = logits.new_empty(rows, few, dtype=torch.float32)
     best = torch.empty_like(log_probs, dtype=torch.int64)
     summary_kernel[(rows, parts)](
         logits, peaks, sums, hopes, position, min_length, VOCAB=vocab, PARTS=parts, END=end, TILE=PART, num_warps=1
     )
+    # A warp for two parts: with more of them a thread runs out of registers, and the compiler out of patience.
     best_kernel[(rows,)](
         logits, peaks, sums, hopes, log_probs, best, position, min_length,
-        VOCAB=vocab, PARTS=parts, END=end, FEW=few, KEPT=triton.next_power_of_2(few),
-        PARTS_TILE=triton.next_power_of_2(parts), TILE=PART, num_warps=4,
+        VOCAB=vocab, PARTS=parts, END=end, FEW=few, KEPT=kept,
+        PARTS_TILE=triton.next_power_of_2(parts), TILE=PART, num_warps=max(4, kept // 2),
     )  # fmt: skip
     return log_probs, best
 
