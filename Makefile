@@ -2,6 +2,7 @@
 # make demo      trains a small Transformer here and now, then translates with it
 # make test      everything that CI runs, from a fresh machine
 # make test-fast the working loop: the same without the slow tests
+# make test-long both engines on a thousand real sentences, alone and in batches
 # make docs      the site of docs/, into site/
 # make coverage  all tests, and which lines they reach; half as long again
 PYTHON ?= python3
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test test-fast coverage check docs format clean browser
+.PHONY: test-long install demo test test-fast coverage check docs format clean browser
 
 install: $(VENV)/.runtime
 
@@ -40,6 +41,10 @@ browser:
 # A worker a core; a file stays with one worker, so that what its tests share is made once.
 test: check browser
 	$(BIN)/pytest -n auto --dist loadfile
+
+# Both engines on a thousand real sentences, alone and in batches: twenty minutes.
+test-long: $(VENV)/.dev
+	ONEHOP_LONG_TESTS=1 $(BIN)/pytest -s tests/test_engines.py -k "thousand or 1000"
 
 coverage: $(VENV)/.dev
 	$(BIN)/pytest --cov --cov-report=term

@@ -185,6 +185,7 @@ def test_the_end_of_a_loop_is_where_search_sees_one():
 # --- with the model that comes with the package, on real sentences --------------------------------------------
 
 REAL = (Path(__file__).parent / "data" / "tatoeba-1000.en").read_text(encoding="utf-8").splitlines()
+ASKED_FOR = pytest.mark.skipif("ONEHOP_LONG_TESTS" not in os.environ, reason="takes twenty minutes: make test-long")
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +205,27 @@ def test_engines_agree_on_200_real_sentences(shipped, options):
     assert (len(texts), len({best[0].text for best in found})) == (200, 200)
 
 
+@ASKED_FOR
+@pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions()], ids=["greedy", "beam"])
+def test_how_far_the_engines_are_apart_on_a_thousand_real_sentences(shipped, options):
+    found, other = (translator.translate(REAL, options) for translator in both(shipped))
+    differ = sum(a.tokens != b.tokens for a, b in zip(found, other, strict=True))
+    apart = max(abs(a.score - b.score) for a, b in zip(found, other, strict=True) if a.tokens == b.tokens)
+    print(f"{differ} of {len(REAL)} differ; the scores of the others by {apart:.1e} at most")
+    assert differ == 0
+    assert apart < 1e-4
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "count"), [("ctranslate2", 66), ("torch", 16)])
+@pytest.mark.parametrize(
+    ("engine", "count"),
+    [
+        ("ctranslate2", 66),
+        ("torch", 16),
+        pytest.param("ctranslate2", 1000, marks=ASKED_FOR),
+        pytest.param("torch", 1000, marks=ASKED_FOR),
+    ],
+)
 def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
     translator = Translator.load(shipped, engine=engine, compute="float32", threads=1)
     texts = REAL[:: len(REAL) // count]
