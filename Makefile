@@ -42,7 +42,7 @@ browser:
 test: check browser
 	$(BIN)/pytest -n auto --dist loadfile
 
-# Both engines on a thousand real sentences, alone and in batches: twenty minutes.
+# Both engines on a thousand real sentences, alone and in batches: half an hour.
 test-long: $(VENV)/.dev
 	ONEHOP_LONG_TESTS=1 $(BIN)/pytest -s tests/test_engines.py -k "thousand or 1000"
 

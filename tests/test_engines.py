@@ -185,7 +185,7 @@ def test_the_end_of_a_loop_is_where_search_sees_one():
 # --- with the model that comes with the package, on real sentences --------------------------------------------
 
 REAL = (Path(__file__).parent / "data" / "tatoeba-1000.en").read_text(encoding="utf-8").splitlines()
-ASKED_FOR = pytest.mark.skipif("ONEHOP_LONG_TESTS" not in os.environ, reason="takes twenty minutes: make test-long")
+ASKED_FOR = pytest.mark.skipif("ONEHOP_LONG_TESTS" not in os.environ, reason="takes half an hour: make test-long")
 
 
 @pytest.fixture(scope="module")
