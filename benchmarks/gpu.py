@@ -1,6 +1,6 @@
 """Training on one GPU: are the kernels right, and how fast is a step beside the peers' and beside the hardware.
 
-    python benchmarks/gpu.py [--peers] [--tune] [--profile] [--curve STORE] [-o results/gpu.json]
+    python benchmarks/gpu.py [--peers] [--tune attention around] [--profile] [--curve STORE] [-o results/gpu.json]
 
 The paper's base model with 37,000 pieces, batches of 25,600 source and as many target tokens, sentences of 28 tokens on
 average, bfloat16 arithmetic on float32 weights. A step is forwards, backwards, the gradient's norm and Adam; ours also
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", action="store_true", help="time nn.Transformer and Hugging Face Marian, compiled")
-    parser.add_argument("--tune", action="store_true", help="time the attention kernel with other tiles")
+    parser.add_argument("--tune", nargs="+", choices=["attention", "around"], default=[], help="try other tiles, too")
     parser.add_argument("--profile", action="store_true", help="say where a step's time goes")
     parser.add_argument("--plain", action="store_true", help="time the step without the kernels, too")
     parser.add_argument("--curve", type=Path, metavar="STORE", help="compare the loss with that of plain float32")
@@ -61,21 +61,15 @@ def main() -> None:
     bench = Bench(arguments)
     found: Row = {"machine": torch.cuda.get_device_name() if CUDA else "cpu", "torch": torch.__version__}
     shown = {name: value for name, value in vars(arguments).items() if not isinstance(value, Path)}
-    found |= {"settings": shown, **bench.ceilings()}
-    if CUDA and kernels.usable():
-        found["checks"] = checks()
-        found["attention"] = bench.attention_times(tune=arguments.tune)
-        found["around"] = bench.other_times(tune=arguments.tune)
-    found["gradients"] = bench.gradients_beside_float32()
-    found["steps"] = bench.steps()
-    if arguments.profile and CUDA:
-        bench.profile()
-    if arguments.curve:
-        found["curve"] = bench.curves(Store.open(arguments.curve))
-    for line in table(found):
-        print(line)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+    found |= {"settings": shown}
+    for part, measure in bench.parts():  # said and kept as soon as it is there, should the next one never end
+        began = time.perf_counter()
+        found[part] = measure()
+        for line in lines_of(part, found):
+            print(line, flush=True)
+        print(f"({part}: {time.perf_counter() - began:.0f} s)", flush=True)
+        if arguments.out:
+            arguments.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 # --- are they right? ------------------------------------------------------------------------------------------
@@ -190,6 +184,21 @@ class Bench:
         self.train = TrainSettings(batch_tokens=self.budget)
         self.steps_timed = 3 if tiny else arguments.steps
 
+    def parts(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """What was asked for, in order."""
+        asked = self.arguments
+        yield "ceilings", self.ceilings
+        if CUDA and kernels.usable():
+            yield "checks", checks
+            yield "attention", lambda: self.attention_times(tune="attention" in asked.tune)
+            yield "around", lambda: self.other_times(tune="around" in asked.tune)
+        yield "gradients", self.gradients_beside_float32
+        yield "steps", self.steps
+        if asked.profile and CUDA:
+            yield "profile", self.profile
+        if asked.curve:
+            yield "curve", lambda: self.curves(Store.open(asked.curve))
+
     def ceilings(self) -> Row:
         """The rate of a large matrix product and of a large copy."""
         if not CUDA:
@@ -231,7 +240,6 @@ class Bench:
             before = ragged.TILE, ragged.WARPS
             ragged.TILE, ragged.WARPS = tile, warps
             found[f"ours, tile {tile}, {warps} warps"] = self.ragged_times(fed.src.packing, fed.tgt.packing)
-            print(tile, warps, found[f"ours, tile {tile}, {warps} warps"])
             ragged.TILE, ragged.WARPS = before
         return found
 
@@ -454,8 +462,8 @@ class Bench:
         seconds = time.perf_counter() - began
         return self.rates(tokens, tokens, seconds, [seconds / self.steps_timed])
 
-    def profile(self) -> None:
-        """The kernels that take most of a step."""
+    def profile(self) -> Row:
+        """Milliseconds of all kernels of a step, and of those that take most of it, with how often they run."""
         from torch.profiler import ProfilerActivity, profile
 
         step = self.our_step()
@@ -468,9 +476,7 @@ class Bench:
             synchronize()
         rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)
         total = sum(row.device_time_total for row in rows) / 3e3
-        print(f"--- {total:.2f} ms of kernels a step")
-        for row in rows[:32]:
-            print(f"{row.device_time_total / 3e3:8.3f} ms {row.count / 3:6.0f}  {row.key[:95]}")
+        return {"all": [total, 0], **{row.key: [row.device_time_total / 3e3, row.count / 3] for row in rows[:36]}}
 
 
 @contextlib.contextmanager
@@ -512,21 +518,21 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def table(found: Row) -> Iterator[str]:
-    """A short table."""
-    yield "--- " + ", ".join(f"{k} {found[k]:,.0f}" for k in ("tflops", "copy_gb_per_s") if k in found)
-    for part in ("checks", "gradients"):
-        yield f"{part}: " + ", ".join(f"{k} {v:.5f}" for k, v in found.get(part, {}).items())
-    for name, times in found.get("around", {}).items():
-        yield f"{name}: " + ", ".join(f"{t:.0f} µs" for t in times)
-    for name, losses in found.get("curve", {}).items():
-        yield f"{name}: loss " + " ".join(f"{x:.3f}" for x in losses)
-    for name, times in found.get("attention", {}).items():
-        yield f"{name}: " + ", ".join(f"{k} {v:.0f} µs" for k, v in times.items())
-    for name, row in found["steps"].items():
-        share = row["tflops"] / found["tflops"]
-        rate, milliseconds = row["target tokens/s"], row["ms a step"]
-        yield f"{name:<32} {rate:>12,.0f} target tokens/s  {milliseconds:.2f} ms  share {share:.2f}"
+def lines_of(part: str, found: Row) -> Iterator[str]:
+    """What a part found, for a person."""
+    if part == "steps":
+        for name, row in found[part].items():
+            share = row["tflops"] / found["ceilings"]["tflops"]
+            rate, milliseconds = row["target tokens/s"], row["ms a step"]
+            yield f"{name:<32} {rate:>12,.0f} target tokens/s  {milliseconds:.2f} ms  share {share:.2f}"
+        return
+    for name, value in found[part].items():
+        values = value.items() if isinstance(value, dict) else [("", value)]
+        yield f"{part}: {name[:100]}: " + ", ".join(f"{k} {as_text(v)}".strip() for k, v in values)
+
+
+def as_text(value: float | list[float]) -> str:
+    return " ".join(map(as_text, value)) if isinstance(value, list) else f"{value:,.5g}"
 
 
 if __name__ == "__main__":

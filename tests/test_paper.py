@@ -2,6 +2,11 @@
 
 import json
 import math
+import os
+import signal
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +18,7 @@ from onehop import train as train_module
 from onehop.cli import app
 from onehop.config import load_settings, settings_to_toml, with_changes
 from onehop.errors import RunError, SettingsError, StoreError
-from onehop.paper import family, heads, report, table1, table3
+from onehop.paper import beside, family, heads, report, table1, table3
 from onehop.paper.sample import sampled
 
 NO_LOAD = {
@@ -197,6 +202,52 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     assert text.splitlines()[3].endswith("| 4.92 | 25.7 |  |")
     assert " ± " in text
     assert len(table3.picture(first).axes) == 2
+
+
+def test_rows_side_by_side_are_the_rows_one_after_another(few_rows):
+    settings, folder = few_rows
+    rows = table3.chosen_rows("E")
+    store = table3.store_for(settings, folder / "store", folder, None, None)
+    quiet = {"device": "cpu", "say": lambda text: None}
+    out = folder / "together"
+    one_by_one = table3.table3(settings, store, folder / "one-by-one", rows, **quiet)
+    together = table3.table3(settings, store, out, rows, at_once=2, **quiet)
+    assert [{**row, "minutes": 0} for row in together["rows"]] == [{**row, "minutes": 0} for row in one_by_one["rows"]]
+    assert "step 6" in (out / "logs" / "base-seed-1.txt").read_text()
+    assert table3.missing(settings, store, out, rows, 1, "cpu") == []
+
+
+def test_a_row_that_fails_beside_others_says_why_and_stops_them(few_rows):
+    settings, folder = few_rows
+    store = table3.store_for(settings, folder / "store", folder, None, None)
+    runs = folder / "out" / "runs" / "base-seed-1"
+    runs.mkdir(parents=True)
+    (runs / "run.json").write_text("{")
+    with pytest.raises(RunError, match="All it said is in"):
+        table3.table3(settings, store, folder / "out", table3.chosen_rows("E"), at_once=2, device="cpu")
+
+
+def a_task_that_waits(folder: Path) -> None:
+    (folder / "began").touch()
+    signal.signal(signal.SIGTERM, lambda *_: ((folder / "saved").touch(), sys.exit(0)))
+    (folder / "ready").touch()
+    time.sleep(600)
+
+
+def test_sigterm_reaches_every_task_once_and_nothing_more_is_begun(tmp_path):
+    one, never = tmp_path / "one", tmp_path / "never"
+    one.mkdir(), never.mkdir()
+    tasks = [beside.Task(a_task_that_waits, (folder,), tmp_path / "log") for folder in (one, never)]
+
+    def stop() -> None:
+        while not (one / "ready").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    assert not beside.side_by_side(tasks, 1)
+    assert (one / "saved").exists()
+    assert not (never / "began").exists()
 
 
 def test_a_row_of_other_settings_is_not_taken_for_this_one(few_rows):

@@ -79,6 +79,7 @@ def paper_table3(
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made, instead of files.")] = None,
     pairs: Annotated[int | None, typer.Option(min=1, help="Train on so many of its pairs; otherwise on all.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each row.")] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="Trainings at once, a process each, on one device.")] = 1,
     changes: Changes = None,
     device: Device = None,
 ) -> None:
@@ -88,7 +89,7 @@ def paper_table3(
     chosen = settings_of(settings, changes)
     wanted = table3.chosen_rows(rows)
     opened = table3.store_for(chosen, out, data, store, pairs)
-    found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, say=typer.echo)
+    found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
     if found is not None:
         options = [f"--set {change}" for change in changes or []] + [f"--pairs {pairs}"] * (pairs is not None)
         command = " ".join(["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}"])

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from onehop.config import ModelSettings, Settings, nearest, settings_to_dict, with_changes
 from onehop.errors import SettingsError
 from onehop.options import SearchOptions
+from onehop.paper.beside import Task, side_by_side
 from onehop.paper.report import COLOURS, Json, markdown, new_figure
 from onehop.paper.sample import sampled
 from onehop.prepare import prepare
@@ -135,10 +136,13 @@ def table3(
     *,
     seeds: int = 1,
     device: str | None = None,
+    at_once: int = 1,
     say: Say = print,
 ) -> Json | None:
-    """Train and score what is missing; all rows, or None where a training was stopped."""
+    """Train and score what is missing, so many rows at once; all rows, or None where a training was stopped."""
     settings = with_changes(settings, ["train.average=1"])  # the paper's table has no averaging
+    if at_once > 1 and not side_by_side(missing(settings, store, folder, rows, seeds, device), at_once):
+        return None
     done = []
     for row in rows:
         for seed in range(1, seeds + 1):
@@ -151,6 +155,33 @@ def table3(
     return {**facts, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": done}
 
 
+def missing(
+    settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None
+) -> list[Task]:
+    """The trainings that are not done yet: a whole table before the next seed, what takes longest first."""
+    return [
+        Task(one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt")
+        for seed in range(1, seeds + 1)
+        for row in reversed(rows)
+        if not row_file(folder, name := row_name(row, seed)).exists()
+    ]
+
+
+def one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
+    """One row in a process of its own, where a row arrives as its name and a store as its folder."""
+    one(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
+
+
+def row_name(row: Row, seed: int) -> str:
+    """What its files are called."""
+    return f"{row.name.replace('/', '-of-')}-seed-{seed}"
+
+
+def row_file(folder: Path, name: str) -> Path:
+    """Where a finished row lies."""
+    return folder / "rows" / f"{name}.json"
+
+
 def store_for(settings: Settings, folder: Path, data: Path | None, given: Path | None, pairs: int | None) -> Store:
     """The store that was given, or one made of the settings' files; only so many pairs of it where they are counted."""
     store = Store.open(given) if given is not None else prepare(settings, folder / "store", root=data)
@@ -159,8 +190,8 @@ def store_for(settings: Settings, folder: Path, data: Path | None, given: Path |
 
 def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
     """One row with one seed: what its file says, or trained and scored now."""
-    name = f"{row.name.replace('/', '-of-')}-seed-{seed}"
-    file, running = folder / "rows" / f"{name}.json", folder / "runs" / name
+    name = row_name(row, seed)
+    file, running = row_file(folder, name), folder / "runs" / name
     changes = row.change(settings.model, settings.train.label_smoothing)
     changed = with_changes(settings, [*changes, f"train.seed={seed}"])
     tables = {table: settings_to_dict(changed)[table] for table in ("model", "train")}
