@@ -31,7 +31,7 @@ from onehop.config import ModelSettings, TrainSettings
 from onehop.feed import Fixed, ahead, feed
 from onehop.model import Transformer
 from onehop.parallel import World
-from onehop.passes import Objective, RecordedStep, forward_and_backward, gradient_norm
+from onehop.passes import Objective, RecordedStep, compiled, forward_and_backward, gradient_norm
 from onehop.plan import measured_peak, update_flops
 from onehop.state import make_optimizer, set_rate
 from onehop.store import Pairs, Store, side_from_lists
@@ -353,7 +353,7 @@ class Bench:
         """The objective a token of each step."""
         steps = 5 if self.arguments.tiny else self.arguments.curve_steps
         objective, optimizer = self.make()
-        compute = torch.compile(objective, dynamic=False) if CUDA and not exact else objective
+        compute = compiled(objective) if CUDA and not exact else objective
         losses, stream = [], self.batches()
         for step in range(steps):
             torch.manual_seed(1000 * seed + step)
@@ -402,7 +402,7 @@ class Bench:
         fixed, stream = self.fixed, ahead(self.batches())
         if not CUDA:
             return lambda: self.plain_step(objective, optimizer, next(stream))
-        compute = torch.compile(objective, dynamic=False)
+        compute = compiled(objective)
         set_rate(optimizer, 1e-4)
         upcoming = [(batch := next(stream), feed(batch, HERE, fixed))]
         recorded = [RecordedStep(compute, objective.model, optimizer, 0.0, feed(batch, HERE, fixed))]

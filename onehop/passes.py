@@ -56,6 +56,17 @@ def precision(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 
+def compiled(module: nn.Module) -> Compute:
+    """A module as one graph of fixed shapes."""
+    from torch._inductor.exc import OperatorIssue
+
+    # Torch 2.11 spells out, for a log that nobody reads, all that an operator new to its compiler is computed from.
+    # Down a chain of such operators, which the layers are with onehop.kernels, the text doubles again and again, and
+    # the compiler never ends. The operator's name is enough; later versions write the text only when it is read.
+    OperatorIssue.operator_str = staticmethod(lambda target, args, kwargs: str(target))  # type: ignore[method-assign]
+    return torch.compile(module, dynamic=False)
+
+
 def forward_and_backward(compute: Compute, fed: Fed, scale: float | Tensor) -> Loss:
     """Add a batch's gradients, times `scale`, to those that are there."""
     with precision(fed.labels.device):

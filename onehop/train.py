@@ -39,6 +39,7 @@ from onehop.passes import (
     Objective,
     RecordedStep,
     apply_gradients,
+    compiled,
     forward_and_backward,
     gradient_norm,
 )
@@ -145,7 +146,7 @@ class Trainer:
         self.peak = measured_peak(device)
         if self.compiled:
             self.fixed = self.fixed_shapes()
-            self.compute = torch.compile(self.parallel, dynamic=False)
+            self.compute = compiled(self.parallel)
         shown = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
         self.listener.began({**self.run.facts(), **self.machine(), **shown})
 

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 4096
-WARPS = 8
+WARPS = 16
 LOG2_E = tl.constexpr(math.log2(math.e))
 
 
