@@ -26,9 +26,10 @@ Keys = Float[Tensor, "batch heads key d_k"]
 Values = Float[Tensor, "batch heads key d_v"]
 HeadOutputs = Float[Tensor, "batch heads query d_v"]
 Mask = Bool[Tensor, "#batch #heads #query key"]
-
+Heads = Float[Tensor, "batch heads _ _"]
 
 GROUPS = 8
+FLASH_WIDTH = 256  # the widest head that the flash kernel takes
 
 
 def untapped(name: str, value: Tensor) -> Tensor:
@@ -110,9 +111,22 @@ Pattern = Mask | Packed | None
 
 def packed_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
     """Attention that never crosses a sentence's boundary: by a kernel for ragged rows, or padded for the moment."""
-    if kernels.fast(q) and k.shape == v.shape:
-        return varlen_attention(q, k, v, pattern)
+    if kernels.fast(q) and max(k.shape[-1], v.shape[-1]) <= FLASH_WIDTH:
+        return varlen_attention(*of_one_width(q, k, v), pattern)[..., : v.shape[-1]]
     return padded_attention(q, k, v, pattern)
+
+
+def of_one_width(q: Queries, k: Keys, v: Values) -> tuple[Heads, Heads, Heads]:
+    """The same attention with heads of one width, which the flash kernel wants in eights: filled up with zeros.
+
+    It divides by the root of that width, so the queries grow by what is too much.
+    """
+    d_k = k.shape[-1]
+    width = -(-max(d_k, v.shape[-1]) // 8) * 8
+    if width == d_k == v.shape[-1]:
+        return q, k, v
+    q, k, v = (F.pad(x, (0, width - x.shape[-1])) for x in (q * math.sqrt(width / d_k), k, v))
+    return q, k, v
 
 
 def padded_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from onehop import __version__
+from onehop.attention import FLASH_WIDTH
 from onehop.batches import Batch, Epoch
 from onehop.checks import check_fits, first_weights
-from onehop.config import Settings
+from onehop.config import ModelSettings, Settings
 from onehop.device import deterministic, device_name, is_out_of_memory
 from onehop.errors import DivergedError, RunError
 from onehop.family import model_for
@@ -108,7 +109,7 @@ class Trainer:
         self.validation = Validation(self.model, settings, store, world, self.task, validator)
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
         # Images have a shape that never changes, and nothing to be filled up with.
-        self.compiled = world.device.type == "cuda" and settings.train.compile and settings.model.kind != "vision"
+        self.compiled = world.device.type == "cuda" and settings.train.compile and has_fixed_shapes(settings.model)
         self.recorded = world.size == 1 and self.compiled
         self.optimizer = make_optimizer(self.model, settings.train, recorded=self.recorded)
         self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
@@ -485,6 +486,11 @@ class Trainer:
 def mixed(*numbers: int) -> int:
     """One seed out of several numbers, so that neighbours have nothing in common."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def has_fixed_shapes(model: ModelSettings) -> bool:
+    """Whether a batch can always look the same: not of images, nor with heads too wide for a kernel of ragged rows."""
+    return model.kind != "vision" and max(model.key_width, model.value_width) <= FLASH_WIDTH
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from onehop.attention import (
     attention,
     causal_mask,
     fused_attention,
+    of_one_width,
     packed_attention,
 )
 from onehop.taps import Recorder, watch
@@ -276,3 +277,17 @@ def test_a_packing_knows_where_sentences_stand():
     assert packing.starts.dtype == torch.int32
     assert packing.longest == 3
     assert packing.inside.tolist() == [[True, True, False], [False] * 3, [True] * 3]
+
+
+@pytest.mark.parametrize(("d_k", "d_v"), [(8, 32), (16, 32), (32, 16), (12, 12), (5, 3), (16, 16)])
+def test_heads_of_one_width_attend_the_same(d_k, d_v):
+    """What the flash kernel is given, which takes one width only, and that in eights."""
+    torch.manual_seed(0)
+    q, k = (torch.randn(1, 2, 7, d_k, dtype=torch.float64) for _ in range(2))
+    v = torch.randn(1, 2, 7, d_v, dtype=torch.float64)
+    filled = of_one_width(q, k, v)
+    assert len({x.shape for x in filled}) == 1
+    assert filled[0].shape[-1] % 8 == 0
+    out = attention(*filled)
+    assert torch.allclose(out[..., :d_v], attention(q, k, v), atol=1e-12)
+    assert not out[..., d_v:].any()

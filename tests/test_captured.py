@@ -324,6 +324,22 @@ def test_old_graphs_make_room(monkeypatch):
     assert kept == [[shapes[0]], shapes[:2], [shapes[1], shapes[0]], [shapes[0], shapes[2]]]
 
 
+def test_a_pool_of_memory_is_not_used_again_when_its_last_graph_is_gone(monkeypatch):
+    """Torch ends with an internal error otherwise."""
+    pools = iter(range(10))
+    monkeypatch.setattr(captured.CapturedSearch, "new_pool", lambda self: next(pools))
+    model = model_of()
+    fast = captured.CapturedSearch(model, operations(CPU))
+    shapes = [Shape.of([[5]] * n, [20] * n, SearchOptions(beam=2), model.settings) for n in (1, 2)]
+    for shape in shapes:
+        fast.station(shape)
+    fast.forget(1)
+    assert fast.pool == 0
+    monkeypatch.setattr(captured, "MOST_BYTES", 0)
+    fast.station(shapes[0])
+    assert fast.pool == 1
+
+
 def test_what_it_lacks_goes_to_the_plain_search(monkeypatch):
     model = model_of()
     fast = CapturedSearch(model, one_token)

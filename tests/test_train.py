@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from onehop import runs
 from onehop import train as train_module
 from onehop.batches import Epoch
-from onehop.config import Settings, settings_to_toml, with_changes
+from onehop.config import ModelSettings, Settings, settings_to_toml, with_changes
 from onehop.errors import RunError, StoreError
 from onehop.feed import Update
 from onehop.model import Tokens, Transformer
@@ -747,3 +747,17 @@ def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
     assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
     assert not provenance["exact"]
     assert any("the last bits may differ" in text for text in listener.texts)
+
+
+@pytest.mark.parametrize(
+    ("model", "fixed"),
+    [
+        (ModelSettings(), True),
+        (ModelSettings(d_k=16), True),
+        (ModelSettings(n_heads=2), True),
+        (ModelSettings(n_heads=1), False),  # a head of 512, which no kernel for ragged rows takes
+        (ModelSettings(d_v=320), False),
+    ],
+)
+def test_only_a_step_of_fixed_shapes_is_compiled(model, fixed):
+    assert train_module.has_fixed_shapes(model) is fixed

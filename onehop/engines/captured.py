@@ -128,7 +128,7 @@ class CapturedSearch:
         self.model, self.operations = model, operations
         self.stations: OrderedDict[Shape, Station] = OrderedDict()
         self.addresses = self.addresses_now()
-        self.pool: Pool = torch.cuda.graph_pool_handle() if model.embedding.weight.is_cuda else None
+        self.pool = self.new_pool()
         self.lock = threading.Lock()  # a station's memory holds one batch
 
     def suits(self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions) -> bool:
@@ -184,6 +184,12 @@ class CapturedSearch:
             torch.cuda.synchronize()
         for _ in range(count):
             self.stations.popitem(last=False)
+        if not self.stations:  # torch takes a pool back when its last graph is gone, and refuses to fill it again
+            self.pool = self.new_pool()
+
+    def new_pool(self) -> Pool:
+        """Memory that graphs share."""
+        return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
 
     def addresses_now(self) -> tuple[int, ...]:
         """Where the weights lie, which is all that a graph knows of them."""
