@@ -222,6 +222,7 @@ def scored(model: Path, running: Path, store: Store, device: str | None) -> Json
         "perplexity": perplexity,
         "bleu": bleu(texts, store.valid_text("tgt")).value,
         "parameters": Run(running).facts()["parameters"],
+        "machines": Run(running).facts()["machines"],
     }
 
 
@@ -307,7 +308,7 @@ def table_text(found: Json) -> str:
         [
             line.row.letter,
             line.row.name,
-            ", ".join(change.partition(".")[2].replace("=", " ") for change in line.changes),
+            ", ".join(map(in_words, line.changes)),
             spread(line.perplexity),
             spread(line.bleu),
             f"{line.parameters / 1e6:.1f}",
@@ -324,6 +325,12 @@ def table_text(found: Json) -> str:
     header_of_findings = ["what the paper found", "row", "by", "paper: to the base", "here", "at this scale"]
     judgement = "\n" + markdown(header_of_findings, findings) if findings else ""
     return markdown(header, rows) + judgement
+
+
+def in_words(change: str) -> str:
+    """A change without its table; 0.3 for 0.30000000000000004."""
+    name, _, value = change.partition(".")[2].partition("=")
+    return f"{name} {float(value):g}" if "." in value else f"{name} {value}"
 
 
 def spread(values: Sequence[float]) -> str:
@@ -349,7 +356,7 @@ def picture(found: Json) -> Any:
         axis.axvline(0, color=COLOURS[-1], linewidth=0.8)
         noise = [math.hypot(deviation(getattr(line, key)), deviation(getattr(base, key))) for line in others]
         axis.errorbar(ours, list(places), xerr=noise, fmt="o", color=COLOURS[0], label="here")
-        axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, label="paper")
+        axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, zorder=3, label="paper")
         axis.set_yticks(list(places), [line.row.name for line in others], fontsize=7)
         axis.set_title(f"{'BLEU' if key == 'bleu' else key}, difference to the base", fontsize=10, loc="left")
     axes[0].legend(frameon=False, fontsize=8)
