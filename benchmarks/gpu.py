@@ -52,6 +52,9 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="time the step without the kernels, too")
     parser.add_argument("--curve", type=Path, metavar="STORE", help="compare the loss with that of plain float32")
     parser.add_argument("--curve-steps", type=int, default=400)
+    parser.add_argument(
+        "--only", nargs="+", metavar="PART", help="such as checks, steps or curve; otherwise all asked for"
+    )
     parser.add_argument("--vocabulary", type=int, default=37_000)
     parser.add_argument("--norm", default="post")
     parser.add_argument("--steps", type=int, default=60)
@@ -63,6 +66,8 @@ def main() -> None:
     shown = {name: value for name, value in vars(arguments).items() if not isinstance(value, Path)}
     found |= {"settings": shown}
     for part, measure in bench.parts():  # said and kept as soon as it is there, should the next one never end
+        if arguments.only and part not in arguments.only and part != "ceilings":
+            continue
         began = time.perf_counter()
         found[part] = measure()
         for line in lines_of(part, found):
