@@ -112,20 +112,15 @@ Pattern = Mask | Packed | None
 def packed_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
     """Attention that never crosses a sentence's boundary: by a kernel for ragged rows, or padded for the moment."""
     if kernels.fast(q) and max(k.shape[-1], v.shape[-1]) <= FLASH_WIDTH:
-        return varlen_attention(*of_one_width(q, k, v), pattern)[..., : v.shape[-1]]
+        scale = 1 / math.sqrt(k.shape[-1])
+        return varlen_attention(*of_one_width(q, k, v), pattern, scale)[..., : v.shape[-1]]
     return padded_attention(q, k, v, pattern)
 
 
 def of_one_width(q: Queries, k: Keys, v: Values) -> tuple[Heads, Heads, Heads]:
-    """The same attention with heads of one width, which the flash kernel wants in eights: filled up with zeros.
-
-    It divides by the root of that width, so the queries grow by what is too much.
-    """
-    d_k = k.shape[-1]
-    width = -(-max(d_k, v.shape[-1]) // 8) * 8
-    if width == d_k == v.shape[-1]:
-        return q, k, v
-    q, k, v = (F.pad(x, (0, width - x.shape[-1])) for x in (q * math.sqrt(width / d_k), k, v))
+    """Heads of one width, which the flash kernel wants in eights: filled up with zeros, which adds nothing."""
+    width = -(-max(k.shape[-1], v.shape[-1]) // 8) * 8
+    q, k, v = (x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
     return q, k, v
 
 
@@ -160,12 +155,12 @@ def unpack(
     return padded.transpose(1, 2)
 
 
-def varlen_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
-    """The flash kernel for ragged rows. Specified by `padded_attention`."""
+def varlen_attention(q: Queries, k: Keys, v: Values, pattern: Packed, scale: float | None = None) -> HeadOutputs:
+    """The flash kernel for ragged rows. Specified by `padded_attention`; `scale`: if not 1/√d_k."""
     query, key = pattern.query, pattern.key
     q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
     window = (-1, 0) if pattern.causal else (-1, -1)
-    out = varlen_attn(q, k, v, query.starts, key.starts, query.longest, key.longest, window_size=window)
+    out = varlen_attn(q, k, v, query.starts, key.starts, query.longest, key.longest, scale=scale, window_size=window)
     assert isinstance(out, Tensor)
     return out.transpose(0, 1)[None]
 

@@ -5,8 +5,8 @@ fixed shapes the launches are the same every time, so a CUDA graph keeps them.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, TypeVar
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -58,13 +58,20 @@ def precision(device: torch.device) -> AbstractContextManager[object]:
 
 def compiled(module: nn.Module) -> Compute:
     """A module as one graph of fixed shapes."""
-    from torch._inductor.exc import OperatorIssue
-
     # Torch 2.11 spells out, for a log that nobody reads, all that an operator new to its compiler is computed from.
     # Down a chain of such operators, which the layers are with onehop.kernels, the text doubles again and again, and
-    # the compiler never ends. The operator's name is enough; later versions write the text only when it is read.
-    OperatorIssue.operator_str = staticmethod(lambda target, args, kwargs: str(target))  # type: ignore[method-assign]
+    # the compiler never ends. The operator's name is enough; torch 2.13 writes the text only when it is read.
+    if torch.__version__ < "2.13":  # as versions, not as letters
+        with suppress(ImportError):
+            from torch._inductor.exc import OperatorIssue
+
+            OperatorIssue.operator_str = staticmethod(name_alone)  # type: ignore[method-assign]
     return torch.compile(module, dynamic=False)
+
+
+def name_alone(target: Any, args: Any, kwargs: Any) -> str:
+    """An operator in a message of the compiler's."""
+    return str(target)
 
 
 def forward_and_backward(compute: Compute, fed: Fed, scale: float | Tensor) -> Loss:

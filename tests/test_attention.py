@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from onehop import attention as attention_module
+from onehop import kernels
 from onehop.attention import (
     MultiHeadAttention,
     Packed,
@@ -17,6 +19,7 @@ from onehop.attention import (
     fused_attention,
     of_one_width,
     packed_attention,
+    padded_attention,
 )
 from onehop.taps import Recorder, watch
 
@@ -288,6 +291,26 @@ def test_heads_of_one_width_attend_the_same(d_k, d_v):
     filled = of_one_width(q, k, v)
     assert len({x.shape for x in filled}) == 1
     assert filled[0].shape[-1] % 8 == 0
-    out = attention(*filled)
+    out = torch.nn.functional.scaled_dot_product_attention(*filled, scale=1 / math.sqrt(d_k))
     assert torch.allclose(out[..., :d_v], attention(q, k, v), atol=1e-12)
     assert not out[..., d_v:].any()
+
+
+def test_the_flash_kernel_gets_heads_of_one_width_and_their_own_scale(monkeypatch):
+    """The kernel itself needs a GPU; what it would compute is computed here."""
+    packing = Packing.of(torch.tensor([3, 4]))
+    q, k, v = (torch.randn(1, 2, 7, width) for width in (4, 4, 12))
+    given = []
+
+    def flash(q, k, v, *_, scale, window_size):
+        given.append((q.shape[-1], k.shape[-1], v.shape[-1], window_size))
+        padded = (
+            x.transpose(0, 1)[None] * factor for x, factor in ((q, scale * math.sqrt(q.shape[-1])), (k, 1), (v, 1))
+        )
+        return padded_attention(*padded, Packed(packing, packing, causal=True))[0].transpose(0, 1)
+
+    monkeypatch.setattr(kernels, "fast", lambda x: True)
+    monkeypatch.setattr(attention_module, "varlen_attn", flash)
+    out = packed_attention(q, k, v, Packed(packing, packing, causal=True))
+    assert given == [(16, 16, 16, (-1, 0))]
+    torch.testing.assert_close(out, padded_attention(q, k, v, Packed(packing, packing, causal=True)))

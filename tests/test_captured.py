@@ -334,10 +334,18 @@ def test_a_pool_of_memory_is_not_used_again_when_its_last_graph_is_gone(monkeypa
     for shape in shapes:
         fast.station(shape)
     fast.forget(1)
+    fast.station(shapes[0])
     assert fast.pool == 0
-    monkeypatch.setattr(captured, "MOST_BYTES", 0)
+    fast.forget(2)
     fast.station(shapes[0])
     assert fast.pool == 1
+    fast.forget(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(captured, "Station", lambda *_: pytest.fail("no memory"))
+        with pytest.raises(pytest.fail.Exception):
+            fast.station(shapes[0])
+    fast.station(shapes[0])
+    assert fast.pool == 3
 
 
 def test_what_it_lacks_goes_to_the_plain_search(monkeypatch):

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -217,21 +218,89 @@ def test_rows_side_by_side_are_the_rows_one_after_another(few_rows):
     assert table3.missing(settings, store, out, rows, 1, "cpu") == []
 
 
-def test_a_row_that_fails_beside_others_says_why_and_stops_them(few_rows):
+def test_a_row_that_fails_beside_others_says_why_when_they_are_done(few_rows):
     settings, folder = few_rows
+    out, said = folder / "out", []
     store = table3.store_for(settings, folder / "store", folder, None, None)
-    runs = folder / "out" / "runs" / "base-seed-1"
-    runs.mkdir(parents=True)
-    (runs / "run.json").write_text("{")
-    with pytest.raises(RunError, match="All it said is in"):
-        table3.table3(settings, store, folder / "out", table3.chosen_rows("E"), at_once=2, device="cpu")
+    (out / "runs").mkdir(parents=True)
+    (out / "runs" / "base-seed-1").write_text("a file where a folder should be")
+    with pytest.raises(RunError) as error:
+        table3.table3(settings, store, out, table3.chosen_rows("E"), at_once=2, device="cpu", say=said.append)
+    log = out / "logs" / "base-seed-1.txt"
+    assert str(error.value) == f"{log.read_text().splitlines()[-1]} All it said is in {log}."
+    assert "base-seed-1" in error.value.what
+    assert said[0] == f"2 trainings, 2 at once; what they say: {out / 'logs'}"
+    assert said[1].startswith("learned-positions, seed 1: perplexity ")
+
+
+def test_side_by_side_wants_a_budget_and_rows_of_the_same_settings_before_it_trains(few_rows, monkeypatch):
+    settings, folder = few_rows
+    monkeypatch.setattr(table3, "side_by_side", lambda *_: pytest.fail("it was trained"))
+    rows, store = table3.chosen_rows("E"), table3.store_for(settings, folder / "store", folder, None, None)
+    with pytest.raises(SettingsError) as error:
+        table3.table3(with_changes(settings, ["train.batch_tokens=0"]), store, folder / "out", rows, at_once=2)
+    assert str(error.value) == "Trainings side by side cannot each look for what fits. Set train.batch_tokens."
+    stale = folder / "out" / "rows" / "base-seed-1.json"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("{}")
+    with pytest.raises(SettingsError, match="was made with other settings or data"):
+        table3.table3(settings, store, folder / "out", rows, at_once=2)
+
+
+def test_a_row_that_is_stopped_by_itself_is_left_for_the_next_time(few_rows, monkeypatch):
+    settings, folder = few_rows
+    said = []
+    monkeypatch.setattr(table3, "side_by_side", lambda *_: True)  # whose trainings left no file
+    monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("trained by the parent"))
+    store = table3.store_for(settings, folder / "store", folder, None, None)
+    assert table3.table3(settings, store, folder / "out", table3.chosen_rows("E"), at_once=2, say=said.append) is None
+    assert said[-1] == "Stopped; the same command goes on from here."
 
 
 def a_task_that_waits(folder: Path) -> None:
     (folder / "began").touch()
     signal.signal(signal.SIGTERM, lambda *_: ((folder / "saved").touch(), sys.exit(0)))
+    (folder / "facts").write_text(f"{os.getpid()} {os.getpgid(0)} {os.environ['TORCHINDUCTOR_COMPILE_THREADS']}")
     (folder / "ready").touch()
     time.sleep(600)
+
+
+def a_task_that_is_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def a_task_that_says_nothing() -> None:
+    sys.exit(1)
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (a_task_that_is_killed, "A training was killed. If memory ran out, train fewer at once. Its log: {log}."),
+        (a_task_that_says_nothing, "A training ended without a word. All it said is in {log}."),
+    ],
+)
+def test_a_process_that_dies_is_told_of(tmp_path, work, says):
+    with pytest.raises(RunError) as error:
+        beside.side_by_side([beside.Task(work, (), tmp_path / "log")], 2)
+    assert str(error.value) == says.format(log=tmp_path / "log")
+
+
+def wait_for(file: Path, seconds: float = 60.0) -> bool:
+    end = time.monotonic() + seconds
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return file.exists()
+
+
+def test_no_training_outlives_a_parent_that_was_killed(tmp_path):
+    program = "from tests.test_paper import *; p = Path(sys.argv[1]); "
+    program += "beside.side_by_side([beside.Task(a_task_that_waits, (p,), p / 'log')], 1)"
+    parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parent.parent)
+    assert wait_for(tmp_path / "ready")
+    parent.kill()
+    parent.wait()
+    assert wait_for(tmp_path / "saved")
 
 
 def test_sigterm_reaches_every_task_once_and_nothing_more_is_begun(tmp_path):
@@ -240,14 +309,16 @@ def test_sigterm_reaches_every_task_once_and_nothing_more_is_begun(tmp_path):
     tasks = [beside.Task(a_task_that_waits, (folder,), tmp_path / "log") for folder in (one, never)]
 
     def stop() -> None:
-        while not (one / "ready").exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if wait_for(one / "ready"):
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=stop).start()
+    threading.Thread(target=stop, daemon=True).start()
     assert not beside.side_by_side(tasks, 1)
     assert (one / "saved").exists()
     assert not (never / "began").exists()
+    child, group, compilers = map(int, (one / "facts").read_text().split())
+    assert child == group != os.getpgid(0)  # the terminal's Ctrl-C reaches the parent alone
+    assert compilers >= 1
 
 
 def test_a_row_of_other_settings_is_not_taken_for_this_one(few_rows):

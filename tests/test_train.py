@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -761,3 +762,16 @@ def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
 )
 def test_only_a_step_of_fixed_shapes_is_compiled(model, fixed):
     assert train_module.has_fixed_shapes(model) is fixed
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_wish(monkeypatch):
+    """As when a whole group is told to end, and the parent passes it on; later it is another one."""
+    now = iter([0.0, 0.5, 2.0])
+    monkeypatch.setattr(train_module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    trainer = Trainer.__new__(Trainer)
+    with train_module.stopping_on_signals(trainer):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert trainer.stop == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

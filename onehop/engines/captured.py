@@ -128,7 +128,7 @@ class CapturedSearch:
         self.model, self.operations = model, operations
         self.stations: OrderedDict[Shape, Station] = OrderedDict()
         self.addresses = self.addresses_now()
-        self.pool = self.new_pool()
+        self.pool: Pool = None
         self.lock = threading.Lock()  # a station's memory holds one batch
 
     def suits(self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions) -> bool:
@@ -161,6 +161,8 @@ class CapturedSearch:
             self.addresses = now
         if shape not in self.stations:
             self.make_room(shape)
+            if not self.stations:  # torch takes a pool back when its last graph is gone, and refuses to fill it again
+                self.pool = self.new_pool()
             self.stations[shape] = Station(self.model, shape, self.operations, self.pool)
         self.stations.move_to_end(shape)
         return self.stations[shape]
@@ -184,8 +186,6 @@ class CapturedSearch:
             torch.cuda.synchronize()
         for _ in range(count):
             self.stations.popitem(last=False)
-        if not self.stations:  # torch takes a pool back when its last graph is gone, and refuses to fill it again
-            self.pool = self.new_pool()
 
     def new_pool(self) -> Pool:
         """Memory that graphs share."""

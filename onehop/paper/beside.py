@@ -1,6 +1,7 @@
 """Trainings side by side, a process each: a model far smaller than the GPU leaves room for others.
 
-Ctrl-C or SIGTERM is passed on once to each of them, so that each saves and the same command goes on later.
+Ctrl-C or SIGTERM is passed on once to each of them, so that each saves and the same command goes on later. Should their
+parent be killed, they do the same by themselves.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -28,23 +30,27 @@ class Task:
     log: Path
 
 
-def side_by_side(tasks: Sequence[Task], at_once: int) -> bool:
-    """Run all, so many at a time; whether none was stopped. The first that fails stops the others."""
+def side_by_side(tasks: Sequence[Task], at_once: int, ended: Callable[[Task], None] = lambda task: None) -> bool:
+    """Run all, so many at a time; whether none was stopped. One that fails is told of when the others are done."""
+    # They inherit it; torch reads it when it is imported, which is before a task's function is called.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
     context = multiprocessing.get_context("spawn")
-    waiting, running = list(tasks), dict[int, tuple[SpawnProcess, Task]]()
+    waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, Task]](), list[RunError]()
     try:
         with interrupted_by_sigterm():
             while waiting or running:
                 while waiting and len(running) < at_once:
                     task = waiting.pop(0)
-                    process = context.Process(target=in_its_own_log, args=(task, at_once))
+                    process = context.Process(target=in_its_own_log, args=(task,))
                     process.start()
                     running[process.sentinel] = process, task
-                for ended in connection.wait(running):
-                    process, task = running.pop(ended)  # type: ignore[arg-type]
+                for sentinel in connection.wait(running):
+                    process, task = running.pop(sentinel)  # type: ignore[arg-type]
                     process.join()
                     if process.exitcode:
-                        raise RunError(last_line(task.log), f"All it said is in {task.log}.")
+                        failures.append(failure(process.exitcode, task.log))
+                    else:
+                        ended(task)
     except KeyboardInterrupt:
         return False
     finally:
@@ -52,15 +58,17 @@ def side_by_side(tasks: Sequence[Task], at_once: int) -> bool:
             process.terminate()
         for process, _ in running.values():
             process.join()
+    if failures:
+        raise failures[0]
     return True
 
 
-def in_its_own_log(task: Task, at_once: int) -> None:
-    """In the new process: out of the terminal's reach, compiling with its share of the cores."""
+def in_its_own_log(task: Task) -> None:
+    """In the new process: out of the terminal's reach, and not without a parent."""
     os.setpgid(0, 0)
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
+    threading.Thread(target=stop_without_parent, daemon=True).start()
     task.log.parent.mkdir(parents=True, exist_ok=True)
-    with task.log.open("w", encoding="utf-8", buffering=1) as log:
+    with task.log.open("a", encoding="utf-8", buffering=1) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         try:
@@ -70,10 +78,20 @@ def in_its_own_log(task: Task, at_once: int) -> None:
             sys.exit(2)
 
 
-def last_line(log: Path) -> str:
-    """The last thing that a training said: its error."""
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
-    return said[-1] if said else "A training ended without a word."
+def stop_without_parent() -> None:
+    """A parent that was killed, or whose terminal was closed, tells nobody to stop."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def failure(exitcode: int, log: Path) -> RunError:
+    """Its own last words, unless a signal left it no time for any."""
+    if exitcode == -signal.SIGKILL:
+        return RunError("A training was killed.", f"If memory ran out, train fewer at once. Its log: {log}.")
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return RunError(said[-1] if said else "A training ended without a word.", f"All it said is in {log}.")
 
 
 @contextlib.contextmanager

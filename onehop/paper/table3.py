@@ -141,7 +141,7 @@ def table3(
 ) -> Json | None:
     """Train and score what is missing, so many rows at once; all rows, or None where a training was stopped."""
     settings = with_changes(settings, ["train.average=1"])  # the paper's table has no averaging
-    if at_once > 1 and not side_by_side(missing(settings, store, folder, rows, seeds, device), at_once):
+    if at_once > 1 and not together(settings, store, folder, rows, seeds, device, at_once, say):
         return None
     done = []
     for row in rows:
@@ -149,10 +149,28 @@ def table3(
             found = one(settings, row, seed, store, folder, device)
             if found is None:
                 return None
-            say(f"{row.name}, seed {seed}: perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f}")
+            if at_once == 1:
+                say(in_a_line(found))
             done.append(found)
     facts = {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
     return {**facts, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": done}
+
+
+def together(
+    settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None,
+    at_once: int, say: Say,
+) -> bool:  # fmt: skip
+    """Train what is missing, so many at once; whether nothing is missing any more."""
+    if not settings.train.batch_tokens:
+        raise SettingsError("Trainings side by side cannot each look for what fits.", "Set train.batch_tokens.")
+    asked = settings, store, folder, rows, seeds, device
+    tasks = missing(*asked)
+    if tasks:
+        say(f"{len(tasks)} trainings, {at_once} at once; what they say: {folder / 'logs'}")
+    if side_by_side(tasks, at_once, lambda task: say_if_done(task, folder, say)) and not missing(*asked):
+        return True
+    say("Stopped; the same command goes on from here.")
+    return False
 
 
 def missing(
@@ -163,13 +181,25 @@ def missing(
         Task(one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt")
         for seed in range(1, seeds + 1)
         for row in reversed(rows)
-        if not row_file(folder, name := row_name(row, seed)).exists()
+        if held(row_file(folder, name := row_name(row, seed)), asked_of(settings, row, seed, store)[1]) is None
     ]
 
 
 def one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
     """One row in a process of its own, where a row arrives as its name and a store as its folder."""
     one(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
+
+
+def say_if_done(task: Task, folder: Path, say: Say) -> None:
+    """The row that a process has trained, unless it was told to stop."""
+    file = row_file(folder, task.log.stem)
+    if file.exists():
+        say(in_a_line(json.loads(file.read_text(encoding="utf-8"))))
+
+
+def in_a_line(found: Json) -> str:
+    """What one training gave."""
+    return f"{found['row']}, seed {found['seed']}: perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f}"
 
 
 def row_name(row: Row, seed: int) -> str:
@@ -192,15 +222,9 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
     """One row with one seed: what its file says, or trained and scored now."""
     name = row_name(row, seed)
     file, running = row_file(folder, name), folder / "runs" / name
-    changes = row.change(settings.model, settings.train.label_smoothing)
-    changed = with_changes(settings, [*changes, f"train.seed={seed}"])
-    tables = {table: settings_to_dict(changed)[table] for table in ("model", "train")}
-    asked = {"row": row.name, "seed": seed, "changes": changes, "data": store.hash, "settings": tables}
-    if file.exists():
-        found: Json = json.loads(file.read_text(encoding="utf-8"))
-        if {key: found.get(key) for key in asked} != asked:
-            raise SettingsError(f"{file} was made with other settings or data.", "Give another -o, or remove it.")
-        return found
+    changed, asked = asked_of(settings, row, seed, store)
+    if (finished := held(file, asked)) is not None:
+        return finished
     began = time.monotonic()
     model = run(changed, running, store=store.path, device=device, bleu_on=0)
     if model is None:
@@ -209,6 +233,24 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
     shutil.rmtree(running)  # gigabytes that nobody asks for again
+    return found
+
+
+def asked_of(settings: Settings, row: Row, seed: int, store: Store) -> tuple[Settings, Json]:
+    """A row's settings, and what its file says that it was made from."""
+    changes = row.change(settings.model, settings.train.label_smoothing)
+    changed = with_changes(settings, [*changes, f"train.seed={seed}"])
+    tables = {table: settings_to_dict(changed)[table] for table in ("model", "train")}
+    return changed, {"row": row.name, "seed": seed, "changes": changes, "data": store.hash, "settings": tables}
+
+
+def held(file: Path, asked: Json) -> Json | None:
+    """What a finished row's file says; one of other settings or data is refused."""
+    if not file.exists():
+        return None
+    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    if {key: found.get(key) for key in asked} != asked:
+        raise SettingsError(f"{file} was made with other settings or data.", "Give another -o, or remove it.")
     return found
 
 
