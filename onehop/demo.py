@@ -15,6 +15,7 @@ from rich.text import Text
 from onehop.config import DataSettings, Settings, load_settings
 from onehop.display import PrepareDisplay, TrainDisplay, console
 from onehop.engines.torch_engine import model_of
+from onehop.errors import RunError
 from onehop.heatmap import Panel, heatmap_svg
 from onehop.model import Tokens
 from onehop.modelfile import read_model
@@ -47,9 +48,12 @@ def demo(folder: Path | None = None) -> Outcome:
     torch.set_num_threads(1)  # a model so small spends more time on dividing its work than on the work
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
-        work.mkdir(parents=True, exist_ok=True)
         strings = digit_strings(PAIRS + HELD_OUT)
-        write_pairs(work / "digits.tsv", strings[HELD_OUT:])
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            write_pairs(work / "digits.tsv", strings[HELD_OUT:])
+        except OSError as e:
+            raise RunError(f"{work} cannot be written: {e.strerror or e}.", "Give another -o.") from None
         settings = demo_settings()
         with PrepareDisplay() as shown:
             store = prepare(settings, work / "store", root=work, progress=shown, processes=1)

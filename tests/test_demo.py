@@ -7,6 +7,7 @@ import pytest
 from onehop import demo as module
 from onehop.config import load_settings, with_changes
 from onehop.demo import Outcome, check, demo, digit_strings, show, write_pairs
+from onehop.errors import RunError
 from onehop.modelfile import read_model
 from onehop.store import Store
 from onehop.translator import Translation, Translator
@@ -90,3 +91,10 @@ def test_the_picture_shows_the_recorded_weights(tmp_path, model_file):
     cells = [float(c.find("{*}title").text) for c in svg.iter("{http://www.w3.org/2000/svg}rect") if len(c)]
     heads = read_model(model_file).settings.model.n_heads
     assert sum(cells) == pytest.approx(heads * 4, abs=0.05)  # four rows a head (mark, two digits, end), each sums to 1
+
+
+def test_a_demo_without_a_place_says_so_in_a_line(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError) as error:
+        demo(tmp_path / "file")
+    assert str(error.value) == f"{tmp_path / 'file'} cannot be written: File exists. Give another -o."

@@ -447,10 +447,38 @@ def test_table_3_on_the_command_line(few_rows):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    figure, _ = report.new_figure(1)
     with pytest.raises(RunError) as error:
-        report.leave(tmp_path / "file", "table1", {}, "", figure)
+        report.leave(tmp_path / "file", "table1", {}, "", lambda: report.new_figure(1)[0])
     assert str(error.value) == f"{tmp_path / 'file'} cannot be written: File exists. Give another -o."
+
+
+def test_a_table_whose_picture_cannot_be_drawn_is_not_lost(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(SettingsError) as error:
+        report.leave(tmp_path, "table1", {"found": 1}, "a table", lambda: report.new_figure(1)[0])
+    assert str(error.value) == (
+        f"The table is in {tmp_path / 'table1.md'}, without a picture: matplotlib is not installed."
+        " Run: pip install 'onehop[plots]'."
+    )
+    assert (tmp_path / "table1.md").read_text() == "a table"
+    assert json.loads((tmp_path / "table1.json").read_text()) == {"found": 1}
+
+
+def test_a_table_that_was_stopped_ends_like_any_interrupted_program(few_rows, monkeypatch):
+    settings, folder = few_rows
+    (folder / "small.toml").write_text(settings_to_toml(settings))
+    monkeypatch.setattr(table3, "run", lambda *args, **more: None)
+    words = ["paper", "table3", str(folder / "small.toml"), "--rows", "base", "--data", str(folder)]
+    assert onehop(*words, "-o", str(folder / "out")).exit_code == 130
+    assert not (folder / "out" / "table3.md").exists()
+
+
+def test_the_picture_of_the_family_overwrites_no_text(tmp_path):
+    text = tmp_path / "train.en"
+    text.write_text("mine")
+    found = onehop("paper", "family", "-o", str(text))
+    said = f"onehop: {text} does not end in .svg. The picture is an SVG: give such a name with -o.\n"
+    assert (found.stderr, found.exit_code, text.read_text()) == (said, 2, "mine")
 
 
 # --- the family -----------------------------------------------------------------------------------------------
@@ -474,8 +502,9 @@ def test_the_family_as_table_and_picture(tmp_path):
     assert out.read_text().count(">dropped<") == sum(
         what == "drops" for of_part in family.cells().values() for what, _ in of_part.values()
     )
-    refused = onehop("paper", "family", "-o", str(tmp_path))
-    assert refused.stderr == f"onehop: {tmp_path} cannot be written: Is a directory. Give another -o.\n"
+    (tmp_path / "folder.svg").mkdir()
+    refused = onehop("paper", "family", "-o", str(tmp_path / "folder.svg"))
+    assert refused.stderr == f"onehop: {tmp_path / 'folder.svg'} cannot be written: Is a directory. Give another -o.\n"
 
 
 def test_the_pages_table_is_the_commands():

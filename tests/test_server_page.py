@@ -61,6 +61,13 @@ def test_a_text_is_translated(page, server):
     assert page.locator("#others li").all_text_contents() == expected["alternatives"]
 
 
+def test_the_way_to_the_explorer_takes_the_text_along(page, server):
+    page.fill("#text", "Is it 5 & 6?")
+    assert page.get_attribute("#explore", "href") == "explore/#sentence=Is+it+5+%26+6%3F"
+    page.fill("#text", " ")
+    assert page.get_attribute("#explore", "href") == "explore/"
+
+
 def test_a_text_is_translated_word_by_word_and_by_keyboard(page, server):
     text = "the old house. A new tree."
     page.get_by_label("word by word").check()

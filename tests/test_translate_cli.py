@@ -753,3 +753,9 @@ def test_doctor_knows_gpus(monkeypatch):
     card = type("Card", (), {"name": "H200", "total_memory": 139 * 2**30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: card)
     assert list(doctor.gpu()) == ["cuda:0 H200, 139 GiB"]
+
+
+def test_a_beam_that_memory_cannot_hold_is_refused():
+    found = onehop("translate", "Hello.", "--beam", "100000")
+    said = "onehop: A beam of 100,000 would take all memory. At most 1,000; 4 is usual.\n"
+    assert (found.stderr, found.stdout, found.exit_code) == (said, "", 2)

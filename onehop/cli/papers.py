@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from onehop.cli.application import Changes, Device, ModelName, SettingsArgument, app, settings_of, write_text
+from onehop.errors import SettingsError
 
 PANEL = "The paper"
 
@@ -32,7 +33,7 @@ def paper_table1(
         [n for n in table1.LENGTHS if n <= longest], [d for d in table1.WIDTHS if d <= widest], repeats
     )
     told = {**report.origin("onehop paper table1"), **found}
-    show_table(report.leave(out, "table1", told, table1.table_text(found), table1.picture(found)))
+    show_table(report.leave(out, "table1", told, table1.table_text(found), lambda: table1.picture(found)))
 
 
 @paper_app.command(name="family")
@@ -42,6 +43,8 @@ def paper_family(
     """Which parts of the paper's model its relatives keep, drop and add."""
     from onehop.paper import family
 
+    if out.suffix != ".svg":
+        raise SettingsError(f"{out} does not end in .svg.", "The picture is an SVG: give such a name with -o.")
     typer.echo(family.table_text())
     write_text(out, family.picture())
 
@@ -67,7 +70,7 @@ def paper_heads(
     files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
     command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
     told = {**report.origin(command), "model": tracer.about()["hash"], **found}
-    show_table(report.leave(out, "heads", told, heads.table_text(found), heads.picture(found)))
+    show_table(report.leave(out, "heads", told, heads.table_text(found), lambda: heads.picture(found)))
 
 
 @paper_app.command(name="table3")
@@ -90,11 +93,12 @@ def paper_table3(
     wanted = table3.chosen_rows(rows)
     opened = table3.store_for(chosen, out, data, store, pairs)
     found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
-    if found is not None:
-        options = [f"--set {change}" for change in changes or []] + [f"--pairs {pairs}"] * (pairs is not None)
-        command = " ".join(["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}"])
-        told = {**report.origin(command), **found}
-        show_table(report.leave(out, "table3", told, table3.table_text(found), table3.picture(found)))
+    if found is None:
+        raise typer.Exit(130)  # as after any Ctrl-C: what is there is not the table
+    options = [f"--set {change}" for change in changes or []] + [f"--pairs {pairs}"] * (pairs is not None)
+    command = " ".join(["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}"])
+    told = {**report.origin(command), **found}
+    show_table(report.leave(out, "table3", told, table3.table_text(found), lambda: table3.picture(found)))
 
 
 def show_table(files: list[Path]) -> None:

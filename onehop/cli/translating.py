@@ -13,6 +13,9 @@ from onehop.errors import SettingsError
 PANEL = "Use a model"
 
 
+WIDEST_BEAM = 1000
+
+
 @app.command(rich_help_panel=PANEL)
 def translate(
     text: Annotated[
@@ -75,6 +78,8 @@ def translate(
     if alignments and not as_json:
         raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
     pipe.check_readable(files)
+    if beam > WIDEST_BEAM:
+        raise SettingsError(f"A beam of {beam:,} would take all memory.", f"At most {WIDEST_BEAM:,}; 4 is usual.")
     options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
     terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
     path = find_model(model, source, target)
@@ -177,9 +182,9 @@ def evaluate(
         typer.echo(json.dumps(found.figures(), indent=1) if as_json else "\n".join(found.lines()))
         return
     if src is None or ref is None:
-        raise SettingsError(
-            "There is nothing to evaluate.", "Give --src and --ref, or --text for a decoder or an encoder."
-        )
+        lacking = " and ".join(name for name, given in (("--src", src), ("--ref", ref)) if given is None)
+        remedy = "Give both, or --text for a decoder or an encoder."
+        raise SettingsError(f"There is nothing to evaluate without {lacking}.", remedy)
     report = evaluation.evaluate(
         src, ref, hyp=hyp, model=model, against=against, language=language, resamples=resamples, worst=worst
     )

@@ -1,6 +1,6 @@
 """What every table leaves behind: raw numbers with their origin, a table in Markdown, a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,25 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
-def leave(folder: Path, name: str, found: Mapping[str, Any], text: str, figure: Any) -> list[Path]:
-    """Write the three files of a table."""
+def leave(folder: Path, name: str, found: Mapping[str, Any], text: str, figure: Callable[[], Any]) -> list[Path]:
+    """Write the three files of a table; the picture last, for want of which nothing else is lost."""
     files = [folder / f"{name}.{suffix}" for suffix in ("json", "md", "svg")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(files[0], found)
         write_whole(files[1], text.encode())
-        figure.savefig(files[2])
+        drawn(figure, files[1]).savefig(files[2])
     except OSError as e:
         raise RunError(f"{folder} cannot be written: {e.strerror or e}.", "Give another -o.") from None
     return files
+
+
+def drawn(figure: Callable[[], Any], table: Path) -> Any:
+    """The picture; where it cannot be drawn, the word for it says that the table is there."""
+    try:
+        return figure()
+    except SettingsError as e:
+        raise SettingsError(f"The table is in {table}, without a picture: {e.what}", e.remedy) from None
 
 
 def new_figure(panels: int) -> tuple[Any, list[Any]]:

@@ -27,6 +27,8 @@ async function start() {
     const length = [...at("text").value].length;
     at("count").textContent = `${length.toLocaleString()} of ${settings.charLimit.toLocaleString()} characters`;
     at("count").classList.toggle("bad", length > settings.charLimit);
+    const sentence = at("text").value.trim();
+    at("explore").href = sentence ? `explore/#${new URLSearchParams({ sentence })}` : "explore/";
   };
   at("explore").hidden = !settings.explorer;
   at("key-label").hidden = !settings.keyRequired;
