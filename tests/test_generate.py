@@ -238,7 +238,8 @@ def test_generate_and_perplexity_on_the_command_line(trained, tmp_path):
 
 
 def test_an_evaluation_of_nothing_is_refused(tmp_path):
-    assert "Give --src and --ref, or --text for a decoder or an encoder." in onehop("evaluate").stderr
+    said = "There is nothing to evaluate without --src and --ref. Give both, or --text for a decoder or an encoder."
+    assert said in onehop("evaluate").stderr
     (tmp_path / "held.txt").write_text("words\n")
     found = onehop("evaluate", "--text", str(tmp_path / "held.txt"))
     assert found.exit_code == 2
