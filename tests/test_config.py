@@ -81,6 +81,12 @@ def any_settings(draw) -> Settings:
 
 @given(chosen=any_settings(), explained=st.booleans())
 @hypothesis_settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize("preset", [name for name in preset_names() if name != "digits"])
+def test_what_a_preset_prepares_it_can_train_on(preset):
+    settings = load_settings(preset)
+    assert settings.data.longest < settings.model.max_length  # the end mark is a token too
+
+
 def test_printed_settings_parse_back_to_the_same(chosen, explained):
     printed = settings_to_toml(chosen, explained=explained)
     assert settings_from_dict(tomllib.loads(printed)) == chosen

@@ -95,7 +95,8 @@ def paper_table3(
     found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
     if found is None:
         raise typer.Exit(130)  # as after any Ctrl-C: what is there is not the table
-    options = [f"--set {change}" for change in changes or []] + [f"--pairs {pairs}"] * (pairs is not None)
+    options = [f"--rows {rows}"] * (rows is not None) + [f"--set {change}" for change in changes or []]
+    options += [f"--pairs {pairs}"] * (pairs is not None)
     command = " ".join(["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}"])
     told = {**report.origin(command), **found}
     show_table(report.leave(out, "table3", told, table3.table_text(found), lambda: table3.picture(found)))
