@@ -9,6 +9,10 @@ class OnehopError(Exception):
         self.what = what
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type["OnehopError"], tuple[str, str]]:
+        """How it comes home from a worker process, which an exception of two arguments does not by itself."""
+        return type(self), (self.what, self.remedy)
+
 
 class SettingsError(OnehopError):
     """A setting has a wrong name, type or value."""

@@ -81,12 +81,6 @@ def any_settings(draw) -> Settings:
 
 @given(chosen=any_settings(), explained=st.booleans())
 @hypothesis_settings(max_examples=100, deadline=None)
-@pytest.mark.parametrize("preset", [name for name in preset_names() if name != "digits"])
-def test_what_a_preset_prepares_it_can_train_on(preset):
-    settings = load_settings(preset)
-    assert settings.data.longest < settings.model.max_length  # the end mark is a token too
-
-
 def test_printed_settings_parse_back_to_the_same(chosen, explained):
     printed = settings_to_toml(chosen, explained=explained)
     assert settings_from_dict(tomllib.loads(printed)) == chosen
@@ -343,3 +337,9 @@ def test_a_file_that_is_no_text_is_named(tmp_path):
 )
 def test_an_unknown_preset_is_answered_with_the_nearest(name, message):
     assert answer_to(load_settings, name) == message
+
+
+@pytest.mark.parametrize("preset", [name for name in preset_names() if name != "digits"])
+def test_what_a_preset_prepares_it_can_train_on(preset):
+    settings = load_settings(preset)
+    assert settings.data.longest < settings.model.max_length  # the end mark is a token too
