@@ -286,6 +286,11 @@ def test_a_process_that_dies_is_told_of(tmp_path, work, says):
     assert str(error.value) == says.format(log=tmp_path / "log")
 
 
+def test_a_process_that_never_got_to_its_log_is_told_of_too(tmp_path):
+    said = f"A training ended without a word. All it said is in {tmp_path / 'log'}."
+    assert str(beside.failure(1, tmp_path / "log")) == said
+
+
 def wait_for(file: Path, seconds: float = 60.0) -> bool:
     end = time.monotonic() + seconds
     while not file.exists() and time.monotonic() < end:

@@ -90,7 +90,8 @@ def failure(exitcode: int, log: Path) -> RunError:
     """Its own last words, unless a signal left it no time for any."""
     if exitcode == -signal.SIGKILL:
         return RunError("A training was killed.", f"If memory ran out, train fewer at once. Its log: {log}.")
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # none, if it never got so far
+    said = text.strip().splitlines()
     return RunError(said[-1] if said else "A training ended without a word.", f"All it said is in {log}.")
 
 
