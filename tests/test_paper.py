@@ -199,10 +199,30 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     again = table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=said.append)
     assert again == first
     text = table3.table_text(first)
-    assert "| E | learned-positions | positions learned | " in text
+    assert "| E | learned-positions | positions learned | 2 | " in text
     assert text.splitlines()[3].endswith("| 4.92 | 25.7 |  |")
     assert " ± " in text
     assert len(table3.picture(first).axes) == 2
+
+
+def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
+    settings, folder = few_rows
+    rows, out = table3.chosen_rows("E"), folder / "out"
+    store = table3.store_for(settings, out, folder, None, None)
+    with pytest.raises(SettingsError) as error:
+        table3.finished(settings, store, out, rows, seeds=2)
+    assert str(error.value) == f"{out} has no finished base row to compare with. Train it first, without --finished."
+    table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=lambda said: None)
+    table3.row_file(out, "learned-positions-seed-2").unlink()
+    monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("something was trained"))
+    found = table3.finished(settings, store, out, rows, seeds=2)
+    assert [(one["row"], one["seed"]) for one in found["rows"]] == [("base", 1), ("base", 2), ("learned-positions", 1)]
+    assert "| E | learned-positions | positions learned | 1 | " in table3.table_text(found)
+    (folder / "small.toml").write_text(settings_to_toml(settings))
+    words = ["paper", "table3", str(folder / "small.toml"), "--store", str(out / "store"), "-o", str(out)]
+    assert onehop(*words, "--seeds", "2", "--finished").exit_code == 0
+    made_by = json.loads((out / "table3.json").read_text())["made_by"]
+    assert made_by == "onehop paper table3 small.toml --seeds 2 --finished"
 
 
 def test_rows_side_by_side_are_the_rows_one_after_another(few_rows):

@@ -83,6 +83,7 @@ def paper_table3(
     pairs: Annotated[int | None, typer.Option(min=1, help="Train on so many of its pairs; otherwise on all.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each row.")] = 1,
     at_once: Annotated[int, typer.Option(min=1, help="Trainings at once, a process each, on one device.")] = 1,
+    finished: Annotated[bool, typer.Option("--finished", help="Train nothing: the table of what is there.")] = False,
     changes: Changes = None,
     device: Device = None,
 ) -> None:
@@ -92,12 +93,18 @@ def paper_table3(
     chosen = settings_of(settings, changes)
     wanted = table3.chosen_rows(rows)
     opened = table3.store_for(chosen, out, data, store, pairs)
-    found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
+    found = (
+        table3.finished(chosen, opened, out, wanted, seeds=seeds)
+        if finished
+        else table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
+    )
     if found is None:
         raise typer.Exit(130)  # as after any Ctrl-C: what is there is not the table
     options = [f"--rows {rows}"] * (rows is not None) + [f"--set {change}" for change in changes or []]
     options += [f"--pairs {pairs}"] * (pairs is not None)
-    command = " ".join(["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}"])
+    command = " ".join(
+        ["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}", *["--finished"] * finished]
+    )
     told = {**report.origin(command), **found}
     show_table(report.leave(out, "table3", told, table3.table_text(found), lambda: table3.picture(found)))
 

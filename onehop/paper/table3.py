@@ -140,7 +140,7 @@ def table3(
     say: Say = print,
 ) -> Json | None:
     """Train and score what is missing, so many rows at once; all rows, or None where a training was stopped."""
-    settings = with_changes(settings, ["train.average=1"])  # the paper's table has no averaging
+    settings = without_averaging(settings)
     if at_once > 1 and not together(settings, store, folder, rows, seeds, device, at_once, say):
         return None
     done = []
@@ -152,8 +152,30 @@ def table3(
             if at_once == 1:
                 say(in_a_line(found))
             done.append(found)
+    return told(settings, store, done)
+
+
+def finished(settings: Settings, store: Store, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
+    """The rows that have been trained so far, and nothing trained for it."""
+    settings = without_averaging(settings)
+    files = [(row, seed, row_file(folder, row_name(row, seed))) for row in rows for seed in range(1, seeds + 1)]
+    done = [there for row, seed, file in files if (there := held(file, asked_of(settings, row, seed, store)[1]))]
+    if not any(one["row"] == "base" for one in done):
+        raise SettingsError(
+            f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
+        )
+    return told(settings, store, done)
+
+
+def told(settings: Settings, store: Store, done: Sequence[Json]) -> Json:
+    """The rows, and what they have in common."""
     facts = {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
-    return {**facts, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": done}
+    return {**facts, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
+
+
+def without_averaging(settings: Settings) -> Settings:
+    """As the paper's table is made."""
+    return with_changes(settings, ["train.average=1"])
 
 
 def together(
@@ -223,8 +245,8 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
     name = row_name(row, seed)
     file, running = row_file(folder, name), folder / "runs" / name
     changed, asked = asked_of(settings, row, seed, store)
-    if (finished := held(file, asked)) is not None:
-        return finished
+    if (there := held(file, asked)) is not None:
+        return there
     began = time.monotonic()
     model = run(changed, running, store=store.path, device=device, bleu_on=0)
     if model is None:
@@ -345,12 +367,13 @@ def lines_of(found: Json) -> Iterator[Line]:
 
 def table_text(found: Json) -> str:
     """Ours and the paper's side by side."""
-    header = ["row", "", "change", "PPL", "BLEU", "parameters (M)", "paper: PPL", "BLEU", "parameters (M)"]
+    header = ["row", "", "change", "seeds", "PPL", "BLEU", "parameters (M)", "paper: PPL", "BLEU", "parameters (M)"]
     rows = [
         [
             line.row.letter,
             line.row.name,
             ", ".join(map(in_words, line.changes)),
+            str(len(line.bleu)),
             spread(line.perplexity),
             spread(line.bleu),
             f"{line.parameters / 1e6:.1f}",
