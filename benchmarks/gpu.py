@@ -10,6 +10,7 @@ with the kernels, with them from another seed, and in float32 without any. `--ti
 
 import argparse
 import contextlib
+import itertools
 import json
 import statistics
 import time
@@ -28,10 +29,10 @@ from onehop import attention, kernels, loss, model
 from onehop.attention import Packed, Packing, padded_attention, varlen_attention
 from onehop.batches import Batch, Epoch
 from onehop.config import ModelSettings, TrainSettings
-from onehop.feed import Fixed, ahead, feed
+from onehop.feed import Fed, Fixed, ahead, feed
 from onehop.model import Transformer
 from onehop.parallel import World
-from onehop.passes import Objective, RecordedStep, compiled, forward_and_backward, gradient_norm
+from onehop.passes import Loss, Objective, RecordedStep, compiled, forward_and_backward, gradient_norm
 from onehop.plan import measured_peak, update_flops
 from onehop.state import make_optimizer, set_rate
 from onehop.store import Pairs, Store, side_from_lists
@@ -188,6 +189,7 @@ class Bench:
         self.pairs = sentences(400 if tiny else 60_000, self.vocabulary, 27.0)
         self.train = TrainSettings(batch_tokens=self.budget)
         self.steps_timed = 3 if tiny else arguments.steps
+        self.curve_steps = 5 if tiny else arguments.curve_steps
 
     def parts(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         """What was asked for, in order."""
@@ -347,33 +349,32 @@ class Bench:
     def curves(self, store: Store) -> Row:
         """The loss over the same batches: with the kernels from two seeds, and in float32 without them."""
         self.pairs, self.vocabulary = store.pairs("train"), vocabulary_of(store.tokenizer).vocab_size
-        found = {"kernels": self.curve(1), "kernels, other dropout": self.curve(2)}
+        objective, _ = self.make()
+        begun = {name: value.clone() for name, value in objective.state_dict().items()}
+        fixed = self.fixed if CUDA else None  # worth keeping: it takes a look at a whole epoch
+        fast = compiled(objective) if CUDA else objective
+
+        def curve(seed: int, *, exact: bool) -> list[float]:
+            objective.load_state_dict(begun)
+            optimizer = make_optimizer(objective.model, self.train, recorded=CUDA)
+            batches = itertools.islice(self.batches(), self.curve_steps)
+            losses = []
+            for step, batch in enumerate(batches):
+                torch.manual_seed(1000 * seed + step)
+                set_rate(optimizer, 7e-4 * min(1.0, (step + 1) / (self.curve_steps / 4)))
+                update = exact_update if exact else forward_and_backward
+                loss = update(objective if exact else fast, feed(batch, HERE, fixed), 1 / batch.tokens).objective
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss / batch.tokens)
+            return torch.stack(losses).tolist()
+
+        found = {"kernels": curve(1, exact=False), "kernels, other dropout": curve(2, exact=False)}
         with plain():
-            found["float32 without kernels"] = self.curve(1, exact=True)
+            found["float32 without kernels"] = curve(1, exact=True)
         tenth = max(1, len(found["kernels"]) // 10)
         return {name: [statistics.mean(losses[i : i + tenth]) for i in range(0, len(losses), tenth)]
                 for name, losses in found.items()}  # fmt: skip
-
-    def curve(self, seed: int, *, exact: bool = False) -> list[float]:
-        """The objective a token of each step."""
-        steps = 5 if self.arguments.tiny else self.arguments.curve_steps
-        objective, optimizer = self.make()
-        compute = compiled(objective) if CUDA and not exact else objective
-        losses, stream = [], self.batches()
-        for step in range(steps):
-            torch.manual_seed(1000 * seed + step)
-            batch = next(stream)
-            fed = feed(batch, HERE, self.fixed if CUDA else None)
-            set_rate(optimizer, 7e-4 * min(1.0, (step + 1) / (steps / 4)))
-            if exact:
-                value, _ = compute(fed)
-                (value / batch.tokens).backward()
-            else:
-                value = forward_and_backward(compute, fed, 1 / batch.tokens).objective
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(value.detach() / batch.tokens)
-        return torch.stack(losses).tolist()
 
     # --- whole steps ---
 
@@ -482,6 +483,13 @@ class Bench:
         rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)
         total = sum(row.device_time_total for row in rows) / 3e3
         return {"all": [total, 0], **{row.key: [row.device_time_total / 3e3, row.count / 3] for row in rows[:36]}}
+
+
+def exact_update(objective: Objective, fed: Fed, scale: float) -> Loss:
+    """As training's forward and backward pass, but in float32 throughout."""
+    value, nll = objective(fed)
+    (value * scale).backward()
+    return Loss(value.detach(), nll)
 
 
 @contextlib.contextmanager

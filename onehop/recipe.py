@@ -165,12 +165,12 @@ def plan_to_text(found: Plan, settings: Settings) -> str:
     )
 
 
-def average(folder: Path, last: int, out: Path) -> list[int]:
-    """Write a model file with the mean of a run's last checkpoints; their steps."""
+def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[int]:
+    """Write a model file with the mean of a run's last checkpoints, or its exponential average; their steps."""
     if not (folder / "run.json").exists():
         raise OnehopError(f"{folder} is not a run folder.", "Give the folder that `onehop train -o` wrote.")
     held = Run(folder)
-    weights, steps = held.averaged(last)
+    weights, steps = held.exponential_average() if ema else held.averaged(last)
     settings, tokenizer, source, target = held.ingredients()
     provenance = {**held.facts(), "averaged_steps": steps}
     stored = StoredModel(

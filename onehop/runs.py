@@ -224,6 +224,19 @@ class Run:
             raise RunError(f"There is no checkpoint in {self.path}.", "Train first.")
         return average(self.weights(step) for step in steps), steps
 
+    def exponential_average(self) -> tuple[Arrays, list[int]]:
+        """The exponential average of the weights at the last checkpoint, and its step."""
+        steps = self.steps()
+        if not steps:
+            raise RunError(f"There is no checkpoint in {self.path}.", "Train first.")
+        prefix, state = "ema.", read_arrays(self.folder(steps[-1]) / "optimizer.safetensors")
+        weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        if not weights:
+            raise RunError(
+                f"{self.path} keeps no exponential average.", "Leave --ema out, or train with train.ema set."
+            )
+        return weights, steps[-1:]
+
     def save_best(self, weights: Arrays, step: int) -> None:
         """Keep the weights of the best validation so far."""
         partial = self.path / ".best.safetensors.partial"

@@ -1,5 +1,6 @@
 """Every test runs with the types and shapes in the signatures checked."""
 
+import ctypes
 import os
 import pkgutil
 import signal
@@ -7,9 +8,21 @@ import signal
 # Models this small gain nothing from a second thread, and threads that wait for each other by spinning are very slow
 # on a busy machine. Set before torch is imported, here and in every process that a test starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Where there is no GPU, Triton's kernels are interpreted; it asks when it is imported, and torch may do that.
-if not os.path.exists("/dev/nvidia0"):
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+def gpus() -> int:
+    """How many the driver has; torch, which would say it too, must not be imported yet."""
+    try:
+        driver, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    except OSError:
+        return 0
+    return found.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(found)) == 0 else 0
+
+
+# Where there is no GPU, Triton's kernels are interpreted; it asks when it is imported, and torch may do that. It is one
+# or the other: TRITON_INTERPRET=1 has the tests run on a machine with a GPU as they do on one without.
+if os.environ.setdefault("TRITON_INTERPRET", "0" if gpus() else "1") == "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import hypothesis
 import pytest

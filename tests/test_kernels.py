@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from torch.torch_version import TorchVersion
 
-os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported
+if os.environ["TRITON_INTERPRET"] != "1":
+    pytest.skip("a GPU is here, on which benchmarks/gpu.py checks them", allow_module_level=True)
 pytest.importorskip("triton", reason="Triton is not installed: its interpreter runs the kernels on the CPU")
 
 from onehop import kernels

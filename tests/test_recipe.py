@@ -161,6 +161,18 @@ def test_an_average_of_one_is_the_last(trained, tmp_path):
     assert all((weights[name] == array).all() for name, array in Run(trained).weights(20).items())
 
 
+def test_a_run_that_was_stopped_gives_its_exponential_average(digits, tmp_path):
+    """What it would have ended with, had its last checkpoint been its end."""
+    settings, store = digits
+    whole = with_changes(settings, ["train.ema=0.8", "train.steps=20", "train.save_every=10"])
+    end = recipe.run(whole, tmp_path / "run", store=store.path, device="cpu", bleu_on=0)
+    assert recipe.average(tmp_path / "run", 1, tmp_path / "ema.safetensors", ema=True) == [20]
+    expected, found = read_model(end).weights(), read_model(tmp_path / "ema.safetensors").weights()
+    assert found.keys() == expected.keys()
+    assert all((found[name] == array).all() for name, array in expected.items())
+    assert any((found[name] != array).any() for name, array in Run(tmp_path / "run").weights(20).items())
+
+
 def test_an_average_knows_the_languages_of_the_store(digits, tmp_path):
     """The settings' languages may be others: a preset's, with --store."""
     settings, store = digits
@@ -177,6 +189,8 @@ def test_what_cannot_be_averaged(tmp_path, trained):
         recipe.average(tmp_path, 5, tmp_path / "x")
     with pytest.raises(OnehopError, match=r"There is no folder .* to write the model to"):
         recipe.average(trained, 1, tmp_path / "no" / "x.safetensors")
+    with pytest.raises(OnehopError, match=r"keeps no exponential average\. Leave --ema out, or train with train\.ema"):
+        recipe.average(trained, 1, tmp_path / "x.safetensors", ema=True)
 
 
 # --- TensorBoard ----------------------------------------------------------------------------------------------

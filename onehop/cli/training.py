@@ -125,12 +125,14 @@ def average(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
     last: Annotated[int, typer.Option(min=1, help="So many of the last checkpoints.")] = 5,
+    ema: Annotated[bool, typer.Option("--ema", help="The run's exponential average instead, as of its end.")] = False,
 ) -> None:
-    """Average a run's last checkpoints into a model file."""
+    """Average a run's last checkpoints into a model file, also of a run that was stopped."""
     from onehop.recipe import average as average_run
 
-    steps = average_run(run, last, out)
-    typer.echo(f"{out}: the mean of the weights after steps {', '.join(map(str, steps))}")
+    steps = average_run(run, last, out, ema=ema)
+    what = "the exponential average" if ema else "the mean of the weights"
+    typer.echo(f"{out}: {what} after {'step' if ema else 'steps'} {', '.join(map(str, steps))}")
 
 
 @app.command(rich_help_panel=PANEL)
