@@ -201,7 +201,8 @@ class MultiHeadAttention(Tapped):
         pattern: Pattern,
     ) -> Float[Tensor, "batch query d_model"]:
         """Let each position of x gather from the memory; in self-attention the memory is x."""
-        if ragged is not None and isinstance(pattern, Packed) and self._short_heads and kernels.fast(x):
+        rows = max(x.shape[1], memory.shape[1])
+        if ragged is not None and isinstance(pattern, Packed) and self._in_kernels(rows) and kernels.fast(x):
             joined = self._all_at_once(x[0], pattern) if memory is x else self._across(x[0], memory[0], pattern)
             out: Tensor = self.w_o(joined[None])
             return out
@@ -228,10 +229,10 @@ class MultiHeadAttention(Tapped):
 
     # --- on a GPU, nobody watching: see kernels/ragged.py ---
 
-    @property
-    def _short_heads(self) -> bool:
-        width = self.w_q.out_features // self.n_heads
-        return not self.watched and self.w_q.out_features == self.w_v.out_features and width in ragged.WIDTHS
+    def _in_kernels(self, rows: int) -> bool:
+        wide = self.w_q.out_features
+        fits = wide // self.n_heads in ragged.WIDTHS and rows * 3 * wide < ragged.CELLS
+        return not self.watched and wide == self.w_v.out_features and fits
 
     def _all_at_once(self, x: Float[Tensor, "rows d_model"], pattern: Packed) -> Float[Tensor, "rows width"]:
         qkv = side_by_side(x, self.w_q, self.w_k, self.w_v)

@@ -23,6 +23,12 @@ def check_fits(settings: Settings, store: Store) -> None:
             f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
             f"Set model.max_length={longest}, or prepare with data.longest={settings.model.max_length - 1}.",
         )
+    # Not every pass through weighted pairs has the longest one: without a look at all, a run might end at any time.
+    if 0 < settings.train.batch_tokens < longest:
+        raise StoreError(
+            f"The store has a sentence of {longest} tokens, and train.batch_tokens is {settings.train.batch_tokens}.",
+            f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest.",
+        )
 
 
 # What each member of the family is trained on.

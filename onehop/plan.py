@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from onehop.batches import Batch, Epoch
 from onehop.config import ModelSettings, Settings
+from onehop.errors import SettingsError
 from onehop.feed import feed
 from onehop.model import Predictor, parameter_count
 from onehop.parallel import World
@@ -31,6 +32,7 @@ class Plan:
     batch_tokens: int
     steps_per_epoch: int
     epochs: float
+    least_seconds: float
 
     @property
     def memory_bytes(self) -> int:
@@ -40,12 +42,27 @@ class Plan:
 
 def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.device) -> Plan:
     """Work out a training on a device without doing it."""
+    model = objective.model
+    assert isinstance(model, Predictor)
     parameters = parameter_count(objective)
     per_token = kept_bytes_per_token(objective, settings)
     state = 16 * parameters
     budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
-    per_epoch = len(Epoch(pairs, budget, settings.train.seed, 0)) / settings.train.accumulate
-    return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), settings.train.steps / per_epoch)
+    epoch = Epoch(pairs, budget, settings.train.seed, 0)
+    if not len(epoch):
+        raise SettingsError("train.weights leave nothing of a first pass through the pairs.", "Raise them.")
+    per_epoch = len(epoch) / settings.train.accumulate
+    epochs = settings.train.steps / per_epoch
+    arithmetic = epochs * epoch_flops(settings.model, epoch, model.vocab_size) * (2 if settings.train.r_drop else 1)
+    seconds = arithmetic / measured_peak(device)
+    return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), epochs, seconds)
+
+
+def epoch_flops(model: ModelSettings, epoch: Epoch, vocab_size: int) -> float:
+    """Arithmetic of one pass through the pairs, each side with its end mark."""
+    lengths = (epoch.pairs.src_lengths, epoch.pairs.tgt_lengths)
+    src, tgt = (int(side[epoch.order].sum()) + len(epoch.order) for side in lengths)
+    return update_flops(model, vocab_size, src, tgt)
 
 
 def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tokens: int) -> float:
@@ -145,5 +162,11 @@ def available_memory() -> int:
         free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = (group / "memory.max", group / "memory.current")
     if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
+        free = min(free, int(limit.read_text()) - int(used.read_text()) + given_back(group / "memory.stat"))
     return free
+
+
+def given_back(statistics: Path) -> int:
+    """Bytes of files that a control group keeps in memory only as long as nobody else wants it."""
+    lines = statistics.read_text().splitlines() if statistics.exists() else []
+    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)

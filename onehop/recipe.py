@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from onehop.checks import check_fits
 from onehop.config import Settings
 from onehop.device import pick_device
 from onehop.display import PrepareDisplay, TrainDisplay, console
@@ -42,6 +43,7 @@ def run(
     bleu_on: int = 500,
 ) -> Path | None:
     """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
+    Run(out).check_overwrites_nothing()  # before minutes are spent on preparing
     opened = open_store(settings, out, store, data)
     settings = as_prepared(settings, opened)
     validator = translating_validator(opened, bleu_on) if bleu_on and settings.model.kind is None else None
@@ -148,6 +150,7 @@ def dry_run(
 ) -> Plan:
     """What a training would take."""
     opened = open_store(settings, out, store, data)
+    check_fits(settings, opened)
     fresh = model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size)
     objective = Objective(fresh, settings.train.label_smoothing, settings.train.r_drop)
     pairs = opened.pairs("train", settings.train.weights)
@@ -161,8 +164,17 @@ def plan_to_text(found: Plan, settings: Settings) -> str:
         f"{found.parameters:,} parameters\n"
         f"about {gigabytes:.1f} GB of memory: {found.state_bytes / 1e9:.2f} for weights, gradients and Adam, and "
         f"{found.bytes_per_token / 1e3:,.0f} KB for each of {found.batch_tokens:,} tokens (in float32)\n"
-        f"{found.steps_per_epoch:,} steps an epoch; {settings.train.steps:,} steps are {found.epochs:.1f} epochs"
+        f"{found.steps_per_epoch:,} steps an epoch; {settings.train.steps:,} steps are {found.epochs:.1f} epochs\n"
+        f"at least {duration(found.least_seconds)} here, at the rate of a large matrix product; expect two to three "
+        "times as long, and more for a small model on a GPU"
     )
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit of which there are two."""
+    units = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+    size, unit = next((size, unit) for size, unit in units if seconds >= 2 * size or size == 1)
+    return f"{seconds / size:.0f} {unit}"
 
 
 def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[int]:

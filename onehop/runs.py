@@ -39,6 +39,9 @@ FREE_TO_CHANGE = {
     *("train.keep", "train.average", "train.shard"),
 }
 
+# What a run writes into its folder under these names, whatever was there.
+WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetensors", "model.safetensors")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
@@ -73,6 +76,7 @@ class Run:
     def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
         """Make the folder, or check that what is there was begun with the same settings and data."""
         with writing(self.path):
+            self.check_overwrites_nothing()
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             self._hold()
             for left_by_a_kill in (self.path / "checkpoints").glob(".*.partial"):
@@ -96,6 +100,17 @@ class Run:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def check_overwrites_nothing(self) -> None:
+        """Refuse a folder that no run has begun in and that has files of a run's names."""
+        if any((self.path / mark).exists() for mark in (".lock", "run.json")):
+            return
+        for name in WRITTEN:
+            if (self.path / name).exists():
+                raise RunError(
+                    f"{self.path / name} is not of a run, and a run here would overwrite it.",
+                    "Choose a new folder.",
+                )
 
     def _check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
         # A cosine is stretched over all steps, so that every one of them depends on their number.
@@ -174,22 +189,28 @@ class Run:
         step = checkpoint.progress.step
         with writing(self.path):
             if step not in self.steps():
-                self._write(checkpoint, self.folder(step))
-            for irregular in [old for old in self.steps()[:-1] if old % every]:
+                self._write(checkpoint, self.folder(step), regular=step > 0 and step % every == 0)
+            for irregular in [old for old in self.steps()[:-1] if not self._is_regular(old)]:
                 remove_folder(self.folder(irregular))
             for old in self.steps()[:-keep]:
                 remove_folder(self.folder(old))
             for old in self.steps()[:-2]:
                 (self.folder(old) / "optimizer.safetensors").unlink(missing_ok=True)
 
-    def _write(self, checkpoint: Checkpoint, folder: Path) -> None:
+    def _is_regular(self, step: int) -> bool:
+        """Whether a checkpoint's turn had come when it was made, whatever the turns are now."""
+        state: dict[str, Any] = json.loads((self.folder(step) / "state.json").read_text(encoding="utf-8"))
+        return bool(state.get("regular", step > 0))
+
+    def _write(self, checkpoint: Checkpoint, folder: Path, *, regular: bool) -> None:
         partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         try:
             partial.mkdir()
             save_file(checkpoint.weights, partial / "weights.safetensors")
             save_file(checkpoint.optimizer, partial / "optimizer.safetensors")
-            (partial / "state.json").write_text(json.dumps(asdict(checkpoint.progress)), encoding="utf-8")
+            state = {**asdict(checkpoint.progress), "regular": regular}
+            (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
             for path in (*partial.iterdir(), partial):
                 sync(path)
             partial.rename(folder)
@@ -244,6 +265,10 @@ class Run:
             save_file(weights, partial, {"step": str(step)})
             sync(partial)
             partial.replace(self.path / "best.safetensors")
+
+    def forget_best(self) -> None:
+        """What was the best is no longer, and what is was not kept."""
+        (self.path / "best.safetensors").unlink(missing_ok=True)
 
     def best(self) -> tuple[Arrays, list[int]] | None:
         """The weights of the best validation, if they were kept, and their step."""

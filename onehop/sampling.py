@@ -188,6 +188,8 @@ class Segmenter:
 def make_resegmenter(settings: Settings, store: Store) -> Resegmenter | None:
     """BPE-dropout on all cores but the one that trains; None where it is off."""
     dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
+    if settings.train.batch_tokens:
+        longest = min(longest, settings.train.batch_tokens - 1)  # every sentence has to fit into a batch, cut anyhow
     if not dropout:
         return None
     pairs, tokenizer = store.pairs("train", settings.train.weights), Tokenizer(store.tokenizer)

@@ -176,11 +176,11 @@ class Trainer:
         """Write down where the steps from here on are made; another place than before ends the promise of bits."""
         here = self.machine()
         machines = self.run.facts().get("machines", []) if self.world.leads else []
-        known = bool(machines) and {**machines[-1], **here} == machines[-1]
-        if self.world.any(bool(machines) and not known):  # the first process knows, all of them have to
+        known = [{**machine, **here} == machine for machine in machines]
+        if self.world.any(not all(known)):  # the first process knows, all of them have to
             self.progress = replace(self.progress, exact=False)
             self.listener.said("It was begun on another machine or with other threads: the last bits may differ.")
-        if self.world.leads and not known:
+        if self.world.leads and not (known and known[-1]):
             self.run.note(machines=[*machines, {"from_step": self.progress.step, **here}])
 
     def find_budget(self) -> int:
@@ -411,6 +411,8 @@ class Trainer:
         self.progress = replace(p, best=score if better else p.best, since_best=0 if better else p.since_best + 1)
         if better and train.patience:
             self.keep_best()
+        elif better and self.world.leads:
+            self.run.forget_best()
         self.stop_if_worse()
 
     def keep_best(self) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-from onehop.batches import Epoch
+from onehop.batches import Batch, Epoch
 from onehop.config import Settings
+from onehop.device import is_out_of_memory
+from onehop.errors import RunError
 from onehop.family import model_for
 from onehop.feed import feed
 from onehop.listener import Report
@@ -52,15 +54,29 @@ class Validation:
 
     def loss(self, budget: int) -> float:
         """Negative log-likelihood a target token."""
-        alone = World(0, 1, self.world.device)
         nll, tokens = 0.0, 0
-        for number, packed in enumerate(Epoch(self.pairs, max(budget, 4096), 0, 0, shuffle=False)):
+        share = max(budget // self.world.size, 4096)  # what one process trains on at a time
+        for number, packed in enumerate(Epoch(self.pairs, share, 0, 0, shuffle=False)):
             batch = self.task.evenly(packed, number)
-            fed = feed(batch, alone)
-            with precision(self.world.device):
-                nll += float(self.objective(fed)[1])
+            nll += self.loss_of(batch)
             tokens += batch.tokens
         return nll / tokens
+
+    def loss_of(self, batch: Batch) -> float:
+        """That of one batch, in parts where memory does not hold it whole."""
+        try:
+            with precision(self.world.device):
+                return float(self.objective(feed(batch, World(0, 1, self.world.device)))[1])
+        except RuntimeError as e:
+            if not is_out_of_memory(e):
+                raise
+            # Weights that are spread over processes are gathered by all of them together: none can split by itself.
+            if self.sharded or len(batch.src_lengths) < 2:
+                raise RunError(
+                    "A validation does not fit into memory.",
+                    "Begin again in another folder with a smaller train.batch_tokens.",
+                ) from None
+        return sum(map(self.loss_of, batch.halves()))
 
     def whole_model(self) -> Predictor:
         """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""

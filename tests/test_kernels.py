@@ -16,8 +16,8 @@ if os.environ["TRITON_INTERPRET"] != "1":
     pytest.skip("a GPU is here, on which benchmarks/gpu.py checks them", allow_module_level=True)
 pytest.importorskip("triton", reason="Triton is not installed: its interpreter runs the kernels on the CPU")
 
-from onehop import kernels
-from onehop.attention import Packed, Packing, padded_attention
+from onehop import attention, kernels
+from onehop.attention import MultiHeadAttention, Packed, Packing, padded_attention
 from onehop.kernels import feed_forward, ragged
 from onehop.kernels.add_norm import add_norm
 from onehop.kernels.cross_entropy import linear_cross_entropy
@@ -178,6 +178,13 @@ def test_kernels_are_for_short_numbers_on_a_gpu():
     assert not kernels.fast(x)
     assert kernels.shortened(x) is x
     assert kernels.short_type(x) == torch.float32
+
+
+def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
+    monkeypatch.setattr(attention, "ragged", ragged)  # without a GPU there is none
+    heads = MultiHeadAttention(32, 2, 16, 16)
+    assert heads._in_kernels(700_000)
+    assert not heads._in_kernels(2**31 // 96 + 1)
 
 
 WHOLE_MODEL = """

@@ -2,12 +2,14 @@
 
 import json
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -194,6 +196,7 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     assert said[0].startswith("base, seed 1: perplexity ")
     assert first["rows"][2]["parameters"] > first["rows"][0]["parameters"]
     assert first["rows"][0]["perplexity"] != first["rows"][1]["perplexity"]
+    assert first["rows"][0]["minutes"] > 0
     assert not list((out / "runs").iterdir())
     monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("it was trained again"))
     again = table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=said.append)
@@ -346,6 +349,23 @@ def test_sigterm_reaches_every_task_once_and_nothing_more_is_begun(tmp_path):
     assert compilers >= 1
 
 
+def test_a_signal_while_a_task_is_started_reaches_it_too(tmp_path, monkeypatch):
+    start = SpawnProcess.start
+
+    def start_and_be_told(process: SpawnProcess) -> None:
+        start(process)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(SpawnProcess, "start", start_and_be_told)
+    assert not beside.side_by_side([beside.Task(a_task_that_waits, (tmp_path,), tmp_path / "log")], 1)
+    assert not multiprocessing.active_children()
+
+
+def test_a_row_is_one_model_s_whatever_its_settings_say_of_patience(few_rows):
+    settings = table3.without_averaging(with_changes(few_rows[0], ["train.patience=3", "train.average=5"]))
+    assert (settings.train.patience, settings.train.average) == (0, 1)
+
+
 def test_a_row_of_other_settings_is_not_taken_for_this_one(few_rows):
     settings, folder = few_rows
     rows, out = table3.chosen_rows("base"), folder / "out"
@@ -374,6 +394,7 @@ def test_a_row_that_is_stopped_goes_on_in_its_middle(few_rows, monkeypatch):
     found = table3.table3(settings, store, out, rows, device="cpu", say=lambda text: None)
     assert len(begun) == 3  # of six
     assert found["rows"][0]["row"] == "base"
+    assert "minutes" not in found["rows"][0]  # there were some before
 
 
 def found_of(base: list[float], row: str, bleu: list[float]) -> dict:

@@ -9,6 +9,7 @@ from onehop import plan as plan_module
 from onehop.batches import Batch, Epoch
 from onehop.cli import app
 from onehop.config import ModelSettings, Settings, TrainSettings, settings_to_toml, with_changes
+from onehop.errors import SettingsError
 from onehop.feed import feed
 from onehop.model import Transformer, parameter_count
 from onehop.parallel import World
@@ -17,6 +18,7 @@ from onehop.plan import (
     available_memory,
     budget_that_fits,
     example_batch,
+    given_back,
     kept_bytes_per_token,
     measured_peak,
     plan,
@@ -112,6 +114,13 @@ def test_the_budget_fits_into_half_of_what_is_free(monkeypatch, memory):
     assert (memory == 0) == (budget == least)
 
 
+def test_files_that_a_group_keeps_in_memory_count_as_free(tmp_path):
+    statistics = tmp_path / "memory.stat"
+    assert given_back(statistics) == 0
+    statistics.write_text("anon 5\nactive_file 6\ninactive_file 7000\n")
+    assert given_back(statistics) == 7000
+
+
 def test_some_memory_is_free():
     assert 10**6 < available_memory() < 10**14
 
@@ -119,7 +128,8 @@ def test_some_memory_is_free():
 # --- the dry run ----------------------------------------------------------------------------------------------
 
 
-def test_a_plan_says_what_the_training_will_do(digits):
+def test_a_plan_says_what_the_training_will_do(digits, monkeypatch):
+    monkeypatch.setattr(plan_module, "measured_peak", lambda device: 1e9)
     settings, store = with_changes(digits[0], ["train.accumulate=2", "train.steps=100"]), digits[1]
     pairs = store.pairs("train")
     model = Transformer(settings.model, Tokenizer(store.tokenizer).vocab_size)
@@ -131,6 +141,19 @@ def test_a_plan_says_what_the_training_will_do(digits):
     assert found.steps_per_epoch == round(batches / 2)
     assert found.epochs == pytest.approx(100 / (batches / 2))
     assert found.memory_bytes == found.state_bytes + 256 * found.bytes_per_token
+    src, tgt = (int(lengths.sum()) + len(pairs) for lengths in (pairs.src_lengths, pairs.tgt_lengths))
+    once = update_flops(settings.model, model.vocab_size, src, tgt)
+    assert found.least_seconds == pytest.approx(once * 100 / (batches / 2) / 1e9)
+    twice = plan(with_changes(settings, ["train.r_drop=1.0"]), pairs, Objective(model, 0.1, 1.0), torch.device("cpu"))
+    assert twice.least_seconds == pytest.approx(2 * found.least_seconds)
+
+
+def test_weights_that_leave_nothing_are_told_of(digits):
+    settings, store = with_changes(digits[0], ["train.weights={digits=0.0001}"]), digits[1]
+    model = Transformer(settings.model, Tokenizer(store.tokenizer).vocab_size)
+    with pytest.raises(SettingsError) as e:
+        plan(settings, store.pairs("train", settings.train.weights), Objective(model, 0.1, 0.0), torch.device("cpu"))
+    assert str(e.value) == "train.weights leave nothing of a first pass through the pairs. Raise them."
 
 
 def test_a_dry_run_prints_it_and_trains_nothing(digits, tmp_path):
@@ -145,4 +168,5 @@ def test_a_dry_run_prints_it_and_trains_nothing(digits, tmp_path):
     assert "for each of 256 tokens" in lines[1]
     steps = len(Epoch(digits[1].pairs("train"), 256, digits[0].train.seed, 0))
     assert lines[2] == f"{steps} steps an epoch; 20 steps are {20 / steps:.1f} epochs"
+    assert lines[3].startswith("at least ")
     assert not (tmp_path / "run").exists()

@@ -122,13 +122,30 @@ def test_a_dry_run_in_words(digits):
         batch_tokens=25_000,
         steps_per_epoch=1_234,
         epochs=81.04,
+        least_seconds=7_300.0,
     )
     assert recipe.plan_to_text(found, Settings()) == (
         "63,045,632 parameters\n"
         "about 6.0 GB of memory: 1.00 for weights, gradients and Adam, and 200 KB for each of 25,000 tokens "
         "(in float32)\n"
-        "1,234 steps an epoch; 100,000 steps are 81.0 epochs"
+        "1,234 steps an epoch; 100,000 steps are 81.0 epochs\n"
+        "at least 2 hours here, at the rate of a large matrix product; expect two to three times as long, and more for "
+        "a small model on a GPU"
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "0 seconds"), (119, "119 seconds"), (120, "2 minutes"), (7_200, "2 hours"), (400_000, "5 days")],
+)
+def test_durations_have_the_largest_unit_of_which_there_are_two(seconds, said):
+    assert recipe.duration(seconds) == said
+
+
+def test_a_dry_run_refuses_what_a_training_would(digits, tmp_path):
+    settings, store = digits
+    with pytest.raises(StoreError, match=r"The store has a sentence of \d+ tokens, and model\.max_length is 3\."):
+        recipe.dry_run(with_changes(settings, ["model.max_length=3"]), tmp_path / "run", store=store.path)
 
 
 def test_a_dry_run_counts_this_model_and_this_store(digits, tmp_path):

@@ -73,6 +73,29 @@ def test_checkpoints_of_interruptions_go_with_the_next_one(tmp_path):
     assert run.steps() == [10, 20, 30, 37]
 
 
+def test_untrained_weights_are_never_averaged(tmp_path):
+    run = saved(tmp_path, 0)
+    assert run.steps() == [0]  # stopped before its first step, it has something to go on from
+    for step in (10, 20):
+        run.save(checkpoint(step), 5, 10)
+    assert run.averaged(5)[1] == [10, 20]
+
+
+def test_saving_at_other_steps_takes_nothing_from_what_was_saved(tmp_path):
+    run = saved(tmp_path, 10, 20, 25, 30, 40)
+    for step in (48, 60, 62):
+        run.save(checkpoint(step), 5, 12)
+    assert run.steps() == [30, 40, 48, 60, 62]
+
+
+def test_checkpoints_of_an_older_program_count_as_they_did(tmp_path):
+    run = saved(tmp_path, 10)
+    state = run.folder(10) / "state.json"
+    state.write_text(json.dumps({k: v for k, v in json.loads(state.read_text()).items() if k != "regular"}))
+    run.save(checkpoint(20), 5, 10)
+    assert run.steps() == [10, 20]
+
+
 def test_interruptions_do_not_change_what_is_averaged(tmp_path):
     whole = saved(tmp_path / "whole", 10, 20, 30, 40, 45, keep=3)
     stopped = saved(tmp_path / "stopped", 3, 10, 11, 20, 30, 34, 40, 44, 45, keep=3)
@@ -257,6 +280,25 @@ def test_the_number_of_steps_may_change_unless_the_learning_rate_hangs_on_it(tmp
     start_again(tmp_path, "train.decay=cosine")
     with pytest.raises(RunError, match=r"was begun with train\.steps = 100000, and now it is 5\."):
         start_again(tmp_path, "train.decay=cosine", "train.steps=5")
+
+
+@pytest.mark.parametrize("name", ["settings.toml", "model.safetensors"])
+def test_files_that_no_run_wrote_are_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(RunError) as error:
+        Run(tmp_path).begin(Settings(), FACTS)
+    assert str(error.value) == (
+        f"{tmp_path / name} is not of a run, and a run here would overwrite it. Choose a new folder."
+    )
+    assert everything_in(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_run_that_was_killed_while_it_began_begins_again(tmp_path):
+    saved(tmp_path)
+    (tmp_path / "run.json").unlink()
+    saved(tmp_path)
+    assert (tmp_path / "run.json").exists()
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "data"])

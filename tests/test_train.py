@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +30,7 @@ from onehop.parallel import World
 from onehop.passes import Objective
 from onehop.prepare import prepare
 from onehop.runs import Run, read_metrics
+from onehop.sampling import make_resegmenter
 from onehop.store import Store
 from onehop.tokenizer import Tokenizer
 from onehop.train import Silent, Trainer, train
@@ -449,6 +451,17 @@ def test_an_interruption_does_not_reset_patience(go, tmp_path, monkeypatch, stop
     assert Run(tmp_path / "run").latest().progress.step == 8
 
 
+def test_what_was_the_best_before_patience_was_off_is_not_the_best_after(go, tmp_path, monkeypatch):
+    """Nobody keeps weights while it is off, and those of before are not those that were validated best."""
+    validator = scores(monkeypatch, "bleu", [1.0, 3.0, 4.0, 2.0, 2.0])
+    changes = ("train.validate_every=2", "train.save_every=2", "train.watch=bleu", "train.average=1")
+    go(*changes, "train.patience=2", "train.steps=4", validator=validator)
+    assert (tmp_path / "run" / "best.safetensors").exists()
+    go(*changes, "train.patience=0", "train.steps=6", validator=validator)
+    file = go(*changes, "train.patience=2", "train.steps=10", validator=validator)
+    assert read_model(file).provenance["averaged_steps"] == [10]
+
+
 def test_bleu_cannot_be_watched_by_nobody(go):
     with pytest.raises(RunError) as e:
         go("train.watch=bleu")
@@ -523,6 +536,39 @@ def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch
     assert not Run(tmp_path / "split").latest().progress.exact
     assert Run(tmp_path / "whole").latest().progress.exact
     assert "split_at" not in Run(tmp_path / "whole").facts()
+
+
+def too_small_to_validate(monkeypatch, rows: int) -> list[int]:
+    """A machine that trains, but beside that holds only so many target rows of a validation."""
+    whole, tried = Objective.forward, []
+
+    def forward(self, fed):
+        if not self.model.training:
+            tried.append(len(fed.labels))
+            if len(fed.labels) > rows:
+                raise ON_GPU
+        return whole(self, fed)
+
+    monkeypatch.setattr(Objective, "forward", forward)
+    return tried
+
+
+def test_a_validation_that_does_not_fit_is_split_and_finds_the_same(go, monkeypatch):
+    whole, split = Watching(), Watching()
+    go("train.steps=4", name="whole", listener=whole)
+    tried = too_small_to_validate(monkeypatch, 30)
+    go("train.steps=4", name="split", listener=split)
+    assert max(tried) > 60
+    assert split.validations[-1]["valid_nll"] == pytest.approx(whole.validations[-1]["valid_nll"], rel=1e-6)
+
+
+def test_a_sentence_that_cannot_be_validated_is_told_of(go, monkeypatch):
+    too_small_to_validate(monkeypatch, 2)
+    with pytest.raises(RunError) as e:
+        go("train.steps=4")
+    assert str(e.value) == (
+        "A validation does not fit into memory. Begin again in another folder with a smaller train.batch_tokens."
+    )
 
 
 def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
@@ -632,6 +678,23 @@ def test_sentences_longer_than_the_model_s(go):
         f"The store has a sentence of {longest} tokens, and model.max_length is 10. "
         f"Set model.max_length={longest}, or prepare with data.longest=9."
     )
+
+
+def test_sentences_longer_than_a_batch(go, digits):
+    pairs = digits[1].pairs("train")
+    longest = int(max(pairs.src_lengths.max(), pairs.tgt_lengths.max())) + 1
+    with pytest.raises(StoreError) as e:
+        go(f"train.batch_tokens={longest - 1}")
+    assert str(e.value) == (
+        f"The store has a sentence of {longest} tokens, and train.batch_tokens is {longest - 1}. "
+        f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest."
+    )
+
+
+def test_other_pieces_make_no_sentence_longer_than_a_batch(digits):
+    changes = ["tokenizer.dropout=0.1", "train.batch_tokens=25"]
+    with closing(make_resegmenter(with_changes(digits[0], changes), digits[1])) as resegmenter:
+        assert resegmenter.given[-1] == 24
 
 
 def test_a_process_on_another_machine_must_see_the_run_folder(digits, tmp_path, monkeypatch):
@@ -748,6 +811,20 @@ def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
     assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
     assert not provenance["exact"]
     assert any("the last bits may differ" in text for text in listener.texts)
+
+
+def test_another_machine_is_not_forgotten_though_it_was_killed_at_once(go, tmp_path, monkeypatch):
+    go("train.steps=6")
+    monkeypatch.setattr(train_module, "device_name", lambda device: "another")
+
+    def kill() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        go("train.steps=9", listener=Watching(7, kill))
+    provenance = read_model(go("train.steps=9")).provenance
+    assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
+    assert not provenance["exact"]
 
 
 @pytest.mark.parametrize(

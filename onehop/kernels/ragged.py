@@ -15,6 +15,7 @@ from torch import Tensor
 TILE = 64
 WARPS = 4
 WIDTHS = (16, 32, 64, 128)
+CELLS = 2**31  # fewer than which queries, keys and values side by side must have: offsets are of 32 bits
 LOG2_E = 1.4426950408889634
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from onehop.errors import OnehopError, RunError
+
+LOOK_UP = 0.2  # seconds after which a signal is heard, though no process has ended
 
 
 @dataclass(frozen=True)
@@ -37,27 +38,27 @@ def side_by_side(tasks: Sequence[Task], at_once: int, ended: Callable[[Task], No
     context = multiprocessing.get_context("spawn")
     waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, Task]](), list[RunError]()
     try:
-        with interrupted_by_sigterm():
-            while waiting or running:
-                while waiting and len(running) < at_once:
+        with noting_signals() as told:
+            while (waiting or running) and not told:
+                while waiting and len(running) < at_once and not told:
                     task = waiting.pop(0)
                     process = context.Process(target=in_its_own_log, args=(task,))
                     process.start()
                     running[process.sentinel] = process, task
-                for sentinel in connection.wait(running):
+                for sentinel in connection.wait(running, LOOK_UP):
                     process, task = running.pop(sentinel)  # type: ignore[arg-type]
                     process.join()
                     if process.exitcode:
                         failures.append(failure(process.exitcode, task.log))
                     else:
                         ended(task)
-    except KeyboardInterrupt:
-        return False
     finally:
         for process, _ in running.values():
             process.terminate()
         for process, _ in running.values():
             process.join()
+    if waiting or running:
+        return False
     if failures:
         raise failures[0]
     return True
@@ -96,14 +97,12 @@ def failure(exitcode: int, log: Path) -> RunError:
 
 
 @contextlib.contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM counts as Ctrl-C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    old = signal.signal(signal.SIGTERM, interrupt)
+def noting_signals() -> Iterator[list[int]]:
+    """The signals to stop that came meanwhile. An exception could come while a process is started, and lose it."""
+    told: list[int] = []
+    old = {number: signal.signal(number, lambda n, _: told.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield told
     finally:
-        signal.signal(signal.SIGTERM, old)
+        for number, handler in old.items():
+            signal.signal(number, handler)

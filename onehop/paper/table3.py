@@ -174,8 +174,8 @@ def told(settings: Settings, store: Store, done: Sequence[Json]) -> Json:
 
 
 def without_averaging(settings: Settings) -> Settings:
-    """As the paper's table is made."""
-    return with_changes(settings, ["train.average=1"])
+    """As the paper's table is made: the weights of the last step, so that all of a row's figures are of one model."""
+    return with_changes(settings, ["train.average=1", "train.patience=0"])
 
 
 def together(
@@ -247,11 +247,13 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
     changed, asked = asked_of(settings, row, seed, store)
     if (there := held(file, asked)) is not None:
         return there
-    began = time.monotonic()
+    began, anew = time.monotonic(), not running.exists()
     model = run(changed, running, store=store.path, device=device, bleu_on=0)
     if model is None:
         return None
-    found = {**asked, **scored(model, running, store, device), "minutes": (time.monotonic() - began) / 60}
+    found = {**asked, **scored(model, running, store, device)}
+    if anew:  # of a row that went on, nobody knows how long it had taken before
+        found["minutes"] = (time.monotonic() - began) / 60
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
     shutil.rmtree(running)  # gigabytes that nobody asks for again
