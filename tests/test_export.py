@@ -503,8 +503,11 @@ def test_a_ctranslate2_folder_translates_the_same(seed, changes, tmp_path):
 
 def test_int8_rows_go_to_ctranslate2_as_they_are(plain, tmp_path):
     write_model(tmp_path / "int8", read_model(plain), store="int8")
-    export(tmp_path / "int8", "ctranslate2", tmp_path / "ct2", TEXTS)
-    export(plain, "ctranslate2", tmp_path / "full", TEXTS)
+    short = export(tmp_path / "int8", "ctranslate2", tmp_path / "ct2", TEXTS)
+    full = export(plain, "ctranslate2", tmp_path / "full", TEXTS)
+    assert "ctranslate2 computes in int8, onehop in float32" in short.lines()
+    assert full.computes == "float32"
+    assert len(full.lines()) == 2
     small, full = ((tmp_path / name / "model.bin").read_bytes() for name in ("ct2", "full"))
     assert len(small) < len(full)
     assert read_model(tmp_path / "int8").tensors["embedding.weight"].values.tobytes() in small
@@ -524,6 +527,7 @@ class Liar:
 
     libraries = ("torch",)
     positions = 60
+    computes = "float32"
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference

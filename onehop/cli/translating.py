@@ -48,7 +48,9 @@ def translate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Sentences at a time; otherwise what suits the engine.")
     ] = None,
-    compute: Annotated[Literal["int8", "float32"] | None, typer.Option(help="Otherwise what is fast.")] = None,
+    compute: Annotated[
+        Literal["int8", "float32"] | None, typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch.")
+    ] = None,
     engine: Annotated[
         Literal["auto", "ctranslate2", "torch"], typer.Option(help="auto: what is there, and has the options.")
     ] = "auto",
@@ -133,7 +135,9 @@ def serve(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/serve.md); repeatable.")
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts into the access log.")] = False,
-    compute: Annotated[Literal["int8", "float32"] | None, typer.Option(help="Otherwise what is fast.")] = None,
+    compute: Annotated[
+        Literal["int8", "float32"] | None, typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch.")
+    ] = None,
     engine: Annotated[Literal["auto", "ctranslate2", "torch"], typer.Option(help="As for translate.")] = "auto",
     device: Device = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,

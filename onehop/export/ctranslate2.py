@@ -40,6 +40,7 @@ class CTranslate2:
         self.positions: int = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))["positions"]
         self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
         self.model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=torch.get_num_threads())
+        self.computes: str = self.model.compute_type.split("_")[0]  # of int8_float32, what the products are in
 
     def translate(self, text: str) -> str:
         """Its own greedy search, over our pieces."""

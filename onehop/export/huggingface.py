@@ -124,6 +124,7 @@ class HuggingFace:
     """Such a folder in transformers. `rows` are its ids in the order of ours, where they differ."""
 
     libraries: tuple[str, ...] = ("transformers",)
+    computes = "float32"
 
     def __init__(self, folder: Path, rows: Sequence[int] | None = None) -> None:
         hf: Any = importlib.import_module("transformers")

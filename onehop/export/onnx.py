@@ -188,6 +188,7 @@ class Onnx:
     """Such a folder in onnxruntime."""
 
     libraries: tuple[str, ...] = ("onnx", "onnxscript", "onnxruntime")
+    computes = "float32"
 
     def __init__(self, folder: Path) -> None:
         self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))

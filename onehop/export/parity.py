@@ -61,6 +61,7 @@ class Port(Protocol):
 
     libraries: tuple[str, ...]
     positions: int
+    computes: str
 
     def translate(self, text: str) -> str:
         """Text in, text out."""
@@ -129,6 +130,7 @@ class Parity:
     median_ms: Mapping[str, float]
     threads: int
     search: str
+    computes: str
     differences: Sequence[Mapping[str, str]]
     versions: Mapping[str, str]
     machine: str
@@ -140,6 +142,9 @@ class Parity:
     def lines(self) -> list[str]:
         """As a person reads it."""
         ours, theirs = self.median_ms["onehop"], self.median_ms[self.target]
+        rounding = (
+            [] if self.computes == "float32" else [f"{self.target} computes in {self.computes}, onehop in float32"]
+        )
         left_out = f" ({self.too_long} more too long to compare)" if self.too_long else ""
         found = [
             f"{self.equal} of {self.sentences} translations equal (greedy){left_out};"
@@ -147,7 +152,11 @@ class Parity:
             f"median of a sentence: onehop on torch {ours:.1f} ms, {self.target} {theirs:.1f} ms"
             f" ({self.threads} thread{'s' if self.threads > 1 else ''})",
         ]
-        return found + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
+        return (
+            found
+            + rounding
+            + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
+        )
 
 
 def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[str]) -> Parity:
@@ -167,6 +176,7 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
         median_ms={"onehop": our_ms, target: their_ms},
         threads=torch.get_num_threads(),
         search="greedy, one sentence at a time, text to text",
+        computes=port.computes,
         differences=[{"source": s, "onehop": a, target: b} for s, a, b in each if a != b],
         versions=versions((*reference.libraries, *port.libraries)),
         machine=f"{platform.machine()}, {platform.platform()}",
