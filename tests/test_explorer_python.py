@@ -136,6 +136,17 @@ def test_the_opening_sentence_comes_first_and_once(explorer, tracer):
     assert Explorer(tracer).about()["sentences"] == list(SENTENCES)
 
 
+def test_a_model_of_another_language_is_offered_no_english(model_file, tracer, tmp_path, monkeypatch):
+    other = Tracer.load(model_file, "cpu")
+    monkeypatch.setattr(other.translator, "source", "de")
+    assert Explorer(other, "Ein Baum.").about()["sentences"] == ["Ein Baum."]
+    monkeypatch.setattr(Tracer, "load", lambda *_: other)
+    page = str(tmp_path / "x.html")
+    done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", page])
+    assert done.stderr == "It reads de, and the page opens in English: give a TEXT.\n"
+    assert CliRunner().invoke(app, ["explore", "Ein Baum.", "-m", str(model_file), "--export", page]).stderr == ""
+
+
 def test_traces_are_remembered(explorer, monkeypatch):
     first = explorer.trace(TEXT)
     monkeypatch.setattr(Tracer, "trace", lambda *_: pytest.fail("it was computed again"))

@@ -51,13 +51,16 @@ def explore(
 ) -> None:
     """Watch a translation from inside, in the browser or as one file."""
     from onehop.explorer import serving
-    from onehop.explorer.content import SENTENCES, Explorer
+    from onehop.explorer.content import LANGUAGE, SENTENCES, Explorer
     from onehop.explorer.notebook import View
     from onehop.installed import find_model
     from onehop.trace import Tracer
 
     sentence = SENTENCES[0] if text is None else text
-    explorer = Explorer(Tracer.load(find_model(model), device), sentence, patches)
+    tracer = Tracer.load(find_model(model), device)
+    if text is None and tracer.translator.source != LANGUAGE:
+        typer.echo(f"It reads {tracer.translator.source}, and the page opens in English: give a TEXT.", err=True)
+    explorer = Explorer(tracer, sentence, patches)
     if export is None:
         serving.serve(explorer, port=port, browser=browser, say=typer.echo, edits=edits or [])
     else:

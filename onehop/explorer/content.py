@@ -19,6 +19,7 @@ MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "
 REMEMBERED, VARIANTS = 8, 32
 OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
+LANGUAGE = "en"
 SENTENCES = (
     "The cat sat because it was sleepy.",
     "The animal crossed the road because it got tired.",
@@ -61,7 +62,8 @@ class Explorer:
 
     def about(self) -> Json:
         """The model, and what the page offers to do with it."""
-        sentences = dict.fromkeys([self.opening, *SENTENCES])
+        readable = SENTENCES if self.tracer.translator.source == LANGUAGE else ()
+        sentences = dict.fromkeys([self.opening, *readable])
         offered = [{"edits": [edit], "label": label} for edit, label in self.edits().items()]
         return {"model": self.tracer.about(), "sentences": list(sentences), "edits": offered, "limit_bytes": LIMIT}
 
