@@ -722,23 +722,32 @@ def test_warm_up_is_tried_in_both_norm_orders(digits):
     assert found["data"]["pairs"] == len(store.pairs("train"))
 
 
-@pytest.mark.slow
-def test_twins_differ_in_their_heads_alone(digits):
-    _, store = digits
-    small = ModelSettings(n_encoder_layers=1, n_decoder_layers=1, d_model=16, d_ff=32, n_heads=2, max_length=64)
-    found = twins(store, 12, model=small, heads=(1, 4), seeds=(3,), device="cpu")
-    assert [(run["n_heads"], run["d_k"], run["seed"]) for run in found["runs"]] == [(1, 16, 3), (4, 4, 3)]
-    one, many = found["rows"]
-    assert one["parameters"] == many["parameters"]
-    assert one["perplexity"] != many["perplexity"]
-    assert one["perplexity_range"] == [one["perplexity"]] * 2
+def test_twins_are_the_rows_of_table_3_that_differ_in_their_heads():
+    def row(name: str, seed: int, heads: int, bleu: float) -> dict:
+        model = {"n_encoder_layers": 3, "n_decoder_layers": 3, "d_model": 16, "d_ff": 32, "n_heads": heads}
+        train = {"steps": 9, "warmup": 3, "batch_tokens": 64, "label_smoothing": 0.1}
+        settings = {"model": {**model, "dropout": 0.1}, "train": train}
+        scores = {"parameters": 7, "perplexity": 5.0, "bleu": bleu, "machines": [{"device": "NVIDIA H200"}]}
+        return {"row": name, "seed": seed, "settings": settings, **scores}
+
+    rows = [row("base", 1, 8, 30.0), row("base", 2, 8, 32.0), row("heads-1/8", 1, 1, 29.0), row("big", 1, 16, 40.0)]
+    table = {"date": "2026-11-15", "pairs": 30, "valid": 4, "data": "a1", "search": "beam 4", "rows": rows}
+    found = twins(table)
+    assert [(r["n_heads"], r["d_k"], r["bleu"], r["bleu_range"]) for r in found["rows"]] == [
+        (1, 16, 29.0, [29.0, 29.0]),
+        (8, 2, 31.0, [30.0, 32.0]),
+    ]
+    assert (found["base"], found["machine"], found["date"]) == (8, {"cpu": "NVIDIA H200"}, "2026-11-15")
+    with pytest.raises(
+        OnehopError, match=r"^The table has no rows A\. Train them: onehop paper table3 SETTINGS --rows A"
+    ):
+        twins({**table, "rows": rows[:2]})
 
 
-@pytest.mark.parametrize("measurement", [warmup, twins])
-def test_a_training_that_was_stopped_is_no_measurement(digits, monkeypatch, measurement):
+def test_a_training_that_was_stopped_is_no_measurement(digits, monkeypatch):
     monkeypatch.setattr("onehop.explorer.trainings.train", lambda *_, **__: None)
     with pytest.raises(OnehopError, match=r"^The training was stopped before its end\. Start the measurement again\.$"):
-        measurement(digits[1], 10)
+        warmup(digits[1], 10)
 
 
 def test_the_runs_of_several_seeds_become_a_mean_and_a_range():
@@ -863,7 +872,12 @@ def test_a_measurement_carries_its_provenance(model_file, tmp_path, capsys):
     [
         (["patterns"], "onehop: This measurement needs -m. Give -m MODEL.\n"),
         (["warmup"], "onehop: This measurement needs --store. Give --store STORE.\n"),
-        (["twins"], "onehop: This measurement needs --store. Give --store STORE.\n"),
+        (["twins"], "onehop: This measurement needs --table3. Give --table3 FILE.\n"),
+        (
+            ["twins", "--table3", "nowhere.json"],
+            "onehop: nowhere.json cannot be read ([Errno 2] No such file or directory: 'nowhere.json'). "
+            "Give a table3.json of onehop paper table3.\n",
+        ),
     ],
 )
 def test_what_a_measurement_needs_is_told(names, message, tmp_path, capsys):

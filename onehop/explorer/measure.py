@@ -2,7 +2,8 @@
 
     python -m onehop.explorer.measure dimension paths complexity
     python -m onehop.explorer.measure coreference patterns pruning lengths -m en-de --source test.en --reference test.de
-    python -m onehop.explorer.measure warmup twins --store store
+    python -m onehop.explorer.measure warmup --store store
+    python -m onehop.explorer.measure twins --table3 table3.json
 
 Every file says which model, machine and command made it. docs/explore.md says what is measured and how.
 """
@@ -80,6 +81,15 @@ class Request:
         settings = describe(find_model(self.needed("model", "-m MODEL"))).content["settings"]
         return settings_from_dict(settings).data.longest
 
+    def table3(self) -> Json:
+        """A finished table."""
+        file = self.needed("table3", "--table3 FILE")
+        try:
+            found: Json = json.loads(Path(file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as e:
+            raise SettingsError(f"{file} cannot be read ({e}).", "Give a table3.json of onehop paper table3.") from None
+        return found
+
     def needed(self, name: str, option: str) -> str:
         """An option that a measurement cannot do without."""
         value = getattr(self.asked, name)
@@ -111,7 +121,7 @@ MEASURE: dict[str, Callable[[Request], Json]] = {
     "pruning": lambda request: pruning(request.tracer, *request.pairs()),
     "lengths": lambda request: lengths(request.tracer, *request.pairs(), request.trained_to()),
     "warmup": lambda request: warmup(request.store, request.asked.steps, device=request.asked.device),
-    "twins": lambda request: twins(request.store, request.asked.steps, device=request.asked.device),
+    "twins": lambda request: twins(request.table3()),
 }
 # What each measurement looks at, to be written beside its result.
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -120,7 +130,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "patterns": ("model", "source", "sentences"),
     "pruning": ("model", "source", "reference", "sentences"),
     "lengths": ("model", "source", "reference", "sentences"),
-    **dict.fromkeys(("warmup", "twins"), ("store", "steps", "device")),
+    "warmup": ("store", "steps", "device"),
+    "twins": ("table3",),
 }
 
 
@@ -160,8 +171,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--source", help="sentences, one a line")
     found.add_argument("--reference", help="their translations")
     found.add_argument("--sentences", type=int, default=300, help="so many of them (%(default)s)")
-    found.add_argument("--store", help="warmup, twins: what to train on")
-    found.add_argument("--steps", type=int, default=500, help="warmup, twins: of each run (%(default)s)")
+    found.add_argument("--store", help="warmup: what to train on")
+    found.add_argument("--steps", type=int, default=500, help="warmup: of each run (%(default)s)")
+    found.add_argument("--table3", help="twins: what `onehop paper table3` left, with rows A")
     found.add_argument("--device", help="cpu, cuda or cuda:N; otherwise what is there")
     found.add_argument("-o", "--out", type=Path, default=DATA, help="the folder to write to (the package's own)")
     return found

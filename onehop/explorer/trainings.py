@@ -1,4 +1,4 @@
-"""Short trainings side by side, on the same data from the same seeds: with or without warm-up, one head or eight."""
+"""Short trainings side by side, on the same data from the same seeds: with or without warm-up, one head or many."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from onehop.config import ModelSettings, Settings, TrainSettings
-from onehop.errors import DivergedError, RunError
+from onehop.errors import DivergedError, RunError, SettingsError
 from onehop.listener import Report, Silent
-from onehop.options import SearchOptions
-from onehop.runs import Run
-from onehop.score import bleu
 from onehop.store import Store
 from onehop.train import train
-from onehop.translator import Translator
 from onehop.vocabulary import vocabulary_of
 
 Json = dict[str, Any]
 POINTS = 100
-GREEDY = SearchOptions(beam=1)
 SEED, RATE, BATCH = 1, 2e-3, 600
 
 
@@ -120,43 +115,37 @@ def stopped() -> RunError:
 
 # --- one head or many ------------------------------------------------------------------------------------------
 
-SHALLOW = replace(DEEP, n_encoder_layers=2, n_decoder_layers=2)
-HEADS, SEEDS = (1, 8), (1, 2)
+
+def twins(table: Json) -> Json:
+    """Rows A of table 3 as `onehop paper table3` left it: models that differ in nothing but their number of heads."""
+    found = [one for one in table["rows"] if one["row"] == "base" or one["row"].startswith("heads-")]
+    if len({one["row"] for one in found}) < 2:
+        raise SettingsError("The table has no rows A.", "Train them: onehop paper table3 SETTINGS --rows A.")
+    runs = [{**heads_of(one), **{name: one[name] for name in RUN}} for one in found]
+    base = next(one for one in found if one["row"] == "base")
+    model, train = base["settings"]["model"], base["settings"]["train"]
+    devices = {machine["device"] for one in found for machine in one.get("machines", [])}
+    return {
+        "date": table["date"],
+        "machine": {"cpu": ", ".join(sorted(devices)) or None},
+        "layers": [model["n_encoder_layers"], model["n_decoder_layers"]],
+        **{name: model[name] for name in ("d_model", "d_ff", "dropout")},
+        **{name: train[name] for name in ("steps", "warmup", "batch_tokens", "label_smoothing")},
+        "data": {"pairs": table["pairs"], "valid": table["valid"], "hash": table["data"]},
+        "search": table["search"],
+        "base": model["n_heads"],
+        "runs": runs,
+        "rows": means(runs, sorted({run["n_heads"] for run in runs})),
+    }
 
 
-def twins(
-    store: Store,
-    steps: int,
-    *,
-    model: ModelSettings = SHALLOW,
-    heads: Sequence[int] = HEADS,
-    seeds: Sequence[int] = SEEDS,
-    device: str | None = None,
-) -> Json:
-    """Models that differ in nothing but how many heads share the same width, scored on the validation pairs."""
-    rise = max(2, steps // 5)
-    runs = [
-        {"n_heads": count, "d_k": model.d_model // count, "seed": seed, **scored(settings, store, device)}
-        for seed in seeds
-        for count in heads
-        for settings in [Settings(model=replace(model, n_heads=count), train=recipe(steps, rise, seed=seed))]
-    ]
-    facts = described(model, recipe(steps, rise), store)
-    return {**facts, "warmup": rise, "seeds": list(seeds), "search": "greedy", "runs": runs, "rows": means(runs, heads)}
+RUN = ("seed", "parameters", "perplexity", "bleu")
 
 
-def scored(settings: Settings, store: Store, device: str | None) -> Json:
-    """One run's perplexity and BLEU on the validation pairs, and how many parameters that took."""
-    losses = Losses()
-    with tempfile.TemporaryDirectory() as folder:
-        model = train(settings, store, Path(folder) / "run", device=device, listener=losses)
-        if model is None:
-            raise stopped()
-        translator = Translator.load(model, device, engine="torch")
-        texts = [found.text for found in translator.translate(store.valid_text("src"), GREEDY)]
-        parameters = Run(Path(folder) / "run").facts()["parameters"]
-    found = {"perplexity": losses.validation["valid_perplexity"], "bleu": bleu(texts, store.valid_text("tgt")).value}
-    return {"parameters": parameters, **found}
+def heads_of(one: Json) -> Json:
+    """How many a row has, and how wide they are."""
+    model = one["settings"]["model"]
+    return {"n_heads": model["n_heads"], "d_k": model.get("d_k") or model["d_model"] // model["n_heads"]}
 
 
 def means(runs: Sequence[Json], heads: Iterable[int]) -> list[Json]:

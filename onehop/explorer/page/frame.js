@@ -95,7 +95,7 @@ const OPTIONS = {
   pruning: "-m MODEL --source FILE --reference FILE",
   lengths: "-m MODEL --source FILE --reference FILE",
   warmup: "--store STORE",
-  twins: "--store STORE",
+  twins: "--table3 FILE",
 };
 
 const command = (name) => (name === "patches" ? "onehop digits -o FOLDER" : `python -m onehop.explorer.measure ${name} ${OPTIONS[name] ?? ""}`);

@@ -3,7 +3,6 @@ import { lines } from "onehop/chart.js";
 import { slider } from "onehop/controls.js";
 import { provenance, scoredOn, unmeasured } from "onehop/frame.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
-import { scaleOf } from "onehop/figures/warmup.js";
 import { count, number } from "onehop/text.js";
 
 export const id = "pruning";
@@ -45,18 +44,20 @@ function oneOrMany(data) {
   return html`<h4 style="margin-top:1.6rem">One head or many, at the same cost</h4>
     <div class="columns">
       <div><h4>The paper: table 3, rows A</h4>${tableOf(PAPER.map(([heads, bleu, perplexity]) => [heads, number(perplexity, 2), number(bleu, 1)]), "The paper's models by number of heads")}</div>
-      <div><h4>Here: small twins, trained for minutes</h4>${data ? tableOf(data.rows.map((r) => [r.n_heads, spread(r.perplexity, r.perplexity_range, 2), spread(r.bleu, r.bleu_range, 1)]), "This project's models by number of heads") : unmeasured("twins", "small models that differ in nothing but the number of heads.")}</div>
+      <div><h4>Here: the same rows, a small model</h4>${data ? tableOf(data.rows.map((r) => [r.n_heads, spread(r.perplexity, r.perplexity_range, 2), spread(r.bleu, r.bleu_range, 1)]), "This project's models by number of heads") : unmeasured("twins", "small models that differ in nothing but the number of heads.")}</div>
     </div>
-    ${data ? html`<p class="reading">${verdict(data)} The twins have ${count(data.rows[0].parameters)} parameters each: ${scaleOf(data)}; ${data.seeds.length} seeds; perplexity and BLEU on the ${data.data.valid} validation pairs of their own corpus${data.set ? html`, <strong>${data.set}</strong>` : ""}. ${provenance(data)}</p>` : ""}`;
+    ${data ? html`<p class="reading">${verdict(data, data.rows[0])} ${verdict(data, data.rows.at(-1))}</p>
+      <p class="reading">The models here have ${count(data.rows[0].parameters)} parameters each: ${data.layers[0]}+${data.layers[1]} layers of width ${data.d_model}, ${count(data.steps)} steps of ${count(data.batch_tokens)} tokens on ${count(data.data.pairs)} pairs, trained two or three times from different seeds; perplexity and BLEU on ${count(data.data.valid)} validation pairs of the same corpus, mean (lowest to highest). ${provenance(data)}</p>` : ""}`;
 }
 
-/** What the twins say about the claim, with "neither" as a possible answer. */
-function verdict({ rows }) {
-  const [one, many] = [rows[0], rows.at(-1)];
-  const apart = one.perplexity_range[0] > many.perplexity_range[1] ? many : many.perplexity_range[0] > one.perplexity_range[1] ? one : null;
-  if (!apart) return html`<span class="verdict no">neither</span> Between ${one.n_heads} and ${many.n_heads} heads the runs overlap: at this scale no winner can be told.`;
-  const other = apart === many ? one : many;
-  return html`<span class="verdict ${apart === many ? "yes" : "no"}">${apart.n_heads} ${apart.n_heads === 1 ? "head" : "heads"}</span> Every run with ${apart.n_heads} (d_k = ${apart.d_k}) has a lower perplexity than every run with ${other.n_heads} (d_k = ${other.d_k}): at this scale the paper's finding ${apart === many ? "holds" : "does not hold"}.`;
+/** What a row says about the paper's claim that the base's number of heads is better, with "neither" as an answer. */
+function verdict({ rows, base }, row) {
+  const usual = rows.find((r) => r.n_heads === base);
+  if (row === usual) return "";
+  const name = `${row.n_heads} ${row.n_heads === 1 ? "head" : "heads"}`;
+  if (row.bleu_range[1] < usual.bleu_range[0]) return html`<span class="verdict yes">${name}: worse</span> Every run has less BLEU than every run with ${base}, as in the paper.`;
+  if (row.bleu_range[0] > usual.bleu_range[1]) return html`<span class="verdict no">${name}: better</span> Every run has more BLEU than every run with ${base}: at this scale the paper's finding does not hold.`;
+  return html`<span class="verdict no">${name}: neither</span> The runs overlap with those of ${base} heads: at this scale no winner can be told.`;
 }
 
 export const caption = (view) => (view.measured.pruning ? html`${scoredOn(view.measured.pruning)} A head's importance is the size of the loss's gradient by a factor on its output. ${provenance(view.measured.pruning)}` : html`To train with one head costs quality; to take heads away afterwards is another question.`);
