@@ -57,7 +57,7 @@ def demo(folder: Path | None = None) -> Outcome:
         settings = demo_settings()
         with PrepareDisplay() as shown:
             store = prepare(settings, work / "store", root=work, progress=shown, processes=1)
-        with TrainDisplay(every=100) as watching:
+        with TrainDisplay(every=100, kept=folder is not None) as watching:
             model = train(settings, store, work / "run", device="cpu", listener=watching)
         if model is None:
             raise KeyboardInterrupt

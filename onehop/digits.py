@@ -128,9 +128,10 @@ def run(folder: Path | None = None, changes: list[str] | None = None, *, device:
     settings = with_changes(load_settings("digits"), changes or [])
     fit, valid, held = split_digits()
     with ExitStack() as closing:
+        kept = folder is not None
         if folder is None:
             folder = Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        model = trained(settings, fit, valid, folder, device)
+        model = trained(settings, fit, valid, folder, device, kept=kept)
         if model is None:
             return None
         network = loaded(model, device)
@@ -148,12 +149,14 @@ def provenance(outcome: Outcome) -> dict[str, Any]:
     return {**made("patches", "onehop digits"), "model": model, "right": outcome.right, "of": outcome.of}
 
 
-def trained(settings: Settings, fit: Images, valid: Images, folder: Path, device: str | None) -> Path | None:
+def trained(
+    settings: Settings, fit: Images, valid: Images, folder: Path, device: str | None, *, kept: bool = True
+) -> Path | None:
     """The model file of a run."""
     if not (folder / "run" / "run.json").exists():
         shutil.rmtree(folder / "store", ignore_errors=True)
         write_store(folder / "store", fit, valid)
-    with TrainDisplay(every=settings.train.report_every) as shown:
+    with TrainDisplay(every=settings.train.report_every, kept=kept) as shown:
         return train(settings, Store.open(folder / "store"), folder / "run", device=device, listener=shown)
 
 

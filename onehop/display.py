@@ -10,6 +10,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from onehop.listener import GOES_ON
+
 Report = Mapping[str, Any]
 
 EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
@@ -87,10 +89,14 @@ class BarAndLine(Progress):
 
 
 class TrainDisplay:
-    """Progress of `onehop train`: a live bar and line; validations and events stay above them."""
+    """Progress of `onehop train`: a live bar and line; validations and events stay above them.
 
-    def __init__(self, *, every: int = 50) -> None:
+    Not `kept`: the run's folder goes with the program, and nothing can go on from it.
+    """
+
+    def __init__(self, *, every: int = 50, kept: bool = True) -> None:
         self.out = console()
+        self.kept = kept
         self.every = every
         self.recent: deque[tuple[float, float, float]] = deque(maxlen=50)
         self.bar = BarAndLine(
@@ -154,4 +160,4 @@ class TrainDisplay:
 
     def said(self, text: str) -> None:
         """A line."""
-        self.out.print(text)
+        self.out.print(text if self.kept else text.replace(GOES_ON, "nothing is kept without -o."))

@@ -34,6 +34,7 @@ WHOLE = 128
 # So many words in capitals are looked up in the vocabulary once, and not again.
 KNOWN_SPELLINGS = 1 << 16
 # Byte fallback lets a model write any byte, and a line must stay one line.
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
 LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 
 
@@ -69,6 +70,8 @@ class Sentence:
             yield "a translation came to the greatest length without an end"
         if self.restored:
             yield "an address or a placeholder was garbled, and put back"
+        if BROKEN in self.text and BROKEN not in self.source:
+            yield "a letter that the model does not know came out broken"
         for term in self.unmet:
             yield f"not in the translation: {term}"
         for number in self.missing_numbers:

@@ -72,6 +72,12 @@ def check_readable(files: Sequence[Path]) -> None:
             raise TextError(f"{file} cannot be read.", "Give a text file that you may read.")
 
 
+def check_not_overwritten(files: Sequence[Path], out: Path | None) -> None:
+    """A text is not replaced by its own translation."""
+    if out is not None and any(out.exists() and out.is_file() and out.samefile(file) for file in files):
+        raise TextError(f"{out} is what is to be translated.", "Give another -o.")
+
+
 def lines_in(files: Sequence[Path]) -> int | None:
     """Lines of all files; not known where there are none or one of them can be read only once."""
     if not files or not all(file.is_file() for file in files):
@@ -183,6 +189,10 @@ def output(path: Path | None) -> Iterator[Sink]:
             os.replace(partial, path)
     except OnehopError as e:
         raise type(e)(e.what, f"{e.remedy} What was translated before is in {partial}.") from None
+    except KeyboardInterrupt:
+        if not direct:
+            print(f"onehop: Stopped. What was translated before is in {partial}.", file=sys.stderr)
+        raise
     except OSError as e:
         raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
 

@@ -146,6 +146,8 @@ def refuse_foreign_folder(out: Path) -> None:
         return
     if not (out / DESCRIPTION).is_file():
         raise StoreError(f"{out} exists and is not a token store.", "Give another folder with -o.")
+    if (out / "run.json").exists():
+        raise StoreError(f"{out} holds a training, too.", "Give another folder with -o.")
 
 
 def same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:

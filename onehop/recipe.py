@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onehop.checks import check_fits
+from onehop.checks import check_fits, first_weights
 from onehop.config import Settings
 from onehop.device import pick_device
 from onehop.display import PrepareDisplay, TrainDisplay, console
@@ -50,6 +50,10 @@ def run(
     if not leads():
         return train(settings, opened, out, device=device, validator=validator)
     with TrainDisplay(every=settings.train.report_every) as shown, ExitStack() as closing:
+        if settings.train.warmup >= settings.train.steps:
+            shown.said(
+                f"The learning rate only rises: train.warmup is {settings.train.warmup:,} steps, as many or more."
+            )
         listener: Listener = closing.enter_context(WithTensorBoard(shown, out)) if tensorboard else shown
         return train(settings, opened, out, device=device, listener=listener, validator=validator)
 
@@ -148,10 +152,17 @@ class WithTensorBoard:
 def dry_run(
     settings: Settings, out: Path, *, store: Path | None = None, data: Path | None = None, device: str | None = None
 ) -> Plan:
-    """What a training would take."""
+    """What a training would take; what it would refuse is refused."""
+    begun = Run(out)
+    begun.check_overwrites_nothing()
     opened = open_store(settings, out, store, data)
+    settings = as_prepared(settings, opened)
     check_fits(settings, opened)
+    if begun.facts():
+        begun.check_same(settings, {"tokenizer": opened.tokenizer_hash, "data": opened.hash})
     fresh = model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size)
+    if settings.train.start_from and not begun.facts():
+        first_weights(settings, opened, fresh)
     objective = Objective(fresh, settings.train.label_smoothing, settings.train.r_drop)
     pairs = opened.pairs("train", settings.train.weights)
     return plan(settings, pairs, objective.to(pick_device(device)), pick_device(device))

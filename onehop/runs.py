@@ -30,6 +30,7 @@ from safetensors.numpy import load_file, save_file
 
 from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
 from onehop.errors import RunError
+from onehop.store import DESCRIPTION
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -82,7 +83,7 @@ class Run:
             for left_by_a_kill in (self.path / "checkpoints").glob(".*.partial"):
                 shutil.rmtree(left_by_a_kill)
             if (self.path / "run.json").exists():
-                self._check_same(settings, facts)
+                self.check_same(settings, facts)
             write_text(self.path / "settings.toml", settings_to_toml(settings))
             write_text(self.path / "run.json", json.dumps({**facts, **self.facts()}, indent=2) + "\n")
 
@@ -103,6 +104,10 @@ class Run:
 
     def check_overwrites_nothing(self) -> None:
         """Refuse a folder that no run has begun in and that has files of a run's names."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file.", "Choose a new folder.")
+        if (self.path / DESCRIPTION).exists():
+            raise RunError(f"{self.path} is a store.", "Choose a new folder.")
         if any((self.path / mark).exists() for mark in (".lock", "run.json")):
             return
         for name in WRITTEN:
@@ -112,7 +117,8 @@ class Run:
                     "Choose a new folder.",
                 )
 
-    def _check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+    def check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on with other settings or data than it was begun with."""
         # A cosine is stretched over all steps, so that every one of them depends on their number.
         fixed = {"train.steps"} if settings.train.decay == "cosine" else set()
         for name, (old, new) in differences(load_settings(str(self.path / "settings.toml")), settings).items():

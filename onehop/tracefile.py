@@ -137,10 +137,10 @@ class Trace(Mapping[str, Array]):
         return cls({key: value for key, value in whole.items() if key not in ("tensors", "blob")}, tensors)
 
     @classmethod
-    def read(cls, file: Path) -> "Trace":
+    def read(cls, file: Path | str) -> "Trace":
         """Read a trace file."""
         try:
-            return cls.from_json(file.read_text(encoding="utf-8"))
+            return cls.from_json(Path(file).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError):
             raise OnehopError(f"{file} cannot be read.", "Check the path.") from None
 

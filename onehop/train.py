@@ -30,7 +30,7 @@ from onehop.device import deterministic, device_name, is_out_of_memory
 from onehop.errors import DivergedError, RunError
 from onehop.family import model_for
 from onehop.feed import Fed, Fixed, Update, ahead, feed, updates
-from onehop.listener import Listener, Report, Silent
+from onehop.listener import GOES_ON, Listener, Report, Silent
 from onehop.loss import Loss
 from onehop.model import parameter_count
 from onehop.modelfile import StoredModel, write_model
@@ -199,7 +199,7 @@ class Trainer:
     def finish(self) -> Path | None:
         """Write the model file."""
         if self.world.any(self.stop in SIGNALS):  # each of the processes may have been told, or only one
-            self.listener.said(f"Stopped at step {self.progress.step}; the same command goes on from here.")
+            self.listener.said(f"Stopped at step {self.progress.step}; {GOES_ON}")
             return None
         if self.stop:
             self.listener.said(f"Finished early at step {self.progress.step}: {self.stop}.")

@@ -287,9 +287,11 @@ def test_translate_nothing(model_file):
 def test_translate_as_a_process(model_file, translated):
     found = process("translate", "-m", model_file, "--beam", "2", "--device", "cpu", input="\n".join(LINES))
     assert found.stdout.split("\n") == [*translated, ""]
-    # Random models repeat themselves.
+    # Random models repeat themselves, and write bytes that are no letters.
     repeats = "a translation repeated itself over and over, and was stopped"
-    assert found.stderr == "".join(f"onehop: line {n} of standard input: {repeats}\n" for n in (1, 3, 4, 6))
+    broken = "a letter that the model does not know came out broken"
+    told = [(1, repeats), (3, repeats), (4, repeats), (4, broken), (6, repeats)]
+    assert found.stderr == "".join(f"onehop: line {n} of standard input: {what}\n" for n, what in told)
 
 
 def test_bad_utf8_is_refused_with_its_line(model_file):
@@ -304,7 +306,7 @@ def test_bad_utf8_is_refused_with_its_line(model_file):
     [
         (["--device", "tpu"], "There is no device 'tpu'. Choose cpu, cuda or cuda:N."),
         (["--device", "cuda"], "There is no device cuda:0: torch sees no GPU here. Choose another, or cpu."),
-        (["--beam", "0"], "search.beam is 0. It must be at least 1: hypotheses followed at a time; 1: greedy."),
+        (["--beam", "0"], "--beam is 0. It must be at least 1: hypotheses followed at a time; 1: greedy."),
     ],
 )
 def test_what_cannot_be_translated_with(model_file, monkeypatch, option, message):

@@ -7,7 +7,9 @@ import pytest
 from onehop import demo as module
 from onehop.config import load_settings, with_changes
 from onehop.demo import Outcome, check, demo, digit_strings, show, write_pairs
+from onehop.display import TrainDisplay
 from onehop.errors import RunError
+from onehop.listener import GOES_ON
 from onehop.modelfile import read_model
 from onehop.store import Store
 from onehop.translator import Translation, Translator
@@ -75,6 +77,12 @@ def test_a_stopped_demo_ends_like_any_interrupted_program(hurried, monkeypatch):
     monkeypatch.setattr(module, "train", lambda *args, **more: None)
     with pytest.raises(KeyboardInterrupt):
         demo()
+
+
+@pytest.mark.parametrize(("kept", "said"), [(True, GOES_ON), (False, "nothing is kept without -o.")])
+def test_a_stopped_run_says_whether_anything_is_kept(capsys, kept, said):
+    TrainDisplay(kept=kept).said(f"Stopped at step 3; {GOES_ON}")
+    assert capsys.readouterr().err == f"Stopped at step 3; {said}\n"
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -213,19 +214,25 @@ def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
     rows, out = table3.chosen_rows("E"), folder / "out"
     store = table3.store_for(settings, out, folder, None, None)
     with pytest.raises(SettingsError) as error:
-        table3.finished(settings, store, out, rows, seeds=2)
-    assert str(error.value) == f"{out} has no finished base row to compare with. Train it first, without --finished."
+        table3.finished(settings, out, rows, seeds=2)
+    assert str(error.value) == f"{out} has no rows of table 3. Train some first, without --finished."
     table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=lambda said: None)
     table3.row_file(out, "learned-positions-seed-2").unlink()
     monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("something was trained"))
-    found = table3.finished(settings, store, out, rows, seeds=2)
+    found = table3.finished(settings, out, rows, seeds=2)
     assert [(one["row"], one["seed"]) for one in found["rows"]] == [("base", 1), ("base", 2), ("learned-positions", 1)]
     assert "| E | learned-positions | positions learned | 1 | " in table3.table_text(found)
     (folder / "small.toml").write_text(settings_to_toml(settings))
-    words = ["paper", "table3", str(folder / "small.toml"), "--store", str(out / "store"), "-o", str(out)]
+    shutil.rmtree(out / "store")  # the rows are enough
+    words = ["paper", "table3", str(folder / "small.toml"), "-o", str(out)]
     assert onehop(*words, "--seeds", "2", "--finished").exit_code == 0
     made_by = json.loads((out / "table3.json").read_text())["made_by"]
     assert made_by == "onehop paper table3 small.toml --seeds 2 --finished"
+    for seed in (1, 2):
+        table3.row_file(out, f"base-seed-{seed}").unlink()
+    with pytest.raises(SettingsError) as error:
+        table3.finished(settings, out, rows, seeds=2)
+    assert str(error.value) == f"{out} has no finished base row to compare with. Train it first, without --finished."
 
 
 def test_rows_side_by_side_are_the_rows_one_after_another(few_rows):

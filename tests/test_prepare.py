@@ -379,6 +379,14 @@ def test_a_damaged_store_is_replaced_only_by_force(corpus):
     prepare(settings(), corpus / "store", root=corpus, processes=1, force=True).verify()
 
 
+def test_a_training_beside_a_store_is_not_replaced(corpus):
+    prepare(settings(), corpus / "store", root=corpus, processes=1)
+    (corpus / "store" / "run.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"store holds a training, too\. Give another folder with -o\."):
+        prepare(settings(), corpus / "store", root=corpus, processes=1, force=True)
+    assert (corpus / "store" / "run.json").exists()
+
+
 def test_a_foreign_folder_is_never_touched(corpus):
     (corpus / "mine").mkdir()
     (corpus / "mine" / "precious").write_text("x")

@@ -142,8 +142,26 @@ def test_durations_have_the_largest_unit_of_which_there_are_two(seconds, said):
     assert recipe.duration(seconds) == said
 
 
-def test_a_dry_run_refuses_what_a_training_would(digits, tmp_path):
+def test_a_warm_up_without_an_end_is_told_of(digits, tmp_path, capsys):
     settings, store = digits
+    for warmup, told in ((3, True), (2, False)):
+        changed = with_changes(settings, [f"train.warmup={warmup}", "train.steps=3"])
+        recipe.run(changed, tmp_path / str(warmup), store=store.path, device="cpu", bleu_on=0)
+        said = f"The learning rate only rises: train.warmup is {warmup} steps, as many or more."
+        assert (said in capsys.readouterr().err) == told
+
+
+def test_a_dry_run_refuses_what_a_training_would(digits, tmp_path, trained):
+    settings, store = digits
+    (tmp_path / "file").write_text("")
+    for changes, out, error, message in (
+        (["train.start_from=nope"], "run", OnehopError, r"There is no model 'nope'"),
+        ([], "file", OnehopError, r"file is a file\. Choose a new folder\."),
+        (["model.d_ff=8"], trained, OnehopError, r"was begun with model\.d_ff = \d+, and now it is 8\."),
+        (["train.steps=5"], trained, OnehopError, r"has 20 steps, and train\.steps is 5\."),
+    ):
+        with pytest.raises(error, match=message):
+            recipe.dry_run(with_changes(settings, changes), tmp_path / out, store=store.path)
     with pytest.raises(StoreError, match=r"The store has a sentence of \d+ tokens, and model\.max_length is 3\."):
         recipe.dry_run(with_changes(settings, ["model.max_length=3"]), tmp_path / "run", store=store.path)
 

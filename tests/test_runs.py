@@ -192,8 +192,17 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeyp
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"cannot be written: Not a directory\. Check the folder\.$"):
+    with pytest.raises(RunError, match=r"file is a file\. Choose a new folder\.$"):
         Run(tmp_path / "file").begin(Settings(), FACTS)
+    with pytest.raises(RunError, match=r"cannot be written: Not a directory\. Check the folder\.$"):
+        Run(tmp_path / "file" / "below").begin(Settings(), FACTS)
+
+
+def test_no_run_begins_in_a_store(tmp_path):
+    (tmp_path / "store.json").write_text("{}")
+    with pytest.raises(RunError, match=r"is a store\. Choose a new folder\.$"):
+        Run(tmp_path).begin(Settings(), FACTS)
+    assert everything_in(tmp_path) == ["store.json"]
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])

@@ -485,7 +485,7 @@ def test_the_verb_writes_a_trace(model_file, tmp_path):
     args = ["trace", "the old house", "-m", str(model_file), "-o", str(out), "--edit", "scale=off", "--beam", "2"]
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 0, done.output
-    trace = Trace.read(out)
+    trace = Trace.read(str(out))
     assert done.output.splitlines()[-1] == f"{out}: {len(trace)} tensors"
     assert trace.header["edits"] == ["scale=off"]
     assert trace.header["options"]["beam"] == 2

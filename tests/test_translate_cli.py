@@ -235,6 +235,13 @@ def test_a_number_that_is_gone_is_told(make):
     assert found.text == "Um 22.30 Uhr in Raum 5."
 
 
+def test_broken_letters_are_told_of(make):
+    broken = make(answers={"one": ["�ne"], "�": ["�"]})
+    one, other = broken.translate(["one", "�"])
+    assert one.warnings == ["a letter that the model does not know came out broken"]
+    assert other.warnings == []
+
+
 def test_a_line_stays_a_line(make):
     (found,) = make({"x y": ["a\nb\r\n\u2028c"]}).translate(["x y"])
     assert found.text == "a b c"
@@ -382,6 +389,30 @@ def test_an_output_file_appears_when_it_is_complete(here, capitals):
     assert (found.stdout, found.stderr) == ("", "translating\nout: 3 lines\n")
 
 
+@pytest.mark.parametrize("words", [["-"], ["-i", "-"]])
+def test_a_dash_is_standard_input(here, capitals, words):
+    assert onehop(*M, *words, stdin="one\ntwo\n").stdout == "ONE\nTWO\n"
+
+
+def test_what_an_interruption_leaves_is_told(here, capitals, monkeypatch):
+    def interrupted(*args, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipe, "run", interrupted)
+    found = onehop(*M, "-i", "a.txt", "-o", "out")
+    assert f"onehop: Stopped. What was translated before is in {here / 'out.partial'}.\n" in found.stderr
+    assert found.exit_code == 130
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_standard_output_is_one_line(model_file):
+    command = [sys.executable, "-m", "onehop", "translate", "-m", str(model_file), "one"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == "onehop: The output cannot be written: No space left on device. Make room for it.\n"
+    assert done.returncode == 2
+
+
 def test_after_an_error_nothing_is_lost(here, capitals):
     lines = [b"line"] * 499 + [b"\xff", b"after"]
     Path("bad").write_bytes(b"\n".join(lines))
@@ -427,7 +458,18 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
         (["one", "-i", "a.txt"], "Both a text and --input are given. Give one of them."),
         (["one", "--n-best", "2"], "--n-best 2 has no room in plain text. Give --json too."),
         (["one", "--alignments"], "--alignments have no room in plain text. Give --json too."),
-        (["one", "--alpha", "-1"], "search.alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
+        (["one", "--alpha", "-1"], "--alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
+        (
+            ["one", "--alpha", "1e9"],
+            "--alpha is 1000000000.0. It must be at most 100.0: α of the length penalty; 0: none.",
+        ),
+        (["one", "--alpha", "inf"], "--alpha is inf. It must be a number: α of the length penalty; 0: none."),
+        (
+            ["one", "--n-best", "9", "--json"],
+            "--n-best is 9, but --beam is 4. A beam finds as many as it is wide: set --beam to 9 or more.",
+        ),
+        (["-i", "a.txt", "-o", "a.txt"], "a.txt is what is to be translated. Give another -o."),
+        (["-i", "b.gz", "-i", "a.txt", "-o", "./a.txt"], "a.txt is what is to be translated. Give another -o."),
         (["one", "--glossary", "a.txt"], "Line 1 of a.txt is not a term. Write: source TAB target."),
         (
             ["one", "--source", "fr"],

@@ -1,7 +1,11 @@
 """The application that the verbs belong to, and the options that several of them share."""
 
+import errno
 import os
+import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +14,9 @@ from typer.core import TyperGroup
 
 from onehop import __version__
 from onehop.config import Settings, load_settings, preset_names, with_changes
-from onehop.errors import OnehopError, TextError
+from onehop.errors import OnehopError, SettingsError, TextError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OneLineErrors(TyperGroup):
@@ -26,6 +32,28 @@ class OneLineErrors(TyperGroup):
             else:
                 typer.echo(f"onehop: {' '.join(str(e).split())}", err=True)
             raise typer.Exit(2) from None
+        except OSError as e:
+            if e.errno not in FULL or ctx.params["debug"]:
+                raise
+            # What is still held back for standard output could not be written either when the program ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            typer.echo(f"onehop: The output cannot be written: {e.strerror}. Make room for it.", err=True)
+            raise typer.Exit(2) from None
+
+
+@contextmanager
+def in_the_words_of_options() -> Iterator[None]:
+    """A search's settings are called what they are called on the command line."""
+    try:
+        yield
+    except SettingsError as e:
+        what, remedy = (re.sub(r"\bsearch\.(\w+)", as_option, text) for text in (e.what, e.remedy))
+        raise SettingsError(what, remedy) from None
+
+
+def as_option(setting: re.Match[str]) -> str:
+    """`n_best` as `--n-best`."""
+    return f"--{setting[1].replace('_', '-')}"
 
 
 app = typer.Typer(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.application import Device, Edits, ModelName, app
+from onehop.cli.application import Device, Edits, ModelName, app, in_the_words_of_options
 
 PANEL = "Look inside"
 
@@ -27,7 +27,9 @@ def trace(
     from onehop.trace import Tracer
 
     tracer = Tracer.load(find_model(model), device)
-    found = tracer.trace(text, edits or [], SearchOptions(beam=beam, alpha=alpha), limit * 2**20)
+    with in_the_words_of_options():
+        options = SearchOptions(beam=beam, alpha=alpha)
+    found = tracer.trace(text, edits or [], options, limit * 2**20)
     found.write(out)
     left_out = found.header["left_out"]
     typer.echo(found.text)

@@ -1,7 +1,7 @@
 """`onehop paper`: the paper's tables, measured here."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -92,12 +92,11 @@ def paper_table3(
 
     chosen = settings_of(settings, changes)
     wanted = table3.chosen_rows(rows)
-    opened = table3.store_for(chosen, out, data, store, pairs)
-    found = (
-        table3.finished(chosen, opened, out, wanted, seeds=seeds)
-        if finished
-        else table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
-    )
+    if finished:
+        found: dict[str, Any] | None = table3.finished(chosen, out, wanted, seeds=seeds)
+    else:
+        opened = table3.store_for(chosen, out, data, store, pairs)
+        found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
     if found is None:
         raise typer.Exit(130)  # as after any Ctrl-C: what is there is not the table
     options = [f"--rows {rows}"] * (rows is not None) + [f"--set {change}" for change in changes or []]

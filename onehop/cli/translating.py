@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from onehop.cli.application import Device, ModelName, Sentences, app
+from onehop.cli.application import Device, ModelName, Sentences, app, in_the_words_of_options
 from onehop.errors import SettingsError
 
 PANEL = "Use a model"
@@ -73,6 +73,8 @@ def translate(
     from onehop.translator import Translator
 
     files = inputs or []
+    if text == "-" or files == [Path("-")]:  # as elsewhere: standard input
+        text, files = None, []
     if text is not None and files:
         raise SettingsError("Both a text and --input are given.", "Give one of them.")
     if n_best > 1 and not as_json:
@@ -80,9 +82,11 @@ def translate(
     if alignments and not as_json:
         raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
     pipe.check_readable(files)
+    pipe.check_not_overwritten(files, out)
     if beam > WIDEST_BEAM:
         raise SettingsError(f"A beam of {beam:,} would take all memory.", f"At most {WIDEST_BEAM:,}; 4 is usual.")
-    options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
+    with in_the_words_of_options():
+        options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
     terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
     path = find_model(model, source, target)
     loaded = Translator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast)

@@ -152,25 +152,39 @@ def table3(
             if at_once == 1:
                 say(in_a_line(found))
             done.append(found)
-    return told(settings, store, done)
+    return told(settings, facts_of(store), done)
 
 
-def finished(settings: Settings, store: Store, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
-    """The rows that have been trained so far, and nothing trained for it."""
+def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
+    """The rows that have been trained so far, and nothing trained for it: their files are enough."""
     settings = without_averaging(settings)
+    trained_on = data_of(folder)
     files = [(row, seed, row_file(folder, row_name(row, seed))) for row in rows for seed in range(1, seeds + 1)]
-    done = [there for row, seed, file in files if (there := held(file, asked_of(settings, row, seed, store)[1]))]
+    done = [there for row, seed, f in files if (there := held(f, asked_of(settings, row, seed, trained_on["data"])[1]))]
     if not any(one["row"] == "base" for one in done):
         raise SettingsError(
             f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
         )
-    return told(settings, store, done)
+    return told(settings, trained_on, done)
 
 
-def told(settings: Settings, store: Store, done: Sequence[Json]) -> Json:
+def data_of(folder: Path) -> Json:
+    """What the rows of a folder were trained on, which is noted beside them."""
+    file = folder / "data.json"
+    if not file.exists():
+        raise SettingsError(f"{folder} has no rows of table 3.", "Train some first, without --finished.")
+    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def facts_of(store: Store) -> Json:
+    """Which data it is, and how much."""
+    return {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
+
+
+def told(settings: Settings, trained_on: Json, done: Sequence[Json]) -> Json:
     """The rows, and what they have in common."""
-    facts = {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
-    return {**facts, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
+    return {**trained_on, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
 
 
 def without_averaging(settings: Settings) -> Settings:
@@ -203,7 +217,7 @@ def missing(
         Task(one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt")
         for seed in range(1, seeds + 1)
         for row in reversed(rows)
-        if held(row_file(folder, name := row_name(row, seed)), asked_of(settings, row, seed, store)[1]) is None
+        if held(row_file(folder, name := row_name(row, seed)), asked_of(settings, row, seed, store.hash)[1]) is None
     ]
 
 
@@ -244,7 +258,7 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
     """One row with one seed: what its file says, or trained and scored now."""
     name = row_name(row, seed)
     file, running = row_file(folder, name), folder / "runs" / name
-    changed, asked = asked_of(settings, row, seed, store)
+    changed, asked = asked_of(settings, row, seed, store.hash)
     if (there := held(file, asked)) is not None:
         return there
     began, anew = time.monotonic(), not running.exists()
@@ -256,16 +270,17 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
         found["minutes"] = (time.monotonic() - began) / 60
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
+    write_json(folder / "data.json", facts_of(store))  # so that the table can be made again where the data is not
     shutil.rmtree(running)  # gigabytes that nobody asks for again
     return found
 
 
-def asked_of(settings: Settings, row: Row, seed: int, store: Store) -> tuple[Settings, Json]:
+def asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Settings, Json]:
     """A row's settings, and what its file says that it was made from."""
     changes = row.change(settings.model, settings.train.label_smoothing)
     changed = with_changes(settings, [*changes, f"train.seed={seed}"])
     tables = {table: settings_to_dict(changed)[table] for table in ("model", "train")}
-    return changed, {"row": row.name, "seed": seed, "changes": changes, "data": store.hash, "settings": tables}
+    return changed, {"row": row.name, "seed": seed, "changes": changes, "data": data, "settings": tables}
 
 
 def held(file: Path, asked: Json) -> Json | None:
