@@ -40,14 +40,15 @@ behaviour() {
 }
 
 inside() {
-    news="--source $sets/newstest2014.en --reference $sets/newstest2014.de"
-    make_again heads $onehop paper heads -m en-de $news --sentences 200 -o results/paper
+    make_again heads $onehop paper heads -m en-de --source "$sets/multi30k-test2016.en" \
+        --reference "$sets/multi30k-test2016.de" --sentences 200 -o results/paper
     make_again alignments $python benchmarks/alignments.py --pairs 200 --pair "$sets/newstest2014.en" \
         "$sets/newstest2014.de" --pair "$sets/europarl-test.en" "$sets/europarl-test.de" -o results/alignments.json
+    everyday="--source $sets/tatoeba-valid.en --reference $sets/tatoeba-valid.de"
     make_again coreference $python -m onehop.explorer.measure coreference -m en-de
-    make_again patterns $python -m onehop.explorer.measure patterns -m en-de --source "$sets/newstest2014.en"
-    make_again pruning $python -m onehop.explorer.measure pruning -m en-de $news --sentences 200
-    make_again lengths $python -m onehop.explorer.measure lengths -m en-de $news --sentences 400
+    make_again patterns $python -m onehop.explorer.measure patterns -m en-de --source "$sets/tatoeba-valid.en" --sentences 200
+    make_again pruning $python -m onehop.explorer.measure pruning -m en-de $everyday --sentences 200
+    make_again lengths $python -m onehop.explorer.measure lengths -m en-de $everyday --sentences 400
 }
 
 decoding() {
