@@ -105,11 +105,14 @@ def engine(name: str, where: str, describe: Callable[[Any], str]) -> Iterator[st
 def folders() -> Iterator[str]:
     """Where models and the cache lie."""
     # Here, for it needs packages that may be what is missing.
-    from onehop.installed import installed, package_folder, user_folder
+    from onehop.installed import installed, labels, package_folder, user_folder
 
     for folder in (user_folder(), package_folder()):
         yield f"models: {folder}" + ("" if folder.is_dir() else " (not there)")
-    yield f"installed: {', '.join(installed()) or 'none'}"
+    models = labels()
+    yield f"installed: {', '.join(models) or 'none'}"
+    if unread := [name for name in installed() if name not in models]:
+        yield f"no model, as `onehop models list` explains: {', '.join(unread)}"
     yield f"cache: {cache_root()}, {megabytes(sum(entries().values()))}"
 
 

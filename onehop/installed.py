@@ -9,14 +9,16 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from onehop.config import settings_to_toml
 from onehop.errors import ModelFileError, OnehopError, SettingsError
-from onehop.modelfile import PART, SUFFIX, Int8Rows, Tensor, describe, find_head, read_model, with_suffix
+from onehop.modelfile import PART, SUFFIX, Int8Rows, Label, Tensor, describe, find_head, read_model, with_suffix
 
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"
@@ -48,6 +50,15 @@ def installed() -> dict[str, Path]:
     return found
 
 
+def labels() -> dict[str, Label]:
+    """What each installed model says about itself; a file that is no model is left out."""
+    found = {}
+    for name, path in installed().items():
+        with suppress(OnehopError):
+            found[name] = describe(path)
+    return found
+
+
 def find_model(name: str | None = None, source: str | None = None, target: str | None = None) -> Path:
     """The file that a name or path means, or the only model that is installed for the languages."""
     path = only_model(source, target) if name is None else named_model(name)
@@ -68,25 +79,33 @@ def named_model(name: str) -> Path:
         return there.get(name, path)
     near = difflib.get_close_matches(name, there, n=1)
     what = f"There is no model {name!r}."
-    raise ModelFileError(what, f"Did you mean {near[0]}?" if near else how_to_get_one(list(there)))
+    raise ModelFileError(what, f"Did you mean {near[0]}?" if near else how_to_get_one(list(labels())))
 
 
 def only_model(source: str | None, target: str | None) -> Path:
     """The one installed model that translates between the languages, where they are given."""
-    fitting = {}
-    for name, path in installed().items():
-        content = describe(path).content
+    known, fitting = labels(), {}
+    for name, label in known.items():
+        content = label.content
         translates = content["settings"]["model"].get("kind") is None
         if translates and source in (None, content["source"]) and target in (None, content["target"]):
-            fitting[name] = path
+            fitting[name] = content
+    there = installed()
     if len(fitting) == 1:
-        return next(iter(fitting.values()))
+        return there[next(iter(fitting))]
     if fitting:
-        raise ModelFileError(
-            f"Several models are installed: {', '.join(fitting)}.", "Choose one with --model, or give --target."
-        )
+        raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
     pair = f" from {source or 'any language'} to {target or 'any language'}" if source or target else ""
-    raise ModelFileError(f"No model{pair} is installed.", how_to_get_one([]))
+    unread = [str(path) for name, path in there.items() if name not in known]
+    besides = f", and {' and '.join(unread)} cannot be read" if unread else ""
+    raise ModelFileError(f"No model{pair} is installed{besides}.", how_to_get_one([]))
+
+
+def how_to_choose(contents: Collection[Mapping[str, Any]]) -> str:
+    """The remedy where several models fit: the languages help only where the models differ in them."""
+    sides = [side for side in ("source", "target") if len({content[side] for content in contents}) > 1]
+    given = f", or give {' and '.join(f'--{side}' for side in sides)}" if sides else ""
+    return f"Choose one with --model{given}."
 
 
 def how_to_get_one(names: list[str]) -> str:

@@ -652,6 +652,42 @@ def test_a_model_that_is_not_found(two_models, name, languages, message):
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("second", "asked", "remedy"),
+    [
+        ({}, [None, None], "Choose one with --model."),
+        ({}, ["en", "de"], "Choose one with --model."),
+        ({"target": "fr"}, ["en", None], "Choose one with --model, or give --target."),
+        ({"source": "fr"}, [None, "de"], "Choose one with --model, or give --source."),
+        ({"source": "fr", "target": "it"}, [None, None], "Choose one with --model, or give --source and --target."),
+    ],
+)
+def test_the_remedy_names_only_what_tells_models_apart(here, second, asked, remedy):
+    stored = read_model("model.safetensors")
+    Path("models").mkdir()
+    write_model("models/first.safetensors", stored)
+    write_model("models/other.safetensors", replace(stored, **second))
+    with pytest.raises(ModelFileError) as caught:
+        installed.find_model(None, *asked)
+    assert str(caught.value) == f"Several models are installed: first, other. {remedy}"
+
+
+def test_a_file_that_is_no_model_does_not_count(two_models):
+    Path("models/bad.safetensors").write_bytes(b"no")
+    assert installed.find_model(None, target="de") == two_models / "models/first.safetensors"
+    with pytest.raises(ModelFileError, match=r"^Several models are installed: first, other\."):
+        installed.find_model()
+    with pytest.raises(ModelFileError, match=r"one that is installed: first, other\.$"):
+        installed.find_model("zzz")
+    with pytest.raises(
+        ModelFileError, match=r"^No model .* to it is installed, and .*bad.safetensors cannot be read\."
+    ):
+        installed.find_model(None, target="it")
+    folders = list(doctor.folders())
+    assert "installed: first, other" in folders
+    assert "no model, as `onehop models list` explains: bad" in folders
+
+
 def test_no_model_is_installed(here):
     assert onehop("models", "list").stdout == (
         "No model is installed. Give a .safetensors file (onehop train makes one, onehop demo a small one), "
