@@ -428,5 +428,8 @@ def test_a_model_lends_its_tokenizer(model_file, tmp_path):
     own = read_model(model_file).tokenizer
     (tmp_path / "tokenizer.model").write_bytes(own)
     assert tokenizer_of(str(model_file)) == tokenizer_of(str(tmp_path / "tokenizer.model")) == own
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.safetensors").write_bytes(model_file.read_bytes())
+    assert tokenizer_of(str(tmp_path / "run")) == own
     with pytest.raises(TextError, match="cannot be read"):
         tokenizer_of(str(tmp_path / "missing.model"))

@@ -185,10 +185,10 @@ def verify_resume(
 
 
 def tokenizer_of(name: str) -> bytes:
-    """A SentencePiece model: the content of such a file, or what a model of ours has."""
+    """A SentencePiece model: the content of such a file, or what a model of ours has, also one in a run folder."""
     from onehop.installed import installed, named_model
     from onehop.modelfile import SUFFIX, read_model
 
-    if name in installed() or name.endswith(SUFFIX):
+    if name in installed() or name.endswith(SUFFIX) or Path(name).is_dir():
         return read_model(named_model(name)).tokenizer
     return read_bytes(Path(name))
