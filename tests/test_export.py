@@ -349,7 +349,8 @@ def message(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"model_type": "bart"}, "This is a folder of the type 'bart'."),
+        ({"model_type": "bart"}, "holds a model of the type 'bart'. Give the Hugging Face folder of a Marian or BERT"),
+        ({"model_type": ...}, "config.json names no model_type. Give the Hugging Face folder of a Marian or BERT"),
         ({"d_model": ...}, "config.json has no d_model."),
         ({"share_encoder_decoder_embeddings": False}, "separate vocabularies of the two languages"),
         ({"tie_word_embeddings": False}, "an output matrix apart from the embeddings"),
@@ -499,6 +500,14 @@ def test_a_ctranslate2_folder_translates_the_same(seed, changes, tmp_path):
     proof = export(file, "ctranslate2", tmp_path / "ct2", TEXTS)
     assert proof.differences == []
     assert proof.largest_logit_difference < LARGEST
+
+
+def test_a_ctranslate2_folder_is_refused_by_its_name(plain, tmp_path):
+    export(plain, "ctranslate2", tmp_path / "ct2", TEXTS[:1])
+    assert message(tmp_path / "ct2") == (
+        f"{tmp_path / 'ct2'} holds a model converted for CTranslate2."
+        " Give the Hugging Face folder of a Marian or BERT model: only these can be imported."
+    )
 
 
 def test_int8_rows_go_to_ctranslate2_as_they_are(plain, tmp_path):

@@ -24,6 +24,7 @@ from onehop.model import Transformer, sinusoids
 from onehop.modelfile import StoredModel
 
 WEIGHTS, PICKLE = "model.safetensors", "pytorch_model.bin"
+CT2_WEIGHTS = "model.bin"
 ACTIVATIONS: Mapping[str, Literal["relu", "swish", "gelu"]] = {
     "relu": "relu",
     "swish": "swish",
@@ -43,6 +44,7 @@ class Imported:
 def import_marian(folder: Path) -> Imported:
     """Read a folder."""
     config = read_json(folder / "config.json")
+    refuse_other_program(folder, config)
     refuse(config)
     weights, digest = read_weights(folder)
     refuse_other_positions(weights)
@@ -135,12 +137,22 @@ def never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
 # --- what cannot be expressed ---------------------------------------------------------------------------------
 
 
+def refuse_other_program(folder: Path, config: Mapping[str, Any]) -> None:
+    """Say what a folder is that holds no Marian."""
+    kind = config.get("model_type")
+    if kind == "marian":
+        return
+    if kind is not None:
+        found = f"{folder} holds a model of the type {kind!r}."
+    elif (folder / CT2_WEIGHTS).is_file():
+        found = f"{folder} holds a model converted for CTranslate2."
+    else:
+        found = f"{folder / 'config.json'} names no model_type."
+    raise ExportError(found, "Give the Hugging Face folder of a Marian or BERT model: only these can be imported.")
+
+
 def refuse(config: Mapping[str, Any]) -> None:
-    """Name what our model has no way to express, or what is no Marian at all."""
-    if config.get("model_type") != "marian":
-        raise ExportError(
-            f"This is a folder of the type {config.get('model_type')!r}.", "Only Marian models can be imported."
-        )
+    """Name what our model has no way to express."""
     missing = [name for name in NEEDED if not isinstance(config.get(name), int)]
     if missing:
         raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
