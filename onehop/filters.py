@@ -330,6 +330,20 @@ def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:
         return "utf8"
 
 
+def undecodable(columns: tuple[bytes, ...]) -> list[int]:
+    """The columns that are not UTF-8."""
+    return [i for i, column in enumerate(columns) if not is_utf8(column)]
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether bytes can be read."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def sample_of(place: str, columns: tuple[bytes, ...]) -> Sample:
     """A pair as the report shows it, shortened, with U+FFFD for what cannot be read."""
     source, target = (*columns, b"")[:2]

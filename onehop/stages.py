@@ -28,6 +28,7 @@ from onehop.filters import (
     report_from_dict,
     report_to_dict,
     sample_of,
+    undecodable,
 )
 from onehop.store import write_json, write_whole
 from onehop.weights import source_name
@@ -97,7 +98,10 @@ class Filtered:
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredChunk:
-    """What one chunk of raw lines became: `lines` are source TAB target TAB place."""
+    """What one chunk of raw lines became: `lines` are source TAB target TAB place.
+
+    `unreadable` has the column and the line number of whatever is not UTF-8.
+    """
 
     file: int
     consumed: int
@@ -105,6 +109,7 @@ class FilteredChunk:
     lines: list[bytes]
     hashes: npt.NDArray[np.uint64]
     dropped: dict[str, Dropped]
+    unreadable: list[tuple[int, int]]
 
 
 _checks: PairChecks
@@ -119,13 +124,15 @@ def set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
 def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
     """Decode, normalise and check the pairs of a chunk."""
     file, raw = work
-    lines, hashes, dropped = [], [], dict[str, Dropped]()
+    lines, hashes, dropped, unreadable = [], [], dict[str, Dropped](), list[tuple[int, int]]()
     for number, columns in enumerate(columns_of(raw), raw.first_line):
         place = f"{raw.file}:{number}"
         pair = decoded(columns)
         reason = pair if isinstance(pair, str) else _checks.reason(*pair)
         if reason is not None:
             dropped.setdefault(reason, Dropped()).add(sample_of(place, columns))
+            if reason == "utf8":
+                unreadable += [(i, number) for i in undecodable(columns)]
         else:
             text = "\t".join(pair)
             hashes.append(hash64(text))
@@ -137,6 +144,7 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
         lines=lines,
         hashes=np.array(hashes, np.uint64),
         dropped=dropped,
+        unreadable=unreadable,
     )
 
 
@@ -192,23 +200,31 @@ class EncodingWatch:
     """Stops at a file of which so many lines are not UTF-8 that it must be in another encoding."""
 
     def __init__(self) -> None:
-        self._read, self._bad = Counter[int](), Counter[int]()
-        self._first: dict[int, str] = {}
+        self._read, self._bad = Counter[int](), Counter[tuple[int, Path]]()
+        self._first: dict[tuple[int, Path], int] = {}
 
     def look(self, file: ParallelFile, chunk: FilteredChunk) -> None:
         """Count a chunk."""
-        bad = chunk.dropped.get("utf8", Dropped())
         self._read[chunk.file] += chunk.read
-        self._bad[chunk.file] += bad.count
-        if bad.count:
-            self._first.setdefault(chunk.file, bad.samples[0].place.rpartition(":")[2])
-        count, read = self._bad[chunk.file], self._read[chunk.file]
-        if count >= BAD_LINES and count > BAD_SHARE * read:
-            raise TextError(
-                f"{file.names} is not UTF-8: {count} of its first {read} lines cannot be read, "
-                f"beginning with line {self._first[chunk.file]}.",
-                "Convert it, for instance with iconv -f ISO-8859-1 -t UTF-8.",
-            )
+        read = self._read[chunk.file]
+        for path, lines in unreadable_lines(file, chunk).items():
+            key = chunk.file, path
+            self._bad[key] += len(lines)
+            first, count = self._first.setdefault(key, min(lines)), self._bad[key]
+            if count >= BAD_LINES and count > BAD_SHARE * read:
+                raise TextError(
+                    f"{path} is not UTF-8: {count} of its first {read} lines cannot be read, "
+                    f"beginning with line {first}.",
+                    "Convert it, for instance with iconv -f ISO-8859-1 -t UTF-8.",
+                )
+
+
+def unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set[int]]:
+    """The lines of a chunk that are not UTF-8, for each path that has any; a TSV has both columns in its only path."""
+    found: dict[Path, set[int]] = {}
+    for column, line in chunk.unreadable:
+        found.setdefault(file.paths[min(column, len(file.paths) - 1)], set()).add(line)
+    return found
 
 
 def without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: Report) -> list[bytes]:

@@ -335,6 +335,20 @@ def test_a_file_in_another_encoding(tmp_path):
         prepare(settings(), tmp_path / "store", root=tmp_path, processes=1)
 
 
+@pytest.mark.parametrize("bad", ["de", "en"])
+def test_the_one_of_two_files_that_is_in_another_encoding_is_named(tmp_path, bad):
+    pairs = [(f"{a} \ufffd grün", f"{b} \ufffd grün") for a, b in sentences(50)]
+    for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        text = "fine\n" + "".join(f"{line}\n" for line in lines)
+        data = text.replace("\ufffd ", "").encode("latin-1") if language == bad else text.encode()
+        (tmp_path / f"a.{language}").write_bytes(data)
+    with pytest.raises(TextError) as caught:
+        prepare(settings("a.{lang}"), tmp_path / "store", root=tmp_path, processes=1)
+    assert caught.value.what == (
+        f"{tmp_path / 'a'}.{bad} is not UTF-8: 50 of its first 51 lines cannot be read, beginning with line 2."
+    )
+
+
 def test_nothing_left(corpus):
     write_tsv(corpus / "b.tsv", [("same", "same"), ("equal", "equal")])
     with pytest.raises(TextError, match=r"Of 2 training pairs none are left after the filters\. Look at"):
