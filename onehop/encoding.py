@@ -12,7 +12,17 @@ import numpy.typing as npt
 
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.errors import TextError
-from onehop.filters import Dropped, HeldOut, Report, held_out_sides, report_to_dict, sample_of, stands_in, wrong_length
+from onehop.filters import (
+    Dropped,
+    HeldOut,
+    Report,
+    counted,
+    held_out_sides,
+    report_to_dict,
+    sample_of,
+    stands_in,
+    wrong_length,
+)
 from onehop.stages import PAIRS, VALID, Filtered, Inputs, Progress, Span, nothing_left, spread
 from onehop.store import (
     END_TYPE,
@@ -152,6 +162,7 @@ class EncodedChunk:
     pairs: Pairs
     dropped: dict[str, Dropped]
     read: int
+    added: int  # by cutting long texts
 
 
 _encoding: Encoding
@@ -171,7 +182,7 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
         stream.seek(start)
         lines = stream.read(size).split(b"\n")[:-1]
     train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
-    settings = _encoding.settings
+    settings, whole = _encoding.settings, len(train)
     if settings.plain:
         train = in_pieces(_words.tokenizer, train, settings.longest)
     src, tgt = encode_sides(_words, train)
@@ -187,7 +198,7 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
             sample = sample_of(place, (source.encode(), target.encode()))
             dropped.setdefault(reason, Dropped()).add(sample)
     pairs = Pairs(_words.side([src[i] for i in kept]), _words.side([tgt[i] for i in kept]))
-    return EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines))
+    return EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines), added=len(train) - whole)
 
 
 def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], list[bytes]]:
@@ -241,9 +252,10 @@ def encode_stage(
         held_out=held_out_sides(valid) if filtered.cut else HeldOut(),
     )
     progress.stage("encoding", filtered.pairs, "pairs")
-    counts = encode_train(
-        folder, in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,)), report, progress
-    )
+    chunks = in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))
+    counts = encode_train(folder, chunks, report, progress)
+    if report.train == 0:
+        raise nothing_left(report, 0, data.plain)
     report.vocabulary = tokenizer.vocab_size
     description = {
         "source": data.source,
@@ -265,11 +277,10 @@ def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, p
         writer.write(chunk.pairs)
         counts[chunk.file] += len(chunk.pairs)
         report.merge(chunk.dropped)
+        report.added += chunk.added
         progress.advance(chunk.read)
     writer.close()
     report.train, report.train_tokens = writer.count, (writer.source.tokens, writer.target.tokens)
-    if report.train == 0:
-        raise nothing_left(report, 0)
     return counts
 
 
@@ -278,15 +289,18 @@ def encode_valid(
 ) -> list[tuple[str, str]]:
     """Write the validation pairs as ids and as text, and return the text."""
     lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
+    whole = len(lines)
     if settings.plain:
         lines = in_pieces(tokenizer, lines, settings.longest)
+    if not settings.valid:  # else they are not among the texts that were read
+        report.added += len(lines) - whole
     words = WordIds(tokenizer)
     src, tgt = encode_sides(words, lines)
     kept = [i for i in range(len(lines)) if words.count(max(src[i], tgt[i], key=len)) <= settings.longest]
     if not kept:
         raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
     if len(kept) < len(lines):
-        report.notes.append(f"{len(lines) - len(kept):,} validation pairs were left out: too many pieces.")
+        report.notes.append(f"{counted(len(lines) - len(kept), 'validation pair')} left out: too many pieces.")
     writer = PairsWriter(folder, "valid")
     writer.write(Pairs(words.side([src[i] for i in kept]), words.side([tgt[i] for i in kept])))
     writer.close()

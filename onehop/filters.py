@@ -35,6 +35,18 @@ REASONS = {
     "valid": "a side stands in the validation pairs that were cut off",
 }
 
+# The same of plain text, which has one side; the other reasons cannot arise there.
+PLAIN_REASONS = {
+    "utf8": "it is not UTF-8",
+    "empty": "it is empty",
+    "alphabetic": "it has too few letters",
+    "test": "it stands in a test or validation file",
+    "language": "it is in another language",
+    "duplicate": "it was there before",
+    "long": "it has too many pieces",
+    "valid": "it stands in the validation texts that were cut off",
+}
+
 # Ideographs and kana stand for words here, since those languages put no spaces between them.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
 FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywhere
@@ -96,6 +108,7 @@ class Report:
     train_tokens: tuple[int, int] = (0, 0)
     vocabulary: int = 0
     notes: list[str] = field(default_factory=list)
+    added: int = 0  # texts beyond those that were read, because long ones were cut
 
     @property
     def read(self) -> int:
@@ -110,7 +123,9 @@ class Report:
 
 def report_to_dict(report: Report) -> dict[str, Any]:
     """The report as JSON holds it."""
-    return {**asdict(report), "train_tokens": list(report.train_tokens)}
+    values = {**asdict(report), "train_tokens": list(report.train_tokens)}
+    # A store of parallel text, of which nothing is cut, is described as it always was.
+    return values if report.added else {name: value for name, value in values.items() if name != "added"}
 
 
 def report_from_dict(values: Mapping[str, Any]) -> Report:
@@ -126,16 +141,28 @@ def report_from_dict(values: Mapping[str, Any]) -> Report:
 def report_to_text(report: Report) -> str:
     """The report as a person reads it."""
     src, tgt = report.train_tokens
-    what, sides = ("pairs", f"{src:,} source and {tgt:,} target") if src else ("texts", f"{tgt:,}")
+    what, pieces = ("pair", f"{src:,} source and {tgt:,} target pieces") if src else ("text", f"{tgt:,} pieces")
+    cut = f", cut into {report.read + report.added:,}" if report.added else ""
     lines = [
-        f"{report.read:,} {what} read from {len(report.files)} file{'s' if len(report.files) != 1 else ''}",
-        f"{report.train:,} for training ({sides} pieces of {report.vocabulary:,})",
+        f"{counted(report.read, what)} read from {counted(len(report.files), 'file')}{cut}",
+        f"{report.train:,} for training ({pieces} of {report.vocabulary:,})",
         f"{report.valid:,} for validation",
     ]
-    for reason, dropped in report.dropped.items():
-        lines.append(f"{dropped.count:>12,} left out: {REASONS[reason]}")
-        lines += [f"{'':14}{s.place}  {s.source!r} → {s.target!r}" for s in dropped.samples]
+    for reason, words in (REASONS if src else PLAIN_REASONS).items():
+        dropped = report.dropped[reason]
+        lines.append(f"{dropped.count:>12,} left out: {words}")
+        lines += [f"{'':14}{s.place}  {sample_to_text(s, parallel=src > 0)}" for s in dropped.samples]
     return "\n".join(lines + report.notes) + "\n"
+
+
+def sample_to_text(sample: Sample, *, parallel: bool) -> str:
+    """What was left out: both sides of a pair, or a text."""
+    return f"{sample.source!r} → {sample.target!r}" if parallel else repr(sample.target)
+
+
+def counted(count: int, thing: str) -> str:
+    """So many things, in the singular where there is one."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 # --- hashes ---------------------------------------------------------------------------------------------------

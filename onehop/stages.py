@@ -21,6 +21,7 @@ from onehop.filters import (
     Report,
     SeenHashes,
     columns_of,
+    counted,
     decoded,
     hash64,
     held_out_sides,
@@ -158,7 +159,7 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
     chunks, kept = write_filtered(work, settings, inputs.train, filtered, report, progress)
     pairs = sum(kept.values())
     if pairs < 2:
-        raise nothing_left(report, pairs)
+        raise nothing_left(report, pairs, settings.plain)
     cut = 0 if inputs.valid else cut_size(pairs, settings)
     valid = valid_lines(inputs.valid, settings, report) if inputs.valid else cut_lines(work, pairs, cut)
     write_whole(work / VALID, b"".join(valid))
@@ -267,7 +268,7 @@ def valid_lines(files: list[ParallelFile], settings: DataSettings, report: Repor
                 lines.append(f"{pair[0]}\t{pair[1]}\t{place}\n".encode())
         yield from (lines[i] for i in spread(min(most or len(lines), len(lines)), len(lines)))
     if unusable:
-        report.notes.append(f"{unusable:,} validation lines were left out: empty or not readable.")
+        report.notes.append(f"{counted(unusable, 'validation line')} left out: empty or not readable.")
 
 
 def cut_size(pairs: int, settings: DataSettings) -> int:
@@ -275,11 +276,14 @@ def cut_size(pairs: int, settings: DataSettings) -> int:
     return min(settings.valid_size, max(1, pairs // 10))
 
 
-def nothing_left(report: Report, pairs: int) -> TextError:
-    """The error for text of which the filters leave too little."""
-    left = "1 is" if pairs == 1 else "none are"
+def nothing_left(report: Report, pairs: int, plain: Plain) -> TextError:
+    """The error for too little text, or for text of which the filters leave too little."""
+    thing = "training text" if plain else "training pair"
+    if pairs == report.read:
+        return TextError(f"There is {'only 1' if pairs else 'no'} {thing}.", "Give more text: two are the least.")
+    left = "1 is" if pairs == 1 else "none is" if report.read == 1 else "none are"
     return TextError(
-        f"Of {report.read} training pairs {left} left after the filters.",
+        f"Of {counted(report.read, thing)} {left} left after the filters.",
         "Look at the files, or loosen the filters in [data].",
     )
 

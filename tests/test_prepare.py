@@ -131,7 +131,7 @@ def test_validation_files(corpus):
     assert texts(store, "valid") == [*sentences(3, seed=9), sentences(1)[0]]
     assert store.report.train == 399
     assert store.report.dropped["test"].samples[0].place == "a.tsv:1"
-    assert "1 validation lines were left out: empty or not readable." in store.report.notes
+    assert "1 validation line left out: empty or not readable." in store.report.notes
 
 
 def test_so_many_pairs_of_each_validation_file(corpus):
@@ -149,7 +149,7 @@ def test_validation_pairs_that_are_too_long_are_noted(corpus):
     write_tsv(corpus / "v.tsv", [*sentences(3, seed=9), long])
     store = prepare(settings(valid=("v.tsv",), longest=60), corpus / "store", root=corpus, processes=1)
     assert store.report.valid == 3
-    assert "1 validation pairs were left out: too many pieces." in store.report.notes
+    assert "1 validation pair left out: too many pieces." in store.report.notes
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +200,23 @@ def test_the_report_adds_up(filtered):
     text = report_to_text(report)
     assert "355 pairs read from 1 file\n" in text
     assert "           4 left out: both sides are the same\n              a.tsv:307  'Windows the'" in text
+
+
+def test_the_report_on_plain_text_adds_up_and_speaks_of_texts(tmp_path):
+    short = [english for english, _ in sentences(30)]
+    long = [" ".join(english for english, _ in sentences(12, seed=seed)) for seed in (3, 4)]
+    (tmp_path / "book.txt").write_text("".join(f"{line}\n" for line in [*short, *long, "", short[0]]))
+    chosen = settings("book.txt", plain="lines", longest=30, source="en", target="en")
+    report = prepare(chosen, tmp_path / "store", root=tmp_path, processes=1).report
+    lines = report_to_text(report).splitlines()
+    left_out = sum(dropped.count for dropped in report.dropped.values())
+    assert report.read == 34
+    assert report.added >= 4
+    assert report.train + report.valid + left_out == report.read + report.added
+    assert lines[0] == f"34 texts read from 1 file, cut into {report.read + report.added}"
+    assert "           1 left out: it is empty" in lines
+    assert lines[lines.index("           1 left out: it was there before") + 1].endswith(f"book.txt:34  {short[0]!r}")
+    assert not any(word in line for line in lines for word in ("side", "pair", "columns", "→"))
 
 
 def test_switched_off_filters_keep_their_pairs(tmp_path):
@@ -355,6 +372,12 @@ def test_nothing_left(corpus):
         prepare(settings("b.tsv"), corpus / "store", root=corpus, processes=1)
     with pytest.raises(TextError, match=r"Of 400 training pairs none are left after the filters\. Look at"):
         prepare(settings(valid=("a.tsv",)), corpus / "store", root=corpus, processes=1)
+    write_tsv(corpus / "one.tsv", sentences(1))
+    with pytest.raises(TextError, match=r"^There is only 1 training pair\. Give more text: two are the least\.$"):
+        prepare(settings("one.tsv"), corpus / "store", root=corpus, processes=1)
+    write_tsv(corpus / "same.tsv", [("same", "same")])
+    with pytest.raises(TextError, match=r"^Of 1 training pair none is left after the filters\."):
+        prepare(settings("same.tsv"), corpus / "store", root=corpus, processes=1)
     write_tsv(corpus / "empty.tsv", [("", "")])
     with pytest.raises(TextError, match=r"No validation pair is left\. Give other files in data\.valid"):
         prepare(settings(valid=("empty.tsv",)), corpus / "store", root=corpus, processes=1)
