@@ -22,8 +22,9 @@ FEW = 50  # so few points are marked each: a line through one alone would not be
 RUN = "Give the folder that `onehop train -o` wrote."
 
 
-def draw(run: Path, out: Path) -> None:
+def draw(run: str | Path, out: str | Path) -> None:
     """Draw the metrics of a run folder, or of a metrics file, as PNG or SVG."""
+    run, out = Path(run), Path(out)
     if out.suffix not in (".png", ".svg"):
         raise SettingsError(f"{out} is neither .png nor .svg.", "Name the picture one of the two.")
     file = run / "metrics.jsonl" if run.is_dir() else run

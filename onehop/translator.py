@@ -132,7 +132,7 @@ class Translator:
         return self.reference.model  # type: ignore[attr-defined]
 
     def translate(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translation]:
-        """The best translation of each text; an empty text stays empty."""
+        """The best translation of each text of a list; an empty text stays empty."""
         return list(self.stream(texts, options))
 
     def stream(self, texts: Iterable[str], options: SearchOptions | None = None) -> Iterator[Translation]:
@@ -145,6 +145,8 @@ class Translator:
         return list(self._windows(texts, options))
 
     def _windows(self, texts: Iterable[str], options: SearchOptions | None) -> Iterator[list[Translation]]:
+        if isinstance(texts, str):  # its letters would be taken for sentences
+            raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
         options, rest, begin = options or SearchOptions(), iter(texts), 0
         while window := list(islice(rest, WINDOW)):
             yield from self._window(window, options, begin)

@@ -26,6 +26,11 @@ def run(tmp_path):
     return write(tmp_path / "run", [*TRAINING, *VALIDATION])
 
 
+def test_paths_may_be_strings(run, tmp_path):
+    draw(str(run), str(tmp_path / "c.svg"))
+    assert (tmp_path / "c.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures that are made, for looking at them as data."""

@@ -127,6 +127,12 @@ def test_a_text_that_repeats_itself_may_be_repeated(translator):
     assert found[0] == translator.translate(["the old house"], options)[0]
 
 
+@pytest.mark.parametrize("verb", ["translate", "stream", "n_best"])
+def test_a_single_string_is_refused(translator, verb):
+    with pytest.raises(SettingsError, match=r"^One string is given .* Give a list of sentences\.$"):
+        list(getattr(translator, verb)("Hello."))
+
+
 def test_no_texts_no_translations(translator):
     assert translator.translate([]) == []
 
