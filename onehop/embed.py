@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int
 
-from onehop.errors import ModelFileError, TextError
+from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.family.encoder import EncoderOnly
 from onehop.members import load_member
 from onehop.model import Tokens
@@ -101,6 +101,12 @@ def vector_lines(vectors: Vectors) -> Iterator[str]:
     return (json.dumps([round(float(x), 6) for x in vector]) for vector in vectors)
 
 
+def check_target(file: Path) -> None:
+    """Refuse a name that does not say what is written, before anything is computed."""
+    if file.suffix != ".npy":
+        raise SettingsError(f"{file} does not end in .npy, as numpy's files do.", "Name it so, or print without -o.")
+
+
 def save(vectors: Vectors, file: Path) -> str:
     """Write the vectors as numpy's file; a line about it."""
     try:
@@ -108,7 +114,7 @@ def save(vectors: Vectors, file: Path) -> str:
             np.save(out, vectors)
     except OSError as e:
         raise TextError(f"{file} cannot be written: {e.strerror}.", "Give another -o.") from None
-    return f"{file}: {len(vectors):,} vectors of {vectors.shape[1]} numbers"
+    return f"{file}: {len(vectors):,} vector{'' if len(vectors) == 1 else 's'} of {vectors.shape[1]} numbers"
 
 
 def neighbours(

@@ -72,6 +72,7 @@ class Writer:
     def write(self, prompt: str, options: SearchOptions, most: int, told: Told | None = None) -> list[str]:
         """The prompt with its continuations, best first; `told` is handed a single one piece by piece as it grows."""
         ids = self.tokenizer.encode(prompt)
+        self.room(ids, most)  # before the prompt is told
         teller = Teller(self.tokenizer, ids, told)
         texts = [self.tokenizer.decode([*ids, *found.ids]) for found in self.search(ids, options, most, teller.add)]
         teller.end(texts[0])
@@ -82,7 +83,13 @@ class Writer:
         self, prompt: Sequence[int], options: SearchOptions, most: int, told: Callable[[int], None]
     ) -> list[Hypothesis]:
         """Continuations of at most so many tokens, or of as many as the model has positions for."""
-        device, settings = next(self.model.parameters()).device, self.model.settings
+        device, most = next(self.model.parameters()).device, self.room(prompt, most)
+        step = Continuation(self.model, prompt, most, told)
+        return search(step, [most], options, device=device)[0]
+
+    def room(self, prompt: Sequence[int], most: int) -> int:
+        """How many tokens may follow a prompt: so many at most; an error where there is no room for one."""
+        settings = self.model.settings
         if settings.positions == "learned":
             most = min(most, settings.max_length - 1 - len(prompt))
         if most < 1:
@@ -90,8 +97,7 @@ class Writer:
                 f"A prompt of {len(prompt)} tokens leaves no room in the {settings.max_length} of the model.",
                 "Shorten the prompt.",
             )
-        step = Continuation(self.model, prompt, most, told)
-        return search(step, [most], options, device=device)[0]
+        return most
 
 
 class Teller:

@@ -90,9 +90,21 @@ def test_vectors_are_printed_or_saved(minilm, tmp_path):
     said = onehop("embed", "-m", str(minilm), "-i", str(tmp_path / "in.txt"), "-o", str(out)).stdout
     assert said == f"{out}: 2 vectors of 384 numbers\n"
     np.testing.assert_allclose(np.load(out), [json.loads(line) for line in printed], atol=1e-6)
-    refused = onehop("embed", "One.", "-m", str(minilm), "-o", str(tmp_path))
+    assert onehop("embed", "One.", "-m", str(minilm), "-o", str(out)).stdout == f"{out}: 1 vector of 384 numbers\n"
+    missing = tmp_path / "no" / "vectors.npy"
+    refused = onehop("embed", "One.", "-m", str(minilm), "-o", str(missing))
     assert refused.exit_code == 2
-    assert refused.stderr == f"onehop: {tmp_path} cannot be written: Is a directory. Give another -o.\n"
+    assert refused.stderr == f"onehop: {missing} cannot be written: No such file or directory. Give another -o.\n"
+
+
+def test_vectors_are_saved_under_numpys_ending_alone(tmp_path):
+    out = tmp_path / "v.txt"
+    refused = onehop("embed", "One.", "-m", "no-model", "-o", str(out))
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        f"onehop: {out} does not end in .npy, as numpy's files do. Name it so, or print without -o.\n"
+    )
+    assert not out.exists()
 
 
 def test_a_cut_text_is_told(minilm):

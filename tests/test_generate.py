@@ -113,8 +113,10 @@ def test_a_continuation_steps_as_the_model_reads(trained):
 
 def test_a_prompt_that_fills_the_model_is_refused(trained):
     writer = Writer.load(trained[2], "cpu")
+    told: list[str] = []
     with pytest.raises(SettingsError) as error:
-        writer.write("one " * 60, options_of(temperature=0, top_k=0, top_p=1.0, seed=1), 5)
+        writer.write("one " * 60, options_of(temperature=0, top_k=0, top_p=1.0, seed=1), 5, told.append)
+    assert told == []
     assert "tokens leaves no room in the 40 of the model. Shorten the prompt." in str(error.value)
 
 

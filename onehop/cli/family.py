@@ -69,9 +69,11 @@ def embed(
     device: Device = None,
 ) -> None:
     """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
-    from onehop.embed import Embedder, neighbours, save, vector_lines
+    from onehop.embed import Embedder, check_target, neighbours, save, vector_lines
     from onehop.evaluate import lines_of
 
+    if out is not None:
+        check_target(out)
     sentences = texts or (lines_of(input_) if input_ else [line.rstrip("\n") for line in sys.stdin])
     others = lines_of(among) if among else None
     embedder = Embedder.load(model, device)
