@@ -13,6 +13,7 @@ from rich.table import Table
 from onehop.corpus import Lines, ParallelFile, unequal_lines
 from onehop.display import console
 from onehop.errors import OnehopError, SettingsError, TextError
+from onehop.filters import counted
 from onehop.score import (
     CONVENTIONS,
     FALLBACK_LANGUAGE,
@@ -197,7 +198,7 @@ def translate(model: str, sources: list[str]) -> tuple[list[str], str]:
 
     path = find_model(model)
     translator = Translator.load(path)
-    console().print(f"{model}: translating {len(sources):,} sentences")
+    console().print(f"{model}: translating {counted(len(sources), 'sentence')}")
     lines = ParagraphTranslator(translator, max_length=max_length_of(path), whole_lines=True)
     return [found.text for found in lines.translate(sources)], translator.target
 
@@ -282,7 +283,10 @@ def notes(texts: Texts, language: str) -> list[str]:
                 "All scores expect plain text: detokenise it."
             )
     if foreign_to_moses(language):
-        found.append(f"Moses has no abbreviations of “{language}”: it tokenises as if it were English.")
+        found.append(
+            f"Moses has no abbreviations of “{language}”: it tokenises as if it were English. "
+            f"It knows {', '.join(sorted(moses_languages()))}."
+        )
     return found
 
 
@@ -303,7 +307,7 @@ def show(report: Report) -> None:
     if not out.is_terminal:
         out.width = 10_000  # nothing is cut or folded that a program may read
     versus = f" against {report.against}" if report.against else ""
-    out.print(f"{report.hypothesis}{versus}: {report.sentences:,} sentences, reference {report.reference}\n")
+    out.print(f"{report.hypothesis}{versus}: {counted(report.sentences, 'sentence')}, reference {report.reference}\n")
     out.print(score_table(report, lined=out.is_terminal))
     out.print(f"\n{how_sure(report)}\n")
     for found in report.scores.values():

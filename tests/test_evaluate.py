@@ -183,9 +183,15 @@ def test_the_language_can_be_given(tmp_path):
 def test_a_language_that_moses_does_not_know_is_noted(tmp_path, capsys):
     text = write(tmp_path / "a.de", "bIjatlh 'e' yImev")
     found = evaluate(text, text, hyp=text, language="tlh", resamples=100)
-    assert found.notes == ["Moses has no abbreviations of “tlh”: it tokenises as if it were English."]
+    (note,) = found.notes
+    assert note.startswith(
+        "Moses has no abbreviations of “tlh”: it tokenises as if it were English. It knows as, bn, ca,"
+    )
+    assert " de, " in note
     show(found)
-    assert capsys.readouterr().out.endswith(f"\nNote: {found.notes[0]}\n")
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{text}: 1 sentence, reference {text}\n")
+    assert shown.endswith(f"\nNote: {note}\n")
 
 
 def test_text_that_looks_tokenised_is_noted(tmp_path):
