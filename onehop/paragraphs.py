@@ -13,6 +13,8 @@ from typing import Any
 
 from onehop.capitals import capitals, in_capitals, ordinary, spelling
 from onehop.config import settings_from_dict
+from onehop.errors import SettingsError
+from onehop.installed import named_model
 from onehop.modelfile import describe
 from onehop.options import SearchOptions
 from onehop.segments import (
@@ -155,6 +157,8 @@ class ParagraphTranslator:
 
     def translate(self, lines: Sequence[str]) -> list[Paragraph]:
         """The translations of some lines, worked on together."""
+        if isinstance(lines, str):  # its letters would be taken for lines
+            raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
         parted = [self.segments(line) for line in lines]
         flat = [s for segments in parted for s in segments]
         wanted = {s.text: self.terms.wanted(s.text) for s in flat}
@@ -245,5 +249,5 @@ def paragraph(line: str, segments: Sequence[Segment], translated: Sequence[Sente
 
 
 def max_length_of(path: str | Path) -> int:
-    """Tokens of the longest sentence that the model in a file translates whole."""
-    return settings_from_dict(describe(path).content["settings"]).model.max_length
+    """Tokens of the longest sentence that a model, given by its file or name, translates whole."""
+    return settings_from_dict(describe(named_model(str(path))).content["settings"]).model.max_length

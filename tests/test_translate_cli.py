@@ -93,6 +93,11 @@ def test_sentences_are_translated_and_keep_their_places(make):
     assert translator.translator.calls == [(["One here.", "Two there!", "Three"], 1)]
 
 
+def test_one_string_is_no_list_of_lines(make):
+    with pytest.raises(SettingsError, match=r"^One string is given where several lines .* Give a list of lines\.$"):
+        make().translate("Hello.")
+
+
 def test_whole_lines_are_not_split(make):
     translator = make(whole_lines=True)
     assert translator.translate(["One here.  Two there!"])[0].text == "ONE HERE.  TWO THERE!"
@@ -277,6 +282,8 @@ def test_the_details_of_a_paragraph(make):
 
 def test_the_longest_sentence_is_the_models(model_file):
     assert max_length_of(model_file) == 64
+    assert max_length_of(model_file.parent) == 64
+    assert max_length_of("en-de") == 256
 
 
 # --- lines in -------------------------------------------------------------------------------------------------

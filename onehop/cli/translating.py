@@ -191,7 +191,7 @@ def evaluate(
         return
     if src is None or ref is None:
         lacking = " and ".join(name for name, given in (("--src", src), ("--ref", ref)) if given is None)
-        remedy = "Give both, or --text for a decoder or an encoder."
+        remedy = "Give --src and --ref, or --text for a decoder or an encoder."
         raise SettingsError(f"There is nothing to evaluate without {lacking}.", remedy)
     report = evaluation.evaluate(
         src, ref, hyp=hyp, model=model, against=against, language=language, resamples=resamples, worst=worst
