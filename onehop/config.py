@@ -250,7 +250,7 @@ def has_type(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Mapping:
         return isinstance(value, Mapping) and all(has_type(v, float) and 0 <= v < math.inf for v in value.values())
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) != math.inf
+        return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, kind)

@@ -58,7 +58,7 @@ def values_of_type(kind, field):
         return st.dictionaries(texts, st.floats(0, 100), max_size=3)
     if kind is float:
         top = most if below is None else below
-        return st.floats(least, top, exclude_max=below is not None, allow_nan=False, allow_infinity=False)
+        return st.floats(least, top, exclude_max=below is not None, allow_nan=False)
     return {bool: st.booleans(), str: texts, int: st.integers(least, 10**9)}[kind]
 
 

@@ -470,7 +470,7 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
             ["one", "--alpha", "1e9"],
             "--alpha is 1000000000.0. It must be at most 100.0: α of the length penalty; 0: none.",
         ),
-        (["one", "--alpha", "inf"], "--alpha is inf. It must be a number: α of the length penalty; 0: none."),
+        (["one", "--alpha", "inf"], "--alpha is inf. It must be at most 100.0: α of the length penalty; 0: none."),
         (
             ["one", "--n-best", "9", "--json"],
             "--n-best is 9, but --beam is 4. A beam finds as many as it is wide: set --beam to 9 or more.",
