@@ -239,6 +239,12 @@ def test_generate_and_perplexity_on_the_command_line(trained, tmp_path):
     assert 1.0 < figures["perplexity"] < 3.0
 
 
+def test_a_wrong_option_is_called_what_it_is_called_there(trained):
+    found = onehop("generate", "-m", str(trained[2]), "--top-k", "-1")
+    assert found.stderr.startswith("onehop: --top-k is -1. It must be at least 0: ")
+    assert found.exit_code == 2
+
+
 def test_an_evaluation_of_nothing_is_refused(tmp_path):
     said = "There is nothing to evaluate without --src and --ref. Give --src and --ref, or --text for "
     assert said in onehop("evaluate").stderr

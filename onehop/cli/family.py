@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.application import Changes, Device, app
+from onehop.cli.application import Changes, Device, app, in_the_words_of_options
 
 PANEL = "The same blocks in other models"
 
@@ -45,7 +45,8 @@ def generate(
     from onehop.generate import Writer, options_of
 
     writer = Writer.load(model, device)
-    options = options_of(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, count=count)
+    with in_the_words_of_options():
+        options = options_of(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, count=count)
     if count == 1:
         writer.write(prompt, options, tokens, lambda piece: typer.echo(piece, nl=False))
         typer.echo()
