@@ -1,14 +1,14 @@
 """From raw text to a model file in one call: prepare if need be, train, validate by translating, show how it goes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onehop.checks import check_fits, first_weights
-from onehop.config import Settings
+from onehop.config import Settings, settings_to_dict
 from onehop.device import pick_device
 from onehop.display import PrepareDisplay, TrainDisplay, console
 from onehop.errors import OnehopError, SettingsError, StoreError
@@ -65,6 +65,18 @@ def as_prepared(settings: Settings, store: Store) -> Settings:
     data = replace(settings.data, **made["data"], train=train)
     vocabulary = {k: v for k, v in made["tokenizer"].items() if k in ("vocab_size", "sample", "weights")}
     return replace(settings, data=data, tokenizer=replace(settings.tokenizer, **vocabulary))
+
+
+def check_agrees(settings: Settings, changes: Sequence[str], store: Path) -> None:
+    """Refuse a change that somebody asked for, and that a store made otherwise would overrule."""
+    prepared = settings_to_dict(as_prepared(settings, Store.open(store)))
+    for name in (change.partition("=")[0].strip() for change in changes):
+        table, _, key = name.partition(".")
+        asked, there = (tables.get(table, {}).get(key) for tables in (settings_to_dict(settings), prepared))
+        if asked != there:
+            raise SettingsError(
+                f"{name} is {asked}, and the store {store} was made with {there}.", "Leave it out, or prepare again."
+            )
 
 
 def leads() -> bool:

@@ -142,6 +142,18 @@ def test_durations_have_the_largest_unit_of_which_there_are_two(seconds, said):
     assert recipe.duration(seconds) == said
 
 
+def test_a_change_that_the_store_overrules_is_refused(digits):
+    settings, store = digits
+    for change, said in (
+        ("data.source=fr", f"data.source is fr, and the store {store.path} was made with digits."),
+        ("tokenizer.vocab_size=999", f"tokenizer.vocab_size is 999, and the store {store.path} was made with 340."),
+    ):
+        with pytest.raises(SettingsError) as e:
+            recipe.check_agrees(with_changes(settings, [change]), ["train.steps=3", change], store.path)
+        assert str(e.value) == f"{said} Leave it out, or prepare again."
+    recipe.check_agrees(settings, ["train.steps=3", "data.source=digits", "tokenizer.dropout=0.1"], store.path)
+
+
 def test_a_warm_up_without_an_end_is_told_of(digits, tmp_path, capsys):
     settings, store = digits
     for warmup, told in ((3, True), (2, False)):

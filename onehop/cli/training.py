@@ -111,6 +111,8 @@ def train(
     from onehop.parallel import last_work
 
     chosen = settings_of(settings, changes)
+    if store is not None:
+        recipe.check_agrees(chosen, changes or [], store)
     if dry_run:
         typer.echo(recipe.plan_to_text(recipe.dry_run(chosen, out, store=store, data=data, device=device), chosen))
         return
