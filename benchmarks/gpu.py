@@ -30,9 +30,10 @@ from onehop.attention import Packed, Packing, padded_attention, varlen_attention
 from onehop.batches import Batch, Epoch
 from onehop.config import ModelSettings, TrainSettings
 from onehop.feed import Fed, Fixed, ahead, feed
+from onehop.loss import Loss
 from onehop.model import Transformer
 from onehop.parallel import World
-from onehop.passes import Loss, Objective, RecordedStep, compiled, forward_and_backward, gradient_norm
+from onehop.passes import Objective, RecordedStep, compiled, forward_and_backward, gradient_norm
 from onehop.plan import measured_peak, update_flops
 from onehop.state import make_optimizer, set_rate
 from onehop.store import Pairs, Store, side_from_lists
@@ -363,10 +364,10 @@ class Bench:
                 torch.manual_seed(1000 * seed + step)
                 set_rate(optimizer, 7e-4 * min(1.0, (step + 1) / (self.curve_steps / 4)))
                 update = exact_update if exact else forward_and_backward
-                loss = update(objective if exact else fast, feed(batch, HERE, fixed), 1 / batch.tokens).objective
+                found = update(objective if exact else fast, feed(batch, HERE, fixed), 1 / batch.tokens)
                 optimizer.step()
                 optimizer.zero_grad()
-                losses.append(loss / batch.tokens)
+                losses.append(found.objective / batch.tokens)
             return torch.stack(losses).tolist()
 
         found = {"kernels": curve(1, exact=False), "kernels, other dropout": curve(2, exact=False)}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every figure that hangs on the model that ships, made again: an hour and a half on two cores.
+# Every figure that hangs on the model that ships, made again, one after the other.
 #   sh benchmarks/shipped.sh FOLDER [PART …]
 # FOLDER holds newstest2013, newstest2014, tatoeba-valid, tatoeba-test, europarl-valid, europarl-test and
 # multi30k-test2016, each as NAME.en and NAME.de. PARTs: scores behaviour inside decoding; otherwise all four.

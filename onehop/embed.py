@@ -11,6 +11,7 @@ from jaxtyping import Float32, Int
 
 from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.family.encoder import EncoderOnly
+from onehop.filters import counted
 from onehop.members import load_member
 from onehop.model import Tokens
 from onehop.tokenizer import EOS, PAD, Tokenizer
@@ -114,7 +115,7 @@ def save(vectors: Vectors, file: Path) -> str:
             np.save(out, vectors)
     except OSError as e:
         raise TextError(f"{file} cannot be written: {e.strerror}.", "Give another -o.") from None
-    return f"{file}: {len(vectors):,} vector{'' if len(vectors) == 1 else 's'} of {vectors.shape[1]} numbers"
+    return f"{file}: {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers"
 
 
 def neighbours(

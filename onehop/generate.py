@@ -72,7 +72,7 @@ class Writer:
     def write(self, prompt: str, options: SearchOptions, most: int, told: Told | None = None) -> list[str]:
         """The prompt with its continuations, best first; `told` is handed a single one piece by piece as it grows."""
         ids = self.tokenizer.encode(prompt)
-        self.room(ids, most)  # before the prompt is told
+        most = self.room(ids, most)  # before the prompt is told
         teller = Teller(self.tokenizer, ids, told)
         texts = [self.tokenizer.decode([*ids, *found.ids]) for found in self.search(ids, options, most, teller.add)]
         teller.end(texts[0])
@@ -82,10 +82,9 @@ class Writer:
     def search(
         self, prompt: Sequence[int], options: SearchOptions, most: int, told: Callable[[int], None]
     ) -> list[Hypothesis]:
-        """Continuations of at most so many tokens, or of as many as the model has positions for."""
-        device, most = next(self.model.parameters()).device, self.room(prompt, most)
+        """Continuations of at most so many tokens, for which there must be room."""
         step = Continuation(self.model, prompt, most, told)
-        return search(step, [most], options, device=device)[0]
+        return search(step, [most], options, device=next(self.model.parameters()).device)[0]
 
     def room(self, prompt: Sequence[int], most: int) -> int:
         """How many tokens may follow a prompt: so many at most; an error where there is no room for one."""

@@ -74,7 +74,7 @@ def check_readable(files: Sequence[Path]) -> None:
 
 def check_not_overwritten(files: Sequence[Path], out: Path | None) -> None:
     """A text is not replaced by its own translation."""
-    if out is not None and any(out.exists() and out.is_file() and out.samefile(file) for file in files):
+    if out is not None and out.is_file() and any(out.samefile(file) for file in files):
         raise TextError(f"{out} is what is to be translated.", "Give another -o.")
 
 

@@ -205,8 +205,10 @@ class Run:
 
     def _is_regular(self, step: int) -> bool:
         """Whether a checkpoint's turn had come when it was made, whatever the turns are now."""
-        state: dict[str, Any] = json.loads((self.folder(step) / "state.json").read_text(encoding="utf-8"))
-        return bool(state.get("regular", step > 0))
+        with contextlib.suppress(OSError, ValueError):  # a damaged one is no reason to lose what is being saved
+            state: dict[str, Any] = json.loads((self.folder(step) / "state.json").read_text(encoding="utf-8"))
+            return bool(state.get("regular", step > 0))
+        return step > 0
 
     def _write(self, checkpoint: Checkpoint, folder: Path, *, regular: bool) -> None:
         partial = folder.with_name(f".{folder.name}.partial")

@@ -737,7 +737,7 @@ def test_twins_are_the_rows_of_table_3_that_differ_in_their_heads():
         (1, 16, 29.0, [29.0, 29.0]),
         (8, 2, 31.0, [30.0, 32.0]),
     ]
-    assert (found["base"], found["machine"], found["date"]) == (8, {"cpu": "NVIDIA H200"}, "2026-11-15")
+    assert (found["base"], found["machine"], found["date"]) == (8, {"device": "NVIDIA H200"}, "2026-11-15")
     with pytest.raises(
         OnehopError, match=r"^The table has no rows A\. Train them: onehop paper table3 SETTINGS --rows A"
     ):

@@ -88,6 +88,13 @@ def test_saving_at_other_steps_takes_nothing_from_what_was_saved(tmp_path):
     assert run.steps() == [30, 40, 48, 60, 62]
 
 
+def test_a_damaged_old_checkpoint_does_not_stop_the_saving(tmp_path):
+    run = saved(tmp_path, 10, 20)
+    (run.folder(10) / "state.json").write_text("{")
+    run.save(checkpoint(30), 5, 10)
+    assert run.steps() == [10, 20, 30]
+
+
 def test_checkpoints_of_an_older_program_count_as_they_did(tmp_path):
     run = saved(tmp_path, 10)
     state = run.folder(10) / "state.json"

@@ -505,12 +505,12 @@ ON_GPU = torch.OutOfMemoryError("out of memory")
 ON_CPU = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
 
 
-def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU) -> list[int]:
-    """A machine whose memory holds so many target rows; the sizes that were tried."""
+def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU, *, training: bool = True) -> list[int]:
+    """A machine whose memory holds so many target rows in training, or in validating; the sizes that were tried."""
     whole, tried = Objective.forward, []
 
     def forward(self, fed):
-        if self.model.training:  # validating takes less, for nothing is kept
+        if self.model.training == training:
             tried.append(len(fed.labels))
             if len(fed.labels) > rows:
                 raise error
@@ -538,32 +538,17 @@ def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch
     assert "split_at" not in Run(tmp_path / "whole").facts()
 
 
-def too_small_to_validate(monkeypatch, rows: int) -> list[int]:
-    """A machine that trains, but beside that holds only so many target rows of a validation."""
-    whole, tried = Objective.forward, []
-
-    def forward(self, fed):
-        if not self.model.training:
-            tried.append(len(fed.labels))
-            if len(fed.labels) > rows:
-                raise ON_GPU
-        return whole(self, fed)
-
-    monkeypatch.setattr(Objective, "forward", forward)
-    return tried
-
-
 def test_a_validation_that_does_not_fit_is_split_and_finds_the_same(go, monkeypatch):
     whole, split = Watching(), Watching()
     go("train.steps=4", name="whole", listener=whole)
-    tried = too_small_to_validate(monkeypatch, 30)
+    tried = too_small(monkeypatch, 30, training=False)
     go("train.steps=4", name="split", listener=split)
     assert max(tried) > 60
     assert split.validations[-1]["valid_nll"] == pytest.approx(whole.validations[-1]["valid_nll"], rel=1e-6)
 
 
 def test_a_sentence_that_cannot_be_validated_is_told_of(go, monkeypatch):
-    too_small_to_validate(monkeypatch, 2)
+    too_small(monkeypatch, 2, training=False)
     with pytest.raises(RunError) as e:
         go("train.steps=4")
     assert str(e.value) == (

@@ -127,7 +127,7 @@ def twins(table: Json) -> Json:
     devices = {machine["device"] for one in found for machine in one.get("machines", [])}
     return {
         "date": table["date"],
-        "machine": {"cpu": ", ".join(sorted(devices)) or None},
+        "machine": {"device": ", ".join(sorted(devices)) or None},
         "layers": [model["n_encoder_layers"], model["n_decoder_layers"]],
         **{name: model[name] for name in ("d_model", "d_ff", "dropout")},
         **{name: train[name] for name in ("steps", "warmup", "batch_tokens", "label_smoothing")},

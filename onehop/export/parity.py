@@ -142,9 +142,6 @@ class Parity:
     def lines(self) -> list[str]:
         """As a person reads it."""
         ours, theirs = self.median_ms["onehop"], self.median_ms[self.target]
-        rounding = (
-            [] if self.computes == "float32" else [f"{self.target} computes in {self.computes}, onehop in float32"]
-        )
         left_out = f" ({self.too_long} more too long to compare)" if self.too_long else ""
         found = [
             f"{self.equal} of {self.sentences} translations equal (greedy){left_out};"
@@ -152,11 +149,9 @@ class Parity:
             f"median of a sentence: onehop on torch {ours:.1f} ms, {self.target} {theirs:.1f} ms"
             f" ({self.threads} thread{'s' if self.threads > 1 else ''})",
         ]
-        return (
-            found
-            + rounding
-            + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
-        )
+        if self.computes != "float32":
+            found.append(f"{self.target} computes in {self.computes}, onehop in float32")
+        return found + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
 
 
 def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[str]) -> Parity:

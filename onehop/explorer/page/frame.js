@@ -113,5 +113,7 @@ export const scoredOn = ({ set, search, sentences }) =>
   set ? html`Scored on ${sentences ? `the first ${sentences} sentences of ` : ""}<strong>${set}</strong>, ${search} search${/newstest/.test(set) ? "" : html`; “What it won”, the last figure of rung 9, is of newstest2014, and the two cannot be compared`}.` : nothing;
 
 /** Where a measurement is from. */
+const where = ({ machine }) => machine?.device ?? machine?.cpu;
+
 export const provenance = (data) =>
-  html`Measured ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${data.machine?.cpu ? html`, ${data.machine.cpu}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;
+  html`Measured ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${where(data) ? html`, ${where(data)}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;

@@ -47,7 +47,14 @@ function oneOrMany(data) {
       <div><h4>Here: the same rows, a small model</h4>${data ? tableOf(data.rows.map((r) => [r.n_heads, spread(r.perplexity, r.perplexity_range, 2), spread(r.bleu, r.bleu_range, 1)]), "This project's models by number of heads") : unmeasured("twins", "small models that differ in nothing but the number of heads.")}</div>
     </div>
     ${data ? html`<p class="reading">${verdict(data, data.rows[0])} ${verdict(data, data.rows.at(-1))}</p>
-      <p class="reading">The models here have ${count(data.rows[0].parameters)} parameters each: ${data.layers[0]}+${data.layers[1]} layers of width ${data.d_model}, ${count(data.steps)} steps of ${count(data.batch_tokens)} tokens on ${count(data.data.pairs)} pairs, trained two or three times from different seeds; perplexity and BLEU on ${count(data.data.valid)} validation pairs of the same corpus, mean (lowest to highest). ${provenance(data)}</p>` : ""}`;
+      <p class="reading">The models here have ${count(data.rows[0].parameters)} parameters each: ${data.layers[0]}+${data.layers[1]} layers of width ${data.d_model}, ${count(data.steps)} steps of ${count(data.batch_tokens)} tokens on ${count(data.data.pairs)} pairs, trained from ${seedsOf(data)} seeds each; perplexity and BLEU on ${count(data.data.valid)} validation pairs of the same corpus, mean (lowest to highest). ${provenance(data)}</p>` : ""}`;
+}
+
+/** How often the models of each row were trained: "3", or "2 to 3". */
+function seedsOf({ runs, rows }) {
+  const times = rows.map((r) => runs.filter((run) => run.n_heads === r.n_heads).length);
+  const [least, most] = [Math.min(...times), Math.max(...times)];
+  return least === most ? `${most}` : `${least} to ${most}`;
 }
 
 /** What a row says about the paper's claim that the base's number of heads is better, with "neither" as an answer. */
