@@ -114,11 +114,9 @@ def outcomes(robustness, paragraphs):
 def test_the_card_names_every_input_that_something_is_wrong_with(outcomes):
     """The faults that a program finds are these; a model or search without one of them needs another card."""
     wrong = {outcome.input: outcome.faults for outcome in outcomes if outcome.faults}
-    meeting, long = wrong
-    assert wrong[meeting] == ["lacks 1030"]
+    (long,) = wrong
     assert all(fault.startswith("lacks ") for fault in wrong[long])
     card = (FOLDER / installed.CARD).read_text(encoding="utf-8")
-    assert meeting in card
     assert f"of 500 words without a stop, numbers gone: {len(wrong[long])} of 46" in " ".join(card.split())
 
 
