@@ -398,6 +398,18 @@ def test_what_is_drawn_is_what_the_table_says(page):
     assert float(page.locator("[data-row-sum]").get_attribute("data-row-sum")) == pytest.approx(1, abs=1e-3)
 
 
+def test_the_opening_shows_where_the_layer_that_aligns_looked(fresh, tracer):
+    """The last but one, as `translate --alignments` takes it; the strongest look is shown as the whole."""
+    pieces = fresh.locator(".answer .target button")
+    looks = tracer.trace(TEXT)["decoder.layers.1.cross_attention.weights"].mean(0)
+    assert pieces.count() == len(looks)
+    for step in (0, len(looks) - 1):
+        pieces.nth(step).click()
+        shown = fresh.eval_on_selector_all(".answer .glow", "all => all.map(x => Number(x.dataset.weight))")
+        assert shown == pytest.approx((looks[step] / looks[step].max()).tolist(), rel=1e-4)
+    expect(fresh.locator(".answer")).to_contain_text("in the cross-attention of layer 2, the last but one")
+
+
 def test_the_head_that_looks_most_from_it_to_its_noun_is_named_for_this_sentence(fresh, tracer):
     """What follows the article is taken for the noun, until the reader chooses; a word may have several pieces."""
     trace = tracer.trace(TEXT)

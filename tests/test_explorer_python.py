@@ -235,7 +235,7 @@ def test_the_page_alone_begins_with_its_first_picture(explorer):
         np.testing.assert_array_equal(tensor.values, trace[name])
     ((name, tensor),) = unpack(first["opening"]).items()
     layers = explorer.tracer.model.settings.n_decoder_layers
-    assert name == f"decoder.layers.{layers - 1}.cross_attention.weights"
+    assert name == f"decoder.layers.{layers - 2}.cross_attention.weights"  # the layer that aligns
     np.testing.assert_array_equal(tensor.values, trace[name])
     places = [html.index(mark) for mark in ('id="onehop-data"', '<script type="module" async>', 'id="onehop-blob"')]
     assert places == sorted(places)

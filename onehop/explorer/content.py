@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
+from onehop.ct2model import alignment_layer
 from onehop.edits import ROLES, Role, parse_edits
 from onehop.errors import OnehopError
 from onehop.explorer.html import page_alone, served_page
@@ -101,8 +102,8 @@ class Explorer:
         """The page with one sentence, the dozen edits and the first head's matrices in one file."""
         trace = Trace.from_json(self.trace(text, edits))
         shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
-        last = f"decoder.layers.{self.tracer.model.settings.n_decoder_layers - 1}.cross_attention.weights"
-        first = {**trace.header, "tensors": shown["tensors"], "opening": pack({last: trace.tensors[last]})}
+        aligning = f"decoder.layers.{alignment_layer(self.tracer.model.settings)}.cross_attention.weights"
+        first = {**trace.header, "tensors": shown["tensors"], "opening": pack({aligning: trace.tensors[aligning]})}
         late = {
             "blob": shown["blob"],
             "variants": [self.variant_or_error(text, edit) for edit in self.edits()],

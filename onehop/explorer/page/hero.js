@@ -6,16 +6,15 @@ import { roving } from "onehop/controls.js";
 import { mean, range } from "onehop/maths.js";
 import { beginsWord, piece, power } from "onehop/text.js";
 
-/** Cross-attention of the last layer, heads averaged: what each written piece looked at. */
+/** Cross-attention of the layer that aligns, heads averaged: what each written piece looked at. */
 function looked(trace) {
-  const layer = trace.layers("cross") - 1;
-  const tensor = trace.tensor(`decoder.layers.${layer}.cross_attention.weights`);
+  const tensor = trace.tensor(`decoder.layers.${trace.aligning}.cross_attention.weights`);
   return (step) => range(trace.source.tokens.length).map((key) => mean(range(trace.heads).map((head) => tensor.at({ head, query: step, key }))));
 }
 
 function sourceLine(view, weights) {
   return html`<p class="line" lang=${view.trace.model.source ?? "en"} aria-label="The sentence">${view.trace.source.tokens.map((token, j) =>
-    html`${beginsWord(token) && j ? " " : ""}<span class="glow ${beginsWord(token) ? "" : "inner"}" style="background:${tint("weight", 0.5 * weights[j])}"><bdi>${shownPiece(token)}</bdi></span>`)}</p>`;
+    html`${beginsWord(token) && j ? " " : ""}<span class="glow ${beginsWord(token) ? "" : "inner"}" data-weight=${weights[j]} style="background:${tint("weight", 0.5 * weights[j])}"><bdi>${shownPiece(token)}</bdi></span>`)}</p>`;
 }
 
 const shownPiece = (token) => (/^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token));
@@ -71,7 +70,7 @@ export function opened(view) {
       ${sourceLine(view, weights)}
       ${targetLine(view)}
       ${written ? nothing : html`<p class="reading">The model wrote nothing and ended the sentence.</p>`}
-      <p class="reading" style="margin-top:.6rem;color:var(--soft)">Shaded: where the translation looked while it wrote “<bdi>${piece(trace.target.output_tokens[selection.step])}</bdi>”, in the cross-attention of layer ${trace.layers("cross")}, the last, with its ${trace.heads} heads averaged. ${"</s>"} marks the end. Choose another piece.</p>
+      <p class="reading" style="margin-top:.6rem;color:var(--soft)">Shaded: where the translation looked while it wrote “<bdi>${piece(trace.target.output_tokens[selection.step])}</bdi>”, in the cross-attention of layer ${trace.aligning + 1}${trace.layers("cross") > 1 ? ", the last but one" : ""}, with its ${trace.heads} heads averaged. ${"</s>"} marks the end. Choose another piece.</p>
       ${meta(view)}
     </section>`;
 }

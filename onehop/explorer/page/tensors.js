@@ -87,6 +87,11 @@ export class Trace {
     return role === "encoder" ? this.settings.n_encoder_layers : this.settings.n_decoder_layers;
   }
 
+  /** The layer whose cross-attention says best which words translate which: the last but one, as `translate` takes it. */
+  get aligning() {
+    return Math.max(this.layers("cross") - 2, 0);
+  }
+
   /** The tokens that ask, and those that are asked. */
   queries(role) {
     return role === "encoder" ? this.source.tokens : this.target.input_tokens;

@@ -71,10 +71,10 @@ function looked(view) {
   return { node, layer, weights: view.trace.tensor("beam.cross_attention").at({ step, slot: node.parent, layer }) };
 }
 
-/** The opening of the page shows the last layer, this figure the one in the bar. */
+/** The opening of the page shows the layer that aligns, this figure the one in the bar. */
 const whichLayer = (view, layer) => {
-  const last = view.trace.layers("cross") - 1;
-  return layer === last ? "The same layer as at the top of the page." : `The bar chooses the layer; the top of the page shows layer ${last + 1}.`;
+  const { aligning } = view.trace;
+  return layer === aligning ? "The same layer as at the top of the page." : `The bar chooses the layer; the top of the page shows layer ${aligning + 1}.`;
 };
 
 export function draw(view) {
