@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from onehop.installed import named_model
+from onehop.modelfile import describe
 from onehop.options import SearchOptions
 from onehop.translator import Translation, Translator
 
@@ -39,7 +41,9 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    arguments.raw.mkdir(parents=True, exist_ok=True)
+    # Another model's translations would pass for this one's.
+    raw = arguments.raw / describe(named_model(arguments.model)).hash[:8]
+    raw.mkdir(parents=True, exist_ok=True)
     texts = arguments.sentences.read_text(encoding="utf-8").split("\n")[:-1]
     report: dict[str, dict[str, dict[str, float]]] = {}
     for search, options in SEARCHES.items():
@@ -48,7 +52,7 @@ def main() -> None:
         for name, engine in ENGINES.items():
             translator = Translator.load(arguments.model, threads=1, **engine)
             runs = {
-                way: kept(arguments.raw / f"{name} {search} {way}.json", run(translator, texts, options, *how))
+                way: kept(raw / f"{name} {search} {way}.json", run(translator, texts, options, *how))
                 for way, how in orders(texts).items()
             }
             alone[name] = runs.pop("alone")

@@ -107,7 +107,7 @@ def measure(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "offline batch size": size,
         **loads,
         "stop": stop_under_load(model, right, arguments),
-        "settings": {k: str(v) for k, v in vars(arguments).items()},
+        "settings": {k: v.name if isinstance(v, Path) else str(v) for k, v in vars(arguments).items()},
         "cores": len(os.sched_getaffinity(0)),
     }
 

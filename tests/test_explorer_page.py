@@ -763,9 +763,9 @@ def test_edits_that_the_file_does_not_hold_are_refused_in_a_line(browser, file):
 
 
 def test_a_head_whose_matrices_the_file_lacks_says_so(browser, file):
-    with opened(browser, f"{file.as_uri()}#layer=2", offline=True) as page:
+    with opened(browser, f"{file.as_uri()}#layer=1", offline=True) as page:
         expect(figure(page, "projections")).to_contain_text(
-            "This copy holds the matrices of the first layer's first head. onehop explore has all."
+            "This copy holds the matrices of the head that it opens with. onehop explore has all."
         )
 
 

@@ -4,6 +4,7 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -92,6 +93,22 @@ def test_both_engines_translate_alike(translator):
     torch = Translator.load(MODEL, device="cpu", engine="torch")
     texts = ["The house is old.", "I would like a cup of coffee, please."]
     assert [t.text for t in torch.translate(texts)] == [t.text for t in translator.translate(texts)]
+
+
+def test_what_the_readme_says_of_the_heads_behind_sie():
+    tracer = Tracer.load(installed.named_model("en-de"), "cpu")
+    text = "The cat sat because it was sleepy."
+    trace = tracer.trace(text)
+    it, cat = (trace.header["source"]["tokens"].index(token) for token in ("▁it", "▁cat"))
+    sie = trace.header["target"]["output_tokens"].index("▁sie")
+    looks = np.stack([trace[f"decoder.layers.{layer}.cross_attention.weights"][:, sie] for layer in range(6)])
+    at_it = np.argwhere(looks.argmax(-1) == it)
+    assert len(at_it) == 7
+    off = [f"head=off@cross.{layer}.{head}" for layer, head in sorted(at_it, key=lambda at: -looks[*at, it])]
+    assert "weil sie" in tracer.trace(text, off[:1]).text
+    assert "weil es" in tracer.trace(text, off).text
+    asked = np.stack([trace[f"encoder.layers.{layer}.self_attention.weights"][:, it] for layer in range(6)])
+    assert cat not in asked.argmax(-1)
 
 
 # --- text that is not a tidy sentence -------------------------------------------------------------------------

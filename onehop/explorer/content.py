@@ -99,7 +99,7 @@ class Explorer:
         return served_page({"home": "live", **self.constant()})
 
     def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
-        """The page with one sentence, the dozen edits and the first head's matrices in one file."""
+        """The page with one sentence, the dozen edits and the matrices of the head it opens with in one file."""
         trace = Trace.from_json(self.trace(text, edits))
         shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
         aligning = f"decoder.layers.{alignment_layer(self.tracer.model.settings)}.cross_attention.weights"
@@ -107,9 +107,14 @@ class Explorer:
         late = {
             "blob": shown["blob"],
             "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
-            "weights": [self.weights(role, 0, 0) for role in ROLES],
+            "weights": [self.weights(role, self.opening_layer(role), 0) for role in ROLES],
         }
         return page_alone({"home": home, **self.constant(), "trace": first}, late)
+
+    def opening_layer(self, role: Role) -> int:
+        """The layer that the page opens in, as `page/state.js` has it: the second, where there is one."""
+        s = self.tracer.model.settings
+        return min(1, (s.n_encoder_layers if role == "encoder" else s.n_decoder_layers) - 1)
 
     def constant(self) -> Json:
         """What does not depend on the sentence."""

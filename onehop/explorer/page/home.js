@@ -65,7 +65,7 @@ class FileHome {
 
   async weights(role, layer, head) {
     const found = this.#read("weights").find((w) => w.role === role && w.layer === layer && w.head === head);
-    if (!found) throw new Error("This copy holds the matrices of the first layer's first head. onehop explore has all.");
+    if (!found) throw new Error("This copy holds the matrices of the head that it opens with. onehop explore has all.");
     return found;
   }
 }

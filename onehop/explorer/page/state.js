@@ -3,10 +3,11 @@
 
 export const ROLES = ["encoder", "decoder", "cross"];
 
+/** The page opens in the second layer: the heads of the first have only the single words to go by, and many look at one alone. */
 export const DEFAULTS = Object.freeze({
   sentence: "",
   role: "encoder",
-  layer: 0,
+  layer: 1,
   head: 0,
   token: null,
   step: null,
