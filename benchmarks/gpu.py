@@ -372,11 +372,11 @@ class Bench:
             return means(torch.stack(losses).tolist(), 10)
 
         found = {}
-        for name, exact in (("kernels", False), ("float32 without kernels", True)):
+        for system, exact in (("kernels", False), ("float32 without kernels", True)):
             for seed in (1, 2):
                 with plain() if exact else contextlib.nullcontext():
-                    found[f"{name}, seed {seed}"] = curve(seed, exact=exact)
-                print(f"({name}, seed {seed}: {found[f'{name}, seed {seed}'][-1]:.4f} in the end)", flush=True)
+                    losses = found[f"{system}, seed {seed}"] = curve(seed, exact=exact)
+                print(f"({system}, seed {seed}:", *(f"{x:.4f}" for x in losses), end=")\n", flush=True)  # minutes each
         return found
 
     # --- whole steps ---

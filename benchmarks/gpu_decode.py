@@ -319,7 +319,7 @@ def report_text(arguments: argparse.Namespace) -> None:
     stored = read_model(arguments.model)
     tokenizer = Tokenizer(stored.tokenizer)
     sentences = tokenizer.encode_batch(arguments.source.read_text(encoding="utf-8").splitlines())
-    device = torch.device("cpu" if arguments.tiny else "cuda")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ways = {"plain float32": False, "float32": True, "bfloat16": True}
     found, result = {}, {"machine": machine(), "sentences": len(sentences)}
     for name, captured in ways.items():

@@ -72,7 +72,7 @@ def panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[str
     axis.tick_params(labelbottom=True)
     axis.locator_params(axis="x", nbins=6, integer=True)
     axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.yaxis.set_major_formatter("{x:,.6g}")
+    axis.yaxis.set_major_formatter("{x:,.9g}")
     axis.grid(alpha=0.3)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)

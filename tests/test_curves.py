@@ -74,6 +74,15 @@ def test_every_curve_is_there_with_its_points_and_a_name(run, tmp_path, drawn):
     assert [axis.get_legend() is not None for axis in axes] == [True, True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("value", "written"), [(1_200_000, "1,200,000"), (0.1 + 0.2, "0.3"), (0.0008, "0.0008"), (0, "0")]
+)
+def test_numbers_at_the_side_have_no_exponent(run, tmp_path, drawn, value, written):
+    draw(run, tmp_path / "a.svg")
+    for axis in drawn[0][1]:
+        assert axis.yaxis.get_major_formatter()(value, 0) == written
+
+
 def test_one_point_alone_is_marked(tmp_path, drawn):
     draw(write(tmp_path / "run", [*TRAINING * 10, VALIDATION[0]]), tmp_path / "a.svg")
     training, validation = drawn[0][1][0].lines

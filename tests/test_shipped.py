@@ -95,20 +95,42 @@ def test_both_engines_translate_alike(translator):
     assert [t.text for t in torch.translate(texts)] == [t.text for t in translator.translate(texts)]
 
 
-def test_what_the_readme_says_of_the_heads_behind_sie():
-    tracer = Tracer.load(installed.named_model("en-de"), "cpu")
-    text = "The cat sat because it was sleepy."
-    trace = tracer.trace(text)
-    it, cat = (trace.header["source"]["tokens"].index(token) for token in ("▁it", "▁cat"))
+CAT = "The cat sat because it was sleepy."
+
+
+@pytest.fixture(scope="module")
+def tracer():
+    return Tracer.load(installed.named_model("en-de"), "cpu")
+
+
+def looking_at_it(trace) -> list[str]:
+    """The edits that switch off the cross-attention's heads which look at "it" most while "sie" is written."""
+    it = trace.header["source"]["tokens"].index("▁it")
     sie = trace.header["target"]["output_tokens"].index("▁sie")
     looks = np.stack([trace[f"decoder.layers.{layer}.cross_attention.weights"][:, sie] for layer in range(6)])
-    at_it = np.argwhere(looks.argmax(-1) == it)
-    assert len(at_it) == 7
-    off = [f"head=off@cross.{layer}.{head}" for layer, head in sorted(at_it, key=lambda at: -looks[*at, it])]
-    assert "weil sie" in tracer.trace(text, off[:1]).text
-    assert "weil es" in tracer.trace(text, off).text
+    found = np.argwhere(looks.argmax(-1) == it)
+    return [f"head=off@cross.{layer}.{head}" for layer, head in sorted(found, key=lambda at: -looks[*at, it])]
+
+
+def test_what_the_readme_says_of_the_heads_behind_sie(tracer):
+    trace = tracer.trace(CAT)
+    seven = looking_at_it(trace)
+    assert len(seven) == 7
+    assert "weil sie" in tracer.trace(CAT, seven[:1]).text
+    assert "weil es" in tracer.trace(CAT, seven).text
+    it, cat = (trace.header["source"]["tokens"].index(token) for token in ("▁it", "▁cat"))
     asked = np.stack([trace[f"encoder.layers.{layer}.self_attention.weights"][:, it] for layer in range(6)])
     assert cat not in asked.argmax(-1)
+
+
+@pytest.mark.slow
+def test_seven_other_heads_are_seldom_behind_it(tracer):
+    """docs/explore.md has 38 of 40; the last bits of another machine may decide a close one otherwise."""
+    seven = looking_at_it(tracer.trace(CAT))
+    others = sorted({f"head=off@cross.{layer}.{head}" for layer in range(6) for head in range(8)}.difference(seven))
+    draw = np.random.default_rng(1)
+    drawn = [draw.choice(others, 7, replace=False).tolist() for _ in range(40)]
+    assert sum("weil sie" in tracer.trace(CAT, heads).text for heads in drawn) in range(36, 40)
 
 
 # --- text that is not a tidy sentence -------------------------------------------------------------------------
@@ -150,11 +172,11 @@ def test_both_engines_translate_capitals(paragraphs):
         assert found.text == "BITTE ÖFFNEN SIE DIE TÜR NICHT."
 
 
-def test_what_is_said_over_and_over_is_no_loop(paragraphs):
+def test_what_is_said_over_and_over_is_no_loop(paragraphs, tracer):
     (found,) = paragraphs.translate(["No, no, no, no, no, no, no, no, no!"])
     assert found.text.casefold().count("nein") in range(7, 12)
     assert found.warnings == []
-    assert Tracer.load(installed.named_model("en-de"), "cpu").trace(found.source).text == found.text
+    assert tracer.trace(found.source).text == found.text
 
 
 def test_nothing_stays_nothing(paragraphs):
