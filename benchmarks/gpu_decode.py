@@ -17,7 +17,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -321,19 +320,28 @@ def report_text(arguments: argparse.Namespace) -> None:
     sentences = tokenizer.encode_batch(arguments.source.read_text(encoding="utf-8").splitlines())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ways = {"plain float32": False, "float32": True, "bfloat16": True}
-    found, result = {}, {"machine": machine(), "sentences": len(sentences)}
+    found, texts, result = {}, {}, {"machine": machine(), "sentences": len(sentences)}
     for name, captured in ways.items():
         model = model_of(stored).to(device, TYPES[name.split()[-1]])
         engine = graphs(model, operations(device)) if captured else TorchEngine(model, capture=False)
         found[name], seconds = timed(engine, sentences)
-        texts = [tokenizer.decode(best[0].ids) for best in found[name]]
+        texts[name] = [tokenizer.decode(best[0].ids) for best in found[name]]
         tokens = sum(len(best[0].ids) + 1 for best in found[name])
-        result[name] = {"seconds": seconds, "tokens_a_second": tokens / seconds, "texts": texts}
-        result[name]["agrees with plain float32"] = agreeing(found["plain float32"], found[name])
-        result[name]["BLEU"] = bleu_of(texts, arguments.reference)
+        result[name] = {
+            "seconds": seconds,
+            "tokens_a_second": tokens / seconds,
+            "agrees with plain float32": agreeing(found["plain float32"], found[name]),
+            "BLEU": bleu_of(texts[name], arguments.reference),
+        }
+        print(name, result[name], flush=True)
+        result[name]["otherwise"] = apart(texts["plain float32"], texts[name])
     write(arguments.out, result)
-    for name in ways:
-        print(name, {key: value for key, value in result[name].items() if key != "texts"})
+
+
+def apart(plain: list[str], texts: list[str]) -> dict[int, list[str]]:
+    """The translations that differ, by the number of their line."""
+    pairs = enumerate(zip(plain, texts, strict=True), 1)
+    return {line: [one, other] for line, (one, other) in pairs if one != other}
 
 
 def timed(engine: TorchEngine, sentences: Sentences) -> tuple[list[list[Hypothesis]], float]:
@@ -347,8 +355,7 @@ def timed(engine: TorchEngine, sentences: Sentences) -> tuple[list[list[Hypothes
 
 
 def bleu_of(texts: list[str], reference: Path | None) -> float | None:
-    """None where there is no reference, or no sacreBLEU: the texts are in the result."""
-    if reference is None or find_spec("sacrebleu") is None:
+    if reference is None:
         return None
     from onehop.score import bleu
 

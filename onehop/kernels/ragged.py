@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 64
-WARPS = 4
+FORWARD = {"TILE": 64, "BLOCK": 64, "num_warps": 4, "num_stages": 1}  # rows of a program; and of the other side, a turn
+BACKWARD = {"TILE": 64, "BLOCK": 32, "num_warps": 4, "num_stages": 1}
 WIDTHS = (16, 32, 64, 128)
 CELLS = 2**31  # fewer than which queries, keys and values side by side must have: offsets are of 32 bits
 LOG2_E = 1.4426950408889634
@@ -41,7 +41,7 @@ def may_attend(queries, keys, query_sentences, key_sentences, CAUSAL: tl.constex
 def forward_kernel(
     q, k, v, out, lse, q_sentences, k_sentences, k_starts, q_rows,
     q_stride, k_stride, v_stride, out_stride, scale,
-    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Equation 1 for a tile of queries and one head, keys block by block with a running softmax."""
     first, head = tl.program_id(0) * TILE, tl.program_id(1)
@@ -56,8 +56,8 @@ def forward_kernel(
     largest = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     blend = tl.zeros([TILE, WIDTH], tl.float32)
-    for at in range(begin, end, TILE):
-        others = at + tl.arange(0, TILE)
+    for at in range(begin, end, BLOCK):
+        others = at + tl.arange(0, BLOCK)
         known = others < end
         keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
         values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
@@ -83,7 +83,7 @@ def forward_kernel(
 def backward_kernel(
     q, k, v, out, d_out, lse, dq, dk, dv, q_sentences, k_sentences, q_starts, k_starts, q_rows, k_rows,
     q_stride, k_stride, v_stride, out_stride, dq_stride, dk_stride, dv_stride, scale, natural_scale, q_tiles,
-    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The first programs find the gradients of a tile of queries, the others those of a tile of keys and values."""
     tile, head = tl.program_id(0), tl.program_id(1)
@@ -103,8 +103,8 @@ def backward_kernel(
         if CAUSAL:
             end = tl.minimum(end, first + TILE)
         gradient = tl.zeros([TILE, WIDTH], tl.float32)
-        for at in range(begin, end, TILE):
-            others = at + tl.arange(0, TILE)
+        for at in range(begin, end, BLOCK):
+            others = at + tl.arange(0, BLOCK)
             known = others < end
             keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
             values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
@@ -129,8 +129,8 @@ def backward_kernel(
             begin = tl.maximum(begin, first)
         d_keys = tl.zeros([TILE, WIDTH], tl.float32)
         d_values = tl.zeros([TILE, WIDTH], tl.float32)
-        for at in range(begin, end, TILE):
-            others = at + tl.arange(0, TILE)
+        for at in range(begin, end, BLOCK):
+            others = at + tl.arange(0, BLOCK)
             known = others < end
             queries = tl.load(q + others[:, None] * q_stride + columns, mask=known[:, None], other=0.0)
             d_rows = tl.load(d_out + others[:, None] * out_stride + columns, mask=known[:, None], other=0.0)
@@ -176,9 +176,9 @@ def forward(
     width = q.shape[1] // heads
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(heads, len(q), dtype=torch.float32, device=q.device)
-    forward_kernel[(triton.cdiv(len(q), TILE), heads)](
+    forward_kernel[(triton.cdiv(len(q), FORWARD["TILE"]), heads)](
         q, k, v, out, lse, *rows, k_starts, len(q), q.stride(0), k.stride(0), v.stride(0), out.stride(0),
-        LOG2_E * width**-0.5, **constants(q, width, causal), num_warps=WARPS, num_stages=2,
+        LOG2_E * width**-0.5, **constants(q, width, causal), **FORWARD,
     )  # fmt: skip
     return out, lse
 
@@ -195,11 +195,12 @@ def backward(
     """Fill the gradients of queries, keys and values, given (output, its gradient, the softmax sums)."""
     q, k, _ = qkv
     out, d_out, lse = results
-    width, q_tiles = q.shape[1] // heads, triton.cdiv(len(q), TILE)
+    width, tile = q.shape[1] // heads, BACKWARD["TILE"]
+    q_tiles, k_tiles = triton.cdiv(len(q), tile), triton.cdiv(len(k), tile)
     strides = [x.stride(0) for x in (*qkv, out, *gradients)]
-    backward_kernel[(q_tiles + triton.cdiv(len(k), TILE), heads)](
+    backward_kernel[(q_tiles + k_tiles, heads)](
         *qkv, out, d_out, lse, *gradients, *rows, *starts, len(q), len(k), *strides, LOG2_E * width**-0.5, width**-0.5,
-        q_tiles, **constants(q, width, causal), num_warps=WARPS, num_stages=1,
+        q_tiles, **constants(q, width, causal), **BACKWARD,
     )  # fmt: skip
 
 
@@ -208,7 +209,6 @@ def constants(q: Tensor, width: int, causal: bool) -> dict[str, Any]:
     return {
         "CAUSAL": causal,
         "WIDTH": width,
-        "TILE": TILE,
         "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
     }
 
