@@ -33,7 +33,7 @@ from onehop.feed import Fed, Fixed, ahead, feed
 from onehop.loss import Loss
 from onehop.model import Transformer
 from onehop.parallel import World
-from onehop.passes import Objective, RecordedStep, compiled, forward_and_backward, gradient_norm
+from onehop.passes import Objective, RecordedStep, forward_and_backward, gradient_norm
 from onehop.plan import measured_peak, update_flops
 from onehop.state import make_optimizer, set_rate
 from onehop.store import Pairs, Store, side_from_lists
@@ -286,7 +286,7 @@ class Bench:
             add_norm.CELLS, add_norm.PROGRAMS = cells, programs
             _, *row = add_norm.add_norm(skip, added, gain, bias, seed, 0.1, 1e-5)
             there = lambda: add_norm.add_norm(skip, added, gain, bias, seed, 0.1, 1e-5)  # noqa: E731
-            back = lambda row=row: add_norm.add_norm_backward(skip, added, gain, seed, *row, above, 0.1)  # noqa: E731
+            back = lambda row=row: add_norm.add_norm_backward(skip, added, gain, seed, *row, above, None, 0.1)  # noqa: E731
             found[f"add & norm, {cells} cells, {programs} programs"] = [1e6 * seconds_of(f) for f in (there, back)]
         add_norm.CELLS, add_norm.PROGRAMS = kept
         logits = torch.randn(self.budget, self.vocabulary, device=DEVICE, dtype=torch.bfloat16)
@@ -353,23 +353,27 @@ class Bench:
         objective, _ = self.make()
         begun = {name: value.clone() for name, value in objective.state_dict().items()}
         fixed = self.fixed if CUDA else None  # worth keeping: it takes a look at a whole epoch
-        fast = compiled(objective) if CUDA else objective
 
         def curve(seed: int, *, exact: bool) -> list[float]:
             objective.load_state_dict(begun)
             optimizer = make_optimizer(objective.model, self.train, recorded=CUDA)
-            batches = itertools.islice(self.batches(), self.curve_steps)
+            recorded: RecordedStep | None = None
             losses = []
-            for step, batch in enumerate(batches):
+            for step, batch in enumerate(itertools.islice(self.batches(), self.curve_steps)):
                 torch.manual_seed(1000 * seed + step)
                 # Gentle: at 7e-4 after 25 steps chance decides when post-norm begins to read the source.
                 set_rate(optimizer, 2e-4 * (step + 1) / self.curve_steps)
-                update = exact_update if exact else forward_and_backward
-                found = update(objective if exact else fast, feed(batch, HERE, fixed), 1 / batch.tokens)
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(found.objective / batch.tokens)
-            return means(torch.stack(losses).tolist(), 10)
+                fed, scale = feed(batch, HERE, fixed), 1 / batch.tokens
+                if exact or not CUDA:
+                    update = exact_update if exact else forward_and_backward
+                    losses.append(update(objective, fed, scale).objective.item() * scale)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                else:
+                    recorded = recorded or RecordedStep(objective, optimizer, 0.0, feed(batch, HERE, fixed))
+                    recorded.run(fed, scale)
+                    losses.append(recorded.settle()[0] * scale)
+            return means(losses, 10)
 
         found = {}
         for system, exact in (("kernels", False), ("float32 without kernels", True)):
@@ -411,17 +415,15 @@ class Bench:
         fixed, stream = self.fixed, ahead(self.batches())
         if not CUDA:
             return lambda: self.plain_step(objective, optimizer, next(stream))
-        compute = compiled(objective)
         set_rate(optimizer, 1e-4)
         upcoming = [(batch := next(stream), feed(batch, HERE, fixed))]
-        recorded = [RecordedStep(compute, objective.model, optimizer, 0.0, feed(batch, HERE, fixed))]
+        recorded = RecordedStep(objective, optimizer, 0.0, feed(batch, HERE, fixed))
 
         def step() -> tuple[int, int]:
             batch, fed = upcoming.pop()
-            found, norm = recorded[0].run(fed, 1 / batch.tokens)
+            recorded.run(fed, 1 / batch.tokens)
             upcoming.append((following := next(stream), feed(following, HERE, fixed)))
-            torch.stack([found.objective, found.nll, norm]).tolist()
-            recorded[0].apply()
+            recorded.settle()
             return batch.tokens, len(batch.src)
 
         return step
@@ -504,13 +506,13 @@ def exact_update(objective: Objective, fed: Fed, scale: float) -> Loss:
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
     """Without the kernels, for a while."""
-    kept = attention.ragged, loss.linear_cross_entropy, model.linear_relu, model.add_norm
-    attention.ragged = loss.linear_cross_entropy = model.linear_relu = model.add_norm = None
+    kept = attention.ragged, loss.linear_cross_entropy, model.feed_forward, model.add_norm
+    attention.ragged = loss.linear_cross_entropy = model.feed_forward = model.add_norm = None
     torch._dynamo.reset()
     try:
         yield
     finally:
-        attention.ragged, loss.linear_cross_entropy, model.linear_relu, model.add_norm = kept
+        attention.ragged, loss.linear_cross_entropy, model.feed_forward, model.add_norm = kept
         torch._dynamo.reset()
 
 

@@ -22,10 +22,10 @@ from onehop.errors import SettingsError
 from onehop.taps import Tapped
 
 if kernels.usable():
+    from onehop.kernels import feed_forward
     from onehop.kernels.add_norm import add_norm
-    from onehop.kernels.feed_forward import linear_relu
 else:
-    add_norm = linear_relu = None  # type: ignore[assignment]
+    add_norm = feed_forward = None  # type: ignore[assignment]
 
 Activations = Float[Tensor, "batch length d_model"]
 Ids = Int[Tensor, "batch length"]
@@ -152,15 +152,15 @@ class FeedForward(Tapped):
 
     def forward(self, x: Activations) -> Activations:
         """Each position on its own."""
-        return self.tap("output", self.w_2(self.tap("hidden", self.hidden(x))))
+        if feed_forward is not None and not self.watched and self._in_kernels() and kernels.fast(x):
+            rows = kernels.shortened(x).flatten(0, -2)
+            one, two = self.w_1, self.w_2
+            out: Tensor = feed_forward.feed_forward(rows, one.weight, one.bias, two.weight, two.bias)[0]
+            return out.view(x.shape)
+        return self.tap("output", self.w_2(self.tap("hidden", self.activation(self.w_1(x)))))
 
-    def hidden(self, x: Activations) -> Float[Tensor, "batch length d_ff"]:
-        """The inner layer, in one kernel where there is one."""
-        if linear_relu is not None and self.activation is F.relu and kernels.fast(x):
-            short = kernels.shortened(x).flatten(0, -2)
-            hidden: Tensor = linear_relu(short, self.w_1.weight, self.w_1.bias)
-            return hidden.view(*x.shape[:-1], -1)
-        return self.activation(self.w_1(x))
+    def _in_kernels(self) -> bool:
+        return self.activation is F.relu and feed_forward.fits(self.w_1.in_features, self.w_1.out_features)
 
 
 class AddNorm(Tapped):

@@ -6,11 +6,13 @@ fixed shapes the launches are the same every time, so a CUDA graph keeps them.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from copy import deepcopy
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from onehop import kernels
 from onehop.feed import Fed, tensors_of
 from onehop.loss import Loss, cross_entropy, divergence, output_loss
 from onehop.model import Predictor
@@ -66,7 +68,25 @@ def compiled(module: nn.Module) -> Compute:
             from torch._inductor.exc import OperatorIssue
 
             OperatorIssue.operator_str = staticmethod(name_alone)  # type: ignore[method-assign]
-    return torch.compile(module, dynamic=False)
+    return torch.compile(module, dynamic=False, options=compiler_options())
+
+
+def compiler_options() -> dict[str, Any] | None:
+    """What the compiler is to do with operators of onehop.kernels."""
+    if not kernels.usable():
+        return None
+    from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+
+    from onehop.kernels import add_norm
+
+    class SumsInside(CustomGraphPass):
+        def __call__(self, graph: fx.Graph) -> None:
+            add_norm.sums_inside(graph)
+
+        def uuid(self) -> bytes:
+            return get_hash_for_files((add_norm.__file__,))
+
+    return {"post_grad_custom_pre_pass": SumsInside()}
 
 
 def name_alone(target: Any, args: Any, kwargs: Any) -> str:
@@ -95,6 +115,18 @@ def apply_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, clip: fl
     optimizer.zero_grad()
 
 
+def update_if_finite(
+    model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, norm: Tensor, numbers: Tensor
+) -> None:
+    """Clip and update, but leave weights and moments alone where a number is not finite; nobody has to read them."""
+    # What gradient scaling uses to tell the fused optimiser of an overflow.
+    optimizer.found_inf = (~numbers.isfinite().all()).float()  # type: ignore[attr-defined]
+    try:
+        apply_gradients(model, optimizer, clip, norm)
+    finally:
+        del optimizer.found_inf  # type: ignore[attr-defined]
+
+
 class Recording(Generic[Results]):
     """Work on tensors that stay in their place, as a CUDA graph."""
 
@@ -115,29 +147,76 @@ class Recording(Generic[Results]):
         return self.results
 
 
+def copy_all(into: list[Tensor], given: list[Tensor]) -> None:
+    """Copy tensors of several types with one launch a type: between two steps the device waits for the host."""
+    for dtype in {tensor.dtype for tensor in into}:
+        pairs = [(own, new) for own, new in zip(into, given, strict=True) if own.dtype == dtype]
+        torch._foreach_copy_([own for own, _ in pairs], [new for _, new in pairs], non_blocking=True)
+
+
+class ShortTwin:
+    """A model's twin on a GPU: its linear layers have weights in bfloat16, and everything else is the model's own.
+
+    So the weights are shortened all together, once a step, instead of one by one where they are used; and so are their
+    gradients lengthened.
+    """
+
+    def __init__(self, objective: Objective, dtype: torch.dtype = torch.bfloat16) -> None:
+        own = (*objective.parameters(), *objective.buffers())
+        self.objective = deepcopy(objective, {id(tensor): tensor for tensor in own})
+        self.long: list[Tensor] = []
+        self.short: list[Tensor] = []
+        output = objective.model.output_weight  # not a matter of one product: with tied weights it is an embedding
+        for module in self.objective.modules():
+            if isinstance(module, nn.Linear) and module.weight is not output:
+                for name, parameter in list(module.named_parameters()):
+                    setattr(module, name, nn.Parameter(parameter.detach().to(dtype)))
+                    self.long.append(parameter)
+                    self.short.append(getattr(module, name))
+
+    @torch.no_grad()
+    def take_weights(self) -> None:
+        """Have the model's present weights, and no gradients."""
+        torch._foreach_copy_(self.short, self.long)
+        for parameter in self.short:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def give_gradients(self) -> None:
+        """Hand the gradients over to the model."""
+        found = [parameter.grad for parameter in self.short if parameter.grad is not None]
+        lengthened = [torch.empty_like(parameter) for parameter in self.long]
+        torch._foreach_copy_(lengthened, found)
+        for parameter, gradient in zip(self.long, lengthened, strict=True):
+            parameter.grad = gradient
+
+
 class RecordedStep:
     """The steps of one process on one GPU, for batches in the shapes of the first."""
 
-    def __init__(
-        self, compute: Compute, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, fed: Fed
-    ) -> None:
-        self.model, self.optimizer = model, optimizer
+    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, clip: float, fed: Fed) -> None:
+        self.model, self.optimizer = objective.model, optimizer
+        self.twin = ShortTwin(objective)
         self.fed = fed
         # Translating for a validation may put longer position tables in place of these, which the graph goes on with.
-        self.tables = list(model.buffers())
+        self.tables = list(self.model.buffers())
         self.scale = torch.zeros((), device=fed.labels.device)
+        compute = compiled(self.twin.objective)
         random = torch.cuda.get_rng_state()
         self.passes = Recording(lambda: self._pass(compute), warm_up=2)
         torch.cuda.set_rng_state(random)
-        self.gradients = [p.grad for p in model.parameters()]
-        self.norm = self.passes.results[1]
+        self.gradients = [p.grad for p in self.model.parameters()]
         self.clip = clip
         self.update: Recording[None] | None = None
+        self.passed, self.aside = torch.cuda.Event(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def _pass(self, compute: Compute) -> tuple[Loss, Tensor]:
+    def _pass(self, compute: Compute) -> tuple[Loss, Tensor, Tensor]:
         self.optimizer.zero_grad()  # to None: the graph's own gradients are overwritten, not added to
+        self.twin.take_weights()
         loss = forward_and_backward(compute, self.fed, self.scale)
-        return loss, gradient_norm(self.model)
+        self.twin.give_gradients()
+        norm = gradient_norm(self.model)
+        return loss, norm, torch.stack([loss.objective, loss.nll, norm])
 
     def fits(self, fed: Fed) -> bool:
         """Whether a batch has the recorded shapes."""
@@ -146,15 +225,20 @@ class RecordedStep:
 
     def run(self, fed: Fed, scale: float) -> tuple[Loss, Tensor]:
         """Loss and gradients of a batch, and the gradients' norm."""
-        for own, new in zip(tensors_of(self.fed), tensors_of(fed), strict=True):
-            own.copy_(new, non_blocking=True)
+        copy_all(tensors_of(self.fed), tensors_of(fed))
         self.scale.fill_(scale)
         if self.update is None:
             self._point_to_gradients()
-        return self.passes.replay()
+        loss, norm, _ = self.passes.replay()
+        self.passed.record()
+        return loss, norm
 
-    def apply(self) -> None:
-        """Update the weights by the gradients of the last run."""
+    def settle(self) -> list[float]:
+        """Update the weights unless something is not finite; the last run's objective, likelihood and norm.
+
+        The device looks for itself, so the update is on its way when the numbers are read, and has not to wait for
+        that; nor has the next batch, which can be launched while the update is at work.
+        """
         if self.update is None:
             # The first time as it is: the optimiser makes its state then, and recording does nothing.
             self._apply()
@@ -162,9 +246,14 @@ class RecordedStep:
             self.update = Recording(self._apply)
         else:
             self.update.replay()
+        self.aside.wait_event(self.passed)
+        with torch.cuda.stream(self.aside):
+            numbers: list[float] = self.passes.results[2].tolist()
+        return numbers
 
     def _apply(self) -> None:
-        apply_gradients(self.model, self.optimizer, self.clip, self.norm)
+        _, norm, numbers = self.passes.results
+        update_if_finite(self.model, self.optimizer, self.clip, norm, numbers)
 
     def _point_to_gradients(self) -> None:
         for p, gradient in zip(self.model.parameters(), self.gradients, strict=True):

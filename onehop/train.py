@@ -64,6 +64,7 @@ from onehop.vocabulary import vocabulary_of
 
 # A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
 AHEAD = 64
+Settle = Callable[[], list[float]]
 SIGNALS = ("SIGINT", "SIGTERM")
 
 
@@ -280,11 +281,10 @@ class Trainer:
         train = self.settings.train
         rate = learning_rate(step, train, self.settings.model.d_model)
         set_rate(self.optimizer, rate)
-        loss, norm, apply = self.gradients(step, update)
-        objective, nll, length = torch.stack([loss.objective, loss.nll, norm]).tolist()  # waits for the device once
-        if not (math.isfinite(objective) and math.isfinite(length)):
+        *_, settle = self.gradients(step, update)
+        objective, nll, length = settle()  # waits for the device once
+        if not all(map(math.isfinite, (objective, nll, length))):
             raise self.not_finite(step, update, objective / update.tokens, length)
-        apply()
         if self.average:
             self.average.add(step)
         per_token = nll / update.tokens
@@ -298,8 +298,8 @@ class Trainer:
             "gradient": length,
         }
 
-    def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor, Callable[[], None]]:
-        """The loss summed over all processes, the gradients' norm, and what updates the weights by the gradients.
+    def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor, Settle]:
+        """The loss summed over all processes, the gradients' norm, and what updates the weights if all is finite.
 
         What does not fit into memory is split.
         """
@@ -325,18 +325,18 @@ class Trainer:
 
     def _gradients(
         self, step: int, parts: list[Batch], tokens: int, fixed: Fixed | None, compute: Compute
-    ) -> tuple[Loss, Tensor, Callable[[], None]]:
+    ) -> tuple[Loss, Tensor, Settle]:
         train, world = self.settings.train, self.world
         torch.manual_seed(mixed(train.seed, step, world.rank))
         if not self.model.training:  # asking costs less than walking over all modules
             self.model.train()
         if self.recorded and fixed is not None and len(parts) == 1:
             fed = (self.upcoming and self.upcoming[1]) or self.fed(parts[0], fixed)
-            recording = self.recording = self.recording or self.record(compute, fed)
+            recording = self.recording = self.recording or self.record(fed)
             if recording.fits(fed):
                 results = recording.run(fed, 1 / tokens)
                 self.look_ahead(fixed)
-                return *results, recording.apply
+                return *results, recording.settle
         self.upcoming = None
         feds = (self.fed(batch, fixed) for batch in parts)
         objective = torch.zeros((), device=world.device)
@@ -347,12 +347,15 @@ class Trainer:
                 loss = forward_and_backward(compute, fed, world.size / tokens)
             objective += loss.objective
             nll += loss.nll
-        norm = gradient_norm(self.model)
-        return (
-            Loss(world.sum(objective), world.sum(nll)),
-            norm,
-            lambda: apply_gradients(self.model, self.optimizer, train.clip, norm),
-        )
+        loss, norm = Loss(world.sum(objective), world.sum(nll)), gradient_norm(self.model)
+
+        def settle() -> list[float]:
+            numbers: list[float] = torch.stack([loss.objective, loss.nll, norm]).tolist()
+            if all(map(math.isfinite, numbers)):
+                apply_gradients(self.model, self.optimizer, train.clip, norm)
+            return numbers
+
+        return loss, norm, settle
 
     def fed(self, batch: Batch, fixed: Fixed | None) -> Fed:
         """A batch on the device."""
@@ -365,9 +368,9 @@ class Trainer:
         with suppress(torch.OutOfMemoryError):  # there may be room when its turn has come
             self.upcoming = (update, self.fed(update.batches[0], fixed)) if update else None
 
-    def record(self, compute: Compute, fed: Fed) -> RecordedStep:
+    def record(self, fed: Fed) -> RecordedStep:
         """The step as a CUDA graph; the first batch's tensors become the place of every later one."""
-        return RecordedStep(compute, self.model, self.optimizer, self.settings.train.clip, fed)
+        return RecordedStep(self.objective, self.optimizer, self.settings.train.clip, fed)
 
     def not_finite(self, step: int, update: Update, loss: float, norm: float) -> DivergedError:
         """The error for a broken step; its batch is kept for looking at."""

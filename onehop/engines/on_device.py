@@ -276,7 +276,7 @@ class Decoder:
             return out
 
         def feed_forward(y: Tensor) -> Tensor:
-            out: Tensor = feed.w_2(feed.hidden(y[None])[0])
+            out: Tensor = feed(y[None])[0]
             return out
 
         x = self.add_norm(layer.self_add_norm, x, attend_to_past)
