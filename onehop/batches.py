@@ -19,6 +19,7 @@ from onehop.weights import drawn
 
 Ids = Int[np.ndarray, " rows"]
 Lengths = Int[np.ndarray, " sentences"]
+FILLING = 64  # tokens of a sentence that only fills a batch up
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Batch:
         Both sides grow to `rows` by sentences of padding, of at most `longest` tokens each since a kernel may rely on
         that bound, and to `sentences` by empty ones. What is larger already stays as it is.
         """
-        more_src, more_tgt = (filling(rows - len(ids), longest) for ids in (self.src, self.tgt))
+        spare = sentences - len(self.src_lengths)
+        more_src, more_tgt = (filling(rows - len(ids), spare, longest) for ids in (self.src, self.tgt))
         most = max(sentences - len(self.src_lengths), len(more_src), len(more_tgt))
         return Batch(
             np.pad(self.src, (0, sum(more_src))),
@@ -80,10 +82,15 @@ class Batch:
         )
 
 
-def filling(rows: int, longest: int) -> list[int]:
-    """Lengths of sentences, none too long, that make up so many rows."""
-    whole, rest = divmod(max(0, rows), longest)
-    return [longest] * whole + [rest] * (rest > 0)
+def filling(rows: int, sentences: int, longest: int) -> list[int]:
+    """Lengths of sentences, none too long and if possible no more than given, that make up so many rows.
+
+    Rather short ones: a long sentence, though of nothing, would keep a GPU waiting for its attention.
+    """
+    rows = max(0, rows)
+    length = min(longest, max(FILLING, -(-rows // max(1, sentences))))
+    whole, rest = divmod(rows, length)
+    return [length] * whole + [rest] * (rest > 0)
 
 
 def padded(lengths: list[int], count: int) -> Lengths:

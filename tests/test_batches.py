@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onehop.batches import Batch, Epoch, pack
+from onehop.batches import Batch, Epoch, filling, pack
 from onehop.config import ModelSettings
 from onehop.errors import SettingsError
 from onehop.feed import feed
@@ -174,6 +174,21 @@ def test_what_exceeds_the_fixed_shapes_is_left_as_it_is():
     assert len(filled.src_lengths) == len(filled.tgt_lengths) == 4
     assert filled.src_lengths.sum() == len(filled.src) == len(batch.src)
     assert filled.tgt_lengths.sum() == len(filled.tgt) == len(filled.labels) == 16
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentences", "longest", "expected"),
+    [
+        (0, 5, 256, []),
+        (-3, 5, 256, []),
+        (130, 5, 256, [64, 64, 2]),
+        (600, 4, 256, [150] * 4),  # longer ones where there are few
+        (600, 0, 256, [256, 256, 88]),  # too many, where there must be
+        (100, 9, 40, [40, 40, 20]),
+    ],
+)
+def test_filling_is_of_short_sentences(rows, sentences, longest, expected):
+    assert filling(rows, sentences, longest) == expected
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 0.7])

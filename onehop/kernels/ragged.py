@@ -29,6 +29,14 @@ def span(row_sentences, starts, first, rows, TILE: tl.constexpr):
 
 
 @triton.jit
+def first_sentence(row_sentences, starts, row, rows, count):
+    """The first sentence that begins at this row or later; before the first row all of them do, after the last none."""
+    sentence = tl.load(row_sentences + row, mask=row < rows, other=0)
+    sentence += (tl.load(starts + sentence) < row).to(tl.int32)
+    return tl.where(row == 0, 0, tl.where(row < rows, sentence, count))
+
+
+@triton.jit
 def may_attend(queries, keys, query_sentences, key_sentences, CAUSAL: tl.constexpr):
     """Which pairs of rows belong to one sentence; numbers of rows and of sentences broadcast against each other."""
     allowed = query_sentences == key_sentences
@@ -81,73 +89,100 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    q, k, v, out, d_out, lse, dq, dk, dv, q_sentences, k_sentences, q_starts, k_starts, q_rows, k_rows,
-    q_stride, k_stride, v_stride, out_stride, dq_stride, dk_stride, dv_stride, scale, natural_scale, q_tiles,
+    q, k, v, out, d_out, lse, dq, dk, dv, q_sentences, k_sentences, q_starts, k_starts, q_rows, sentence_count,
+    q_stride, k_stride, v_stride, out_stride, dq_stride, dk_stride, dv_stride, scale, natural_scale,
     CAUSAL: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The first programs find the gradients of a tile of queries, the others those of a tile of keys and values."""
-    tile, head = tl.program_id(0), tl.program_id(1)
+    """All gradients of the sentences that begin within a stretch of half a tile, for one head.
+
+    Short ones fit into a tile together, and every number is read once; what is longer goes block by block.
+    """
+    stretch, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)  # filling, which is long, comes first
     columns = head * WIDTH + tl.arange(0, WIDTH)
     lse += head * q_rows
-    if tile < q_tiles:
-        first = tile * TILE
-        rows = first + tl.arange(0, TILE)
-        inside = rows < q_rows
+    first = first_sentence(q_sentences, q_starts, stretch * (TILE // 2), q_rows, sentence_count)
+    last = first_sentence(q_sentences, q_starts, (stretch + 1) * (TILE // 2), q_rows, sentence_count)
+    q_begin, q_end = tl.load(q_starts + first), tl.load(q_starts + last)
+    k_begin, k_end = tl.load(k_starts + first), tl.load(k_starts + last)
+    if (q_end - q_begin <= TILE) & (k_end - k_begin <= TILE):
+        rows, others = q_begin + tl.arange(0, TILE), k_begin + tl.arange(0, TILE)
+        inside, known = rows < q_end, others < k_end
         queries = tl.load(q + rows[:, None] * q_stride + columns, mask=inside[:, None], other=0.0)
+        keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
+        values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
         d_rows = tl.load(d_out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
         outs = tl.load(out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
         delta = tl.sum(d_rows.to(tl.float32) * outs.to(tl.float32), 1)
         row_lse = tl.load(lse + rows, mask=inside, other=0.0)
         sentences = tl.load(q_sentences + rows, mask=inside, other=-1)
-        begin, end = span(q_sentences, k_starts, first, q_rows, TILE)
-        if CAUSAL:
-            end = tl.minimum(end, first + TILE)
-        gradient = tl.zeros([TILE, WIDTH], tl.float32)
-        for at in range(begin, end, BLOCK):
-            others = at + tl.arange(0, BLOCK)
-            known = others < end
-            keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
-            values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
-            other_sentences = tl.load(k_sentences + others, mask=known, other=-2)
-            allowed = may_attend(rows[:, None], others[None, :], sentences[:, None], other_sentences[None, :], CAUSAL)
-            scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
-            weights = tl.where(allowed, tl.exp2(scores - row_lse[:, None]), 0.0)
-            d_weights = tl.dot(d_rows, tl.trans(values), input_precision=PRECISION)
-            d_scores = weights * (d_weights - delta[:, None])
-            gradient += tl.dot(d_scores.to(keys.dtype), keys, input_precision=PRECISION)
-        gradient = (gradient * natural_scale).to(dq.dtype.element_ty)
-        tl.store(dq + rows[:, None] * dq_stride + columns, gradient, mask=inside[:, None])
+        other_sentences = tl.load(k_sentences + others, mask=known, other=-2)
+        allowed = may_attend(rows[:, None], others[None, :], sentences[:, None], other_sentences[None, :], CAUSAL)
+        scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
+        weights = tl.where(allowed, tl.exp2(scores - row_lse[:, None]), 0.0)
+        d_values = tl.dot(tl.trans(weights.to(d_rows.dtype)), d_rows, input_precision=PRECISION)
+        d_weights = tl.dot(d_rows, tl.trans(values), input_precision=PRECISION)
+        d_scores = (weights * (d_weights - delta[:, None])).to(keys.dtype)
+        d_queries = tl.dot(d_scores, keys, input_precision=PRECISION) * natural_scale
+        d_keys = tl.dot(tl.trans(d_scores), queries, input_precision=PRECISION) * natural_scale
+        tl.store(dq + rows[:, None] * dq_stride + columns, d_queries.to(dq.dtype.element_ty), mask=inside[:, None])
+        tl.store(dk + others[:, None] * dk_stride + columns, d_keys.to(dk.dtype.element_ty), mask=known[:, None])
+        tl.store(dv + others[:, None] * dv_stride + columns, d_values.to(dv.dtype.element_ty), mask=known[:, None])
     else:
-        first = (tile - q_tiles) * TILE
-        rows = first + tl.arange(0, TILE)
-        inside = rows < k_rows
-        keys = tl.load(k + rows[:, None] * k_stride + columns, mask=inside[:, None], other=0.0)
-        values = tl.load(v + rows[:, None] * v_stride + columns, mask=inside[:, None], other=0.0)
-        sentences = tl.load(k_sentences + rows, mask=inside, other=-1)
-        begin, end = span(k_sentences, q_starts, first, k_rows, TILE)
-        if CAUSAL:
-            begin = tl.maximum(begin, first)
-        d_keys = tl.zeros([TILE, WIDTH], tl.float32)
-        d_values = tl.zeros([TILE, WIDTH], tl.float32)
-        for at in range(begin, end, BLOCK):
-            others = at + tl.arange(0, BLOCK)
-            known = others < end
-            queries = tl.load(q + others[:, None] * q_stride + columns, mask=known[:, None], other=0.0)
-            d_rows = tl.load(d_out + others[:, None] * out_stride + columns, mask=known[:, None], other=0.0)
-            outs = tl.load(out + others[:, None] * out_stride + columns, mask=known[:, None], other=0.0)
+        for begin in range(q_begin, q_end, TILE):
+            rows = begin + tl.arange(0, TILE)
+            inside = rows < q_end
+            queries = tl.load(q + rows[:, None] * q_stride + columns, mask=inside[:, None], other=0.0)
+            d_rows = tl.load(d_out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
+            outs = tl.load(out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
             delta = tl.sum(d_rows.to(tl.float32) * outs.to(tl.float32), 1)
-            row_lse = tl.load(lse + others, mask=known, other=0.0)
-            other_sentences = tl.load(q_sentences + others, mask=known, other=-2)
-            allowed = may_attend(others[None, :], rows[:, None], other_sentences[None, :], sentences[:, None], CAUSAL)
-            scores = tl.dot(keys, tl.trans(queries), input_precision=PRECISION) * scale
-            weights = tl.where(allowed, tl.exp2(scores - row_lse[None, :]), 0.0)
-            d_values += tl.dot(weights.to(d_rows.dtype), d_rows, input_precision=PRECISION)
-            d_weights = tl.dot(values, tl.trans(d_rows), input_precision=PRECISION)
-            d_scores = weights * (d_weights - delta[None, :])
-            d_keys += tl.dot(d_scores.to(queries.dtype), queries, input_precision=PRECISION)
-        d_keys = (d_keys * natural_scale).to(dk.dtype.element_ty)
-        tl.store(dk + rows[:, None] * dk_stride + columns, d_keys, mask=inside[:, None])
-        tl.store(dv + rows[:, None] * dv_stride + columns, d_values.to(dv.dtype.element_ty), mask=inside[:, None])
+            row_lse = tl.load(lse + rows, mask=inside, other=0.0)
+            sentences = tl.load(q_sentences + rows, mask=inside, other=-1)
+            gradient = tl.zeros([TILE, WIDTH], tl.float32)
+            for at in range(k_begin, k_end, BLOCK):
+                others = at + tl.arange(0, BLOCK)
+                known = others < k_end
+                keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
+                values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
+                other_sentences = tl.load(k_sentences + others, mask=known, other=-2)
+                allowed = may_attend(
+                    rows[:, None], others[None, :], sentences[:, None], other_sentences[None, :], CAUSAL
+                )
+                scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
+                weights = tl.where(allowed, tl.exp2(scores - row_lse[:, None]), 0.0)
+                d_weights = tl.dot(d_rows, tl.trans(values), input_precision=PRECISION)
+                d_scores = weights * (d_weights - delta[:, None])
+                gradient += tl.dot(d_scores.to(keys.dtype), keys, input_precision=PRECISION)
+            gradient = (gradient * natural_scale).to(dq.dtype.element_ty)
+            tl.store(dq + rows[:, None] * dq_stride + columns, gradient, mask=inside[:, None])
+        for begin in range(k_begin, k_end, TILE):
+            rows = begin + tl.arange(0, TILE)
+            inside = rows < k_end
+            keys = tl.load(k + rows[:, None] * k_stride + columns, mask=inside[:, None], other=0.0)
+            values = tl.load(v + rows[:, None] * v_stride + columns, mask=inside[:, None], other=0.0)
+            sentences = tl.load(k_sentences + rows, mask=inside, other=-1)
+            d_keys = tl.zeros([TILE, WIDTH], tl.float32)
+            d_values = tl.zeros([TILE, WIDTH], tl.float32)
+            for at in range(q_begin, q_end, BLOCK):
+                others = at + tl.arange(0, BLOCK)
+                known = others < q_end
+                queries = tl.load(q + others[:, None] * q_stride + columns, mask=known[:, None], other=0.0)
+                d_rows = tl.load(d_out + others[:, None] * out_stride + columns, mask=known[:, None], other=0.0)
+                outs = tl.load(out + others[:, None] * out_stride + columns, mask=known[:, None], other=0.0)
+                delta = tl.sum(d_rows.to(tl.float32) * outs.to(tl.float32), 1)
+                row_lse = tl.load(lse + others, mask=known, other=0.0)
+                other_sentences = tl.load(q_sentences + others, mask=known, other=-2)
+                allowed = may_attend(
+                    others[None, :], rows[:, None], other_sentences[None, :], sentences[:, None], CAUSAL
+                )
+                scores = tl.dot(keys, tl.trans(queries), input_precision=PRECISION) * scale
+                weights = tl.where(allowed, tl.exp2(scores - row_lse[None, :]), 0.0)
+                d_values += tl.dot(weights.to(d_rows.dtype), d_rows, input_precision=PRECISION)
+                d_weights = tl.dot(values, tl.trans(d_rows), input_precision=PRECISION)
+                d_scores = weights * (d_weights - delta[None, :])
+                d_keys += tl.dot(d_scores.to(queries.dtype), queries, input_precision=PRECISION)
+            d_keys = (d_keys * natural_scale).to(dk.dtype.element_ty)
+            tl.store(dk + rows[:, None] * dk_stride + columns, d_keys, mask=inside[:, None])
+            tl.store(dv + rows[:, None] * dv_stride + columns, d_values.to(dv.dtype.element_ty), mask=inside[:, None])
 
 
 # --- launching ------------------------------------------------------------------------------------------------
@@ -193,14 +228,12 @@ def backward(
     causal: bool,
 ) -> None:
     """Fill the gradients of queries, keys and values, given (output, its gradient, the softmax sums)."""
-    q, k, _ = qkv
-    out, d_out, lse = results
-    width, tile = q.shape[1] // heads, BACKWARD["TILE"]
-    q_tiles, k_tiles = triton.cdiv(len(q), tile), triton.cdiv(len(k), tile)
-    strides = [x.stride(0) for x in (*qkv, out, *gradients)]
-    backward_kernel[(q_tiles + k_tiles, heads)](
-        *qkv, out, d_out, lse, *gradients, *rows, *starts, len(q), len(k), *strides, LOG2_E * width**-0.5, width**-0.5,
-        q_tiles, **constants(q, width, causal), **BACKWARD,
+    q = qkv[0]
+    width, stretches = q.shape[1] // heads, triton.cdiv(len(q), BACKWARD["TILE"] // 2)
+    strides = [x.stride(0) for x in (*qkv, results[0], *gradients)]
+    backward_kernel[(stretches, heads)](
+        *qkv, *results, *gradients, *rows, *starts, len(q), len(starts[0]) - 1, *strides,
+        LOG2_E * width**-0.5, width**-0.5, **constants(q, width, causal), **BACKWARD,
     )  # fmt: skip
 
 
