@@ -93,7 +93,8 @@ def checks() -> Row:
         worst["self"] = max(worst["self"], attention_error(lengths, lengths, causal=False))
         worst["causal"] = max(worst["causal"], attention_error(lengths, lengths, causal=True))
         worst["cross"] = max(worst["cross"], attention_error(lengths, partner, causal=False))
-    return {**worst, "loss": loss_error(), "add_norm": max(add_norm_error(drop) for drop in (0.0, 0.1, 0.5))}
+    norms = max(add_norm_error(drop) for drop in (0.0, 0.1, 0.5))
+    return {**worst, "loss": loss_error(), "add_norm": norms, "feed_forward": feed_forward_error()}
 
 
 def attention_error(query: list[int], key: list[int], *, causal: bool, heads: int = 8, width: int = 64) -> float:
@@ -154,6 +155,21 @@ def add_norm_error(drop: float, rows: int = 3000, width: int = 512) -> float:
     exact = [x.detach().double().requires_grad_() for x in inputs]
     kept = exact[1] * torch.where(dropped, 0.0, 1 / (1 - drop))
     reference = F.layer_norm(exact[0] + kept, (width,), exact[2], exact[3], 1e-5)
+    theirs = torch.autograd.grad(reference, exact, d_out.double())
+    return max(relative(a, b) for a, b in zip((out, *ours), (reference, *theirs), strict=True))
+
+
+def feed_forward_error(rows: int = 3000, width: int = 512, wide: int = 2048) -> float:
+    """Output and gradients of the feed-forward network; what is positive is decided in bfloat16 for both."""
+    from onehop.kernels.feed_forward import feed_forward
+
+    shapes = ((rows, width), (wide, width), (wide,), (width, wide), (width,))
+    inputs = [(torch.randn(*shape, device=DEVICE) * shape[-1] ** -0.5).bfloat16().requires_grad_() for shape in shapes]
+    out, hidden = feed_forward(*inputs)
+    d_out = torch.randn_like(out)
+    ours = torch.autograd.grad(out, inputs, d_out)
+    x, w_1, b_1, w_2, b_2 = exact = [value.detach().double().requires_grad_() for value in inputs]
+    reference = F.linear(F.linear(x, w_1, b_1) * (hidden > 0), w_2, b_2)
     theirs = torch.autograd.grad(reference, exact, d_out.double())
     return max(relative(a, b) for a, b in zip((out, *ours), (reference, *theirs), strict=True))
 
@@ -244,11 +260,16 @@ class Bench:
         found = {"flash": self.flash_times(fed.tgt.packing)}
         from onehop.kernels import ragged
 
-        for tile, warps in ((64, 4), (32, 2), (32, 4), (64, 8), (128, 8)) if tune else ((ragged.TILE, ragged.WARPS),):
-            before = ragged.TILE, ragged.WARPS
-            ragged.TILE, ragged.WARPS = tile, warps
-            found[f"ours, tile {tile}, {warps} warps"] = self.ragged_times(fed.src.packing, fed.tgt.packing)
-            ragged.TILE, ragged.WARPS = before
+        kept = ragged.FORWARD, ragged.BACKWARD
+        others = [(64, 64, 4), (64, 16, 4), (32, 32, 2), (64, 32, 8), (128, 32, 8)] if tune else []
+        tried = [{"TILE": tile, "BLOCK": block, "num_warps": warps, "num_stages": 1} for tile, block, warps in others]
+        for forward, backward in [kept, *zip(tried, tried, strict=True)]:
+            ragged.FORWARD, ragged.BACKWARD = forward, backward
+            name = (
+                "ours" if (forward, backward) == kept else "ours, " + ", ".join(f"{k} {v}" for k, v in forward.items())
+            )
+            found[name] = self.ragged_times(fed.src.packing, fed.tgt.packing)
+        ragged.FORWARD, ragged.BACKWARD = kept
         return found
 
     def ragged_times(self, src: Packing, tgt: Packing) -> Row:
@@ -272,8 +293,8 @@ class Bench:
         return found
 
     def other_times(self, *, tune: bool) -> Row:
-        """Microseconds of what stands around attention: residual, dropout and norm both ways, and the loss."""
-        from onehop.kernels import add_norm, cross_entropy
+        """Microseconds of what stands around attention: residual, dropout and norm, feed-forward, and the loss."""
+        from onehop.kernels import add_norm, cross_entropy, feed_forward
 
         found: Row = {}
         skip, added, above = (
@@ -289,6 +310,13 @@ class Bench:
             back = lambda row=row: add_norm.add_norm_backward(skip, added, gain, seed, *row, above, None, 0.1)  # noqa: E731
             found[f"add & norm, {cells} cells, {programs} programs"] = [1e6 * seconds_of(f) for f in (there, back)]
         add_norm.CELLS, add_norm.PROGRAMS = kept
+        w_2 = torch.randn(self.model.d_model, self.model.d_ff, device=DEVICE, dtype=torch.bfloat16)
+        hidden = torch.randn(self.budget, self.model.d_ff, device=DEVICE, dtype=torch.bfloat16).relu()
+        below = lambda: feed_forward.hidden_gradient(above, w_2, hidden)  # noqa: E731
+        found["gradient below the maximum, and its product alone"] = [
+            1e6 * seconds_of(below),
+            1e6 * seconds_of(lambda: above @ w_2),
+        ]
         logits = torch.randn(self.budget, self.vocabulary, device=DEVICE, dtype=torch.bfloat16)
         labels = torch.randint(1, self.vocabulary, (self.budget,), device=DEVICE)
         kept = cross_entropy.BLOCK, cross_entropy.WARPS

@@ -1,8 +1,9 @@
 """Attention over sentences packed end to end. Specified by `onehop.attention.padded_attention`.
 
-A program takes a tile of rows, whatever sentences they belong to, and walks over the keys from where its first row's
-sentence begins to where its last row's ends, with other sentences masked. Short sentences share a tile, long ones take
-several, and no weight ever reaches the device's memory. Nothing is added up atomically: the same bits every time.
+Forwards, a program takes a tile of rows, whatever sentences they belong to, and walks over the keys from where its
+first row's sentence begins to where its last row's ends, with other sentences masked. Backwards it takes whole
+sentences: those that begin within half a tile, which mostly fit into one. No weight ever reaches the device's memory,
+and nothing is added up atomically: the same bits every time.
 """
 
 from typing import Any
@@ -12,7 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-FORWARD = {"TILE": 64, "BLOCK": 64, "num_warps": 4, "num_stages": 1}  # rows of a program; and of the other side, a turn
+# Rows of a program, and of the other side at a time; fewer registers for a thread leave room for more programs.
+FORWARD = {"TILE": 64, "BLOCK": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
 BACKWARD = {"TILE": 64, "BLOCK": 32, "num_warps": 4, "num_stages": 1}
 WIDTHS = (16, 32, 64, 128)
 CELLS = 2**31  # fewer than which queries, keys and values side by side must have: offsets are of 32 bits
