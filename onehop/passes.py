@@ -183,12 +183,12 @@ class ShortTwin:
 
     @torch.no_grad()
     def give_gradients(self) -> None:
-        """Hand the gradients over to the model."""
-        found = [parameter.grad for parameter in self.short if parameter.grad is not None]
-        lengthened = [torch.empty_like(parameter) for parameter in self.long]
-        torch._foreach_copy_(lengthened, found)
-        for parameter, gradient in zip(self.long, lengthened, strict=True):
-            parameter.grad = gradient
+        """Hand the gradients over to the model; what was not used has none."""
+        found = [(own, short.grad) for own, short in zip(self.long, self.short, strict=True) if short.grad is not None]
+        lengthened = [torch.empty_like(own) for own, _ in found]
+        torch._foreach_copy_(lengthened, [gradient for _, gradient in found])
+        for (own, _), gradient in zip(found, lengthened, strict=True):
+            own.grad = gradient
 
 
 class RecordedStep:

@@ -81,6 +81,19 @@ def test_gradients_of_a_twin_are_not_added_to_those_before():
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
+def test_a_layer_that_is_not_used_gets_no_gradient():
+    objective = an_objective()
+    objective.model.idle = nn.Linear(2, 2)
+    twin = ShortTwin(objective, torch.float32)
+    twin.take_weights()
+    twin.objective(a_batch())[0].backward()
+    twin.give_gradients()
+    assert {name for name, p in objective.named_parameters() if p.grad is None} == {
+        "model.idle.weight",
+        "model.idle.bias",
+    }
+
+
 # --- the update -----------------------------------------------------------------------------------------------
 
 
