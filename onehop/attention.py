@@ -202,7 +202,7 @@ class MultiHeadAttention(Tapped):
     ) -> Float[Tensor, "batch query d_model"]:
         """Let each position of x gather from the memory; in self-attention the memory is x."""
         rows = max(x.shape[1], memory.shape[1])
-        if ragged is not None and isinstance(pattern, Packed) and self._in_kernels(rows) and kernels.fast(x):
+        if ragged is not None and isinstance(pattern, Packed) and self._in_kernels(rows, pattern) and kernels.fast(x):
             alone = x.squeeze(0)  # a view both ways, where x[0] would fill a gradient with zeros first
             joined = (
                 self._all_at_once(alone, pattern) if memory is x else self._across(alone, memory.squeeze(0), pattern)
@@ -232,10 +232,11 @@ class MultiHeadAttention(Tapped):
 
     # --- on a GPU, nobody watching: see kernels/ragged.py ---
 
-    def _in_kernels(self, rows: int) -> bool:
+    def _in_kernels(self, rows: int, pattern: Packed) -> bool:
         wide = self.w_q.out_features
         fits = wide // self.n_heads in ragged.WIDTHS and rows * 3 * wide < ragged.CELLS
-        return not self.watched and wide == self.w_v.out_features and fits
+        short = max(pattern.query.longest, pattern.key.longest) <= ragged.LONGEST
+        return not self.watched and wide == self.w_v.out_features and fits and short
 
     def _all_at_once(self, x: Float[Tensor, "rows d_model"], pattern: Packed) -> Float[Tensor, "rows width"]:
         qkv = side_by_side(x, self.w_q, self.w_k, self.w_v)

@@ -36,6 +36,12 @@ class Fixed:
     sentences: int
     longest: int
 
+    def are_of(self, fed: "Fed", copies: int = 1) -> bool:
+        """Whether a batch has them; what was too large to be filled up has not."""
+        packing = fed.tgt.packing
+        as_many = packing is not None and len(packing.starts) == copies * self.sentences + 1
+        return as_many and len(fed.labels) == copies * self.rows
+
 
 @dataclass(frozen=True)
 class Fed:

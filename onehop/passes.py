@@ -170,7 +170,7 @@ class ShortTwin:
         for module in self.objective.modules():
             if isinstance(module, nn.Linear) and module.weight is not output:
                 for name, parameter in list(module.named_parameters()):
-                    setattr(module, name, nn.Parameter(parameter.detach().to(dtype)))
+                    setattr(module, name, nn.Parameter(parameter.detach().to(dtype, copy=True)))
                     self.long.append(parameter)
                     self.short.append(getattr(module, name))
 

@@ -46,7 +46,7 @@ def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.d
     assert isinstance(model, Predictor)
     parameters = parameter_count(objective)
     per_token = kept_bytes_per_token(objective, settings)
-    state = 16 * parameters
+    state = state_bytes(parameters, device)
     budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
     epoch = Epoch(pairs, budget, settings.train.seed, 0)
     if not len(epoch):
@@ -140,9 +140,14 @@ def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
     return sum(kept.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
 
 
+def state_bytes(parameters: int, device: torch.device) -> int:
+    """Weights, gradients and Adam's two moments in float32; on a GPU weights and gradients in bfloat16 beside them."""
+    return (20 if device.type == "cuda" else 16) * parameters
+
+
 def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:
     """The largest token budget whose training should fit into the memory that is free now."""
-    state = 16 * parameter_count(objective)
+    state = state_bytes(parameter_count(objective), device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         room, most = 0.8 * free, 10**6

@@ -332,11 +332,12 @@ class Trainer:
             self.model.train()
         if self.recorded and fixed is not None and len(parts) == 1:
             fed = (self.upcoming and self.upcoming[1]) or self.fed(parts[0], fixed)
-            recording = self.recording = self.recording or self.record(fed)
-            if recording.fits(fed):
-                results = recording.run(fed, 1 / tokens)
+            if self.recording is None and fixed.are_of(fed, copies=2 if train.r_drop else 1):
+                self.recording = self.record(fed)
+            if self.recording is not None and self.recording.fits(fed):
+                results = self.recording.run(fed, 1 / tokens)
                 self.look_ahead(fixed)
-                return *results, recording.settle
+                return *results, self.recording.settle
         self.upcoming = None
         feds = (self.fed(batch, fixed) for batch in parts)
         objective = torch.zeros((), device=world.device)

@@ -204,3 +204,14 @@ def test_a_process_without_an_image_computes_one_that_does_not_count():
     objective = Objective(model_for(settings, 20), 0.1, 0.0)
     values = [float(objective(fed)[0].detach()) for fed in shares]
     assert sorted(value > 0 for value in values) == [False, True]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_only_a_batch_that_was_filled_up_has_the_fixed_shapes(pairs, twice):
+    """One that is larger would be recorded in its own shape, which no other batch has."""
+    batch = pack(pairs, np.arange(4))
+    fixed, small = (Fixed(rows=120, sentences=count, longest=40) for count in (16, 3))
+    copies = 2 if twice else 1
+    assert fixed.are_of(feed(batch, World(0, 1, CPU), fixed, twice=twice), copies)
+    assert not small.are_of(feed(batch, World(0, 1, CPU), small, twice=twice), copies)
+    assert not fixed.are_of(feed(batch, World(0, 1, CPU), twice=twice), copies)

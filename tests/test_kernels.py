@@ -87,6 +87,34 @@ def test_mixed_lengths_across(lengths):
         compare_cross(query, key)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_empty_sentences_among_others(causal):
+    """At the beginning, at the end, and where a stretch of rows begins; filled batches are full of them."""
+    compare_self([0, 32, 0, 0, 32, 70, 0], causal)
+
+
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [
+        ([0, 32, 0, 0, 32, 0], [5, 0, 70, 9, 3, 130]),
+        ([20, 70, 0, 0, 0, 0], [30, 20, 64, 64, 64, 10]),  # a short source, filled up
+        ([64, 64, 30], [3, 0, 0]),
+    ],
+)
+def test_sides_of_unlike_lengths(query, key):
+    compare_cross(query, key)
+
+
+def test_keys_that_nobody_asks_for_have_no_gradient():
+    q, kv = torch.zeros(0, HEADS * WIDTH), torch.zeros(3, 2 * HEADS * WIDTH)
+    key = Packing.of(torch.tensor([3]))
+    empty, starts = torch.zeros(0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    rest = (torch.zeros(HEADS, 0), empty, key.sentence_of_row, starts, key.starts, HEADS)
+    dq, dkv = ragged.cross_attention_backward(q, kv, q, q, *rest)
+    assert dq.shape == q.shape
+    assert torch.equal(dkv, torch.zeros_like(kv))
+
+
 def test_a_tile_sees_no_other_sentence():
     packing = Packing.of(torch.tensor([3, 4, 5]))
     qkv = drawn(12, 3 * HEADS * WIDTH)
@@ -198,8 +226,10 @@ def test_kernels_are_for_short_numbers_on_a_gpu():
 def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
     monkeypatch.setattr(attention, "ragged", ragged)  # without a GPU there is none
     heads = MultiHeadAttention(32, 2, 16, 16)
-    assert heads._in_kernels(700_000)
-    assert not heads._in_kernels(2**31 // 96 + 1)
+    short, long = (Packed(packing, packing) for packing in (Packing.of(torch.tensor([n])) for n in (512, 513)))
+    assert heads._in_kernels(700_000, short)
+    assert not heads._in_kernels(2**31 // 96 + 1, short)
+    assert not heads._in_kernels(700_000, long)
 
 
 WHOLE_MODEL = """
@@ -300,7 +330,7 @@ HOPPER = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from onehop.kernels import add_norm, cross_entropy, feed_forward, one_token
+from onehop.kernels import add_norm, cross_entropy, feed_forward, one_token, ragged
 
 TYPES = {"seed": "*i64", "labels": "*i64", "position": "*i64", "min_length": "*i64", "best": "*i64"}
 FLOATS = "gain bias means spreads d_gains d_biases d_bias objective nll peaks sums hopes log_probs".split()
@@ -311,27 +341,39 @@ def of(kernel, short, **constants):
     signature = {name: kinds.get(name, short) for name in kernel.arg_names}
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind[0] == "*"}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": WARPS})
+    options = {"num_warps": WARPS, "num_stages": STAGES}
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     assert built.asm["cubin"]
     return built.asm["ptx"]
 
 def eight_at_a_time(text):
     return "ld.global.v4" in text and "st.global.v4" in text
 
-WARPS = 1
+WARPS, STAGES = 1, 3
 norm = {"WIDTH": 512, "TILE": 512, "DROPS": True}
 assert eight_at_a_time(of(add_norm.forward_kernel, "*bf16", **norm))
-assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm))
+for two in (False, True):
+    assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm, TWO=two))
 best = {"VOCAB": 37_000, "PARTS": 73, "END": 3, "TILE": 512}
 assert "ld.global.v4" in of(one_token.summary_kernel, "*fp32", **best)
 of(one_token.best_kernel, "*fp32", **best, FEW=6, KEPT=8, PARTS_TILE=128)
-WARPS = 4
+numbers = "q_rows sentence_count q_stride k_stride v_stride out_stride dq_stride dk_stride dv_stride".split()
+TYPES |= dict.fromkeys(["q_sentences", "k_sentences", "q_starts", "k_starts"], "*i32") | {"lse": "*fp32"}
+TYPES |= dict.fromkeys(numbers, "i32") | dict.fromkeys(["scale", "natural_scale"], "fp32")
+for kernel, shape in ((ragged.forward_kernel, ragged.FORWARD), (ragged.backward_kernel, ragged.BACKWARD)):
+    WARPS, STAGES = shape["num_warps"], shape["num_stages"]
+    tile = {name: size for name, size in shape.items() if name.isupper()}
+    for causal in (False, True):
+        attended = of(kernel, "*bf16", CAUSAL=causal, WIDTH=64, PRECISION="tf32", **tile)
+        assert "mma" in attended
+WARPS, STAGES = feed_forward.TILE["num_warps"], feed_forward.TILE["num_stages"]
 tile = {name: size for name, size in feed_forward.TILE.items() if name.isupper()}
-blocks = {"d_out": "[128, 64]", "w_2": "[64, 128]", "hidden": "[128, 128]", "passed": "[128, 128]"}
+down, across, deep = tile["ROWS"], tile["COLUMNS"], tile["DEPTH"]
+blocks = {"d_out": [down, deep], "w_2": [deep, across], "hidden": [down, across], "passed": [down, across]}
 TYPES |= {name: f"tensordesc<bf16{block}>" for name, block in blocks.items()}
 product = of(feed_forward.hidden_gradient_kernel, "*bf16", WIDTH=512, HIDDEN=2048, PRECISION="tf32", **tile)
 assert all(word in product for word in ("wgmma", "cp.async.bulk.tensor.2d.shared", "cp.async.bulk.tensor.2d.global"))
-WARPS = cross_entropy.WARPS
+WARPS, STAGES = cross_entropy.WARPS, 3
 for vocab in (16_000, 37_000):  # the second is a multiple of 8, but not of 16
     assert eight_at_a_time(of(cross_entropy.loss_kernel, "*bf16", VOCAB=vocab, BLOCK=cross_entropy.BLOCK))
 """

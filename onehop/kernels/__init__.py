@@ -10,8 +10,8 @@ import torch
 
 @cache
 def usable() -> bool:
-    """Whether this machine can run them."""
-    return importlib.util.find_spec("triton") is not None and torch.cuda.is_available()
+    """Whether this machine can run them: a GPU of NVIDIA's; on others they have never been tried."""
+    return importlib.util.find_spec("triton") is not None and torch.cuda.is_available() and torch.version.hip is None
 
 
 def short_type(x: torch.Tensor) -> torch.dtype:

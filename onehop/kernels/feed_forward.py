@@ -48,7 +48,7 @@ def hidden_gradient(d_out: Tensor, w_2: Tensor, hidden: Tensor) -> tuple[Tensor,
     (rows, width), wide = d_out.shape, hidden.shape[1]
     down, across, deep = TILE["ROWS"], TILE["COLUMNS"], TILE["DEPTH"]
     tiles = triton.cdiv(rows, down)
-    passed = torch.empty_like(hidden)
+    passed = hidden.new_empty(hidden.shape)
     d_bias = torch.empty(tiles, wide, dtype=torch.float32, device=hidden.device)
     blocks = ((d_out, [down, deep]), (w_2, [deep, across]), (hidden, [down, across]), (passed, [down, across]))
     hidden_gradient_kernel[(wide // across, tiles)](
@@ -61,7 +61,7 @@ def hidden_gradient(d_out: Tensor, w_2: Tensor, hidden: Tensor) -> tuple[Tensor,
 @hidden_gradient.register_fake
 def _(d_out: Tensor, w_2: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
     tiles = triton.cdiv(hidden.shape[0], TILE["ROWS"])
-    return torch.empty_like(hidden), hidden.new_empty(tiles, hidden.shape[1], dtype=torch.float32)
+    return hidden.new_empty(hidden.shape), hidden.new_empty(tiles, hidden.shape[1], dtype=torch.float32)
 
 
 @torch.library.custom_op("onehop::feed_forward", mutates_args=())
@@ -73,7 +73,7 @@ def feed_forward(x: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) 
 
 @feed_forward.register_fake
 def _(x: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), x.new_empty(x.shape[0], w_1.shape[0])
+    return x.new_empty(x.shape), x.new_empty(x.shape[0], w_1.shape[0])
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:

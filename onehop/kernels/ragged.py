@@ -15,8 +15,9 @@ from torch import Tensor
 
 # Rows of a program, and of the other side at a time; fewer registers for a thread leave room for more programs.
 FORWARD = {"TILE": 64, "BLOCK": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
-BACKWARD = {"TILE": 64, "BLOCK": 32, "num_warps": 4, "num_stages": 1}
+BACKWARD = {"TILE": 64, "BLOCK": 32, "num_warps": 4, "num_stages": 1, "maxnreg": 168}
 WIDTHS = (16, 32, 64, 128)
+LONGEST = 512  # of a sentence: backwards, one program has all of it
 CELLS = 2**31  # fewer than which queries, keys and values side by side must have: offsets are of 32 bits
 LOG2_E = 1.4426950408889634
 
@@ -130,6 +131,9 @@ def backward_kernel(
         tl.store(dk + others[:, None] * dk_stride + columns, d_keys.to(dk.dtype.element_ty), mask=known[:, None])
         tl.store(dv + others[:, None] * dv_stride + columns, d_values.to(dv.dtype.element_ty), mask=known[:, None])
     else:
+        k_used = k_begin  # keys from here on, as those of filling may be, have nobody who asks for them
+        if q_end > q_begin:
+            k_used = tl.load(k_starts + tl.load(q_sentences + q_end - 1) + 1)
         for begin in range(q_begin, q_end, TILE):
             rows = begin + tl.arange(0, TILE)
             inside = rows < q_end
@@ -140,7 +144,8 @@ def backward_kernel(
             row_lse = tl.load(lse + rows, mask=inside, other=0.0)
             sentences = tl.load(q_sentences + rows, mask=inside, other=-1)
             gradient = tl.zeros([TILE, WIDTH], tl.float32)
-            for at in range(k_begin, k_end, BLOCK):
+            end = tl.minimum(k_used, begin + TILE) if CAUSAL else k_used
+            for at in range(k_begin, end, BLOCK):
                 others = at + tl.arange(0, BLOCK)
                 known = others < k_end
                 keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
@@ -164,7 +169,8 @@ def backward_kernel(
             sentences = tl.load(k_sentences + rows, mask=inside, other=-1)
             d_keys = tl.zeros([TILE, WIDTH], tl.float32)
             d_values = tl.zeros([TILE, WIDTH], tl.float32)
-            for at in range(q_begin, q_end, BLOCK):
+            start = begin if CAUSAL else q_begin
+            for at in range(tl.where(begin < k_used, start, q_end), q_end, BLOCK):
                 others = at + tl.arange(0, BLOCK)
                 known = others < q_end
                 queries = tl.load(q + others[:, None] * q_stride + columns, mask=known[:, None], other=0.0)
@@ -231,6 +237,10 @@ def backward(
 ) -> None:
     """Fill the gradients of queries, keys and values, given (output, its gradient, the softmax sums)."""
     q = qkv[0]
+    if len(q) == 0:  # nobody asks, and no program would say so
+        for gradient in gradients:
+            gradient.zero_()
+        return
     width, stretches = q.shape[1] // heads, triton.cdiv(len(q), BACKWARD["TILE"] // 2)
     strides = [x.stride(0) for x in (*qkv, results[0], *gradients)]
     backward_kernel[(stretches, heads)](
