@@ -265,10 +265,8 @@ class Bench:
         tried = [{"TILE": tile, "BLOCK": block, "num_warps": warps, "num_stages": 1} for tile, block, warps in others]
         for forward, backward in [kept, *zip(tried, tried, strict=True)]:
             ragged.FORWARD, ragged.BACKWARD = forward, backward
-            name = (
-                "ours" if (forward, backward) == kept else "ours, " + ", ".join(f"{k} {v}" for k, v in forward.items())
-            )
-            found[name] = self.ragged_times(fed.src.packing, fed.tgt.packing)
+            shape = "" if backward is kept[1] else ", " + ", ".join(f"{k} {v}" for k, v in forward.items())
+            found[f"ours{shape}"] = self.ragged_times(fed.src.packing, fed.tgt.packing)
         ragged.FORWARD, ragged.BACKWARD = kept
         return found
 

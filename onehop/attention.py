@@ -203,10 +203,8 @@ class MultiHeadAttention(Tapped):
         """Let each position of x gather from the memory; in self-attention the memory is x."""
         rows = max(x.shape[1], memory.shape[1])
         if ragged is not None and isinstance(pattern, Packed) and self._in_kernels(rows, pattern) and kernels.fast(x):
-            alone = x.squeeze(0)  # a view both ways, where x[0] would fill a gradient with zeros first
-            joined = (
-                self._all_at_once(alone, pattern) if memory is x else self._across(alone, memory.squeeze(0), pattern)
-            )
+            own = x.squeeze(0)  # a view both ways, where x[0] would fill a gradient with zeros first
+            joined = self._all_at_once(own, pattern) if memory is x else self._across(own, memory.squeeze(0), pattern)
             out: Tensor = self.w_o(joined[None])
             return out
         return self.attend(self.queries(x), *self.keys_and_values(memory), pattern)

@@ -32,6 +32,12 @@ def span(row_sentences, starts, first, rows, TILE: tl.constexpr):
 
 
 @triton.jit
+def rows_of(matrix, rows, stride, columns, inside):
+    """One head's part of some rows, nought for those that are not inside."""
+    return tl.load(matrix + rows[:, None] * stride + columns, mask=inside[:, None], other=0.0)
+
+
+@triton.jit
 def first_sentence(row_sentences, starts, row, rows, count):
     """The first sentence that begins at this row or later; before the first row all of them do, after the last none."""
     sentence = tl.load(row_sentences + row, mask=row < rows, other=0)
@@ -59,7 +65,7 @@ def forward_kernel(
     columns = head * WIDTH + tl.arange(0, WIDTH)
     rows = first + tl.arange(0, TILE)
     inside = rows < q_rows
-    queries = tl.load(q + rows[:, None] * q_stride + columns, mask=inside[:, None], other=0.0)
+    queries = rows_of(q, rows, q_stride, columns, inside)
     sentences = tl.load(q_sentences + rows, mask=inside, other=-1)
     begin, end = span(q_sentences, k_starts, first, q_rows, TILE)
     if CAUSAL:
@@ -70,8 +76,8 @@ def forward_kernel(
     for at in range(begin, end, BLOCK):
         others = at + tl.arange(0, BLOCK)
         known = others < end
-        keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
-        values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
+        keys = rows_of(k, others, k_stride, columns, known)
+        values = rows_of(v, others, v_stride, columns, known)
         other_sentences = tl.load(k_sentences + others, mask=known, other=-2)
         allowed = may_attend(rows[:, None], others[None, :], sentences[:, None], other_sentences[None, :], CAUSAL)
         scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
@@ -110,11 +116,11 @@ def backward_kernel(
     if (q_end - q_begin <= TILE) & (k_end - k_begin <= TILE):
         rows, others = q_begin + tl.arange(0, TILE), k_begin + tl.arange(0, TILE)
         inside, known = rows < q_end, others < k_end
-        queries = tl.load(q + rows[:, None] * q_stride + columns, mask=inside[:, None], other=0.0)
-        keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
-        values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
-        d_rows = tl.load(d_out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
-        outs = tl.load(out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
+        queries = rows_of(q, rows, q_stride, columns, inside)
+        keys = rows_of(k, others, k_stride, columns, known)
+        values = rows_of(v, others, v_stride, columns, known)
+        d_rows = rows_of(d_out, rows, out_stride, columns, inside)
+        outs = rows_of(out, rows, out_stride, columns, inside)
         delta = tl.sum(d_rows.to(tl.float32) * outs.to(tl.float32), 1)
         row_lse = tl.load(lse + rows, mask=inside, other=0.0)
         sentences = tl.load(q_sentences + rows, mask=inside, other=-1)
@@ -137,9 +143,9 @@ def backward_kernel(
         for begin in range(q_begin, q_end, TILE):
             rows = begin + tl.arange(0, TILE)
             inside = rows < q_end
-            queries = tl.load(q + rows[:, None] * q_stride + columns, mask=inside[:, None], other=0.0)
-            d_rows = tl.load(d_out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
-            outs = tl.load(out + rows[:, None] * out_stride + columns, mask=inside[:, None], other=0.0)
+            queries = rows_of(q, rows, q_stride, columns, inside)
+            d_rows = rows_of(d_out, rows, out_stride, columns, inside)
+            outs = rows_of(out, rows, out_stride, columns, inside)
             delta = tl.sum(d_rows.to(tl.float32) * outs.to(tl.float32), 1)
             row_lse = tl.load(lse + rows, mask=inside, other=0.0)
             sentences = tl.load(q_sentences + rows, mask=inside, other=-1)
@@ -148,8 +154,8 @@ def backward_kernel(
             for at in range(k_begin, end, BLOCK):
                 others = at + tl.arange(0, BLOCK)
                 known = others < k_end
-                keys = tl.load(k + others[:, None] * k_stride + columns, mask=known[:, None], other=0.0)
-                values = tl.load(v + others[:, None] * v_stride + columns, mask=known[:, None], other=0.0)
+                keys = rows_of(k, others, k_stride, columns, known)
+                values = rows_of(v, others, v_stride, columns, known)
                 other_sentences = tl.load(k_sentences + others, mask=known, other=-2)
                 allowed = may_attend(
                     rows[:, None], others[None, :], sentences[:, None], other_sentences[None, :], CAUSAL
@@ -164,8 +170,8 @@ def backward_kernel(
         for begin in range(k_begin, k_end, TILE):
             rows = begin + tl.arange(0, TILE)
             inside = rows < k_end
-            keys = tl.load(k + rows[:, None] * k_stride + columns, mask=inside[:, None], other=0.0)
-            values = tl.load(v + rows[:, None] * v_stride + columns, mask=inside[:, None], other=0.0)
+            keys = rows_of(k, rows, k_stride, columns, inside)
+            values = rows_of(v, rows, v_stride, columns, inside)
             sentences = tl.load(k_sentences + rows, mask=inside, other=-1)
             d_keys = tl.zeros([TILE, WIDTH], tl.float32)
             d_values = tl.zeros([TILE, WIDTH], tl.float32)
@@ -173,9 +179,9 @@ def backward_kernel(
             for at in range(tl.where(begin < k_used, start, q_end), q_end, BLOCK):
                 others = at + tl.arange(0, BLOCK)
                 known = others < q_end
-                queries = tl.load(q + others[:, None] * q_stride + columns, mask=known[:, None], other=0.0)
-                d_rows = tl.load(d_out + others[:, None] * out_stride + columns, mask=known[:, None], other=0.0)
-                outs = tl.load(out + others[:, None] * out_stride + columns, mask=known[:, None], other=0.0)
+                queries = rows_of(q, others, q_stride, columns, known)
+                d_rows = rows_of(d_out, others, out_stride, columns, known)
+                outs = rows_of(out, others, out_stride, columns, known)
                 delta = tl.sum(d_rows.to(tl.float32) * outs.to(tl.float32), 1)
                 row_lse = tl.load(lse + others, mask=known, other=0.0)
                 other_sentences = tl.load(q_sentences + others, mask=known, other=-2)
