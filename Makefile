@@ -18,11 +18,11 @@ install: $(VENV)/.runtime
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) -e ".[serve]"
+	$(PIP) --config-settings editable_mode=compat -e ".[serve]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) -e ".[dev]"
+	$(PIP) --config-settings editable_mode=compat -e ".[dev]"
 	@touch $@
 
 demo: install
@@ -33,6 +33,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 # The explorer's page is tested in Debian's chromium; without it those tests are skipped, and in CI they fail.
 browser:
@@ -44,7 +45,7 @@ test: check browser
 
 # Both engines on a thousand real sentences, alone and in batches: half an hour.
 test-long: $(VENV)/.dev
-	ONEHOP_LONG_TESTS=1 $(BIN)/pytest -s tests/test_engines.py -k "thousand or 1000"
+	ONEHOP_LONG_TESTS=1 $(BIN)/pytest -s tests/decoding/test_engine.py -k "thousand or 1000"
 
 coverage: $(VENV)/.dev
 	$(BIN)/pytest --cov --cov-report=term

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from onehop.installed import named_model
-from onehop.modelfile import describe
-from onehop.options import SearchOptions
-from onehop.translator import Translation, Translator
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.translator import Translation, Translator
+from onehop.storage.reading import describe
+from onehop.storage.registry import named_model
 
 SEARCHES = {"beam 4": SearchOptions(), "greedy": SearchOptions(beam=1)}
 ENGINES = {

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from onehop.engines.torch_engine import padded
-from onehop.model import Tokens, Transformer
-from onehop.taps import watch
-from onehop.tokenizer import BOS, PAD, Tokenizer
-from onehop.translator import Translator
+from onehop.decoding.torch_engine import padded
+from onehop.model.taps import watch
+from onehop.model.transformer import Tokens, Transformer
+from onehop.pipelines.translator import Translator
+from onehop.text.tokenizer import BOS, PAD, Tokenizer
 
 WORD = re.compile(r"[^\s]*[^\s\W]")
 TELLS = re.compile(r"[\dA-ZÄÖÜ]")

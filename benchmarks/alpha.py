@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from onehop.options import SearchOptions
-from onehop.score import bleu, chrf
-from onehop.translator import Translator
+from onehop.decoding.options import SearchOptions
+from onehop.evaluation.metrics import bleu, chrf
+from onehop.pipelines.translator import Translator
 
 SETS = ("newstest2013", "tatoeba-valid", "europarl-valid")
 ALPHAS = (0.0, 0.6, 1.0, 1.4)

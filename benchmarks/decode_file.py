@@ -69,10 +69,10 @@ def naive_torch(exports: Path, lines: list[str]) -> Iterator[str]:
     """What one writes first: everything again for every token, the most probable token taken."""
     import torch
 
-    from onehop.engines.torch_engine import model_of, padded
-    from onehop.model import Tokens
-    from onehop.modelfile import read_model
-    from onehop.tokenizer import BOS, EOS, PAD
+    from onehop.decoding.torch_engine import model_of, padded
+    from onehop.model.transformer import Tokens
+    from onehop.storage.reading import read_model
+    from onehop.text.tokenizer import BOS, EOS, PAD
 
     model, tokenizer = model_of(read_model(exports / "model.safetensors")).eval(), tokenizer_of(exports)
     for batch in batches(lines):
@@ -88,7 +88,7 @@ def naive_torch(exports: Path, lines: list[str]) -> Iterator[str]:
 
 def tokenizer_of(exports: Path) -> Any:
     """onehop's tokenizer, which lies beside the exported model."""
-    from onehop.tokenizer import Tokenizer
+    from onehop.text.tokenizer import Tokenizer
 
     return Tokenizer((exports / "ct2" / "tokenizer.model").read_bytes())
 

@@ -32,16 +32,18 @@ import sacrebleu
 import torch
 from transformers import MarianMTModel, logging
 
-from onehop import engines
 from onehop.config import ModelSettings, Settings, TokenizerSettings
-from onehop.export import ctranslate2 as to_ctranslate2
-from onehop.export import huggingface as to_huggingface
-from onehop.installed import find_model
-from onehop.model import Transformer
-from onehop.modelfile import StoredModel, read_model, write_model
-from onehop.options import SearchOptions
-from onehop.tokenizer import EOS, Tokenizer
-from onehop.translator import Translator
+from onehop.converters import ctranslate2 as to_ctranslate2
+from onehop.converters import huggingface as to_huggingface
+from onehop.decoding import engine as engines
+from onehop.decoding.options import SearchOptions
+from onehop.model.transformer import Transformer
+from onehop.pipelines.translator import Translator
+from onehop.storage.model_file import StoredModel
+from onehop.storage.reading import read_model
+from onehop.storage.registry import find_model
+from onehop.storage.writing import write_model
+from onehop.text.tokenizer import EOS, Tokenizer
 
 LENGTH = 25
 ON_ALL, SAMPLED = ["onehop", "ctranslate2-readme", "ctranslate2-tuned"], ["onehop-torch", "marian", "naive-torch"]

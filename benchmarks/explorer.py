@@ -22,16 +22,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from onehop import engines
 from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.decoding import engine
+from onehop.experiments.measure import machine
 from onehop.explorer.content import Explorer
-from onehop.explorer.measure import machine
 from onehop.explorer.routes import explorer_routes
-from onehop.explorer.serving import HOST, listening
-from onehop.model import Transformer
-from onehop.modelfile import StoredModel, write_model
-from onehop.tokenizer import EOS, Tokenizer
-from onehop.trace import Tracer
+from onehop.explorer.serve import HOST, listening
+from onehop.interpret.tracer import Tracer
+from onehop.model.transformer import Transformer
+from onehop.storage.model_file import StoredModel
+from onehop.storage.writing import write_model
+from onehop.text.tokenizer import EOS, Tokenizer
 
 SENTENCE = "The animal didn't cross the street because it was much too tired."
 TOKENS = 15  # and the end mark
@@ -77,7 +78,7 @@ def random_tracer(folder: Path) -> tuple[Tracer, str]:
         direction = torch.nn.functional.normalize(torch.randn(model.settings.d_model), dim=0)
         model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(10 * direction)
         model.embedding.weight[EOS] = -10 * direction
-    engines.MORE_THAN_SOURCE = 1
+    engine.MORE_THAN_SOURCE = 1
     write_model(
         folder / "base.safetensors",
         StoredModel(

@@ -25,20 +25,21 @@ from peers import Marian, TorchTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onehop import attention, kernels, loss, model
-from onehop.attention import Packed, Packing, padded_attention, varlen_attention
-from onehop.batches import Batch, Epoch
 from onehop.config import ModelSettings, TrainSettings
-from onehop.feed import Fed, Fixed, ahead, feed
-from onehop.loss import Loss
-from onehop.model import Transformer
-from onehop.parallel import World
-from onehop.passes import Objective, RecordedStep, forward_and_backward, gradient_norm
-from onehop.plan import measured_peak, update_flops
-from onehop.state import make_optimizer, set_rate
-from onehop.store import Pairs, Store, side_from_lists
-from onehop.tokenizer import PAD
-from onehop.vocabulary import vocabulary_of
+from onehop.data.batches import Batch, Epoch
+from onehop.data.store import Pairs, Store, side_from_lists
+from onehop.model import attention, kernels, loss
+from onehop.model import transformer as model
+from onehop.model.attention import Packed, Packing, padded_attention, varlen_attention
+from onehop.model.loss import Loss
+from onehop.model.transformer import Transformer
+from onehop.text.tokenizer import PAD
+from onehop.text.vocabulary import vocabulary_of
+from onehop.training.dataloader import Fed, Fixed, ahead, feed
+from onehop.training.distributed import World
+from onehop.training.estimate import measured_peak, update_flops
+from onehop.training.optimizer import make_optimizer, set_rate
+from onehop.training.step import Objective, RecordedStep, forward_and_backward, gradient_norm
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
@@ -99,7 +100,7 @@ def checks() -> Row:
 
 def attention_error(query: list[int], key: list[int], *, causal: bool, heads: int = 8, width: int = 64) -> float:
     """Output and gradients in bfloat16 against float64."""
-    from onehop.kernels import ragged
+    from onehop.model.kernels import ragged
 
     pattern = Packed(*(Packing.of(torch.tensor(n, device=DEVICE)) for n in (query, key)), causal)
     q, k, v = (torch.randn(sum(n), heads * width, device=DEVICE, dtype=torch.bfloat16) for n in (query, key, key))
@@ -125,7 +126,7 @@ def attention_error(query: list[int], key: list[int], *, causal: bool, heads: in
 
 def loss_error() -> float:
     """Loss and gradients of the fused output layer against float64."""
-    from onehop.kernels.cross_entropy import linear_cross_entropy
+    from onehop.model.kernels.cross_entropy import linear_cross_entropy
 
     x = torch.randn(512, 512, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
     weight = (torch.randn(37_000, 512, device=DEVICE) * 0.05).requires_grad_()
@@ -141,7 +142,7 @@ def loss_error() -> float:
 
 def add_norm_error(drop: float, rows: int = 3000, width: int = 512) -> float:
     """Output and gradients of residual, dropout and norm; what was dropped is read off the gradients."""
-    from onehop.kernels.add_norm import add_norm
+    from onehop.model.kernels.add_norm import add_norm
 
     skip, added = (torch.randn(rows, width, device=DEVICE).bfloat16().requires_grad_() for _ in range(2))
     gain, bias = (torch.randn(width, device=DEVICE).requires_grad_() for _ in range(2))
@@ -161,7 +162,7 @@ def add_norm_error(drop: float, rows: int = 3000, width: int = 512) -> float:
 
 def feed_forward_error(rows: int = 3000, width: int = 512, wide: int = 2048) -> float:
     """Output and gradients of the feed-forward network; what is positive is decided in bfloat16 for both."""
-    from onehop.kernels.feed_forward import feed_forward
+    from onehop.model.kernels.feed_forward import feed_forward
 
     shapes = ((rows, width), (wide, width), (wide,), (width, wide), (width,))
     inputs = [(torch.randn(*shape, device=DEVICE) * shape[-1] ** -0.5).bfloat16().requires_grad_() for shape in shapes]
@@ -258,7 +259,7 @@ class Bench:
         batch = next(self.batches()).filled(self.fixed.rows, self.fixed.sentences, self.fixed.longest)
         fed = feed(batch, HERE, self.fixed)
         found = {"flash": self.flash_times(fed.tgt.packing)}
-        from onehop.kernels import ragged
+        from onehop.model.kernels import ragged
 
         kept = ragged.FORWARD, ragged.BACKWARD
         others = [(64, 64, 4), (64, 16, 4), (32, 32, 2), (64, 32, 8), (128, 32, 8)] if tune else []
@@ -271,7 +272,7 @@ class Bench:
         return found
 
     def ragged_times(self, src: Packing, tgt: Packing) -> Row:
-        from onehop.kernels import ragged
+        from onehop.model.kernels import ragged
 
         heads, wide = self.model.n_heads, self.model.d_model
         qkv = torch.randn(self.budget, 3 * wide, device=DEVICE, dtype=torch.bfloat16)
@@ -292,7 +293,7 @@ class Bench:
 
     def other_times(self, *, tune: bool) -> Row:
         """Microseconds of what stands around attention: residual, dropout and norm, feed-forward, and the loss."""
-        from onehop.kernels import add_norm, cross_entropy, feed_forward
+        from onehop.model.kernels import add_norm, cross_entropy, feed_forward
 
         found: Row = {}
         skip, added, above = (

@@ -24,18 +24,18 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from onehop import engines
 from onehop.config import ModelSettings
-from onehop.engines import one_token
-from onehop.engines.captured import CapturedSearch
-from onehop.engines.on_device import Shape, operations
-from onehop.engines.torch_engine import TorchEngine, model_of
-from onehop.export.huggingface import config, generation_config, write_json
-from onehop.export.marian import to_marian
-from onehop.model import Transformer
-from onehop.modelfile import read_model
-from onehop.options import Hypothesis, SearchOptions
-from onehop.tokenizer import EOS, Tokenizer
+from onehop.converters.huggingface import config, generation_config, write_json
+from onehop.converters.marian import to_marian
+from onehop.decoding import engine as engines
+from onehop.decoding import one_token
+from onehop.decoding.cuda_graph_search import CapturedSearch
+from onehop.decoding.cuda_graph_state import Shape, operations
+from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.torch_engine import TorchEngine, model_of
+from onehop.model.transformer import Transformer
+from onehop.storage.reading import read_model
+from onehop.text.tokenizer import EOS, Tokenizer
 
 LENGTH = 28
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -357,7 +357,7 @@ def timed(engine: TorchEngine, sentences: Sentences) -> tuple[list[list[Hypothes
 def bleu_of(texts: list[str], reference: Path | None) -> float | None:
     if reference is None:
         return None
-    from onehop.score import bleu
+    from onehop.evaluation.metrics import bleu
 
     return bleu(texts, reference.read_text(encoding="utf-8").splitlines()).value
 

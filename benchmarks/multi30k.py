@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 from onehop.config import load_settings, with_changes
-from onehop.options import SearchOptions
-from onehop.recipe import run
-from onehop.score import Moses, bleu, chrf
-from onehop.translator import Translator
+from onehop.decoding.options import SearchOptions
+from onehop.evaluation.metrics import Moses, bleu, chrf
+from onehop.pipelines.translator import Translator
+from onehop.training.workflow import run
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "multi30k.toml"
 SETS = {"val": "val", "test2016": "test_2016_flickr"}

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from onehop.config import ModelSettings
-from onehop.model import sinusoids
-from onehop.tokenizer import BOS, EOS, PAD
+from onehop.model.transformer import sinusoids
+from onehop.text.tokenizer import BOS, EOS, PAD
 
 
 class TorchTransformer(nn.Module):

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from pronoun_set import ACCUSATIVE, GENDERS, NOMINATIVE, Item, read
 
-from onehop.engines.torch_engine import padded
-from onehop.model import Tokens, Transformer
-from onehop.options import SearchOptions
-from onehop.tokenizer import BOS, PAD, Tokenizer
-from onehop.translator import Translator
+from onehop.decoding.options import SearchOptions
+from onehop.decoding.torch_engine import padded
+from onehop.model.transformer import Tokens, Transformer
+from onehop.pipelines.translator import Translator
+from onehop.text.tokenizer import BOS, PAD, Tokenizer
 
 KINDS = ("subject", "object", "next sentence", "hard")
 SENTENCES = 32  # at a time

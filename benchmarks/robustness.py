@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from onehop.installed import find_model
-from onehop.options import SearchOptions
-from onehop.paragraphs import Paragraph, ParagraphTranslator, max_length_of
-from onehop.translator import Translator
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator, max_length_of
+from onehop.pipelines.translator import Translator
+from onehop.storage.registry import find_model
 
 FILE = Path(__file__).with_name("robustness.tsv")
 CITIES = ("Hamburg", "Paris", "Madrid", "London", "Berlin", "Amsterdam", "Dublin", "Oslo", "Barcelona", "Boston")

@@ -32,10 +32,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import httpx
 
-from onehop import engines
-from onehop.installed import find_model
-from onehop.paragraphs import ParagraphTranslator, max_length_of
-from onehop.translator import Translator
+from onehop.decoding import engine as engines
+from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
+from onehop.pipelines.translator import Translator
+from onehop.storage.registry import find_model
 
 MISBEHAVIOURS = ("hang up", "garbage", "slow")
 
@@ -66,7 +66,7 @@ def random_model(folder: Path) -> Path:
     """Base shape; nothing ends a sentence but the greatest length, here and in the server."""
     import decode_speed
 
-    from onehop.modelfile import write_model
+    from onehop.storage.writing import write_model
 
     engines.MORE_THAN_SOURCE = 0
     file = folder / "model.safetensors"
@@ -130,7 +130,10 @@ def offline_cost(by: ParagraphTranslator, texts: list[str], size: int) -> float:
 def serving(model: Path, arguments: argparse.Namespace):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    program = f"from onehop import cli, engines; engines.MORE_THAN_SOURCE = {engines.MORE_THAN_SOURCE}; cli.main()"
+    program = (
+        "from onehop import cli; from onehop.decoding import engine; "
+        f"engine.MORE_THAN_SOURCE = {engines.MORE_THAN_SOURCE}; cli.main()"
+    )
     command = [sys.executable, "-c", program, "serve", "-m", str(model), "--port", str(port)]
     command += ["--compute", arguments.compute, "--engine", arguments.engine, "--set", "read_seconds=2"]
     command += ["--threads", str(arguments.threads)] if arguments.threads else []

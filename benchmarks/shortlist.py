@@ -18,11 +18,12 @@ from typing import Any
 import ctranslate2
 import numpy as np
 
-from onehop.engines import batches_by_length, ct2_engine
-from onehop.installed import find_model, shortlist_beside
-from onehop.score import bleu
-from onehop.shortlist import read_shortlist
-from onehop.translator import Translator
+from onehop.decoding import ctranslate2_engine
+from onehop.decoding.engine import batches_by_length
+from onehop.decoding.shortlist import read_shortlist
+from onehop.evaluation.metrics import bleu
+from onehop.pipelines.translator import Translator
+from onehop.storage.registry import find_model, shortlist_beside
 
 WARM_UP = 8  # sentences translated before the clock starts
 
@@ -32,7 +33,7 @@ def main() -> None:
     model = find_model(chosen.model)
     tables = chosen.table or [shortlist_beside(model)]
     sources, references = (lines(file, chosen.every) for file in (chosen.source, chosen.reference))
-    settings: list[tuple[Path | None, int]] = [(None, ct2_engine.BATCH_TOKENS)]
+    settings: list[tuple[Path | None, int]] = [(None, ctranslate2_engine.BATCH_TOKENS)]
     settings += [(table, batch) for table in tables for batch in chosen.batch]
     runs = [Run(str(model), sources, *setting) for setting in settings]
     for _ in range(chosen.rounds):
@@ -53,7 +54,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("reference", type=Path)
     parser.add_argument("--model", default="en-de")
     parser.add_argument("--table", type=Path, nargs="+", help="Otherwise the one beside the model.")
-    parser.add_argument("--batch", type=int, nargs="+", default=[ct2_engine.BATCH_TOKENS], help="Tokens in a batch.")
+    parser.add_argument(
+        "--batch", type=int, nargs="+", default=[ctranslate2_engine.BATCH_TOKENS], help="Tokens in a batch."
+    )
     parser.add_argument("--every", type=int, default=1, help="Only each so-manieth sentence.")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("-o", "--out", type=Path)
@@ -72,7 +75,7 @@ class Run:
         self.seconds: list[float] = []
 
     def translate(self) -> None:
-        ct2_engine.BATCH_TOKENS = self.batch
+        ctranslate2_engine.BATCH_TOKENS = self.batch
         began = time.process_time()
         self.texts = [found.text for found in self.translator.translate(self.sources)]
         self.seconds.append(time.process_time() - began)
@@ -94,7 +97,7 @@ class Run:
         tokenizer = self.translator.tokenizer
         table = read_shortlist(self.table, tokenizer.model)
         encoded = tokenizer.encode_batch(self.sources)
-        batches = batches_by_length(encoded, self.batch, 1, ct2_engine.SHORT)
+        batches = batches_by_length(encoded, self.batch, 1, ctranslate2_engine.SHORT)
         allowed = [len(table.allowed(i for place in batch for i in encoded[place])) for batch in batches]
         yield from (("table", dict(table.made)), ("bytes", self.table.stat().st_size))
         yield "candidates", round(float(np.mean(allowed)))

@@ -13,8 +13,8 @@ import time
 import torch
 
 from onehop.config import load_settings
-from onehop.model import Tokens, Transformer
-from onehop.taps import Tapped
+from onehop.model.taps import Tapped
+from onehop.model.transformer import Tokens, Transformer
 
 ROUNDS = 200
 

@@ -22,15 +22,15 @@ from peers import Marian, TorchTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onehop.batches import Epoch
 from onehop.config import Settings, load_settings
-from onehop.feed import feed
-from onehop.model import Transformer
-from onehop.parallel import World
-from onehop.passes import Objective
-from onehop.state import make_optimizer
-from onehop.store import Pairs, side_from_lists
-from onehop.tokenizer import BOS, EOS, PAD
+from onehop.data.batches import Epoch
+from onehop.data.store import Pairs, side_from_lists
+from onehop.model.transformer import Transformer
+from onehop.text.tokenizer import BOS, EOS, PAD
+from onehop.training.dataloader import feed
+from onehop.training.distributed import World
+from onehop.training.optimizer import make_optimizer
+from onehop.training.step import Objective
 
 VOCABULARY = 8000
 BUDGET = 2000

@@ -6,17 +6,18 @@ Translator.load("model.safetensors").translate(["Hello world."])
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from onehop.explorer.notebook import Translator
+from onehop._version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from onehop.explorer.view import Translator
+
 __all__ = ["Translator", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     # Imported when asked for: `onehop --help` must not wait for an engine.
     if name == "Translator":
-        from onehop.explorer.notebook import Translator
+        from onehop.explorer.view import Translator
 
         return Translator
     raise AttributeError(f"module 'onehop' has no attribute {name!r}")

@@ -4,6 +4,8 @@ import ctypes
 import os
 import pkgutil
 import signal
+from itertools import chain
+from pathlib import Path
 
 # Models this small gain nothing from a second thread, and threads that wait for each other by spinning are very slow
 # on a busy machine. Set before torch is imported, here and in every process that a test starts.
@@ -32,11 +34,18 @@ import onehop
 
 # Settings check themselves, in words; the command line is checked by typer. Triton reads the sources of kernels, and a
 # checked kernel could call no other.
-CHECKED_BY_THEMSELVES = {"errors", "config", "cli", "presets", "__main__", "kernels"}
+CHECKED_BY_THEMSELVES = ("_version", "errors", "config", "cli", "presets", "__main__", "model.kernels")
 
-modules = [m.name for m in pkgutil.iter_modules(onehop.__path__) if m.name not in CHECKED_BY_THEMSELVES]
+
+def modules(folder: Path, name: str = "onehop") -> list[str]:
+    """The modules below a package, without importing any of them."""
+    found = [m for m in pkgutil.iter_modules([str(folder)]) if not f"{name}.{m.name}".endswith(CHECKED_BY_THEMSELVES)]
+    names = [modules(folder / m.name, f"{name}.{m.name}") if m.ispkg else [f"{name}.{m.name}"] for m in found]
+    return list(chain.from_iterable(names))
+
+
 install_import_hook(
-    [f"onehop.{name}" for name in modules], "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+    modules(Path(onehop.__path__[0])), "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 )
 
 
@@ -67,8 +76,8 @@ def digits(tmp_path_factory):
     In words, because a digit is one piece: BPE-dropout would have nothing to drop.
     """
     from onehop.config import with_changes
-    from onehop.demo import demo_settings, digit_strings, in_words, write_pairs
-    from onehop.prepare import prepare
+    from onehop.data.prepare import prepare
+    from onehop.experiments.demo import demo_settings, digit_strings, in_words, write_pairs
 
     folder = tmp_path_factory.mktemp("digits")
     write_pairs(folder / "digits.tsv", in_words(digit_strings(400)))
@@ -91,9 +100,10 @@ def model_file(tmp_path_factory):
     import torch
 
     from onehop.config import ModelSettings, Settings, TokenizerSettings
-    from onehop.model import Transformer
-    from onehop.modelfile import StoredModel, write_model
-    from onehop.tokenizer import Tokenizer
+    from onehop.model.transformer import Transformer
+    from onehop.storage.model_file import StoredModel
+    from onehop.storage.writing import write_model
+    from onehop.text.tokenizer import Tokenizer
 
     words = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]
     tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))

@@ -6,9 +6,9 @@ import pytest
 
 from onehop import errors
 from onehop.config import with_changes
-from onehop.demo import demo_settings
+from onehop.data.prepare import prepare
 from onehop.errors import OnehopError
-from onehop.prepare import prepare
+from onehop.experiments.demo import demo_settings
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OnehopError)]
 

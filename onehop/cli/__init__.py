@@ -2,12 +2,12 @@
 
 # Their order is the order of `--help`.
 # isort: off
-from onehop.cli import translating, looking, training, family, papers, models
+from onehop.cli import translate, inspect, train, tasks, experiments, installation
 
 # isort: on
-from onehop.cli.application import app
+from onehop.cli.app import app
 
-__all__ = ["app", "family", "looking", "main", "models", "papers", "training", "translating"]
+__all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "train", "translate"]
 
 
 def main() -> None:

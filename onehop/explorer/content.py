@@ -7,13 +7,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from onehop.ct2model import alignment_layer
-from onehop.edits import ROLES, Role, parse_edits
 from onehop.errors import OnehopError
 from onehop.explorer.html import page_alone, served_page
-from onehop.explorer.worked import worked_example
-from onehop.trace import LIMIT, Tracer
-from onehop.tracefile import Json, Trace, pack
+from onehop.explorer.worked_example import worked_example
+from onehop.interpret.ablations import ROLES, Role, parse_edits
+from onehop.interpret.trace_file import Json, Trace, pack
+from onehop.interpret.tracer import LIMIT, Tracer
+from onehop.storage.ctranslate2_format import alignment_layer
 
 DATA = Path(__file__).with_name("data")
 MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup", "twins")
@@ -142,7 +142,7 @@ def is_shown(name: str, header: Json) -> bool:
 
 
 def measured() -> dict[str, Any]:
-    """Everything that `python -m onehop.explorer.measure` and `onehop digits` have measured; None where nobody has."""
+    """The results of `python -m onehop.experiments.measure` and `onehop digits`; None where a file is missing."""
     return {name: read_data(name) for name in (*MEASUREMENTS, "patches")}
 
 

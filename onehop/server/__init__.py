@@ -1,1 +1,19 @@
 """The translator over HTTP: LibreTranslate's API and our own, batches across requests, limits, a page."""
+
+__all__ = [
+    "access_log",
+    "app",
+    "auth",
+    "explore",
+    "metrics",
+    "openapi",
+    "problems",
+    "rate_limit",
+    "run",
+    "scheduler",
+    "schemas",
+    "service",
+    "settings",
+    "slow_clients",
+    "start",
+]

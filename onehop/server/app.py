@@ -21,12 +21,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError
-from onehop.options import SearchOptions
-from onehop.paragraphs import Paragraph
-from onehop.segments import Term, Terms
-from onehop.server import access, keys, metrics, openapi
-from onehop.server.bodies import (
+from onehop.pipelines.paragraphs import Paragraph
+from onehop.server import access_log, auth, metrics, openapi
+from onehop.server.explore import Exploring, off
+from onehop.server.problems import Problem
+from onehop.server.rate_limit import Rates
+from onehop.server.schemas import (
     DetectBody,
     LibreBody,
     StreamBody,
@@ -36,13 +38,11 @@ from onehop.server.bodies import (
     read_form,
     read_json,
 )
-from onehop.server.exploring import Exploring, off
-from onehop.server.languages import Identifier, name_of
-from onehop.server.problems import Problem
-from onehop.server.rates import Rates
 from onehop.server.service import Service, Wish
 from onehop.server.settings import ServerSettings
-from onehop.tokenizer import normalise
+from onehop.text.language_id import Identifier, name_of
+from onehop.text.sentences import Term, Terms
+from onehop.text.tokenizer import normalise
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 WARM_UP = "Hello."
@@ -63,13 +63,13 @@ class Application:
         *,
         exploring: Exploring | None = None,
         hosts: Sequence[str] = (),
-        write: Callable[[str], None] = access.to_stdout,
+        write: Callable[[str], None] = access_log.to_stdout,
     ) -> None:
         """`exploring`: what looks inside the first model, if that is allowed; `hosts`: the names that requests may call
         the server, if not any; `write`: where the access log goes."""
         self.services = {(service.source, service.target): service for service in services}
         self.settings, self.metrics, self.exploring = settings, counts, exploring
-        self.keys = keys.read(settings.keys_file)
+        self.keys = auth.read(settings.keys_file)
         self.rates = Rates(settings.per_minute)
         self.identifier = Identifier()
         self.description = openapi.description()
@@ -81,7 +81,7 @@ class Application:
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
         )
-        guard = Middleware(access.KnownNames, names=hosts)
+        guard = Middleware(access_log.KnownNames, names=hosts)
         inner = Starlette(
             routes=own,
             middleware=[*([guard] if hosts else []), *([cors] if settings.origins else [])],
@@ -95,7 +95,7 @@ class Application:
             lifespan=self.lifespan,
         )
         # Outermost, so that faults are counted and logged too.
-        self.asgi = access.Access(inner, metrics=counts, paths=paths, write=write)
+        self.asgi = access_log.Access(inner, metrics=counts, paths=paths, write=write)
 
     def routes(self) -> list[BaseRoute]:
         """Our own paths."""
@@ -165,7 +165,7 @@ class Application:
     def let_in(self, request: Request, key: str | None = None) -> None:
         """Refuse who has no key where one is needed, and who asks too often."""
         given = key or request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        name = self.keys.get(keys.hashed(given)) if given else None
+        name = self.keys.get(auth.hashed(given)) if given else None
         if name is not None:
             request.state.noted["key"] = name
         client = f"address {request.client.host if request.client else None}" if name is None else f"key {name}"

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from onehop import __version__
-from onehop.server import bodies
+from onehop._version import __version__
+from onehop.server import schemas as bodies
 
 REF = "#/components/schemas/{model}"
 ERRORS = {

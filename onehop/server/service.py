@@ -11,21 +11,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from onehop.alignment import align
-from onehop.engines import Engine
+from onehop.decoding.engine import Engine
+from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError
-from onehop.options import Hypothesis, SearchOptions
-from onehop.paragraphs import LINE_BREAKS, Paragraph, ParagraphTranslator, Sentence, max_length_of, paragraph
-from onehop.segments import Segment, Terms, missing_numbers
-from onehop.server.batching import Call, Found, JoiningLane, Lane, Steps
-from onehop.server.document import Aligned, flows, needs_alignment, put_together, reading
-from onehop.server.markup import Flow, parse
+from onehop.pipelines.alignment import align
+from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together, reading
+from onehop.pipelines.html_markup import Flow, parse
+from onehop.pipelines.html_tags import TooMuchMarkup
+from onehop.pipelines.paragraphs import LINE_BREAKS, Paragraph, ParagraphTranslator, Sentence, max_length_of, paragraph
+from onehop.pipelines.streaming import GivenUp, Settled, settle, settled_text, tells
+from onehop.pipelines.translator import Translation, Translator
 from onehop.server.metrics import Metrics
-from onehop.server.placing import TooMuchMarkup
 from onehop.server.problems import Problem, busy
+from onehop.server.scheduler import Call, Found, JoiningLane, Lane, Steps
 from onehop.server.settings import ServerSettings
-from onehop.settling import GivenUp, Settled, settle, settled_text, tells
-from onehop.translator import Translation, Translator
+from onehop.text.sentences import Segment, Terms, missing_numbers
 
 # Searches that are watched or forced run one at a time; so many may wait.
 MOST_SETTLING = 32
@@ -87,7 +87,7 @@ class Service:
             return self.reference
 
         def begin() -> Steps:
-            from onehop.engines.joining import Joining
+            from onehop.decoding.continuous_batching import Joining
 
             return Joining(self.torch_engine())
 

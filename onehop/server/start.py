@@ -8,9 +8,9 @@ from typing import Any
 
 from onehop.config import nearest
 from onehop.errors import SettingsError
-from onehop.installed import find_model
-from onehop.server import keys
+from onehop.server import auth
 from onehop.server.settings import ServerSettings
+from onehop.storage.registry import find_model
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 NEEDED = ("prometheus_client", "pydantic", "starlette", "uvicorn")
@@ -39,7 +39,7 @@ class Doors:
 
 def new_key(name: str) -> list[str]:
     """What to say about a new key."""
-    key, line = keys.make(name)
+    key, line = auth.make(name)
     return [f"key, for the client (it is kept nowhere): {key}", f"line, for the file of --keys: {line}"]
 
 
@@ -69,6 +69,6 @@ def serve(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engi
     """Serve until a signal comes; then finish what is running."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise SettingsError(f"{missing[0]} is not installed.", "Run: pip install 'onehop[serve]'.")
-    from onehop.server import running
+    from onehop.server import run
 
-    running.run(models, settings, doors, **engine)
+    run.run(models, settings, doors, **engine)

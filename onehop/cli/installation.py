@@ -1,0 +1,89 @@
+"""Verbs about what is installed here: models, their converted forms, the machine."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from onehop.cli.app import app
+
+PANEL = "What is installed here"
+
+
+models_app = typer.Typer(no_args_is_help=True, help="The models that are installed.")
+
+
+cache_app = typer.Typer(help="Models as converted for the fast engine.")
+
+
+app.add_typer(models_app, name="models", rich_help_panel=PANEL)
+
+
+app.add_typer(cache_app, name="cache", rich_help_panel=PANEL)
+
+
+@models_app.command(name="list")
+def list_models() -> None:
+    """The models that have a name here."""
+    from onehop.storage.registry import list_installed
+
+    for line in list_installed():
+        typer.echo(line)
+
+
+@models_app.command(name="show")
+def show_model(model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A model.")]) -> None:
+    """What a model is and where it comes from; its hash is verified."""
+    from onehop.storage.registry import find_model, model_to_text
+
+    typer.echo(model_to_text(find_model(model)), nl=False)
+
+
+@models_app.command(name="write")
+def write_again(
+    model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A model.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    store: Annotated[
+        Literal["float32", "bfloat16", "int8"] | None, typer.Option(help="Number format; otherwise as it is.")
+    ] = None,
+    shard: Annotated[
+        float | None, typer.Option(min=0, metavar="MB", help="In several files of at most so many megabytes.")
+    ] = None,
+) -> None:
+    """Write a model again, smaller or in parts: what trained in float32 ships as int8."""
+    from onehop.storage.reading import read_model
+    from onehop.storage.registry import find_model
+    from onehop.storage.writing import write_model
+
+    limit = None if shard is None else int(shard * 1e6)
+    for part in write_model(out, read_model(find_model(model)), store=store, shard_bytes=limit):
+        typer.echo(f"{part.stat().st_size / 1e6:>10,.1f} MB  {part}")
+
+
+@cache_app.callback(invoke_without_command=True)
+def show_cache(ctx: typer.Context) -> None:
+    """Where models lie that were converted for the fast engine, and how large they are."""
+    from onehop.storage import cache
+
+    if ctx.invoked_subcommand is None:
+        sizes = cache.entries()
+        for folder, size in sizes.items():
+            typer.echo(f"{size / 1e6:>10,.1f} MB  {folder.relative_to(cache.cache_root())}")
+        typer.echo(f"{sum(sizes.values()) / 1e6:>10,.1f} MB  in {cache.cache_root()}")
+
+
+@cache_app.command(name="clear")
+def clear_cache() -> None:
+    """Empty the cache; it fills again by itself."""
+    from onehop.storage import cache
+
+    typer.echo(f"{cache.clear() / 1e6:,.1f} MB freed in {cache.cache_root()}")
+
+
+@app.command(rich_help_panel=PANEL)
+def doctor() -> None:
+    """What this installation has, what is missing, and how to get it."""
+    from onehop.cli.doctor import report
+
+    for line in report():
+        typer.echo(line)

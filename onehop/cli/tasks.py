@@ -1,0 +1,106 @@
+"""Verbs of the other members of the family."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onehop.cli.app import Changes, Device, app, in_the_words_of_options
+
+PANEL = "The same blocks in other models"
+
+
+@app.command(rich_help_panel=PANEL)
+def digits(
+    folder: Annotated[Path | None, typer.Option("-o", help="Keep data, run, model and picture here.")] = None,
+    changes: Changes = None,
+    device: Device = None,
+) -> None:
+    """Train a Transformer to read handwritten digits, and let it read some that it has never seen."""
+    from onehop.experiments.digits import run
+
+    outcome = run(folder, changes, device=device)
+    if outcome is not None:
+        typer.echo(f"{outcome.right} of {outcome.of} held-out digits read right: {outcome.share:.1%}")
+        if folder is not None:
+            typer.echo(f"{outcome.model}\n{outcome.picture}\n{outcome.patches}")
+
+
+@app.command(rich_help_panel=PANEL)
+def generate(
+    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="A decoder that onehop trained.")],
+    prompt: Annotated[str, typer.Argument(help="The beginning; otherwise from nothing.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 200,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Below 1 sharper, above 1 flatter; 0: the likeliest each time.")
+    ] = 0.8,
+    top_k: Annotated[int, typer.Option(help="Only the k most probable tokens; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Only the fewest tokens that reach this share.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="The same text again for the same seed.")] = 1,
+    count: Annotated[int, typer.Option("-n", min=1, help="So many texts; one alone is shown as it grows.")] = 1,
+    device: Device = None,
+) -> None:
+    """Continue a text, shown as it grows."""
+    from onehop.pipelines.generate import Writer, options_of
+
+    writer = Writer.load(model, device)
+    with in_the_words_of_options():
+        options = options_of(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, count=count)
+    if count == 1:
+        writer.write(prompt, options, tokens, lambda piece: typer.echo(piece, nl=False))
+        typer.echo()
+    else:
+        for text in writer.write(prompt, options, tokens):
+            typer.echo(text)
+
+
+@app.command(rich_help_panel=PANEL)
+def embed(
+    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="An encoder.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Sentences; otherwise --input, or standard input.")] = None,
+    input_: Annotated[Path | None, typer.Option("--input", "-i", help="A file, one sentence a line.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Save the vectors as .npy instead of printing.")
+    ] = None,
+    among: Annotated[
+        Path | None, typer.Option("--nearest", metavar="FILE", help="Show the nearest lines of this file instead.")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="So many of them.")] = 5,
+    device: Device = None,
+) -> None:
+    """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
+    from onehop.evaluation.report import lines_of
+    from onehop.pipelines.embed import Embedder, check_target, neighbours, save, vector_lines
+
+    if out is not None:
+        check_target(out)
+    sentences = texts or (lines_of(input_) if input_ else [line.rstrip("\n") for line in sys.stdin])
+    others = lines_of(among) if among else None
+    embedder = Embedder.load(model, device)
+    vectors = embedder.vectors(sentences)
+    if out is not None:
+        typer.echo(save(vectors, out))
+    elif others is None:
+        typer.echo("\n".join(vector_lines(vectors)))
+    else:
+        typer.echo("\n".join(neighbours(vectors, embedder.vectors(others), sentences, others, count)))
+    if embedder.cut:
+        typer.echo(f"onehop: longer than the model reads, and cut there: {embedder.cut} of the texts.", err=True)
+
+
+@app.command(rich_help_panel=PANEL)
+def fill(
+    text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is wanted.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="An encoder that onehop trained.")
+    ],
+    count: Annotated[int, typer.Option("-n", min=1, help="So many for each gap.")] = 5,
+    device: Device = None,
+) -> None:
+    """Say what could stand in the gaps of a text."""
+    from onehop.pipelines.fill_mask import Filler
+
+    for gap in Filler.load(model, device).fill(text, count):
+        for found in gap:
+            typer.echo(f"{found.probability:6.1%}  {found.text}")

@@ -1,0 +1,199 @@
+"""Verbs that make a model: settings, text, training and what remains of it."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onehop.cli.app import Changes, Device, SettingsArgument, app, read_bytes, settings_of
+from onehop.config import Settings, settings_to_toml
+from onehop.errors import TextError
+
+PANEL = "Make a model"
+
+
+@app.command(rich_help_panel=PANEL)
+def config(settings: SettingsArgument, changes: Changes = None) -> None:
+    """Print settings as TOML, each with a line of explanation."""
+    typer.echo(settings_to_toml(settings_of(settings, changes)), nl=False)
+
+
+@app.command(rich_help_panel=PANEL)
+def demo(
+    folder: Annotated[Path | None, typer.Option("-o", help="Keep data, run and model here.")] = None,
+) -> None:
+    """Train a small Transformer in under a minute and translate with it."""
+    from onehop.experiments import demo as demonstration
+
+    demonstration.show(demonstration.demo(folder))
+
+
+@app.command(rich_help_panel=PANEL)
+def prepare(
+    out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="TSV files, aligned files such as train.en train.de or train.{lang}, or - for a TSV on standard input;"
+            " for settings with data.plain, text files."
+        ),
+    ] = None,
+    settings: Annotated[str, typer.Option("-s", "--settings", help="A preset or a TOML file.")] = "base",
+    languages: Annotated[str | None, typer.Option("-l", help="Source and target, such as en-de.")] = None,
+    data: Annotated[Path | None, typer.Option(help=r"Folder that the files of the \[data] table lie in.")] = None,
+    changes: Changes = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Use this SentencePiece model, or that of this onehop model, and learn none.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a store made from something else.")] = False,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; otherwise one a core.")] = None,
+) -> None:
+    """Turn raw parallel text into a token store: check, filter, learn the pieces, encode."""
+    from onehop.console import PrepareDisplay
+    from onehop.data.filters import report_to_text
+    from onehop.data.prepare import prepare as make
+
+    model = tokenizer_of(tokenizer) if tokenizer else None
+    with PrepareDisplay() as shown:
+        store = make(
+            with_files(settings_of(settings, changes), files or [], languages),
+            out,
+            root=data,
+            tokenizer=model,
+            processes=processes,
+            force=force,
+            stdin=sys.stdin.buffer,
+            progress=shown,
+        )
+    typer.echo(report_to_text(store.report))
+    what = "pairs" if store.holds == "parallel text" else "texts"
+    typer.echo(f"{out}: {len(store.pairs('train')):,} {what} to train on, {len(store.pairs('valid')):,} to validate on")
+
+
+def with_files(settings: Settings, files: list[str], languages: str | None) -> Settings:
+    """The settings with the files and languages of the command line, where it gives any."""
+    from onehop.data.corpus import entries_from_names
+
+    if settings.data.plain:
+        one = languages or settings.data.target
+        data = replace(settings.data, train=tuple(files) or settings.data.train, source=one, target=one)
+        return replace(settings, data=data)
+    entries, named = entries_from_names(files)
+    pair = tuple(languages.split("-")) if languages else named or (settings.data.source, settings.data.target)
+    if len(pair) != 2:
+        raise TextError(f"-l {languages} does not name two languages.", "Write the source and the target: -l en-de.")
+    source, target = pair
+    return replace(
+        settings, data=replace(settings.data, train=entries or settings.data.train, source=source, target=target)
+    )
+
+
+@app.command(rich_help_panel=PANEL)
+def train(
+    settings: SettingsArgument,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
+    store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help=r"Raw files of the \[data] table: prepared first, in OUT/store.")
+    ] = None,
+    changes: Changes = None,
+    device: Device = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would take, and leave (raw files are prepared).")
+    ] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
+) -> None:
+    """Train a model; started again with the same command, it goes on as if never stopped."""
+    from onehop.training import workflow
+    from onehop.training.distributed import last_work
+
+    chosen = settings_of(settings, changes)
+    if store is not None:
+        workflow.check_agrees(chosen, changes or [], store)
+    if dry_run:
+        typer.echo(workflow.plan_to_text(workflow.dry_run(chosen, out, store=store, data=data, device=device), chosen))
+        return
+    with last_work(device):
+        model = workflow.run(
+            chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on
+        )
+        if model is not None and workflow.leads():
+            typer.echo(model)
+
+
+@app.command(rich_help_panel=PANEL)
+def average(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    last: Annotated[int, typer.Option(min=1, help="So many of the last checkpoints.")] = 5,
+    ema: Annotated[bool, typer.Option("--ema", help="The run's exponential average instead, as of its end.")] = False,
+) -> None:
+    """Average a run's last checkpoints into a model file, also of a run that was stopped."""
+    from onehop.training.workflow import average as average_run
+
+    steps = average_run(run, last, out, ema=ema)
+    what = "the exponential average" if ema else "the mean of the weights"
+    typer.echo(f"{out}: {what} after {'step' if ema else 'steps'} {', '.join(map(str, steps))}")
+
+
+@app.command(rich_help_panel=PANEL)
+def shortlist(
+    store: Annotated[Path, typer.Argument(help="The store that the model was trained on, or one of its tokenizer.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: MODEL.shortlist beside MODEL.")],
+    best: Annotated[int, typer.Option(min=1, help="Translations of a piece at most.")] = 40,
+    frequent: Annotated[int, typer.Option(min=0, help="So many pieces are always allowed.")] = 1000,
+    pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs to learn from at most.")] = 1_000_000,
+) -> None:
+    """Learn which piece may become which: a vocabulary shortlist for `onehop translate --fast`."""
+    from onehop.console import PrepareDisplay
+    from onehop.data.store import Store
+    from onehop.decoding.shortlist import check_target, make_shortlist, steps_of, write_shortlist
+
+    opened = Store.open(store)
+    check_target(out)
+    with PrepareDisplay() as shown:
+        shown.stage("which piece becomes which", steps_of(opened), "pieces")
+        table = make_shortlist(opened, best=best, frequent=frequent, pairs=pairs, progress=shown.advance)
+    write_shortlist(out, table)
+    typer.echo(f"{out}: {table}, {out.stat().st_size / 1e6:.2f} MB")
+
+
+@app.command(rich_help_panel=PANEL)
+def curves(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a metrics.jsonl.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The picture: .png or .svg.")] = Path("curves.svg"),
+) -> None:
+    """Draw a run's loss, validation scores and learning rate."""
+    from onehop.evaluation.curves import draw
+
+    draw(run, out)
+    typer.echo(out)
+
+
+@app.command(name="verify-resume", rich_help_panel=PANEL)
+def verify_resume(
+    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep the runs here.")] = None,
+    kills: Annotated[int, typer.Option(min=1, help="How often the run is killed.")] = 3,
+    steps: Annotated[int, typer.Option(min=10, help="Length of the run.")] = 120,
+    seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+) -> None:
+    """Train, kill at random moments, resume, and compare with a run that was never stopped."""
+    from onehop.experiments.verify_resume import verify_resume as verify
+
+    if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo, device=device):
+        raise typer.Exit(1)
+
+
+def tokenizer_of(name: str) -> bytes:
+    """A SentencePiece model: the content of such a file, or what a model of ours has, also one in a run folder."""
+    from onehop.storage.model_file import SUFFIX
+    from onehop.storage.reading import read_model
+    from onehop.storage.registry import installed, named_model
+
+    if name in installed() or name.endswith(SUFFIX) or Path(name).is_dir():
+        return read_model(named_model(name)).tokenizer
+    return read_bytes(Path(name))

@@ -1,0 +1,238 @@
+"""Verbs that use a model: translate, score, hand it on to other programs, serve it."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from onehop.cli.app import Device, ModelName, Sentences, app, in_the_words_of_options
+from onehop.errors import SettingsError
+
+PANEL = "Use a model"
+
+
+WIDEST_BEAM = 1000
+
+
+@app.command(rich_help_panel=PANEL)
+def translate(
+    text: Annotated[
+        str | None, typer.Argument(help="What to translate; otherwise --input, or standard input line by line.")
+    ] = None,
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--input", "-i", help="A text file, .gz .xz .zst too; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The file to write; it appears when complete.")
+    ] = None,
+    model: ModelName = None,
+    source: Annotated[str | None, typer.Option(help="Language to translate from; the model must have it.")] = None,
+    target: Annotated[str | None, typer.Option(help="Language to translate into; the model must have it.")] = None,
+    beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
+    alpha: Annotated[float, typer.Option(help="α of the length penalty |Y|^α; 0: none.")] = 0.6,
+    n_best: Annotated[int, typer.Option(help="So many translations of each sentence, in --json.")] = 1,
+    glossary: Annotated[
+        Path | None, typer.Option(help="TSV of terms, source TAB target, that the translation should have.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="A word not to be translated; may be repeated.")
+    ] = None,
+    whole_lines: Annotated[
+        bool, typer.Option("--whole-lines", help="A line is one sentence: do not split it.")
+    ] = False,
+    keep_capitals: Annotated[
+        bool, typer.Option("--keep-capitals", help="Give the model sentences IN CAPITALS as they are.")
+    ] = False,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Sentences at a time; otherwise what suits the engine.")
+    ] = None,
+    compute: Annotated[
+        Literal["int8", "float32"] | None, typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch.")
+    ] = None,
+    engine: Annotated[
+        Literal["auto", "ctranslate2", "torch"], typer.Option(help="auto: what is there, and has the options.")
+    ] = "auto",
+    device: Device = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core.")] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/shortlist.md).")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For each line a JSON object with all details.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Which tokens come from which, in --json; takes longer.")
+    ] = False,
+) -> None:
+    """Translate a text, files, or standard input line by line."""
+    from onehop.cli import line_filter
+    from onehop.decoding.options import SearchOptions
+    from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
+    from onehop.pipelines.translator import Translator
+    from onehop.storage.registry import find_model
+    from onehop.text.sentences import Terms, read_glossary
+
+    files = inputs or []
+    if text == "-" or files == [Path("-")]:  # as elsewhere: standard input
+        text, files = None, []
+    if text is not None and files:
+        raise SettingsError("Both a text and --input are given.", "Give one of them.")
+    if n_best > 1 and not as_json:
+        raise SettingsError(f"--n-best {n_best} has no room in plain text.", "Give --json too.")
+    if alignments and not as_json:
+        raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
+    line_filter.check_readable(files)
+    line_filter.check_not_overwritten(files, out)
+    if beam > WIDEST_BEAM:
+        raise SettingsError(f"A beam of {beam:,} would take all memory.", f"At most {WIDEST_BEAM:,}; 4 is usual.")
+    with in_the_words_of_options():
+        options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
+    terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
+    path = find_model(model, source, target)
+    loaded = Translator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast)
+    if fast and loaded.fast is None:
+        typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
+    translator = ParagraphTranslator(
+        loaded,
+        max_length=max_length_of(path),
+        options=options,
+        terms=terms,
+        whole_lines=whole_lines,
+        batch_size=batch_size,
+        keep_capitals=keep_capitals,
+    )
+    line_filter.translate(
+        translator,
+        line_filter.text_windows(text)
+        if text is not None
+        else line_filter.file_windows(files)
+        if files
+        else line_filter.stdin_windows(),
+        out,
+        lines=line_filter.lines_in(files),
+        shown=line_filter.as_json(n_best, translator.translator if alignments else None)
+        if as_json
+        else line_filter.as_text,
+    )
+
+
+@app.command(rich_help_panel=PANEL)
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="As for translate; may be repeated."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: everybody's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 5000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with the models of its own.")] = 1,
+    keys: Annotated[
+        Path | None, typer.Option(help="File of hashed API keys; ONEHOP_API_KEYS has more of them.")
+    ] = None,
+    make_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make a key, print it with its line for the file, and leave.")
+    ] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Pages that may call, or *; may be repeated.")
+    ] = None,
+    proxy: Annotated[
+        str | None, typer.Option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For is believed.")
+    ] = None,
+    explore: Annotated[
+        bool | None,
+        typer.Option("--explore/--no-explore", help="Let clients look inside; otherwise on this machine alone."),
+    ] = None,
+    limits: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/serve.md); repeatable.")
+    ] = None,
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts into the access log.")] = False,
+    compute: Annotated[
+        Literal["int8", "float32"] | None, typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch.")
+    ] = None,
+    engine: Annotated[Literal["auto", "ctranslate2", "torch"], typer.Option(help="As for translate.")] = "auto",
+    device: Device = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
+) -> None:
+    """Serve translations over HTTP, with a page at / and LibreTranslate's API."""
+    from onehop.server import start
+
+    if make_key is not None:
+        typer.echo("\n".join(start.new_key(make_key)))
+        return
+    more = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
+    start.serve(
+        start.models_of(models),
+        start.limits_of(limits or [], **more),
+        start.Doors(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
+        compute=compute,
+        engine=engine,
+        device=device,
+        threads=threads,
+    )
+
+
+@app.command(rich_help_panel=PANEL)
+def evaluate(
+    src: Annotated[Path | None, typer.Option(help="What was translated, one sentence a line.")] = None,
+    ref: Annotated[Path | None, typer.Option(help="How it should be translated.")] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="Plain text, a text a line: a decoder's perplexity, or what an encoder finds again of it."),
+    ] = None,
+    hyp: Annotated[Path | None, typer.Option(help="How it was translated.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="A model that translates it now.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Another system's translations, to compare with.")] = None,
+    language: Annotated[
+        str | None, typer.Option("-l", help="Target, for Moses; otherwise the model's, or from REF's name.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
+    worst: Annotated[int, typer.Option(min=0, help="So many of the worst sentences are shown.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Score translations in every convention, with confidence, by length and sentence by sentence."""
+    from onehop.evaluation import report as evaluation
+
+    if text is not None:
+        found = evaluation.of_text(text, model)
+        typer.echo(json.dumps(found.figures(), indent=1) if as_json else "\n".join(found.lines()))
+        return
+    if src is None or ref is None:
+        lacking = " and ".join(name for name, given in (("--src", src), ("--ref", ref)) if given is None)
+        remedy = "Give --src and --ref, or --text for a decoder or an encoder."
+        raise SettingsError(f"There is nothing to evaluate without {lacking}.", remedy)
+    report = evaluation.evaluate(
+        src, ref, hyp=hyp, model=model, against=against, language=language, resamples=resamples, worst=worst
+    )
+    if as_json:
+        typer.echo(json.dumps(asdict(report), ensure_ascii=False, indent=1))
+    else:
+        evaluation.show(report)
+
+
+@app.command(rich_help_panel=PANEL)
+def export(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    target: Annotated[str, typer.Option("--to", help="huggingface, onnx or ctranslate2.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to make.")],
+    sentences: Sentences = None,
+) -> None:
+    """Write a model for another program, and prove that it translates the same."""
+    from onehop.converters import convert as exports
+
+    parity = exports.export(model, target, out, exports.sentences_of(sentences))
+    typer.echo("\n".join([f"{out}: {model} for {target}", *parity.lines()]))
+
+
+@app.command(name="import", rich_help_panel=PANEL)
+def import_(
+    folder: Annotated[
+        Path, typer.Argument(help="A Hugging Face folder: Marian, such as OPUS-MT, or BERT, such as MiniLM.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
+    sentences: Sentences = None,
+) -> None:
+    """Make a model file of another program's model, and prove that it gives the same."""
+    from onehop.converters import convert as exports
+
+    parity = exports.import_folder(folder, out, exports.sentences_of(sentences))
+    not_compared = ["not compared with the original: pip install 'onehop[export]'"]
+    typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))

@@ -1,0 +1,163 @@
+"""What a person sees while onehop works: live bars on a terminal, plain lines in a pipe or a log."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from onehop.training.callbacks import GOES_ON
+
+Report = Mapping[str, Any]
+
+EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
+
+
+def console(*, stderr: bool = True) -> Console:
+    """Standard error: standard output belongs to results. With NO_COLOR a terminal counts as none.
+
+    Sentences and paths are printed as they are: nothing in them is markup, an emoji's name or too long for a line.
+    """
+    plain = False if os.environ.get("NO_COLOR") else None
+    return Console(stderr=stderr, force_terminal=plain, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+class PrepareDisplay:
+    """Progress of `onehop prepare`: a bar with rate and time left for each stage, or a line when it begins."""
+
+    def __init__(self) -> None:
+        self.out = console()
+        self.bars = Progress(
+            TextColumn("{task.description:<24}", markup=False),
+            BarColumn(),
+            TextColumn("{task.completed:>12,.0f}"),
+            TextColumn("{task.fields[unit]}"),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.out,
+            disable=not self.out.is_terminal,
+        )
+        self.task: TaskID | None = None
+        self.began = 0.0
+
+    def __enter__(self) -> "PrepareDisplay":
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def stage(self, name: str, total: int | None, unit: str) -> None:
+        """A stage begins, and the one before is over."""
+        if self.task is not None:
+            self.bars.update(self.task, total=self.bars.tasks[self.task].completed)
+        self.began = time.monotonic()
+        self.task = self.bars.add_task(name, total=total, unit=unit, rate="")
+        if not self.out.is_terminal:
+            self.out.print(name)
+
+    def advance(self, amount: int) -> None:
+        """So much more is done."""
+        if self.task is None:
+            return
+        self.bars.advance(self.task, amount)
+        self.bars.update(self.task, rate=f"{self.done / max(1e-6, time.monotonic() - self.began):,.0f}/s")
+
+    @property
+    def done(self) -> int:
+        """How much of the stage is done."""
+        return int(self.bars.tasks[self.task].completed) if self.task is not None else 0
+
+    def note(self, text: str) -> None:
+        """A line."""
+        self.out.print(text)
+
+
+class BarAndLine(Progress):
+    """A bar with a line below it, which a terminal of the usual width has room for."""
+
+    line = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn."""
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.line, no_wrap=True, overflow="ellipsis")
+
+
+class TrainDisplay:
+    """Progress of `onehop train`: a live bar and line; validations and events stay above them.
+
+    Not `kept`: the run's folder goes with the program, and nothing can go on from it.
+    """
+
+    def __init__(self, *, every: int = 50, kept: bool = True) -> None:
+        self.out = console()
+        self.kept = kept
+        self.every = every
+        self.recent: deque[tuple[float, float, float]] = deque(maxlen=50)
+        self.bar = BarAndLine(
+            TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
+            BarColumn(),
+            TimeRemainingColumn(compact=True),
+            console=self.out,
+            disable=not self.out.is_terminal,
+        )
+        self.task: TaskID | None = None
+        self.last = 0
+
+    def __enter__(self) -> "TrainDisplay":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def began(self, facts: Report) -> None:
+        """The run starts or goes on."""
+        self.last = int(facts["steps"])
+        self.task = self.bar.add_task("", total=self.last)
+        device = f"{facts['device']}, {facts['processes']} process" + ("es" if facts["processes"] > 1 else "")
+        examples = f"{facts['pairs']:,} {EXAMPLES[facts['holds']]}"
+        text = f"{facts['parameters']:,} parameters, {examples}, batches of {facts['batch_tokens']:,} tokens"
+        self.out.print(f"{facts['run']}: {text}, {device}")
+
+    def stepped(self, report: Report) -> None:
+        """A step is done."""
+        if self.task is not None and not self.recent:
+            # A run that goes on has not done the steps before just now: they say nothing about the time left.
+            self.bar.reset(self.task, total=self.last, completed=report["step"] - 1)
+        self.recent.append((report["seconds"], report["tokens_per_second"], report["share_of_peak"]))
+        self.bar.line = line = self.line(report)
+        if self.task is not None:
+            self.bar.update(self.task, completed=report["step"])
+        if not self.out.is_terminal and (report["step"] % self.every == 0 or report["step"] == self.last):
+            self.out.print(f"step {report['step']:,}/{self.last:,}  {line}")
+
+    def line(self, report: Report) -> str:
+        """The numbers of a step, speeds averaged over the last few."""
+        seconds = sum(r[0] for r in self.recent)
+        rate = sum(r[0] * r[1] for r in self.recent) / seconds
+        share = sum(r[0] * r[2] for r in self.recent) / seconds
+        return (
+            f"loss {report['loss']:.3f}  perplexity {report['perplexity']:.2f}  "
+            f"rate {report['learning_rate']:.1e}  {rate:,.0f} target tokens/s, {share:.0%} of peak"
+        )
+
+    def validated(self, report: Report) -> None:
+        """A validation is done."""
+        scores = "  ".join(f"{name} {report[name]:.2f}" for name in ("bleu", "chrf") if name in report)
+        self.out.print(
+            f"[bold]step {report['step']:,}[/bold]  validation: loss {report['valid_nll']:.3f}  "
+            f"perplexity {report['valid_perplexity']:.2f}  {scores}".rstrip(),
+            markup=True,
+        )
+        for source, translation in report.get("samples", ()):
+            self.out.print(f"    {source}\n  → {translation}")
+
+    def said(self, text: str) -> None:
+        """A line."""
+        self.out.print(text if self.kept else text.replace(GOES_ON, "nothing is kept without -o."))

@@ -1,0 +1,3 @@
+"""Models to and from Hugging Face, ONNX and CTranslate2, each with a parity report."""
+
+__all__ = ["bert", "convert", "ctranslate2", "huggingface", "importing", "marian", "onnx", "parity", "pieces"]

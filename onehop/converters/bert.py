@@ -1,0 +1,177 @@
+"""`onehop import` of a sentence encoder in BERT's shape, such as all-MiniLM-L6-v2, out of a Hugging Face folder.
+
+Theirs does not multiply its embeddings by √d_model, so the factor is divided out of them here.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.converters.importing import read_bytes, read_json, read_weights
+from onehop.converters.marian import Array
+from onehop.data.store import write_json
+from onehop.errors import ExportError, SettingsError
+from onehop.model.variants.encoder import EncoderOnly
+from onehop.pipelines.embed import Embedder
+from onehop.pipelines.load import member_of
+from onehop.storage.model_file import StoredModel
+from onehop.text.vocabulary import WordPieces
+
+# The largest difference between two numbers of a vector that rounding explains.
+NEAR = 1e-5
+NEEDED = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size"),
+)
+LAYER = {
+    "self_attention.w_q": "attention.self.query",
+    "self_attention.w_k": "attention.self.key",
+    "self_attention.w_v": "attention.self.value",
+    "self_attention.w_o": "attention.output.dense",
+    "self_add_norm.norm": "attention.output.LayerNorm",
+    "feed_forward.w_1": "intermediate.dense",
+    "feed_forward.w_2": "output.dense",
+    "feed_add_norm.norm": "output.LayerNorm",
+}
+
+
+def import_bert(folder: Path) -> StoredModel:
+    """Read a folder."""
+    config = read_json(folder / "config.json")
+    refuse(folder, config)
+    weights, digest = read_weights(folder)
+    tokenizer = read_bytes(folder / "tokenizer.json")
+    settings = model_settings(config)
+    try:
+        tensors = to_ours(weights, settings)
+    except KeyError as e:
+        raise ExportError(f"{folder} has no tensor {e}.", "Download it again.") from None
+    return StoredModel(
+        settings=Settings(model=settings, tokenizer=TokenizerSettings(vocab_size=max(300, config["vocab_size"]))),
+        tokenizer=tokenizer,
+        source="",
+        target="",
+        provenance={"imported_from": {"format": "Hugging Face BERT", "name": folder.name, "sha256": digest}},
+        tensors=tensors,
+    )
+
+
+def refuse(folder: Path, config: Mapping[str, Any]) -> None:
+    """Name what our model has no way to express."""
+    if missing := [name for name in NEEDED if not isinstance(config.get(name), int)]:
+        raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
+    pooling = read_json(folder / "1_Pooling" / "config.json", needed=False)
+    reasons = {
+        f"the activation {config.get('hidden_act')}": config.get("hidden_act") != "gelu",
+        "relative positions": config.get("position_embedding_type", "absolute") != "absolute",
+        "another pooling than the mean": not pooling.get("pooling_mode_mean_tokens", True),
+        "word pieces whose padding is not 0": config.get("pad_token_id", 0) != 0,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ExportError(f"The model has {reason}, which ours cannot express.", "It cannot be imported.")
+
+
+def model_settings(config: Mapping[str, Any]) -> ModelSettings:
+    """The architecture in the paper's names."""
+    try:
+        return ModelSettings(
+            kind="encoder",
+            n_encoder_layers=config["num_hidden_layers"],
+            d_model=config["hidden_size"],
+            d_ff=config["intermediate_size"],
+            n_heads=config["num_attention_heads"],
+            dropout=float(config.get("hidden_dropout_prob", 0.1)),
+            positions="learned",
+            activation="gelu",
+            attention_bias=True,
+            max_length=config["max_position_embeddings"],
+            segments=config["type_vocab_size"],
+            input_norm=True,
+            norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        )
+    except SettingsError as e:
+        raise ExportError(f"config.json is not right: {e.what}", "Download the folder again.") from None
+
+
+def to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
+    """The weights under our names."""
+    plain = {name.removeprefix("bert."): tensor for name, tensor in weights.items()}
+    table = "embeddings.word_embeddings.weight"
+    found = {
+        "embedding.weight": (plain[table] / math.sqrt(settings.d_model)).astype(np.float32),
+        "source_input.positions": plain["embeddings.position_embeddings.weight"],
+        "source_input.segment_embeddings": plain["embeddings.token_type_embeddings.weight"],
+        **both("source_input.norm", "embeddings.LayerNorm", plain),
+    }
+    for i in range(settings.n_encoder_layers):
+        for ours, theirs in LAYER.items():
+            found |= both(f"encoder.layers.{i}.{ours}", f"encoder.layer.{i}.{theirs}", plain)
+    return found
+
+
+def both(ours: str, theirs: str, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """A weight and its bias."""
+    return {f"{ours}.{part}": weights[f"{theirs}.{part}"] for part in ("weight", "bias")}
+
+
+# --- the proof ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VectorParity:
+    """How far the vectors of sentences are from those that transformers gives."""
+
+    sentences: int
+    largest_difference: float
+    near: float = NEAR
+
+    def lines(self) -> list[str]:
+        """For people."""
+        verdict = "the same" if self.largest_difference <= self.near else "NOT THE SAME"
+        return [
+            f"{self.sentences} sentences: vectors {verdict} as transformers', "
+            f"largest difference {self.largest_difference:.1e}"
+        ]
+
+    def write(self, file: Path) -> None:
+        """As JSON."""
+        write_json(file, asdict(self))
+
+
+def compare_vectors(stored: StoredModel, folder: Path, sentences: Sequence[str]) -> VectorParity:
+    """Our vectors beside those of the original."""
+    model = member_of(folder, stored)
+    assert isinstance(model, EncoderOnly)
+    ours = Embedder(model, WordPieces(stored.tokenizer)).vectors(sentences)
+    return VectorParity(len(sentences), float(np.abs(ours - original_vectors(folder, sentences)).max()))
+
+
+def original_vectors(folder: Path, sentences: Sequence[str]) -> Array:
+    """The mean of transformers' last states over each sentence's tokens, of length 1."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    longest = model.config.max_position_embeddings
+    rows = []
+    with torch.inference_mode():
+        for sentence in sentences:
+            read = tokenizer(sentence, return_tensors="pt", truncation=True, max_length=longest)
+            mean = model(**read).last_hidden_state[0].mean(0)
+            rows.append((mean / mean.norm()).numpy())
+    return np.stack(rows)
+
+
+def is_bert(folder: Path) -> bool:
+    """Whether a folder describes itself as BERT's."""
+    try:
+        return bool(json.loads((folder / "config.json").read_bytes()).get("model_type") == "bert")
+    except (OSError, ValueError, AttributeError):
+        return False

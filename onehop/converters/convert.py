@@ -1,0 +1,119 @@
+"""`onehop export` and `onehop import`: a model for or from another program, and the proof that it is the same."""
+
+import importlib
+import importlib.util
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onehop.config import nearest
+from onehop.converters.parity import SENTENCES, Parity, compare, read_sentences
+from onehop.errors import ExportError
+from onehop.storage.reading import check_kind, read_model
+from onehop.storage.registry import named_model
+from onehop.storage.writing import write_model
+
+if TYPE_CHECKING:
+    from onehop.converters import bert
+
+# Each is a module here with NEEDS, write(stored, folder) and a class that runs what was written.
+TARGETS = {"huggingface": "HuggingFace", "onnx": "Onnx", "ctranslate2": "CTranslate2"}
+PARITY = "parity.json"
+
+
+def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str] = SENTENCES) -> Parity:
+    """Write a model file for another program into a new folder, and compare the two there."""
+    module = target_module(target)
+    require(module.NEEDS, f"--to {target}")
+    model = named_model(str(model))
+    check_kind(model, None)
+    stored = read_model(model)
+    with new_folder(folder) as beside:
+        module.write(stored, beside)
+    parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
+    parity.write(folder / PARITY)
+    return parity
+
+
+def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES) -> "Parity | bert.VectorParity | None":
+    """Make a model file of a Hugging Face Marian or BERT folder; compare the two where transformers is installed."""
+    from onehop.converters import bert, huggingface
+    from onehop.converters.importing import import_marian
+
+    if bert.is_bert(folder):
+        return import_encoder(folder, out, sentences)
+    require(("google.protobuf",), "onehop import")
+    imported = import_marian(folder)
+    file = write_model(out, imported.stored)[0]
+    if missing(huggingface.NEEDS):
+        return None
+    parity = compare(imported.stored, "huggingface", huggingface.HuggingFace(folder, imported.rows), sentences)
+    parity.write(file.with_suffix(f".{PARITY}"))
+    return parity
+
+
+def import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.VectorParity | None":
+    """The same of an encoder, compared by the vectors of sentences."""
+    from onehop.converters import bert, huggingface
+
+    stored = bert.import_bert(folder)
+    file = write_model(out, stored)[0]
+    if missing(huggingface.NEEDS):
+        return None
+    parity = bert.compare_vectors(stored, folder, sentences)
+    parity.write(file.with_suffix(f".{PARITY}"))
+    return parity
+
+
+def sentences_of(file: Path | None) -> Sequence[str]:
+    """What is compared: a file's lines, or the sentences that are built in."""
+    return SENTENCES if file is None else read_sentences(file)
+
+
+def target_module(target: str) -> Any:
+    """The module of a target."""
+    if target not in TARGETS:
+        raise ExportError(f"There is no export to {target!r}.", nearest(target, TARGETS))
+    return importlib.import_module(f"onehop.converters.{target}")
+
+
+def require(modules: Sequence[str], what: str) -> None:
+    """Refuse before any work if a library is missing."""
+    if names := missing(modules):
+        raise ExportError(
+            f"{what} needs {', '.join(names)}, which {'is' if len(names) == 1 else 'are'} not installed.",
+            "Install what exports need: pip install 'onehop[export]'.",
+        )
+
+
+def missing(modules: Sequence[str]) -> list[str]:
+    """Those that are not installed."""
+    return [name.rpartition(".")[2] for name in modules if not is_installed(name)]
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module could be imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it is not there
+        return False
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which appears in its place only when all went well."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExportError(f"{folder} is there already.", "Remove it, or choose another place with -o.")
+    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        beside.mkdir(parents=True)
+        yield beside
+        os.replace(beside, folder)
+    except OSError as e:
+        raise ExportError(f"{folder} cannot be written ({e.strerror}).", "Choose another place.") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,68 @@
+"""A CTranslate2 folder, with the tokenizer beside the model: CTranslate2 itself takes pieces, not text."""
+
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from onehop.converters.parity import Logits
+from onehop.decoding.engine import MORE_THAN_SOURCE
+from onehop.errors import ExportError
+from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute, cached_files, inexpressible
+from onehop.storage.model_file import StoredModel
+from onehop.storage.number_formats import Int8Rows
+from onehop.text.tokenizer import Tokenizer
+
+NEEDS = ("ctranslate2",)
+
+
+def write(stored: StoredModel, folder: Path) -> None:
+    """CTranslate2's files and the SentencePiece model; int8 rows stay what they are."""
+    if reason := inexpressible(stored.settings.model):
+        raise ExportError(f"CTranslate2 cannot express the model: {reason}.", "Use --to onnx, which can.")
+    compute: Compute = "int8" if any(isinstance(t, Int8Rows) for t in stored.tensors.values()) else "float32"
+    for name, pieces in cached_files(stored, compute).items():
+        with open(folder / name, "wb") as file:
+            file.writelines(pieces)
+
+
+class CTranslate2:
+    """Such a folder in CTranslate2, called as its documentation shows."""
+
+    libraries: tuple[str, ...] = ("ctranslate2",)
+
+    def __init__(self, folder: Path) -> None:
+        ctranslate2: Any = importlib.import_module("ctranslate2")
+        self.tokenizer = Tokenizer((folder / TOKENIZER_FILE).read_bytes())
+        self.positions: int = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))["positions"]
+        self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
+        self.model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=torch.get_num_threads())
+        self.computes: str = self.model.compute_type.split("_")[0]  # of int8_float32, what the products are in
+
+    def translate(self, text: str) -> str:
+        """Its own greedy search, over our pieces."""
+        ids = self.tokenizer.encode(text)
+        return self.tokenizer.decode(self.ids(self.search(ids)))
+
+    def search(self, source: Sequence[int], **options: Any) -> Any:
+        """Greedy; it puts the end mark behind the source itself."""
+        pieces, most = self.tokenizer.tokens(source), len(source) + MORE_THAN_SOURCE
+        lengths = {"min_decoding_length": 0, "max_decoding_length": most}  # its least is otherwise one
+        return self.model.translate_batch([pieces], beam_size=1, **lengths, **options)[0]
+
+    def ids(self, found: Any) -> list[int]:
+        """Its best hypothesis in our ids, without marks."""
+        return [self.id_of[piece] for piece in found.hypotheses[0]]
+
+    def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
+        """It shows them only along its own path: as far as that is `tgt`."""
+        found = self.search(src[:-1], return_logits_vocab=True, return_end_token=True)
+        path, logits = self.ids(found), [np.array(step).reshape(-1) for step in found.logits[0]]
+        same = 0
+        while same < min(len(path), len(tgt) - 1) and path[same] == tgt[same + 1]:
+            same += 1
+        return np.stack(logits[: same + 1]).astype(np.float32)

@@ -1,0 +1,242 @@
+"""`onehop import`: a Hugging Face Marian folder, such as OPUS-MT publishes, as a model file of ours.
+
+Our ids begin with pad, unk, bos and eos, theirs stand anywhere, so every row that belongs to a piece moves with it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.converters.marian import BIAS, EMBEDDING, POSITIONS, Array, from_marian, order
+from onehop.converters.parity import NEVER
+from onehop.converters.pieces import Pieces, joint_pieces
+from onehop.errors import ExportError, SettingsError
+from onehop.model.transformer import Transformer, sinusoids
+from onehop.storage.model_file import StoredModel
+
+WEIGHTS, PICKLE = "model.safetensors", "pytorch_model.bin"
+CT2_WEIGHTS = "model.bin"
+ACTIVATIONS: Mapping[str, Literal["relu", "swish", "gelu"]] = {
+    "relu": "relu",
+    "swish": "swish",
+    "silu": "swish",
+    "gelu": "gelu",
+}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The model, and for each of our ids the id of theirs whose row it is."""
+
+    stored: StoredModel
+    rows: Sequence[int]
+
+
+def import_marian(folder: Path) -> Imported:
+    """Read a folder."""
+    config = read_json(folder / "config.json")
+    refuse_other_program(folder, config)
+    refuse(config)
+    weights, digest = read_weights(folder)
+    refuse_other_positions(weights)
+    pieces = read_pieces(folder, config)
+    settings = model_settings(folder, config, weights, pieces)
+    tensors = to_ours(folder, weights, settings, pieces, never_said(folder, config))
+    texts = read_json(folder / "tokenizer_config.json", needed=False)
+    stored = StoredModel(
+        settings=Settings(model=settings, tokenizer=TokenizerSettings(vocab_size=max(300, len(pieces.rows)))),
+        tokenizer=pieces.model,
+        source=texts.get("source_lang") or "",
+        target=texts.get("target_lang") or "",
+        provenance={"imported_from": {"format": "Hugging Face Marian", "name": folder.name, "sha256": digest}},
+        tensors=tensors,
+    )
+    return Imported(stored, pieces.rows)
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def read_json(file: Path, *, needed: bool = True) -> dict[str, Any]:
+    """A JSON object."""
+    if not needed and not file.is_file():
+        return {}
+    try:
+        found = json.loads(read_bytes(file))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ExportError(f"{file} is not a JSON object.", "Download the folder again.")
+    return found
+
+
+def read_bytes(file: Path) -> bytes:
+    """A file's bytes."""
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise ExportError(
+            f"{file} cannot be read ({e.strerror}).",
+            "Give the folder of a Hugging Face model, Marian or BERT: config.json, model.safetensors, its tokenizer.",
+        ) from None
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Array], str]:
+    """The tensors as float32, and the file's SHA-256."""
+    if not (folder / WEIGHTS).is_file() and (folder / PICKLE).is_file():
+        raise ExportError(
+            f"{folder} has its weights only in {PICKLE}, a pickle, which could run anything when it is read.",
+            f"Where you trust it: MarianMTModel.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
+            f" in transformers writes {WEIGHTS}.",
+        )
+    data = read_bytes(folder / WEIGHTS)
+    try:
+        tensors = load(data)
+    except SafetensorError:
+        raise ExportError(f"{folder / WEIGHTS} is cut off or damaged.", "Download it again.") from None
+    return {name: t.float().numpy() for name, t in tensors.items()}, hashlib.sha256(data).hexdigest()
+
+
+def read_pieces(folder: Path, config: Mapping[str, Any]) -> Pieces:
+    """The tokenizer."""
+    vocab = read_json(folder / "vocab.json")
+    if sorted(vocab.values()) != list(range(config["vocab_size"])):
+        raise ExportError(
+            f"{folder / 'vocab.json'} does not name each of the {config['vocab_size']} ids once.",
+            "Only a vocabulary that fits the weights row by row can be imported.",
+        )
+    source, target = (read_bytes(folder / name) for name in ("source.spm", "target.spm"))
+    tokens = read_json(folder / "tokenizer_config.json", needed=False)
+    unk = tokens.get("unk_token", "<unk>")
+    if not isinstance(unk, str) or unk not in vocab:
+        raise ExportError(f"{folder / 'vocab.json'} has no piece for the unknown.", "Download the folder again.")
+    marks = (config["pad_token_id"], vocab[unk], config["decoder_start_token_id"], config["eos_token_id"])
+    return joint_pieces(source, target, vocab, marks)
+
+
+def never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
+    """Their ids that generation rules out, as OPUS-MT does with the padding."""
+    generation = {**config, **read_json(folder / "generation_config.json", needed=False)}
+    words = generation.get("bad_words_ids") or []
+    if any(len(word) != 1 for word in words):
+        raise ExportError(
+            "generation_config.json rules out words of several pieces.", "Take them out of bad_words_ids first."
+        )
+    return [word[0] for word in words]
+
+
+# --- what cannot be expressed ---------------------------------------------------------------------------------
+
+
+def refuse_other_program(folder: Path, config: Mapping[str, Any]) -> None:
+    """Say what a folder is that holds no Marian."""
+    kind = config.get("model_type")
+    if kind == "marian":
+        return
+    if kind is not None:
+        found = f"{folder} holds a model of the type {kind!r}."
+    elif (folder / CT2_WEIGHTS).is_file():
+        found = f"{folder} holds a model converted for CTranslate2."
+    else:
+        found = f"{folder / 'config.json'} names no model_type."
+    raise ExportError(found, "Give the Hugging Face folder of a Marian or BERT model: only these can be imported.")
+
+
+def refuse(config: Mapping[str, Any]) -> None:
+    """Name what our model has no way to express."""
+    missing = [name for name in NEEDED if not isinstance(config.get(name), int)]
+    if missing:
+        raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
+    reasons = {
+        "separate vocabularies of the two languages": not config.get("share_encoder_decoder_embeddings", True),
+        "an output matrix apart from the embeddings": not config.get("tie_word_embeddings", True),
+        "embeddings that are not scaled by √d_model": not config.get("scale_embedding", False),
+        "other heads in the decoder": config["encoder_attention_heads"] != config["decoder_attention_heads"],
+        "another feed-forward width in the decoder": config["encoder_ffn_dim"] != config["decoder_ffn_dim"],
+        f"the activation {config.get('activation_function')}": config.get("activation_function") not in ACTIVATIONS,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ExportError(f"The model has {reason}, which ours cannot express.", "It cannot be imported.")
+
+
+NEEDED = (
+    *("vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"),
+    *("encoder_attention_heads", "decoder_attention_heads"),
+    *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+)
+
+
+def refuse_other_positions(weights: Mapping[str, Array]) -> None:
+    """Marian computes its positions; a folder that stores them must have stored the same."""
+    for name in POSITIONS:
+        if name in weights:
+            table = weights[name]
+            expected = sinusoids(*table.shape).numpy()[:, order(table.shape[1])]
+            if not np.allclose(table, expected, atol=1e-3):  # as near as half precision comes
+                raise ExportError(f"{name} are no sinusoids.", "It cannot be imported.")
+
+
+# --- to ours --------------------------------------------------------------------------------------------------
+
+
+def model_settings(
+    folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array], pieces: Pieces
+) -> ModelSettings:
+    """The architecture in the paper's names; biases that are zero throughout are left out."""
+    texts = read_json(folder / "tokenizer_config.json", needed=False)
+    longest = min(config.get("max_position_embeddings", 512), int(texts.get("model_max_length") or 512))
+    biased = any(np.any(tensor) for name, tensor in weights.items() if name.endswith("_proj.bias"))
+    silent = bool(pieces.silent or never_said(folder, config) or np.any(weights.get(BIAS, 0)))
+    try:
+        return ModelSettings(
+            n_encoder_layers=config["encoder_layers"],
+            n_decoder_layers=config["decoder_layers"],
+            d_model=config["d_model"],
+            d_ff=config["encoder_ffn_dim"],
+            n_heads=config["encoder_attention_heads"],
+            dropout=float(config.get("dropout", 0.1)),
+            activation=ACTIVATIONS[config["activation_function"]],
+            attention_bias=biased,
+            output_bias=silent,
+            max_length=longest,
+        )
+    except SettingsError as e:
+        raise ExportError(f"config.json is not right: {e.what}", "Download the folder again.") from None
+
+
+def to_ours(
+    folder: Path, weights: Mapping[str, Array], settings: ModelSettings, pieces: Pieces, never: Sequence[int]
+) -> dict[str, Array]:
+    """The weights under our names, rows in the order of our ids."""
+    rows = np.array(pieces.rows)
+    shared = next((n for n in (EMBEDDING, "model.encoder.embed_tokens.weight", "lm_head.weight") if n in weights), "")
+    if not shared or weights[shared].shape != (1 + rows.max(), settings.d_model):
+        raise ExportError(f"{folder / WEIGHTS} has no embeddings that fit config.json.", "Download it again.")
+    bias = weights.get(BIAS, np.zeros((1, len(weights[shared])), dtype=np.float32)).reshape(-1)[rows]
+    bias[[*pieces.silent, *np.flatnonzero(np.isin(rows, never))]] = NEVER
+    moved = {**weights, EMBEDDING: weights[shared][rows], BIAS: bias}
+    try:
+        found = from_marian(moved, settings)
+    except KeyError as e:
+        raise ExportError(f"{folder / WEIGHTS} has no tensor {e}.", "Download it again.") from None
+    check_shapes(folder, found, settings)
+    return found
+
+
+def check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSettings) -> None:
+    """Refuse weights that are not of the size that the settings say."""
+    with torch.device("meta"):
+        expected = Transformer(settings, len(tensors["embedding.weight"])).state_dict()
+    for name, tensor in tensors.items():
+        if tuple(expected[name].shape) != tensor.shape:
+            raise ExportError(f"{folder / WEIGHTS} does not fit config.json: see {name}.", "Download the folder again.")

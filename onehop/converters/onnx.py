@@ -1,0 +1,221 @@
+"""Two ONNX graphs: the encoder, and one step of the decoder with its cache. Every model of ours can be expressed."""
+
+import importlib
+import json
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from onehop.converters.parity import Logits, greedy, positions
+from onehop.decoding.engine import MORE_THAN_SOURCE
+from onehop.decoding.torch_engine import model_of
+from onehop.model.transformer import Layer, LayerCache, Tokens, Transformer
+from onehop.storage.model_file import StoredModel
+from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+
+NEEDS = ("onnx", "onnxscript", "onnxruntime")
+OPSET = 18
+ENCODER, DECODER, TOKENIZER, ABOUT = "encoder.onnx", "decoder.onnx", "tokenizer.spm", "onehop.json"
+CACHE = ("keys", "values", "cross_keys", "cross_values")
+
+Keys = Float[Tensor, "layers batch heads past d_k"]
+Values = Float[Tensor, "layers batch heads past d_v"]
+CrossKeys = Float[Tensor, "layers batch heads source d_k"]
+CrossValues = Float[Tensor, "layers batch heads source d_v"]
+Source = Int[Tensor, "batch source"]
+
+
+@dataclass
+class GrowingCache(LayerCache):
+    """A cache that becomes longer instead of being written into: a graph's tensors cannot be changed."""
+
+    def append(
+        self, k: Float[Tensor, "batch heads new d_k"], v: Float[Tensor, "batch heads new d_v"], length: int
+    ) -> tuple[Float[Tensor, "batch heads all d_k"], Float[Tensor, "batch heads all d_v"]]:
+        """Keys and values with the new ones behind them."""
+        self.keys, self.values = torch.cat([self.keys, k], dim=2), torch.cat([self.values, v], dim=2)
+        return self.keys, self.values
+
+
+class EncoderGraph(nn.Module):
+    """Source ids → the keys and values that every decoder layer attends to."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, src: Source) -> tuple[CrossKeys, CrossValues]:
+        """All layers' keys and values, one behind the other."""
+        memory = self.model.encode(Tokens.padded(src, PAD))
+        pairs = [layer.cross_attention.keys_and_values(memory) for layer in self.model.decoder.layers]  # type: ignore[union-attr,operator]
+        keys, values = zip(*pairs, strict=True)
+        return torch.stack(keys), torch.stack(values)
+
+
+class DecoderGraph(nn.Module):
+    """The next token's logits, and the cache one token longer."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch 1"],
+        src: Source,
+        keys: Keys,
+        values: Values,
+        cross_keys: CrossKeys,
+        cross_values: CrossValues,
+    ) -> tuple[Float[Tensor, "batch vocab"], Float[Tensor, "layers batch heads grown d_k"], Float[Tensor, "..."]]:
+        """One step; `src` only says where the padding is."""
+        model, past = self.model, keys.shape[3]
+        x = model.target_input(model.embed_target(ids), torch.full_like(ids, past))
+        who = (src != PAD)[:, None, None, :]
+        caches = []
+        for i, layer in enumerate(model.decoder.layers):
+            assert isinstance(layer, Layer)
+            caches.append(GrowingCache(keys[i], values[i], cross_keys[i], cross_values[i]))
+            x = layer.step(x, caches[-1], past, None, who)
+        logits = model.logits(model.decoder.finish(x))[:, -1]
+        return logits, torch.stack([c.keys for c in caches]), torch.stack([c.values for c in caches])
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+
+def write(stored: StoredModel, folder: Path) -> None:
+    """Both graphs, the tokenizer, and what one must know to run them."""
+    model = model_of(stored).eval()
+    for side in (model.source_input, model.target_input):
+        side.reach(positions(stored.settings.model))
+    write_graphs(model, folder)
+    (folder / TOKENIZER).write_bytes(stored.tokenizer)
+    (folder / ABOUT).write_text(json.dumps(about(stored, model), indent=2) + "\n", encoding="utf-8")
+
+
+def write_graphs(model: Transformer, folder: Path) -> None:
+    """Trace both with a small example; batch and lengths stay free."""
+    batch, source, past = 2, 5, 3
+    src = torch.full((batch, source), EOS)
+    cross_keys, cross_values = EncoderGraph(model)(src)
+    keys, values = (x[:, :, :, :past] for x in (cross_keys, cross_values))
+    free: dict[str, Any] = {"src": {0: "batch", 1: "source"}, "ids": {0: "batch"}}
+    free |= {name: {1: "batch", 3: "source" if "cross" in name else "past"} for name in CACHE}
+    to_onnx(EncoderGraph(model), {"src": src}, free, ["cross_keys", "cross_values"], folder / ENCODER)
+    inputs = {"ids": src[:, :1], "src": src, "keys": keys, "values": values}
+    inputs |= {"cross_keys": cross_keys, "cross_values": cross_values}
+    to_onnx(DecoderGraph(model), inputs, free, ["logits", "new_keys", "new_values"], folder / DECODER)
+
+
+def to_onnx(
+    module: nn.Module, inputs: Mapping[str, Tensor], free: Mapping[str, Any], outputs: list[str], file: Path
+) -> None:
+    """One graph in one file."""
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's own parts, about each other
+        program = torch.onnx.export(
+            module,
+            kwargs=dict(inputs),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_shapes={name: free[name] for name in inputs},
+            verbose=False,
+        )
+    assert program is not None
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # stack traces, with the paths of this machine
+    program.save(file, external_data=False)
+
+
+def about(stored: StoredModel, model: Transformer) -> dict[str, Any]:
+    """What the graphs do not say themselves."""
+    s = stored.settings.model
+    return {
+        "source": stored.source,
+        "target": stored.target,
+        "model": stored.hash,
+        "ids": {"pad": PAD, "unk": UNK, "begin": BOS, "end": EOS},
+        "positions": len(model.target_input.positions),
+        "empty_cache": {
+            "keys": [s.n_decoder_layers, "batch", s.n_heads, 0, s.key_width],
+            "values": [s.n_decoder_layers, "batch", s.n_heads, 0, s.value_width],
+        },
+        "text": "NFC, runs of white space as one space; then tokenizer.spm, and the end id behind the source",
+    }
+
+
+# --- running --------------------------------------------------------------------------------------------------
+
+
+class OnnxStep:
+    """The decoder's graph as a step of the search."""
+
+    def __init__(self, port: "Onnx", src: Sequence[Sequence[int]]) -> None:
+        self.port, self.src = port, np.array(src, dtype=np.int64)
+        cross = port.encoder.run(None, {"src": self.src})
+        self.cache = dict(zip(CACHE, [*port.empty(len(src)), *cross], strict=True))
+
+    def logits(self, tokens: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows vocab"]:
+        """Append a token to each row."""
+        found = self.port.decoder.run(None, {"ids": tokens[:, None], "src": self.src, **self.cache})
+        self.cache |= {"keys": found[1], "values": found[2]}
+        return np.asarray(found[0])
+
+    def __call__(
+        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows vocab"]:
+        """Log-probabilities of each row's next token."""
+        if parents is not None:
+            rows = parents.numpy()
+            self.src = self.src[rows]
+            self.cache = {name: array[:, rows] for name, array in self.cache.items()}
+        return torch.from_numpy(self.logits(tokens.numpy())).log_softmax(-1)
+
+
+class Onnx:
+    """Such a folder in onnxruntime."""
+
+    libraries: tuple[str, ...] = ("onnx", "onnxscript", "onnxruntime")
+    computes = "float32"
+
+    def __init__(self, folder: Path) -> None:
+        self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        self.tokenizer = Tokenizer((folder / TOKENIZER).read_bytes())
+        self.positions: int = self.about["positions"]
+        self.encoder, self.decoder = session(folder / ENCODER), session(folder / DECODER)
+
+    def empty(self, batch: int) -> list[Float[np.ndarray, "layers batch heads 0 width"]]:
+        """The cache before the first token."""
+        shapes = self.about["empty_cache"].values()
+        return [np.zeros([batch if n == "batch" else n for n in shape], dtype=np.float32) for shape in shapes]
+
+    def translate(self, text: str) -> str:
+        """Our tokenizer and search over the graphs."""
+        ids = self.tokenizer.encode(text)
+        return self.tokenizer.decode(greedy(OnnxStep(self, [[*ids, EOS]]), len(ids) + MORE_THAN_SOURCE))
+
+    def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
+        """Step by step, so that the cache is compared too."""
+        step = OnnxStep(self, [src])
+        return np.concatenate([step.logits(np.array([token])) for token in tgt])
+
+
+def session(file: Path) -> Any:
+    """A graph ready to run, with as many threads as torch has."""
+    onnxruntime: Any = importlib.import_module("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,231 @@
+"""The proof that follows an export: the same sentences here and there, compared and timed."""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from onehop._version import __version__
+from onehop.config import ModelSettings
+from onehop.decoding.engine import MORE_THAN_SOURCE
+from onehop.decoding.options import SearchOptions
+from onehop.decoding.search import Step, search
+from onehop.decoding.torch_engine import CachedStep, model_of
+from onehop.errors import TextError
+from onehop.model.transformer import Tokens
+from onehop.storage.model_file import StoredModel
+from onehop.text.tokenizer import BOS, EOS, Tokenizer
+
+Logits = Float32[np.ndarray, "length vocab"]
+LEAST_POSITIONS = 512
+# The other side knows no loop guard. Greedy, because every program has a beam search of its own.
+GREEDY = SearchOptions(beam=1, loop_repeats=0)
+
+SENTENCES = (
+    "Hello world.",
+    "Yes.",
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+    "A man in a blue shirt is standing on a ladder cleaning a window.",
+    "How much does the ticket to Zürich cost?",
+    "No one told them that the meeting had been moved to 3:30 p.m. on 12 March 2027.",
+    "In 1998, sales rose by 4.7% to $1,234,567.89.",
+    "“We'll see,” she said – and left…",
+    "Please visit https://example.org/a?b=c&d=1 or write to info@example.org.",
+    "The report, which had been written by a committee of experts over several years, was finally published last week,"
+    " although some of its conclusions had already been leaked to the press.",
+    "Stop!",
+    "What if the two of them had never met?",
+    "Mr. O'Neill's co-worker (a well-known author) won't come.",
+    "dogs cats birds trees houses",
+    "GOOD MORNING, LADIES AND GENTLEMEN!",
+    "I like 🍎 and ☕.",
+    "Die Katze saß auf der Matte, weil sie müde war.",
+    "Москва – столица России.",
+    "The committee meets again on Thursday to vote on the report.",
+)
+
+
+@runtime_checkable
+class Port(Protocol):
+    """A model as another program runs it: greedily, a sentence at a time, as long as its `positions` reach."""
+
+    libraries: tuple[str, ...]
+    positions: int
+    computes: str
+
+    def translate(self, text: str) -> str:
+        """Text in, text out."""
+
+    def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
+        """Logits after each token of `tgt`, in our ids; `src` has its end mark, `tgt` its beginning mark.
+
+        A program that follows only its own path may stop where it leaves `tgt`.
+        """
+
+
+class Reference:
+    """Our model on torch, which everything else is compared with."""
+
+    libraries: tuple[str, ...] = ("torch",)
+
+    def __init__(self, stored: StoredModel) -> None:
+        self.model = model_of(stored).eval()
+        self.tokenizer = Tokenizer(stored.tokenizer)
+        self.positions = positions(stored.settings.model)
+
+    def translate(self, text: str) -> str:
+        """Greedy search over the cached step."""
+        return self.tokenizer.decode(self.ids(self.tokenizer.encode(text)))
+
+    @torch.inference_mode()
+    def ids(self, source: Sequence[int]) -> tuple[int, ...]:
+        """Target ids of source ids, both without marks."""
+        most = len(source) + MORE_THAN_SOURCE
+        return greedy(CachedStep(self.model, torch.tensor([[*source, EOS]]), most), most)
+
+    @torch.inference_mode()
+    def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
+        """Teacher forcing."""
+        self.model.source_input.reach(len(src))
+        self.model.target_input.reach(len(tgt))
+        found = self.model(Tokens.padded(torch.tensor([src])), Tokens.padded(torch.tensor([tgt])))
+        return np.asarray(found[0].numpy())
+
+
+def positions(model: ModelSettings) -> int:
+    """How far the table of positions reaches in an export: beyond what the model was trained on, if it can."""
+    return (
+        model.max_length if model.positions == "learned" else max(LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)
+    )
+
+
+def greedy(step: Step, most: int) -> tuple[int, ...]:
+    """The likeliest token at each step, up to the end mark or the greatest length."""
+    return search(step, [most], GREEDY)[0][0].ids
+
+
+# --- comparing ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parity:
+    """What the comparison found."""
+
+    target: str
+    model: str
+    sentences: int
+    too_long: int
+    equal: int
+    largest_logit_difference: float
+    median_ms: Mapping[str, float]
+    threads: int
+    search: str
+    computes: str
+    differences: Sequence[Mapping[str, str]]
+    versions: Mapping[str, str]
+    machine: str
+
+    def write(self, file: Path) -> None:
+        """As JSON."""
+        file.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def lines(self) -> list[str]:
+        """As a person reads it."""
+        ours, theirs = self.median_ms["onehop"], self.median_ms[self.target]
+        left_out = f" ({self.too_long} more too long to compare)" if self.too_long else ""
+        found = [
+            f"{self.equal} of {self.sentences} translations equal (greedy){left_out};"
+            f" largest logit difference {self.largest_logit_difference:.1e}",
+            f"median of a sentence: onehop on torch {ours:.1f} ms, {self.target} {theirs:.1f} ms"
+            f" ({self.threads} thread{'s' if self.threads > 1 else ''})",
+        ]
+        if self.computes != "float32":
+            found.append(f"{self.target} computes in {self.computes}, onehop in float32")
+        return found + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
+
+
+def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[str]) -> Parity:
+    """Translate the sentences on both sides."""
+    reference = Reference(stored)
+    given, sentences = sentences, short_enough(sentences, reference, port)
+    ours, our_ms = timed(reference.translate, sentences)
+    theirs, their_ms = timed(port.translate, sentences)
+    each = list(zip(sentences, ours, theirs, strict=True))
+    return Parity(
+        target=target,
+        model=stored.hash,
+        sentences=len(sentences),
+        too_long=len(given) - len(sentences),
+        equal=sum(a == b for _, a, b in each),
+        largest_logit_difference=max(logit_difference(reference, port, s) for s in sentences),
+        median_ms={"onehop": our_ms, target: their_ms},
+        threads=torch.get_num_threads(),
+        search="greedy, one sentence at a time, text to text",
+        computes=port.computes,
+        differences=[{"source": s, "onehop": a, target: b} for s, a, b in each if a != b],
+        versions=versions((*reference.libraries, *port.libraries)),
+        machine=f"{platform.machine()}, {platform.platform()}",
+    )
+
+
+def short_enough(sentences: Sequence[str], reference: Reference, port: Port) -> list[str]:
+    """Those for which both sides have positions enough, whatever the translation becomes."""
+    most = min(reference.positions, port.positions) - MORE_THAN_SOURCE
+    found = [s for s in sentences if len(reference.tokenizer.encode(s)) < most]
+    if not found:
+        raise TextError("There is no sentence short enough to compare.", "Give shorter ones with --sentences.")
+    return found
+
+
+def timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[list[str], float]:
+    """Translations, and the median of the milliseconds that one took."""
+    translate(sentences[0])  # what is done only once is not counted
+    found, took = [], []
+    for sentence in sentences:
+        begin = time.perf_counter()
+        found.append(translate(sentence))
+        took.append(1000 * (time.perf_counter() - begin))
+    return found, statistics.median(took)
+
+
+def logit_difference(reference: Reference, port: Port, sentence: str) -> float:
+    """The largest over our own translation and the whole vocabulary; what either side rules out is left aside."""
+    source = reference.tokenizer.encode(sentence)
+    src, tgt = [*source, EOS], [BOS, *reference.ids(source)]
+    theirs = port.logits(src, tgt)
+    ours = reference.logits(src, tgt)[: len(theirs)]
+    return float(np.abs(ours - theirs)[ours > RULED_OUT].max())
+
+
+# An imported model's bias for what its original never says.
+NEVER = -1e9
+RULED_OUT = NEVER / 2
+
+
+def versions(libraries: Sequence[str]) -> dict[str, Any]:
+    """The versions that the proof holds for."""
+    found = {name: metadata.version(name) for name in dict.fromkeys(libraries)}
+    return {"onehop": __version__, "python": platform.python_version(), **found}
+
+
+def read_sentences(file: Path) -> list[str]:
+    """One a line; empty ones are left out."""
+    try:
+        found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as e:
+        raise TextError(f"{file} cannot be read: {e.strerror}.", "Check the path.") from None
+    except UnicodeDecodeError:
+        raise TextError(f"{file} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+    if not found:
+        raise TextError(f"{file} has no sentence.", "Give one a line.")
+    return found

@@ -1,0 +1,107 @@
+"""One SentencePiece model of ours from the two of a Marian folder and its vocabulary.
+
+Only the source is ever segmented, so the joint model is the source's. What only the target language has is added as
+pieces that no segmentation uses but that decode as they are; single characters are cut where the source's model knows
+no better.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sentencepiece as spm
+
+from onehop.errors import ExportError, ModelFileError
+from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+
+NORMAL, UNKNOWN, CONTROL, UNUSED = 1, 2, 3, 5  # SentencePiece's types of pieces
+UNIGRAM = 1
+UNKNOWN_PENALTY = 10.0  # so much below the least likely piece SentencePiece puts an unknown character
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A tokenizer of ours; for each of its ids theirs; and our ids that their model never says."""
+
+    model: bytes
+    rows: Sequence[int]
+    silent: Sequence[int]
+
+
+def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces:
+    """`marks` are their ids of padding, unknown, beginning and end."""
+    if any(piece.startswith(">>") and piece.endswith("<<") for piece in vocab):
+        raise ExportError(
+            "The model translates into several languages, chosen by a mark such as >>fr<<.",
+            "Only a model of one pair of languages can be imported.",
+        )
+    if source == target and (kept := as_it_is(source, vocab, marks)):
+        return kept
+    return joined(source, vocab, marks)
+
+
+def as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces | None:
+    """What onehop has exported needs nothing done."""
+    try:
+        pieces = [piece for piece, _ in Tokenizer(model).vocabulary()]
+    except ModelFileError:
+        return None
+    same = tuple(marks) == (PAD, UNK, BOS, EOS) and vocab == {piece: i for i, piece in enumerate(pieces)}
+    return Pieces(model, range(len(pieces)), ()) if same else None
+
+
+def joined(source: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces:
+    """The source's model with our marks in front, the vocabulary in its order, then what only the source has."""
+    proto = read_proto(source)
+    known = {p.piece: p for p in proto.pieces}
+    spoken = {p for p, kind in ((p.piece, p.type) for p in proto.pieces) if kind not in (UNKNOWN, CONTROL)}
+    others = sorted((i, piece) for piece, i in vocab.items() if i not in marks)
+    strange = [piece for _, piece in others if piece not in known]
+    if strange and proto.trainer_spec.model_type != UNIGRAM:
+        raise ExportError(
+            f"source.spm is no unigram model, and the vocabulary has pieces that it lacks, such as {strange[0]!r}.",
+            "In BPE they would change how the source is cut: only a shared source.spm can be imported.",
+        )
+    unknown_score = min((p.score for p in proto.pieces if p.type == NORMAL), default=0.0) - UNKNOWN_PENALTY
+    beyond = sorted(spoken - set(vocab))
+    names = ["<pad>", "<unk>", "<s>" if "<s>" not in dict(others).values() else "<start>", "</s>"]
+    del proto.pieces[:]
+    for name in names:
+        proto.pieces.add(piece=name, score=0.0, type=UNKNOWN if name == "<unk>" else CONTROL)
+    for piece in [*(piece for _, piece in others), *beyond]:
+        proto.pieces.add().CopyFrom(known[piece] if piece in known else added(proto, piece, unknown_score))
+    describe_marks(proto.trainer_spec, names)
+    rows = [*marks, *(i for i, _ in others), *[marks[UNK]] * len(beyond)]
+    silent = [BOS] if marks[BOS] in (marks[PAD], marks[UNK], marks[EOS]) else []
+    return Pieces(proto.SerializeToString(), rows, [*silent, *range(len(rows) - len(beyond), len(rows))])
+
+
+def added(proto: Any, piece: str, unknown_score: float) -> Any:
+    """A piece that only the target has.
+
+    Marian looks up what SentencePiece does not know, as it stands: a single character may be found, and so it is
+    given the score of an unknown one. Everything longer takes no part.
+    """
+    if len(piece) == 1:
+        return proto.SentencePiece(piece=piece, score=unknown_score, type=NORMAL)
+    return proto.SentencePiece(piece=piece, score=0.0, type=UNUSED)
+
+
+def read_proto(model: bytes) -> Any:
+    """A SentencePiece model taken apart."""
+    proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
+    try:
+        spm.SentencePieceProcessor(model_proto=model)  # refuses what the parser would take for an empty model
+        proto.ParseFromString(model)
+    except RuntimeError:
+        raise ExportError("source.spm is not a SentencePiece model.", "Download the folder again.") from None
+    return proto
+
+
+def describe_marks(trainer_spec: Any, names: Sequence[str]) -> None:
+    """Tell SentencePiece which pieces are the marks. Marian leaves an unknown out of the text."""
+    s = trainer_spec
+    s.pad_piece, s.unk_piece, s.bos_piece, s.eos_piece = names
+    s.pad_id, s.unk_id, s.bos_id, s.eos_id = PAD, UNK, BOS, EOS
+    s.unk_surface = ""

@@ -1,0 +1,178 @@
+"""Sentence pairs packed end to end into batches of at most so many source and so many target tokens.
+
+An epoch is a permutation of all pairs that depends on the seed and the epoch's number alone, cut into batches where
+one of the two budgets is full. So every pair comes exactly once, or as often as the weight of its source says, and any
+batch of any epoch can be made directly.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
+
+from onehop.data.mixture import drawn
+from onehop.data.store import Pairs, Side
+from onehop.errors import SettingsError
+from onehop.text.tokenizer import BOS, EOS, PAD
+
+Ids = Int[np.ndarray, " rows"]
+Lengths = Int[np.ndarray, " sentences"]
+FILLING = 64  # tokens of a sentence that only fills a batch up
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs end to end: sources with their end mark, targets shifted right (`tgt`), and what to predict (`labels`)."""
+
+    src: Int[np.ndarray, " src_rows"]
+    src_lengths: Lengths
+    tgt: Int[np.ndarray, " tgt_rows"]
+    labels: Int[np.ndarray, " tgt_rows"]
+    tgt_lengths: Lengths
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens to predict."""
+        return int((self.labels != PAD).sum())
+
+    def part(self, first: int, last: int) -> "Batch":
+        """The sentences first … last - 1 as a batch of their own."""
+        src = np.concatenate([[0], np.cumsum(self.src_lengths)])
+        tgt = np.concatenate([[0], np.cumsum(self.tgt_lengths)])
+        return Batch(
+            self.src[src[first] : src[last]],
+            self.src_lengths[first:last],
+            self.tgt[tgt[first] : tgt[last]],
+            self.labels[tgt[first] : tgt[last]],
+            self.tgt_lengths[first:last],
+        )
+
+    def halves(self) -> tuple["Batch", "Batch"]:
+        """Two parts of about the same size."""
+        middle = len(self.src_lengths) // 2
+        return self.part(0, middle), self.part(middle, len(self.src_lengths))
+
+    def share(self, rank: int, of: int) -> "Batch":
+        """What one of several processes works on: a run of sentences with about its part of the target tokens."""
+        ends = np.cumsum(self.tgt_lengths)
+        cuts = np.searchsorted(ends - self.tgt_lengths / 2, [rank * ends[-1] / of, (rank + 1) * ends[-1] / of])
+        return self.part(int(cuts[0]), int(cuts[1]))
+
+    def twice(self) -> "Batch":
+        """The whole batch and then the whole batch again."""
+        return Batch(*(np.concatenate([x, x]) for x in vars(self).values()))
+
+    def filled(self, rows: int, sentences: int, longest: int) -> "Batch":
+        """The same batch in fixed shapes, so that one compiled graph and one memory plan serve every step.
+
+        Both sides grow to `rows` by sentences of padding, of at most `longest` tokens each since a kernel may rely on
+        that bound, and to `sentences` by empty ones. What is larger already stays as it is.
+        """
+        spare = sentences - len(self.src_lengths)
+        more_src, more_tgt = (filling(rows - len(ids), spare, longest) for ids in (self.src, self.tgt))
+        most = max(sentences - len(self.src_lengths), len(more_src), len(more_tgt))
+        return Batch(
+            np.pad(self.src, (0, sum(more_src))),
+            np.concatenate([self.src_lengths, padded(more_src, most)]),
+            np.pad(self.tgt, (0, sum(more_tgt))),
+            np.pad(self.labels, (0, sum(more_tgt))),
+            np.concatenate([self.tgt_lengths, padded(more_tgt, most)]),
+        )
+
+
+def filling(rows: int, sentences: int, longest: int) -> list[int]:
+    """Lengths of sentences, none too long and if possible no more than given, that make up so many rows.
+
+    Rather short ones: a long sentence, though of nothing, would keep a GPU waiting for its attention.
+    """
+    rows = max(0, rows)
+    length = min(longest, max(FILLING, -(-rows // max(1, sentences))))
+    whole, rest = divmod(rows, length)
+    return [length] * whole + [rest] * (rest > 0)
+
+
+def padded(lengths: list[int], count: int) -> Lengths:
+    """So many lengths, the missing ones zero."""
+    return np.array(lengths + [0] * (count - len(lengths)), dtype=np.int64)
+
+
+def pack(pairs: Pairs, indexes: NDArray[np.int64]) -> Batch:
+    """Put these pairs end to end, with their marks."""
+    src, src_lengths = gather(pairs.source, indexes)
+    tgt, tgt_lengths = gather(pairs.target, indexes)
+    return Batch(
+        with_marks(src, src_lengths, EOS, before=False),
+        src_lengths + 1,
+        with_marks(tgt, tgt_lengths, BOS, before=True),
+        with_marks(tgt, tgt_lengths, EOS, before=False),
+        tgt_lengths + 1,
+    )
+
+
+def gather(side: Side, indexes: NDArray[np.int64]) -> tuple[Ids, Lengths]:
+    """The ids of these sentences end to end, and their lengths."""
+    lengths = side.lengths[indexes].astype(np.int64)
+    behind = np.cumsum(lengths)
+    rows = np.arange(behind[-1]) + np.repeat(side.ends[indexes] - behind, lengths)
+    return side.ids[rows].astype(np.int64), lengths
+
+
+def with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
+    """A mark before or behind each sentence."""
+    ends = np.cumsum(lengths + 1)
+    marked = np.full(ends[-1], mark)
+    is_text = np.ones(len(marked), dtype=bool)
+    is_text[ends - 1 - lengths if before else ends - 1] = False
+    marked[is_text] = ids
+    return marked
+
+
+class Epoch:
+    """One pass over all pairs, or over what their weights say, cut into batches."""
+
+    def __init__(self, pairs: Pairs, batch_tokens: int, seed: int, number: int, *, shuffle: bool = True) -> None:
+        self.pairs = pairs
+        held = drawn(pairs.parts, seed, number) if pairs.parts else np.arange(len(pairs))
+        self.order = np.random.default_rng([seed, number]).permutation(held) if shuffle else held
+        src = np.cumsum(pairs.src_lengths[self.order].astype(np.int64) + 1)
+        tgt = np.cumsum(pairs.tgt_lengths[self.order].astype(np.int64) + 1)
+        self.cuts = cut(src, tgt, batch_tokens)
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def __getitem__(self, i: int) -> Batch:
+        chosen = self.order[self.cuts[i] : self.cuts[i + 1]]
+        # Within a batch the order is free: where attention pads, neighbours of one length pad least.
+        by_length = np.argsort(self.pairs.src_lengths[chosen] + self.pairs.tgt_lengths[chosen], kind="stable")
+        return pack(self.pairs, chosen[by_length])
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def most_sentences(self) -> int:
+        """Sentences of the batch that has most."""
+        return int(np.diff(self.cuts).max(initial=0))
+
+
+def cut(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
+    """Where batches begin, given the running sums of both sides: as many pairs as fit both budgets, in order."""
+    cuts = [0]
+    while cuts[-1] < len(src):
+        done = cuts[-1]
+        before_src, before_tgt = (src[done - 1], tgt[done - 1]) if done else (0, 0)
+        end = min(
+            np.searchsorted(src, before_src + budget, side="right"),
+            np.searchsorted(tgt, before_tgt + budget, side="right"),
+        )
+        if end == done:
+            longest = max(src[done] - before_src, tgt[done] - before_tgt)
+            raise SettingsError(
+                f"A sentence of {longest} tokens does not fit into train.batch_tokens {budget}.",
+                f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest.",
+            )
+        cuts.append(int(end))
+    return np.array(cuts)

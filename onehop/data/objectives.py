@@ -1,0 +1,87 @@
+"""What a batch asks of a member of the family: the next token, the hidden ones, or what an image shows.
+
+A batch is packed for a translator: source, target shifted right, target. The others ask something else of the same
+arrays. What is random in it depends on the numbers it is asked with, so that a run that goes on asks the same again.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
+
+from onehop.config import ModelSettings
+from onehop.data.batches import Batch
+from onehop.text.tokenizer import EOS, PAD, UNK
+
+# Byte fallback leaves the unknown without a use, so it stands for what is hidden.
+MASK = UNK
+MARKS = 4
+# Devlin et al. 2019: so many tokens are asked for; of these so many are hidden and so many replaced by any other.
+ASKED, HIDDEN, REPLACED = 0.15, 0.8, 0.1
+
+
+@dataclass(frozen=True)
+class Task:
+    """Turns batches into what a model is asked."""
+
+    model: ModelSettings
+    vocab_size: int
+
+    def __call__(self, batch: Batch, *numbers: int) -> Batch:
+        """The batch as the model's kind needs it, with random choices that belong to the numbers."""
+        rng = np.random.default_rng(numbers)
+        if self.model.kind == "encoder":
+            return masked(batch, self.vocab_size, rng)
+        if self.model.kind == "vision":
+            return shifted(classified(batch), self.model.image or 0, rng)
+        return batch
+
+    def evenly(self, batch: Batch, number: int) -> Batch:
+        """The same for validation: the same choices each time, and images as they are."""
+        return classified(batch) if self.model.kind == "vision" else self(batch, number)
+
+
+def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
+    """Some tokens of the text with its end mark are asked for, and most of them are hidden."""
+    text = batch.labels
+    there = np.flatnonzero((text != PAD) & (text != EOS))
+    asked = there[rng.random(len(there)) < ASKED]
+    if len(asked) == 0:
+        asked = (there if len(there) else np.flatnonzero(text != PAD))[:1]  # a batch must ask something
+    how = rng.random(len(asked))
+    shown, labels = text.copy(), np.full_like(text, PAD)
+    shown[asked[how < HIDDEN]] = MASK
+    other = asked[(how >= HIDDEN) & (how < HIDDEN + REPLACED)]
+    shown[other] = rng.integers(MARKS, vocab_size, len(other))
+    labels[asked] = text[asked]
+    return Batch(batch.src, batch.src_lengths, shown, labels, batch.tgt_lengths)
+
+
+def classified(batch: Batch) -> Batch:
+    """Pixels without an end mark, and of each image nothing but its class."""
+    ends, first = np.cumsum(batch.src_lengths) - 1, np.cumsum(batch.tgt_lengths) - batch.tgt_lengths
+    one = np.ones_like(batch.tgt_lengths)
+    return Batch(np.delete(batch.src, ends), batch.src_lengths - 1, 0 * one, batch.labels[first], one)
+
+
+def black_images(pixels: int, side: int) -> Batch:
+    """Images that make up about so many pixels."""
+    count = max(1, pixels // side**2)
+    one = np.ones(count, dtype=np.int64)
+    return Batch(np.zeros(count * side**2, dtype=np.int64), one * side**2, 0 * one, one, one)
+
+
+def shifted(batch: Batch, side: int, rng: np.random.Generator) -> Batch:
+    """Each image moved by a pixel or not at all, down and across; black comes in."""
+    images = batch.src.reshape(-1, side, side)
+    moves = rng.integers(-1, 2, (len(images), 2))
+    moved = np.stack([roll(image, *move) for image, move in zip(images, moves.tolist(), strict=True)])
+    return Batch(moved.reshape(-1), batch.src_lengths, batch.tgt, batch.labels, batch.tgt_lengths)
+
+
+def roll(image: NDArray[np.int64], down: int, across: int) -> Int[np.ndarray, "height width"]:
+    """One image moved by at most a pixel each way."""
+    height, width = image.shape
+    around = np.pad(image, 1)
+    return around[1 - down : 1 - down + height, 1 - across : 1 - across + width]

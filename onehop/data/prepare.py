@@ -1,0 +1,221 @@
+"""Raw parallel text in, token store out, in three stages: filter, learn the tokenizer, encode.
+
+Each stage leaves its result in a work folder beside the store, so that a run that was killed goes on where it
+stopped and ends with the same bytes. The store appears by a rename at the very end: there is never half a one.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Protocol, runtime_checkable
+
+from onehop.config import Settings
+from onehop.data.clean import FILTERED, Inputs, Progress, Silent, filter_stage, read_filtered
+from onehop.data.corpus import STDIN, ParallelFile, content_hash, find_files
+from onehop.data.encode import encode_stage, learn_stage
+from onehop.data.filters import identifier_version
+from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash, write_json
+from onehop.data.worker_pool import cores
+from onehop.errors import StoreError, TextError
+
+MADE_FROM = "made_from.json"
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """Anything that gives bytes, such as `sys.stdin.buffer`."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most so many bytes; none at the end."""
+
+
+def prepare(
+    settings: Settings,
+    out: Path,
+    *,
+    root: Path | None = None,
+    tokenizer: bytes | None = None,
+    processes: int | None = None,
+    force: bool = False,
+    stdin: Readable | None = None,
+    progress: Progress | None = None,
+) -> Store:
+    """Make a token store from the files in `settings.data`, relative ones below `root`; `-` is `stdin`.
+
+    Without `tokenizer` (a SentencePiece model) one is learned. A store that was made from the same settings and
+    files is returned as it is, another one is replaced only with `force`. The bytes do not depend on `processes`.
+    """
+    progress = progress or Silent()
+    refuse_foreign_folder(out)
+    with work_folder(out) as work:
+        inputs = find_inputs(settings, root or Path(), work, tokenizer, stdin)
+        if not force and same_store_exists(out, inputs.made_from):
+            progress.note(f"{out} is already made from these settings and files.")
+        else:
+            begin(work, inputs.made_from)
+            make_store(work, settings, inputs, tokenizer, processes or cores(), progress)
+            move_into_place(work, out)
+        shutil.rmtree(work)
+    return Store.open(out)
+
+
+def make_store(
+    work: Path,
+    settings: Settings,
+    inputs: Inputs,
+    tokenizer: bytes | None,
+    processes: int,
+    progress: Progress,
+) -> None:
+    """Run the stages that have no result yet."""
+    if (work / "store" / DESCRIPTION).exists():
+        return
+    if not (work / FILTERED).exists():
+        filter_stage(work, settings.data, inputs, processes, progress)
+    filtered = read_filtered(work)
+    if not (work / TOKENIZER).exists():
+        learn_stage(work, filtered, settings.tokenizer, tokenizer, processes, progress)
+    encode_stage(work, settings, inputs, filtered, processes, progress)
+
+
+# --- the work folder ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def work_folder(out: Path) -> Iterator[Path]:
+    """A folder beside the store to be, for one process at a time. What was finished in it stays after an error."""
+    work = out.with_name(out.name + ".partial")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        with (work / "lock").open("w") as lock:
+            take(lock, out)
+            try:
+                yield work
+            finally:
+                if not (work / MADE_FROM).exists():
+                    shutil.rmtree(work, ignore_errors=True)  # nothing in it is worth keeping
+    except OSError as e:
+        remedy = "Make room and start again" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "Give another -o"
+        raise StoreError(f"{work} cannot be written: {e.strerror or e}.", f"{remedy}.") from None
+
+
+def take(lock: IO[str], out: Path) -> None:
+    """Refuse to work where another process does. The lock goes with its process, however that ends."""
+    import fcntl
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StoreError(f"Another process is making {out} right now.", "Wait for it or give another -o.") from None
+
+
+def begin(work: Path, made_from: dict[str, Any]) -> None:
+    """Keep the finished stages if they were made from the same; else clear them away."""
+    known = work / MADE_FROM
+    if known.exists() and json.loads(known.read_text(encoding="utf-8")) == made_from:
+        return
+    for name in (MADE_FROM, FILTERED, TOKENIZER):
+        (work / name).unlink(missing_ok=True)
+    shutil.rmtree(work / "store", ignore_errors=True)
+    write_json(known, made_from)
+
+
+def move_into_place(work: Path, out: Path) -> None:
+    """Let the finished store appear under its name, in place of an older one."""
+    if out.exists():
+        shutil.rmtree(work / "old", ignore_errors=True)
+        out.rename(work / "old")
+    (work / "store").rename(out)
+    folder = os.open(out.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+# --- what is there already ------------------------------------------------------------------------------------
+
+
+def refuse_foreign_folder(out: Path) -> None:
+    """Never touch a folder that is not a store, with or without force."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / DESCRIPTION).is_file():
+        raise StoreError(f"{out} exists and is not a token store.", "Give another folder with -o.")
+    if (out / "run.json").exists():
+        raise StoreError(f"{out} holds a training, too.", "Give another folder with -o.")
+
+
+def same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
+    """Whether `out` is what would be made; an error if it is another store."""
+    if not (out / DESCRIPTION).exists():
+        return False
+    try:
+        there = Store.open(out).description["made_from"]
+    except StoreError as e:
+        raise StoreError(e.what, "Make it again with --force, or give another folder with -o.") from None
+    if there == made_from:
+        return True
+    raise StoreError(
+        f"{out} is there already and was made differently: {difference(there, made_from)}.",
+        "Give another folder with -o, or --force to replace it.",
+    )
+
+
+def difference(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """The first thing in which two stores' origins differ."""
+    for table in here:
+        if isinstance(here[table], dict) and isinstance(there.get(table), dict):
+            for key, value in here[table].items():
+                if there[table].get(key) != value:
+                    return in_words(f"{table}.{key}", there[table].get(key), value)
+        elif there.get(table) != here[table]:
+            return in_words(table, there.get(table), here[table])
+    return "by another version"
+
+
+def in_words(name: str, there: Any, here: Any) -> str:
+    """One difference; lists of files are too long to show."""
+    if isinstance(here, list):
+        return f"{name} were other files"
+    return f"{name} was {there}, now it is {here}"
+
+
+def find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
+    """Find every file, and everything by which a store can be recognised as made from them."""
+    data = settings.data
+    if not data.train:
+        raise TextError("No training text is given.", "Name files on the command line or in data.train.")
+
+    def find(entries: Sequence[str]) -> list[ParallelFile]:
+        files = [
+            [spooled(stdin, work)] if entry == STDIN else find_files([entry], root, data.source, data.target)
+            for entry in entries
+        ]
+        return list(chain.from_iterable(files))
+
+    found = {"train": find(data.train), "valid": find(data.valid), "test": find(data.test)}
+    # What is unset is left out, so that a store keeps its identity when a version adds a setting.
+    options = {k: v for k, v in asdict(data).items() if k not in found and v is not None}
+    learned = {k: v for k, v in asdict(settings.tokenizer).items() if k != "dropout" and v is not None}
+    made_from = {
+        "version": VERSION,
+        "files": {split: [[f.name, content_hash(f)] for f in files] for split, files in found.items()},
+        "data": options,
+        "tokenizer": learned if tokenizer is None else {"given": tokenizer_hash(tokenizer)},
+        "identifier": identifier_version() if data.language else None,
+    }
+    return Inputs(**found, made_from=made_from)
+
+
+def spooled(stdin: Readable | None, work: Path) -> ParallelFile:
+    """Standard input, which can be read only once, as a file."""
+    if stdin is None:
+        raise TextError("The training text is -, but there is no standard input.", "Pipe a TSV into the command.")
+    with (work / "stdin.tsv").open("wb") as copy:
+        shutil.copyfileobj(stdin, copy)
+    return ParallelFile(name="stdin", paths=(work / "stdin.tsv",))

@@ -1,0 +1,331 @@
+"""The token store: a folder of memory-mapped ids that opens at once, however large it is.
+
+store.json                      what this is, from what it was made, the report
+tokenizer.model                 the SentencePiece model the ids belong to
+train.src.ids  train.tgt.ids    ids end to end, without marks
+train.src.ends train.tgt.ends   int64: where each sentence ends
+valid.*                         the same for the validation pairs
+valid.src.txt  valid.tgt.txt    their text, one a line
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.data.filters import Report, report_from_dict
+from onehop.data.mixture import Part, Weights, weights_of
+from onehop.errors import StoreError
+
+FORMAT = "onehop token store"
+VERSION = 1
+DESCRIPTION = "store.json"
+TOKENIZER = "tokenizer.model"
+SPLITS = ("train", "valid")
+SIDES = ("src", "tgt")
+END_TYPE = np.dtype("<i8")
+REMAKE = "Make it again with `onehop prepare`."
+
+Ids = npt.NDArray[np.unsignedinteger[Any]]
+
+
+def id_type(vocab_size: int) -> np.dtype[Any]:
+    """The smallest type that holds every id."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
+
+
+class Side:
+    """Sentences of one language: ids end to end and where each sentence ends."""
+
+    def __init__(self, ids: npt.NDArray[Any], ends: npt.NDArray[Any]) -> None:
+        self.ids = ids
+        self.ends = ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, i: int) -> npt.NDArray[Any]:
+        start = int(self.ends[i - 1]) if i else 0
+        return self.ids[start : int(self.ends[i])]
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Pieces of each sentence."""
+        return np.diff(self.ends, prepend=0).astype(np.int32)
+
+    def between(self, first: int, last: int) -> "Side":
+        """The sentences from `first` up to, not including, `last`."""
+        start = int(self.ends[first - 1]) if first else 0
+        stop = int(self.ends[last - 1]) if last else 0
+        return Side(self.ids[start:stop], np.asarray(self.ends[first:last]) - start)
+
+    def lists(self) -> list[list[int]]:
+        """Every sentence as a plain list."""
+        ids = self.ids.tolist()
+        starts = [0, *self.ends.tolist()]
+        return [ids[a:b] for a, b in pairwise(starts)]
+
+
+def side_from_lists(sentences: Sequence[Sequence[int]], dtype: np.dtype[Any]) -> Side:
+    """The inverse of `Side.lists`."""
+    lengths = np.fromiter(map(len, sentences), END_TYPE, len(sentences))
+    ends = np.cumsum(lengths, dtype=END_TYPE)
+    total = int(ends[-1]) if len(ends) else 0
+    ids = np.fromiter((i for sentence in sentences for i in sentence), dtype, total)
+    return Side(ids, ends)
+
+
+class Pairs:
+    """Sentence pairs as ids, without marks for beginning and end; `parts` where their sources have weights."""
+
+    def __init__(self, source: Side, target: Side, parts: Sequence[Part] = ()) -> None:
+        self.source = source
+        self.target = target
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def src_lengths(self) -> npt.NDArray[np.int32]:
+        """Pieces of each source sentence."""
+        return self.source.lengths
+
+    @property
+    def tgt_lengths(self) -> npt.NDArray[np.int32]:
+        """Pieces of each target sentence."""
+        return self.target.lengths
+
+    def src(self, i: int) -> npt.NDArray[Any]:
+        """Ids of a source sentence, a view."""
+        return self.source[i]
+
+    def tgt(self, i: int) -> npt.NDArray[Any]:
+        """Ids of a target sentence, a view."""
+        return self.target[i]
+
+
+class Store:
+    """A token store on disk. Open one with `Store.open`."""
+
+    def __init__(self, path: Path, description: dict[str, Any]) -> None:
+        self.path = path
+        self.description = description
+        self.source: str = description["source"]
+        self.target: str = description["target"]
+        self.hash: str = description["hash"]
+        self.tokenizer_hash: str = description["tokenizer_hash"]
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Store":
+        """Open a store, checking that every file is there in its full size; contents are left to `verify`."""
+        store = cls(Path(path), read_description(Path(path)))
+        for name, size in store.description["files"].items():
+            store._check_size(name, size)
+        return store
+
+    def _check_size(self, name: str, size: int) -> None:
+        try:
+            found = (self.path / name).stat().st_size
+        except OSError:
+            raise StoreError(f"The token store {self.path} lacks its file {name}.", REMAKE) from None
+        if found != size:
+            raise StoreError(
+                f"The token store {self.path} is damaged: {name} has {found} bytes instead of {size}.", REMAKE
+            )
+
+    def pairs(self, split: str, weights: Weights | None = None) -> Pairs:
+        """The pairs of "train" or "valid", memory-mapped; for training each source may have a weight."""
+        if split not in SPLITS:
+            raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
+        src, tgt = (Side(self._ids(split, side), self._ends(split, side)) for side in SIDES)
+        return Pairs(src, tgt, self._parts(weights) if weights and split == "train" else ())
+
+    @property
+    def holds(self) -> str:
+        """What is in it: parallel text, plain text or images."""
+        plain = self.description.get("made_from", {}).get("data", {}).get("plain")
+        return str(self.description.get("holds", "plain text" if plain else "parallel text"))
+
+    @property
+    def sources(self) -> list[tuple[str, int]]:
+        """Names of the training files and how many pairs came from each, in order; none in a store of old."""
+        return [(source["name"], source["pairs"]) for source in self.description.get("sources", [])]
+
+    def _parts(self, weights: Weights) -> list[Part]:
+        if not self.sources:
+            raise StoreError(
+                f"The token store {self.path} does not say which file its pairs came from, as train.weights needs.",
+                "Make it again with `onehop prepare --force`.",
+            )
+        names, sizes = zip(*self.sources, strict=True)
+        ends = np.cumsum(sizes).tolist()
+        return [
+            Part(name, end - size, end, weight)
+            for name, size, end, weight in zip(
+                names, sizes, ends, weights_of(names, weights, "train.weights"), strict=True
+            )
+        ]
+
+    def _ids(self, split: str, side: str) -> npt.NDArray[Any]:
+        return mapped(self.path / f"{split}.{side}.ids", np.dtype(self.description["id_type"]))
+
+    def _ends(self, split: str, side: str) -> npt.NDArray[Any]:
+        return mapped(self.path / f"{split}.{side}.ends", END_TYPE)
+
+    @cached_property
+    def tokenizer(self) -> bytes:
+        """The SentencePiece model."""
+        return self._content(TOKENIZER)
+
+    def _content(self, name: str) -> bytes:
+        try:
+            return (self.path / name).read_bytes()
+        except OSError:
+            raise StoreError(f"The token store {self.path} lacks its file {name}.", REMAKE) from None
+
+    def valid_text(self, side: str) -> list[str]:
+        """The validation sentences of "src" or "tgt" as text."""
+        return self._content(f"valid.{side}.txt").decode().split("\n")[:-1]
+
+    @property
+    def report(self) -> Report:
+        """What was read, left out and kept when the store was made."""
+        return report_from_dict(self.description["report"])
+
+    def verify(self) -> None:
+        """Read every byte and compare with the hash that was written when the store was made."""
+        found = hash_files(self.path, list(self.description["files"]))
+        if found != self.hash:
+            raise StoreError(f"The token store {self.path} is damaged: its content does not match its hash.", REMAKE)
+
+
+def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A file as a read-only array. An empty file cannot be mapped and needs not be."""
+    try:
+        if path.stat().st_size == 0:
+            return np.empty(0, dtype)
+        # A plain array over the mapping: slices of np.memmap cost ten times as much.
+        return np.asarray(np.memmap(path, dtype, "r"))
+    except OSError:
+        raise StoreError(f"The token store {path.parent} lacks its file {path.name}.", REMAKE) from None
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """`store.json`, checked to be ours and of a version that can be read."""
+    if not path.exists():
+        raise StoreError(f"There is no token store {path}.", "Make one with `onehop prepare`.")
+    try:
+        description = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        refuse_foreign(path)
+    except (OSError, ValueError):
+        raise StoreError(f"The token store {path} is damaged: {DESCRIPTION} cannot be read.", REMAKE) from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        refuse_foreign(path)
+    if description["version"] != VERSION:
+        raise StoreError(
+            f"The token store {path} has format {description['version']}; this onehop reads format {VERSION}.", REMAKE
+        )
+    return description
+
+
+def refuse_foreign(path: Path) -> NoReturn:
+    """Say that this is something else."""
+    raise StoreError(f"{path} is not a token store.", "Give the folder that `onehop prepare` wrote.") from None
+
+
+def hash_files(folder: Path, names: Sequence[str]) -> str:
+    """A hash over the contents of files, in the order of their names."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(names):
+        try:
+            with (folder / name).open("rb") as stream:
+                digest.update(name.encode() + b"\0" + hashlib.file_digest(stream, "blake2b").digest())
+        except OSError:
+            raise StoreError(f"The token store {folder} lacks its file {name}.", REMAKE) from None
+    return digest.hexdigest()
+
+
+def tokenizer_hash(model: bytes) -> str:
+    """The hash by which a tokenizer is known."""
+    return hashlib.blake2b(model, digest_size=16).hexdigest()
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+
+class SideWriter:
+    """Writes one side of a split, chunk by chunk."""
+
+    def __init__(self, folder: Path, split: str, side: str) -> None:
+        self._ids = (folder / f"{split}.{side}.ids").open("wb")
+        self._ends = (folder / f"{split}.{side}.ends").open("wb")
+        self.tokens = 0
+
+    def write(self, chunk: Side) -> None:
+        """Append sentences."""
+        self._ids.write(chunk.ids.tobytes())
+        self._ends.write((chunk.ends + self.tokens).astype(END_TYPE).tobytes())
+        self.tokens += len(chunk.ids)
+
+    def close(self) -> None:
+        """Bring everything to the disk."""
+        for stream in (self._ids, self._ends):
+            with stream:
+                stream.flush()
+                os.fsync(stream.fileno())
+
+
+class PairsWriter:
+    """Writes a split of a store, chunk by chunk."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.source, self.target = (SideWriter(folder, split, side) for side in SIDES)
+        self.count = 0
+
+    def write(self, chunk: Pairs) -> None:
+        """Append pairs."""
+        self.source.write(chunk.source)
+        self.target.write(chunk.target)
+        self.count += len(chunk)
+
+    def close(self) -> None:
+        """Bring everything to the disk."""
+        self.source.close()
+        self.target.close()
+
+
+def write_description(folder: Path, values: dict[str, Any]) -> None:
+    """Seal a folder of finished files as a store: `values` and the names, sizes and hash of the files."""
+    names = sorted(path.name for path in folder.iterdir() if path.name != DESCRIPTION)
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "hash": hash_files(folder, names),
+        "files": {name: (folder / name).stat().st_size for name in names},
+        **values,
+    }
+    write_json(folder / DESCRIPTION, description)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that the file is there in full or not at all."""
+    write_whole(path, (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there in full or not at all."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    with unfinished.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.replace(path)

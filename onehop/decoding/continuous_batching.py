@@ -1,0 +1,255 @@
+"""A search that sentences join and leave between two steps, so that none waits for the end of another.
+
+All live sentences take each step together, wherever they stand in their own translations. A row's keys and values lie
+from the first column on, as if it were alone, and a mask hides the columns that only others have come to. What a
+sentence does with its rows is the beam's of `search`: each answer is the one of `TorchEngine.translate`.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.search import Beam, Candidates, RowInts, Task
+from onehop.decoding.torch_engine import TorchEngine, padded
+from onehop.model.transformer import Layer, LayerCache, Tokens, Transformer
+from onehop.text.tokenizer import BOS, PAD
+
+# --- the device's half: keys and values ---------------------------------------------------------------------------
+
+
+@dataclass
+class PlacedCache(LayerCache):
+    """A decoder layer's keys and values, every row at a place of its own."""
+
+    places: Int[Tensor, " batch"]
+
+    def append(
+        self, k: Float[Tensor, "batch heads 1 d_k"], v: Float[Tensor, "batch heads 1 d_v"], length: int
+    ) -> tuple[Float[Tensor, "batch heads past d_k"], Float[Tensor, "batch heads past d_v"]]:
+        """Write a position at each row's place, of which `length` is the greatest; all columns up to it."""
+        rows = torch.arange(len(k), device=k.device)
+        for past, new in ((self.keys, k), (self.values, v)):
+            past[:, :, length] = 0  # hidden from rows that are not there yet, it still counts nought times what it is
+            past[rows, :, self.places] = new[:, :, 0]
+        return self.keys[:, :, : length + 1], self.values[:, :, : length + 1]
+
+
+@dataclass
+class Rows:
+    """What the decoder remembers of all live hypotheses."""
+
+    layers: list[LayerCache]
+    inside: Bool[Tensor, "rows source"]
+
+    @classmethod
+    def begin(cls, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> "Rows":
+        """Encode new sentences, a row each."""
+        tokens = Tokens.padded(src, PAD)
+        layers = model.begin(tokens, capacity).layers
+        for layer in layers:
+            layer.keys.zero_()
+            layer.values.zero_()
+        return cls(layers, src != PAD)
+
+    def above(self, new: "Rows") -> "Rows":
+        """These rows, then the new ones."""
+        layers = [
+            LayerCache(
+                stacked(old.keys, fresh.keys),
+                stacked(old.values, fresh.values),
+                stacked(old.cross_keys, fresh.cross_keys),
+                stacked(old.cross_values, fresh.cross_values),
+            )
+            for old, fresh in zip(self.layers, new.layers, strict=True)
+        ]
+        return Rows(layers, stacked(self.inside[:, None, :, None], new.inside[:, None, :, None])[:, 0, :, 0])
+
+    def select(self, rows: Int[Tensor, " kept"], filled: int, capacity: int, source: int | None) -> "Rows":
+        """These rows in this order: `filled` columns of what was written, and so many of the sources; None: they stay
+        as they are, for hypotheses have only changed places within their sentences."""
+
+        def past(written: Float[Tensor, "rows heads columns d"]) -> Float[Tensor, "kept heads capacity d"]:
+            out = written.new_empty(len(rows), written.shape[1], capacity, written.shape[3])
+            out[:, :, :filled] = written[rows, :, :filled]
+            return out
+
+        def across(sources: Float[Tensor, "rows heads source d"]) -> Float[Tensor, "kept heads columns d"]:
+            return sources if source is None else sources[rows, :, :source]
+
+        layers = [
+            LayerCache(past(c.keys), past(c.values), across(c.cross_keys), across(c.cross_values)) for c in self.layers
+        ]
+        return Rows(layers, self.inside if source is None else self.inside[rows, :source])
+
+    def step(
+        self, model: Transformer, tokens: Int[Tensor, " rows"], places: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "rows vocab"]:
+        """Log-probabilities of what follows each row's new token, which stands at the row's own place."""
+        last = int(places.max())
+        # Attention is faster without a mask that masks nothing.
+        past = None if bool((places == last).all()) else behind(places, last)[:, None, None]
+        source = None if bool(self.inside.all()) else self.inside[:, None, None]
+        x = model.target_input(model.embed_target(tokens[:, None]), places[:, None])
+        for layer, cache in zip(model.decoder.layers, self.layers, strict=True):
+            assert isinstance(layer, Layer)
+            placed = PlacedCache(cache.keys, cache.values, cache.cross_keys, cache.cross_values, places)
+            x = layer.step(x, placed, last, past, source)
+        return model.logits(model.decoder.finish(x))[:, -1].float().log_softmax(-1)
+
+
+def behind(places: Int[Tensor, " rows"], last: int) -> Bool[Tensor, "rows columns"]:
+    """Which columns each row may look at: those up to its own place."""
+    return torch.arange(last + 1, device=places.device) <= places[:, None]
+
+
+def stacked(above: Tensor, below: Tensor) -> Tensor:
+    """Rows upon rows, with as many columns (of the last dimension but one) as the wider have."""
+    columns = max(above.shape[-2], below.shape[-2])
+    return torch.cat([F.pad(x, (0, 0, 0, columns - x.shape[-2])) for x in (above, below)])
+
+
+# --- the host's half: beams ---------------------------------------------------------------------------------------
+
+
+class Cohort:
+    """Sentences that joined together under the same options, and so stand at the same place."""
+
+    def __init__(
+        self, tickets: Sequence[int], sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions
+    ) -> None:
+        self.beam = Beam(Task.of(most, options, None), None)
+        self.every = np.array(tickets)
+        self.lengths = np.array([len(ids) + 1 for ids in sources])
+
+    @property
+    def tickets(self) -> Int[np.ndarray, " live"]:
+        """Of the sentences that are not done."""
+        live: Int[np.ndarray, " live"] = self.every[self.beam.sentences]
+        return live
+
+    @property
+    def owners(self) -> RowInts:
+        """The ticket that each row belongs to."""
+        return self.tickets.repeat(self.beam.ids.shape[1])
+
+    @property
+    def place(self) -> int:
+        """Where the next token stands."""
+        return self.beam.ids.shape[2]
+
+    @property
+    def tokens(self) -> RowInts:
+        """The last token of each row."""
+        ids = self.beam.ids
+        return ids[:, :, -1].reshape(-1) if self.place else np.full(len(ids), BOS)
+
+    @property
+    def capacity(self) -> int:
+        """How long an output may become, of those that are not done."""
+        return int(self.beam.task.max_lengths[self.beam.sentences].max())
+
+    @property
+    def source(self) -> int:
+        """The longest source, of those that are not done."""
+        return int(self.lengths[self.beam.sentences].max())
+
+    def extend(self, log_probs: Float[Tensor, "rows vocab"]) -> Int[np.ndarray, " kept"]:
+        """One step of the search; the rows that the new ones come from."""
+        beam = self.beam
+        sentences = beam.sentences.repeat(beam.ids.shape[1])
+        allowed = beam.task.constrain(log_probs, sentences, self.place)
+        return beam.extend(Candidates.best(allowed, beam.log_probs, beam.options.beam))
+
+    def without(self, gone: Collection[int]) -> Int[np.ndarray, " kept"]:
+        """Forget some sentences; the rows that stay."""
+        beam = self.beam
+        stay = ~np.isin(self.tickets, list(gone))
+        rows: Int[np.ndarray, " kept"] = np.flatnonzero(stay.repeat(beam.ids.shape[1]))
+        beam.sentences, beam.ids, beam.log_probs = beam.sentences[stay], beam.ids[stay], beam.log_probs[stay]
+        return rows
+
+    def found(self, ticket: int) -> list[Hypothesis]:
+        """The n best of a sentence that is done."""
+        (sentence,) = np.flatnonzero(self.every == ticket)
+        return self.beam.task.ranked(self.beam.found[sentence])
+
+
+# --- both together ------------------------------------------------------------------------------------------------
+
+
+class Joining:
+    """The live sentences of one engine. After an error in `step` it is of no more use: make another."""
+
+    def __init__(self, engine: TorchEngine) -> None:
+        self.engine = engine
+        self.cohorts: list[Cohort] = []
+        self.rows: Rows | None = None
+        self.numbers = count()
+
+    @torch.inference_mode()
+    def join(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[int]:
+        """Encode some sentences; their tickets. They take part from the next step on.
+
+        Greedy search is a beam of one. What is drawn at random follows paths, and has no place here.
+        """
+        assert not options.sample, "sampling is not joined"
+        most = self.engine.greatest_lengths(sources)
+        tickets = [next(self.numbers) for _ in sources]
+        new = Rows.begin(self.engine.model, padded(sources).to(self.engine.device), max(most))
+        self.rows = new if self.rows is None else self.rows.above(new)
+        self.cohorts.append(Cohort(tickets, sources, most, options))
+        return tickets
+
+    @torch.inference_mode()
+    def leave(self, tickets: Collection[int]) -> None:
+        """Forget sentences that nobody waits for."""
+        if tickets:
+            before = self.owners
+            self._keep(before, [cohort.without(tickets) for cohort in self.cohorts])
+
+    @torch.inference_mode()
+    def step(self) -> dict[int, list[Hypothesis]]:
+        """One token more for every live hypothesis; the n best of each sentence that is done with it."""
+        if self.rows is None:
+            return {}
+        cohorts, before, device = self.cohorts, self.owners, self.engine.device
+        sizes = list(map(len, before))
+        tokens = torch.from_numpy(np.concatenate([cohort.tokens for cohort in cohorts])).to(device)
+        places = torch.from_numpy(np.repeat([cohort.place for cohort in cohorts], sizes)).to(device)
+        log_probs = self.rows.step(self.engine.model, tokens, places)
+        parts = torch.split(log_probs, sizes)
+        self._keep(before, [cohort.extend(part) for cohort, part in zip(cohorts, parts, strict=True)])
+        found = {}
+        for cohort, owners in zip(cohorts, before, strict=True):
+            found.update(
+                {ticket: cohort.found(ticket) for ticket in set(owners.tolist()) - set(cohort.tickets.tolist())}
+            )
+        return found
+
+    @property
+    def owners(self) -> list[Int[np.ndarray, " _"]]:
+        """The tickets of each cohort's rows."""
+        return [cohort.owners for cohort in self.cohorts]
+
+    def _keep(self, before: list[Int[np.ndarray, " _"]], parents: list[Int[np.ndarray, " _"]]) -> None:
+        """Bring the rows after the beams: each new row is a copy of its parent, a number within its cohort."""
+        starts = np.cumsum([0, *map(len, before)])
+        rows = np.concatenate([start + own for start, own in zip(starts[:-1], parents, strict=True)])
+        self.cohorts = live = [cohort for cohort in self.cohorts if len(cohort.tickets)]
+        if not live or self.rows is None:
+            self.rows = None
+        elif not np.array_equal(rows, np.arange(starts[-1])):
+            same = np.array_equal(np.concatenate(before), np.concatenate(self.owners))
+            self.rows = self.rows.select(
+                torch.from_numpy(rows).to(self.engine.device),
+                filled=max(cohort.place for cohort in live),
+                capacity=max(cohort.capacity for cohort in live),
+                source=None if same else max(cohort.source for cohort in live),
+            )

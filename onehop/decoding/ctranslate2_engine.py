@@ -1,0 +1,236 @@
+"""CTranslate2, the fast engine for a CPU: its own search, int8 or float32, and never torch.
+
+What its search has not, happens here around it: lengths that belong to a sentence instead of a call, and the guard
+against loops.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+
+from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
+from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, loop_span
+from onehop.errors import SettingsError
+from onehop.storage import cache, ctranslate2_format
+from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
+from onehop.storage.reading import describe, read_model
+from onehop.text.tokenizer import EOS
+
+# Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.
+BATCH_TOKENS = 1024
+# Products of matrices with fewer rows than 16, the end mark counted, are added up in another order. In int8 that can
+# change a translation, so that no sentence is padded from below this length to above it.
+SHORT = 15
+
+
+# With a penalty of nought CTranslate2 ends its search by another rule. With this one it does not, and |Y|^α is 1.
+NO_PENALTY = 1e-9
+
+
+class UnsupportedError(SettingsError):
+    """CTranslate2 cannot run this model, but torch can."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model in CTranslate2's files: in a folder, or in memory where no folder can be written."""
+
+    folder: Path | None
+    files: Mapping[str, bytes]
+    tokenizer: bytes
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, path: str | Path, compute: Compute) -> "Converted":
+        """Look into the cache, else convert the model file. With the cache, its weights are not even read."""
+        name = f"ctranslate2/{describe(path).hash[:32]}-{compute}-{ctranslate2_format.CONVERTER}"
+        folder = cache.find(name)
+        if folder is None:
+            stored = read_model(path)
+            if reason := ctranslate2_format.inexpressible(stored.settings.model):
+                raise UnsupportedError(f"CTranslate2 has no such model: {reason}.", "Use the engine torch.")
+            files = ctranslate2_format.cached_files(stored, compute)
+            try:
+                folder = cache.put(name, files)
+            except OSError:  # a full disk or a home that is read-only: it is made anew each time
+                return cls.in_memory({file: b"".join(pieces) for file, pieces in files.items()})
+        read = {file: (folder / file).read_bytes() for file in (TOKENIZER_FILE, FACTS_FILE)}
+        return cls(folder, {}, read[TOKENIZER_FILE], json.loads(read[FACTS_FILE]))
+
+    @classmethod
+    def in_memory(cls, files: Mapping[str, bytes]) -> "Converted":
+        """Without a folder."""
+        return cls(None, files, files[TOKENIZER_FILE], json.loads(files[FACTS_FILE]))
+
+    def with_shortlist(self, path: Path) -> "Converted":
+        """The same with a shortlist, in memory: the cache is what it was, and no weights lie in it twice."""
+        from onehop.decoding.shortlist import read_shortlist
+
+        table = read_shortlist(path, self.tokenizer)
+        pieces = ctranslate2_format.vocabulary(self.tokenizer)
+        files = self.files if self.folder is None else {f.name: f.read_bytes() for f in self.folder.iterdir()}
+        shortlist = ctranslate2_format.vocabulary_map(table.frequent.tolist(), table.candidates.lists(), pieces)
+        return replace(self, folder=None, files={**files, SHORTLIST_FILE: shortlist})
+
+    def open(self, compute: Compute, workers: int) -> Any:
+        """CTranslate2's translator: workers of one thread each, for threads that share a sentence wait too much."""
+        return ctranslate2.Translator(
+            str(self.folder or "onehop"),
+            device="cpu",
+            compute_type=compute,
+            inter_threads=workers,
+            intra_threads=1,
+            max_queued_batches=-1,
+            files=dict(self.files) or None,
+        )
+
+
+class Ct2Engine:
+    """A model in CTranslate2."""
+
+    name: EngineName = "ctranslate2"
+
+    def __init__(self, converted: Converted, compute: Compute, threads: int | None = None) -> None:
+        self.compute = compute
+        self.workers = threads or cores()
+        self.spread = self.workers  # batches that a call is spread over; who calls from many threads sets 1
+        self.shortlist = SHORTLIST_FILE in converted.files
+        self.translator = converted.open(compute, self.workers)
+        self.pieces = ctranslate2_format.vocabulary(converted.tokenizer)
+        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self.positions: int = converted.facts["positions"]
+        self.learned: bool = converted.facts["learned"]
+
+    def reaches(self, source: Sequence[int]) -> bool:
+        """Whether the table of positions is long enough; a learned one is all there is, and no engine has more."""
+        return self.learned or max(greatest_lengths([source], np.inf)) <= self.positions
+
+    def translate(
+        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """All batches into the queue, the longest sentences first, then collect."""
+        most = greatest_lengths(sources, self.positions if self.learned else np.inf)
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread, SHORT))
+        again: list[int] = []
+        for i, limit, hypotheses in self.results(batches, sources, most, options):
+            found[i] = hypotheses
+            if limit > most[i] <= max(length(h) for h in hypotheses):
+                again.append(i)
+        # A call has one greatest length. A sentence that came to its own under a greater one is searched again under
+        # its own, where a beam may rank otherwise; a single path is only cut.
+        if options.beam > 1:
+            equal = [[i for i in again if most[i] == limit] for limit in {most[i] for i in again}]
+            for i, _, hypotheses in self.results(equal, sources, most, options):
+                found[i] = hypotheses
+        each = zip(sources, found, most, strict=True)
+        return [self.ranked([self.stopped(s, h, m, options) for h in f], options) for s, f, m in each]
+
+    def results(
+        self,
+        batches: Sequence[Sequence[int]],
+        sources: Sequence[Sequence[int]],
+        most: Sequence[int],
+        options: SearchOptions,
+    ) -> Iterable[tuple[int, int, list[Hypothesis]]]:
+        """For each sentence of the batches its place, the greatest length it was searched under, what was found."""
+        limits = [max(most[i] for i in batch) for batch in batches]
+        waiting = [
+            self.begin([sources[i] for i in batch], limit, options)
+            for batch, limit in zip(batches, limits, strict=True)
+        ]
+        for batch, limit, begun in zip(batches, limits, waiting, strict=True):
+            for i, result in zip(batch, begun, strict=True):
+                yield i, limit, self.hypotheses(result.result(), options)
+
+    def begin(self, sources: Sequence[Sequence[int]], limit: int, options: SearchOptions) -> list[Any]:
+        """Put one batch into the queue. The whole beam comes back: its lengths say when the search ended."""
+        results: list[Any] = self.translator.translate_batch(
+            [self.pieces_of(ids) for ids in sources],
+            asynchronous=True,
+            beam_size=options.beam,
+            num_hypotheses=options.beam,
+            length_penalty=options.alpha or NO_PENALTY,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+            max_input_length=0,
+            use_vmap=self.shortlist,
+            return_scores=True,
+            return_end_token=True,
+        )
+        return results
+
+    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+        """Ids as CTranslate2 takes them."""
+        return [self.pieces[i] for i in ids]
+
+    def hypotheses(self, result: Any, options: SearchOptions) -> list[Hypothesis]:
+        """What CTranslate2 gives, in our words: its score is the log-probability over |Y|^α, the end counted."""
+        found = []
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            log_prob = score * len(pieces) ** options.alpha
+            ids = tuple(self.ids[piece] for piece in pieces)
+            finished = ids[-1:] == (EOS,)
+            ids = ids[:-1] if finished else ids
+            found.append(Hypothesis(ids, log_prob, options.score(log_prob, len(pieces)), finished))
+        return found
+
+    def ranked(self, found: list[Hypothesis], options: SearchOptions) -> list[Hypothesis]:
+        """The n best, those that loop behind the others."""
+        return sorted(found, key=lambda h: (h.looped, -h.score))[: options.n_best]
+
+    def stopped(self, source: Sequence[int], found: Hypothesis, most: int, options: SearchOptions) -> Hypothesis:
+        """A hypothesis as it is, or up to where the greatest length or the guard against loops stops it."""
+        loop = end_of_loop(found.ids[:most], options.loop_repeats)
+        if loop is None and length(found) <= most:
+            return found
+        ids = found.ids[: loop or most]
+        log_prob = self.log_prob(source, ids)
+        score = float(options.score(log_prob, len(ids)))
+        return Hypothesis(ids, log_prob, score, finished=False, looped=loop is not None)
+
+    def log_prob(self, source: Sequence[int], ids: Sequence[int]) -> float:
+        """Log-probability of a beginning: that of the end mark, which CTranslate2 adds, left out."""
+        (scored,) = self.translator.score_batch([self.pieces_of(source)], [self.pieces_of(ids)], max_input_length=0)
+        return float(sum(scored.log_probs[: len(ids)]))
+
+
+def length(hypothesis: Hypothesis) -> int:
+    """Tokens, the end mark counted."""
+    return len(hypothesis.ids) + hypothesis.finished
+
+
+def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
+    """After how many ids the guard against loops stops: the first beginning that `ends_in_loop`.
+
+    Without arrays, for every hypothesis of every sentence passes here.
+    """
+    if not repeats:
+        return None
+    ends = (end_of_repetition(ids, n, loop_span(n, repeats)) for n in range(1, LONGEST_LOOP + 1))
+    return min((end for end in ends if end is not None), default=None)
+
+
+def end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
+    """After how many ids an n-gram has first covered a span."""
+    same = n
+    for place in range(n, len(ids)):
+        same = same + 1 if ids[place] == ids[place - n] else n
+        if same == span:
+            return place + 1
+    return None
+
+
+def cores() -> int:
+    """Processors that this process may use; OMP_NUM_THREADS is what people limit them with."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    if limit.isdecimal() and int(limit) > 0:
+        return int(limit)
+    # Only Linux says which ones; elsewhere all are taken.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,100 @@
+"""What decoding computes for one new token a row, spelled out. The numbers' places are fixed: nothing grows, and where
+the sentence stands is itself a number on the device, so that a step can be recorded once and played again.
+
+Keys and values lie where they were written, [time, row]. A hypothesis whose past was written by other rows has a line
+of `origins` that says which: nothing is copied when hypotheses change places. `onehop.model.kernels.one_token` has the
+same functions for a GPU.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+Rows = Float[Tensor, "rows d_model"]
+
+
+def attend_past(
+    qkv: Float[Tensor, "rows h_d_k_d_k_d_v"],
+    keys: Float[Tensor, "capacity rows heads d_k"],
+    values: Float[Tensor, "capacity rows heads d_v"],
+    origins: Int[Tensor, "rows capacity"],
+    position: Int[Tensor, ""],
+) -> Float[Tensor, "rows h_d_v"]:
+    """Write the new tokens' keys and values at their position and attend to all up to there."""
+    capacity, rows, heads, d_k = keys.shape
+    q, k, v = torch.split(qkv, [heads * d_k, heads * d_k, heads * values.shape[3]], dim=1)
+    keys.index_copy_(0, position[None], k.reshape(1, *keys.shape[1:]))
+    values.index_copy_(0, position[None], v.reshape(1, *values.shape[1:]))
+    times = torch.arange(capacity, device=qkv.device)
+    past_keys, past_values = keys[times, origins], values[times, origins]
+    scores = torch.einsum("rhd,rthd->rht", q.reshape(rows, heads, d_k), past_keys) / math.sqrt(d_k)
+    weights = scores.masked_fill(times > position, -math.inf).softmax(-1)
+    return torch.einsum("rht,rthd->rhd", weights, past_values).flatten(1)
+
+
+def attend_source(
+    q: Float[Tensor, "rows h_d_k"],
+    keys: Float[Tensor, "sentences source heads d_k"],
+    values: Float[Tensor, "sentences source heads d_v"],
+    lengths: Int[Tensor, " sentences"],
+) -> Float[Tensor, "rows h_d_v"]:
+    """Attend to the source; each sentence has the same number of rows, and they stand together."""
+    sentences, source, heads, d_k = keys.shape
+    queries = q.view(sentences, -1, heads, d_k)
+    scores = torch.einsum("sbhd,sthd->sbht", queries, keys) / math.sqrt(d_k)
+    outside = torch.arange(source, device=q.device) >= lengths[:, None]
+    weights = scores.masked_fill(outside[:, None, None], -math.inf).softmax(-1)
+    return torch.einsum("sbht,sthd->sbhd", weights, values).reshape(len(q), -1)
+
+
+def add_norm(
+    x: Rows, added: Rows, gain: Float[Tensor, " d_model"], bias: Float[Tensor, " d_model"], eps: float
+) -> Rows:
+    """LayerNorm(x + added)."""
+    return F.layer_norm(x + added, gain.shape, gain, bias, eps)
+
+
+def best_of_rows(
+    logits: Float[Tensor, "rows vocab"], few: int, end: int, position: Int[Tensor, ""], min_length: Int[Tensor, ""]
+) -> tuple[Float[Tensor, "rows few"], Int[Tensor, "rows few"]]:
+    """Log-probabilities and ids of each row's most probable tokens, best first, of equals the lowest id first.
+
+    The token `end` has none before `min_length`; the others keep what they have.
+    """
+    log_probs = logits.float().log_softmax(-1)
+    log_probs[:, end].masked_fill_(position < min_length, -math.inf)
+    # Which of equals `topk` takes is not defined. In float64 there is room for the id behind a float32's last bit.
+    ids = torch.arange(logits.shape[1], dtype=torch.float64, device=logits.device)
+    best = (log_probs.double() * (1 + ids * 2.0**-50)).topk(few, dim=1).indices
+    return log_probs.gather(1, best), best
+
+
+def keep_best(
+    values: Float[Tensor, "rows few"],
+    ids: Int[Tensor, "rows few"],
+    totals: Float64[Tensor, "sentences beam"],
+    tokens: Int[Tensor, " rows"],
+    parents: Int[Tensor, " rows"],
+    answer: Float64[Tensor, "two sentences candidates"],
+    end: int,
+    vocab: int,
+) -> None:
+    """One step of all beams: the best candidates into the answer, those that go on into totals, tokens and parents.
+
+    A candidate in the answer is its total and, as one number, its parent's place times `vocab` plus its token. Rows
+    come best token first, of equals the lowest id, so that a stable order settles equals as `search` does.
+    """
+    n, beam = totals.shape
+    sums = (totals.view(-1, 1) + values.double()).view(n, -1)
+    best, order = (x[:, : answer.shape[2]] for x in sums.sort(dim=1, descending=True, stable=True))
+    places, new = order // values.shape[1], ids.view(n, -1).gather(1, order)
+    answer.copy_(torch.stack([best, (places * vocab + new).double()]))
+    is_end = new == end
+    kept = is_end.byte().sort(dim=1, stable=True).indices[:, :beam]
+    first_rows = torch.arange(0, len(tokens), beam, device=tokens.device)[:, None]
+    tokens.copy_(new.gather(1, kept).view(-1))
+    parents.copy_((first_rows + places.gather(1, kept)).view(-1))
+    totals.copy_(best.masked_fill(is_end, -math.inf).gather(1, kept))

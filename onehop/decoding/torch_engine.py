@@ -1,0 +1,126 @@
+"""The reference: the model of `model` under the search of `search`. Every option, any device, nothing hidden.
+
+On a GPU the usual searches are taken over by `captured`, which gives the same answers sooner.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from onehop.decoding.cuda_graph_search import MOST_SENTENCES, CapturedSearch
+from onehop.decoding.cuda_graph_state import operations
+from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
+from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.search import search
+from onehop.model.transformer import Cache, Tokens, Transformer
+from onehop.storage.model_file import StoredModel
+from onehop.text.tokenizer import EOS, PAD
+
+BATCH_TOKENS = 4096
+CAPTURED_BATCH_TOKENS = 16384  # nothing is copied between steps, and a GPU is filled only by many rows
+
+
+class CachedStep:
+    """The model as a step function of the search: remembers every row's keys and values."""
+
+    def __init__(self, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> None:
+        self.model = model
+        tokens = Tokens.padded(src, PAD)
+        if bool((src != PAD).all()):
+            tokens = replace(tokens, inside=None)  # attention is faster without a mask that masks nothing
+        self.cache: Cache = model.begin(tokens, capacity)
+        self.sentences = torch.arange(len(src), device=src.device)
+
+    def __call__(
+        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows vocab"]:
+        """Log-probabilities of each row's next token."""
+        if parents is not None:
+            before, self.sentences = self.sentences, self.sentences[parents]
+            self.cache = self.cache.select(parents, same_sources=torch.equal(before, self.sentences))
+        return self.model.step(tokens[:, None], self.cache)[:, -1].float().log_softmax(-1)
+
+
+class TorchEngine:
+    """A torch model, where it lies and in the numbers it has."""
+
+    name: EngineName = "torch"
+    shortlist = False
+
+    def __init__(self, model: Transformer, *, capture: bool = True) -> None:
+        self.model = model.eval()
+        device = model.embedding.weight.device
+        use = capture and device.type == "cuda"
+        self.captured = CapturedSearch(model, operations(device)) if use else None
+
+    @property
+    def compute(self) -> str:
+        """The number format."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return next(self.model.parameters()).device
+
+    @property
+    def joins(self) -> bool:
+        """Whether sentences may join between two steps (`joining`); a recorded step has its rows once and for all."""
+        return self.captured is None
+
+    def reaches(self, source: Sequence[int]) -> bool:
+        """Sinusoids go on for ever, and what a learned table lacks no engine has."""
+        return True
+
+    def translate(
+        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """Batch after batch, the longest sentences first."""
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for batch in self.batches(sources):
+            best = self.search([sources[i] for i in batch], options, [numbers[i] for i in batch])
+            for i, hypotheses in zip(batch, best, strict=True):
+                found[i] = hypotheses
+        return found
+
+    def batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Places of the sources that are translated together."""
+        if self.captured is None:
+            yield from batches_by_length(sources, BATCH_TOKENS)
+            return
+        for batch in batches_by_length(sources, CAPTURED_BATCH_TOKENS):
+            yield from (batch[i : i + MOST_SENTENCES] for i in range(0, len(batch), MOST_SENTENCES))
+
+    @torch.inference_mode()
+    def search(
+        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """One batch."""
+        most = self.greatest_lengths(sources)
+        if self.captured is not None and self.captured.suits(sources, most, options):
+            return self.captured.search(sources, most, options)
+        step = CachedStep(self.model, padded(sources).to(self.device), max(most))
+        return search(step, most, options, numbers=numbers, device=self.device)
+
+    def greatest_lengths(self, sources: Sequence[Sequence[int]]) -> list[int]:
+        """How long each output may become: sinusoids go on for ever, a learned table ends."""
+        model = self.model.settings
+        return greatest_lengths(sources, model.max_length if model.positions == "learned" else math.inf)
+
+
+def model_of(stored: StoredModel) -> Transformer:
+    """The model that a file holds."""
+    weights = stored.weights()
+    model = Transformer(stored.settings.model, len(weights["embedding.weight"]))
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    return model
+
+
+def padded(sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:
+    """Sources with their end mark, a row each."""
+    rows = [torch.tensor([*ids, EOS]) for ids in sources]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

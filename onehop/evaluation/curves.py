@@ -1,0 +1,87 @@
+"""A run's metrics as a picture."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onehop.errors import RunError, SettingsError
+from onehop.storage.run_folder import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Title and curves with their labels.
+PANELS: list[tuple[str, dict[str, str]]] = [
+    ("loss a target token", {"nll": "training", "valid_nll": "validation"}),
+    ("validation scores", {"bleu": "BLEU", "chrf": "chrF2++"}),
+    ("learning rate", {"learning_rate": "learning rate"}),
+    ("target tokens/s", {"tokens_per_second": "target tokens/s"}),
+]
+# Okabe and Ito's colours, distinguishable with any colour vision.
+COLOURS = ["#0072b2", "#d55e00"]
+FEW = 50  # so few points are marked each: a line through one alone would not be seen
+RUN = "Give the folder that `onehop train -o` wrote."
+
+
+def draw(run: str | Path, out: str | Path) -> None:
+    """Draw the metrics of a run folder, or of a metrics file, as PNG or SVG."""
+    run, out = Path(run), Path(out)
+    if out.suffix not in (".png", ".svg"):
+        raise SettingsError(f"{out} is neither .png nor .svg.", "Name the picture one of the two.")
+    file = run / "metrics.jsonl" if run.is_dir() else run
+    lines = reports(file)
+    shown = [(title, curves) for title, curves in PANELS if any(name in line for name in curves for line in lines)]
+    if not shown:
+        raise RunError(f"{file} has no report of a training.", "Wait for the first one, or give another file.")
+    figure, axes = panels(len(shown))
+    for axis, (title, curves) in zip(axes, shown, strict=True):
+        panel(axis, title, curves, lines)
+    try:
+        figure.savefig(out, dpi=150)
+    except OSError as e:
+        raise RunError(f"{out} cannot be written: {e.strerror or e}.", "Give another -o.") from None
+
+
+def reports(file: Path) -> list[dict[str, Any]]:
+    """The reports in a metrics file, or one line that says why they cannot be read."""
+    try:
+        return read_metrics(file)
+    except FileNotFoundError:
+        raise RunError(f"There is no {file}.", RUN) from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise RunError(f"{file} cannot be read: {e}.", RUN) from None
+
+
+def panels(count: int) -> tuple[Any, list["Axes"]]:
+    """An empty figure with panels, two in a row, all over the same steps."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SettingsError("matplotlib is not installed.", "Run: pip install 'onehop[plots]'.") from None
+    rows = -(-count // 2)
+    figure = Figure(figsize=(10, 3 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
+    for unused in axes[count:]:
+        unused.remove()
+    return figure, axes[:count]
+
+
+def panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[str, Any]]) -> None:
+    """One panel: every curve that has points."""
+    axis.set_title(title, fontsize=10, loc="left")
+    axis.set_xlabel("step")
+    axis.tick_params(labelbottom=True)
+    axis.locator_params(axis="x", nbins=6, integer=True)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.yaxis.set_major_formatter("{x:,.9g}")
+    axis.grid(alpha=0.3)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    for colour, (name, label) in zip(COLOURS, curves.items(), strict=False):
+        points = [(line["step"], line[name]) for line in lines if name in line]
+        if points:
+            marker = "." if len(points) <= FEW else ""
+            axis.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=1.2, marker=marker)
+    if "nll" not in curves:
+        axis.set_ylim(bottom=0)  # so that a small change looks small; in a loss small changes are what matters
+    if len(axis.lines) > 1:
+        axis.legend(frameon=False)

@@ -1,0 +1,97 @@
+"""How well a decoder foresees a text: perplexity by token and by word, bits by byte."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from onehop.model.loss import cross_entropy
+from onehop.model.transformer import Tokens
+from onehop.model.variants.decoder import DecoderOnly
+from onehop.pipelines.generate import Writer
+from onehop.text.tokenizer import BOS, EOS, Tokenizer, normalise
+
+BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihood:
+    """The negative log-likelihood of texts in nats, and what it is divided by; the end marks count as tokens."""
+
+    texts: int
+    tokens: int
+    words: int
+    bytes: int
+    nll: float
+
+    @property
+    def perplexity(self) -> float:
+        """Of a token, end marks included."""
+        return math.exp(self.nll / self.tokens)
+
+    @property
+    def word_perplexity(self) -> float:
+        """The same spread over words, so that vocabularies can be compared."""
+        return math.exp(min(700.0, self.nll / max(1, self.words)))
+
+    @property
+    def bits_per_byte(self) -> float:
+        """What the text could be compressed to."""
+        return self.nll / math.log(2) / max(1, self.bytes)
+
+    def figures(self) -> dict[str, float]:
+        """For programs."""
+        shares = {"word_perplexity": self.word_perplexity, "bits_per_byte": self.bits_per_byte}
+        return {**asdict(self), "perplexity": self.perplexity, **shares}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"{self.texts:,} texts, {self.tokens:,} tokens, {self.words:,} words, {self.bytes:,} bytes",
+            f"perplexity {self.perplexity:.2f} a token, {self.word_perplexity:.2f} a word;"
+            f" {self.bits_per_byte:.3f} bits a byte",
+        ]
+
+
+def likelihood(path: str | Path, texts: Sequence[str], device: str | None = None) -> Likelihood:
+    """A model file's likelihood of texts, each read from its beginning on."""
+    writer = Writer.load(path, device)
+    return of_texts(writer.model, writer.tokenizer, texts)
+
+
+def of_texts(model: DecoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> Likelihood:
+    """The same of a model that is there; a text longer than the model's positions is read in parts."""
+    texts = [text for text in map(normalise, texts) if text]
+    longest = model.settings.max_length - 1
+    parts = [ids[i : i + longest] for ids in tokenizer.encode_batch(texts) for i in range(0, len(ids), longest)]
+    return Likelihood(
+        texts=len(texts),
+        tokens=sum(len(part) + 1 for part in parts),
+        words=sum(len(text.split()) for text in texts),
+        bytes=sum(len(text.encode()) for text in texts),
+        nll=sum(of_parts(model, batch) for batch in batches(parts)),
+    )
+
+
+def batches(parts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
+    """Parts of about one length together."""
+    batch: list[list[int]] = []
+    for part in sorted(parts, key=len):
+        batch.append(part)
+        if sum(map(len, batch)) >= BATCH_TOKENS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+@torch.inference_mode()
+def of_parts(model: DecoderOnly, parts: list[list[int]]) -> float:
+    """The negative log-likelihood of parts packed end to end."""
+    device = next(model.parameters()).device
+    read = torch.tensor([i for part in parts for i in (BOS, *part)], device=device)
+    labels = torch.tensor([i for part in parts for i in (*part, EOS)], device=device)
+    text = Tokens.packed(read, torch.tensor([len(part) + 1 for part in parts], device=device))
+    return float(cross_entropy(model(text, text)[0], labels, 0.0).nll)

@@ -1,0 +1,21 @@
+"""The paper's tables, the demos and the proof of exact resume. Nothing but the command line imports it."""
+
+__all__ = [
+    "demo",
+    "digits",
+    "family_figure",
+    "heads",
+    "heads_report",
+    "lengths",
+    "measure",
+    "parallel_runs",
+    "patches",
+    "provenance",
+    "pruning",
+    "sample_store",
+    "short_runs",
+    "synthetic",
+    "table1",
+    "table3",
+    "verify_resume",
+]

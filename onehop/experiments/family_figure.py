@@ -1,0 +1,162 @@
+"""Which parts of figure 1 each member of the family keeps, drops and adds, read from the models themselves."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
+
+import torch
+
+from onehop.config import ModelSettings, load_settings
+from onehop.experiments.provenance import markdown
+from onehop.interpret.attention_svg import INK, PAPER, QUIET, label
+from onehop.model.transformer import FeedForward, Layer, Predictor
+from onehop.model.variants import model_for
+
+# A preset of each member; the first is the paper's, with which the others are compared.
+MEMBERS = {
+    "translator (the paper)": "base",
+    "encoder (BERT)": "encoder",
+    "decoder (GPT)": "decoder",
+    "vision (ViT)": "digits",
+}
+Change = Literal["keeps", "drops", "adds", "changes", ""]
+COLOURS: dict[Change, tuple[str, str]] = {
+    "keeps": ("#0072b2", "#ffffff"),
+    "changes": ("#e69f00", INK),
+    "adds": ("#009e73", "#ffffff"),
+    "drops": (PAPER, QUIET),
+    "": (PAPER, PAPER),
+}
+NAME, WIDTH, HEIGHT, GAP, TOP = 190, 150, 24, 6, 64
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a model: its name, where the paper has it, and what of it a model has, "" for nothing."""
+
+    name: str
+    section: str
+    found: Callable[[ModelSettings, Predictor], str]
+
+
+def layers(model: Predictor) -> list[Layer]:
+    """Every layer of every stack."""
+    return [module for module in model.modules() if isinstance(module, Layer)]
+
+
+def masks(settings: ModelSettings, model: Predictor) -> str:
+    """Who may look at whom within the text that is predicted."""
+    return "no later token" if hasattr(model, "decoder") else ""
+
+
+def asked(settings: ModelSettings, model: Predictor) -> str:
+    """What the logits are of."""
+    return {None: "next token", "decoder": "next token", "encoder": "hidden tokens", "vision": "class"}[settings.kind]
+
+
+def activation(settings: ModelSettings, model: Predictor) -> str:
+    """What stands between the two products of the feed-forward network."""
+    assert any(isinstance(module, FeedForward) for module in model.modules())
+    return {"relu": "ReLU", "swish": "Swish", "gelu": "GELU", "gelu_tanh": "GELU (tanh)"}[settings.activation]
+
+
+PARTS = (
+    Part("token embedding", "3.4", lambda s, m: "yes" if hasattr(m, "embedding") else ""),
+    Part("patch projection", "", lambda s, m: "yes" if hasattr(m, "projection") else ""),
+    Part("token that gathers", "", lambda s, m: "yes" if hasattr(m, "answer_embedding") else ""),
+    Part("scale by √d_model", "3.4", lambda s, m: "yes"),
+    Part("positions", "3.5", lambda s, m: s.positions),
+    Part("segment embeddings", "", lambda s, m: "yes" if s.segments else ""),
+    Part("norm of the input", "", lambda s, m: "yes" if s.input_norm else ""),
+    Part("encoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "encoder") else ""),
+    Part("decoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "decoder") else ""),
+    Part("self-attention", "3.2", lambda s, m: "yes" if all(x.self_attention for x in layers(m)) else ""),
+    Part("mask over the future", "3.2.3", masks),
+    Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in layers(m)) else ""),
+    Part("biases in attention", "", lambda s, m: "yes" if s.attention_bias else ""),
+    Part("feed-forward network", "3.3", activation),
+    Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
+    Part("output matrix", "3.4", lambda s, m: "the embedding's" if hasattr(m, "embedding") and s.tied else "its own"),
+    Part("what is predicted", "3.1", asked),
+)
+
+
+def members() -> dict[str, dict[str, str]]:
+    """For each member what it has of each part."""
+    found = {}
+    for name, preset in MEMBERS.items():
+        settings = load_settings(preset).model
+        with torch.device("meta"):
+            model = model_for(settings, 100)
+        found[name] = {part.name: part.found(settings, model) for part in PARTS}
+    return found
+
+
+def change(paper: str, own: str) -> Change:
+    """What a member does with a part."""
+    if not paper:
+        return "adds" if own else ""
+    if not own:
+        return "drops"
+    return "keeps" if own == paper else "changes"
+
+
+def cells() -> dict[str, dict[str, tuple[Change, str]]]:
+    """For each part and member: what it does, in a word, and with what."""
+    found = members()
+    paper = next(iter(found.values()))
+    return {
+        part.name: {name: (change(paper[part.name], own[part.name]), own[part.name]) for name, own in found.items()}
+        for part in PARTS
+    }
+
+
+def table_text() -> str:
+    """The family as a table; the paper's column says what it has, the others what they do with it."""
+    rows = []
+    for part in PARTS:
+        of_part = cells()[part.name]
+        first, *others = of_part.items()
+        shown = [first[1][1] or "–", *(in_words(*cell) for _, cell in others)]
+        rows.append([part.name, part.section, *shown])
+    return markdown(["part", "section", *MEMBERS], rows)
+
+
+def in_words(what: Change, own: str) -> str:
+    """A cell."""
+    more = "" if own in ("yes", "") or what == "keeps" else f": {own}"
+    return f"{what}{more}" if what else "–"
+
+
+def picture() -> str:
+    """The same as columns of boxes: blue kept, orange changed, green added, an empty outline dropped."""
+    table = cells()
+    width = NAME + len(MEMBERS) * (WIDTH + GAP) + GAP
+    height = TOP + len(PARTS) * (HEIGHT + GAP) + GAP
+    drawn = [label(GAP, 22, "The family: blue kept, orange changed, green added, outlined dropped", "start", INK, 14)]
+    for column, name in enumerate(MEMBERS):
+        drawn.append(label(NAME + column * (WIDTH + GAP) + WIDTH / 2, TOP - 10, name, "middle", INK, 12))
+    for row, part in enumerate(PARTS):
+        y = TOP + row * (HEIGHT + GAP)
+        drawn.append(label(NAME - 10, y + 16, part.name, "end", INK, 12))
+        for column, cell in enumerate(table[part.name].values()):
+            drawn.append(box(NAME + column * (WIDTH + GAP), y, *cell))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{escape("Which parts each member of the family keeps, drops and adds")}" '
+        f'font-family="system-ui, sans-serif"><rect width="100%" height="100%" fill="{PAPER}"/>{"".join(drawn)}</svg>\n'
+    )
+
+
+def box(x: float, y: float, what: Change, own: str) -> str:
+    """One cell."""
+    if not what:
+        return ""
+    fill, ink = COLOURS[what]
+    dashed = ' stroke-dasharray="4 3"' if what == "drops" else ""
+    text = "dropped" if what == "drops" else "" if own == "yes" else own
+    return (
+        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="4" fill="{fill}" stroke="{QUIET}"{dashed}/>'
+        f"{label(x + WIDTH / 2, y + 16, text, 'middle', ink, 11)}"
+    )

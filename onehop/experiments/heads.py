@@ -1,0 +1,323 @@
+"""Heads that do something, found by looking at many sentences: patterns of attention, and what "it" looks at."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from onehop.decoding.options import SearchOptions
+from onehop.interpret.ablations import ATTENTION, Role
+from onehop.interpret.recorded_search import unpadded
+from onehop.interpret.tracer import Tracer
+from onehop.model.taps import watch
+from onehop.text.tokenizer import BOS, EOS, WORD_MARK
+
+Json = dict[str, Any]
+Weights = Float[Tensor, "layer head query key"]
+Wanted = Bool[Tensor, "query key"]
+BEST = 5
+GREEDY = SearchOptions(beam=1)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[int]) -> dict[Role, Weights]:
+    """Where every head looks while the model reads one sentence and its translation, end mark and beginning added."""
+    kept: dict[Role, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+
+    def keep(name: str, value: Tensor) -> Tensor:
+        if (found := ATTENTION.fullmatch(name)) and found[4] == "weights":
+            role: Role = "cross" if found[3] == "cross" else "encoder" if found[1] == "encoder" else "decoder"
+            kept[role].append(value[0])
+        return value
+
+    watched = watch(tracer.model, keep)
+    ids = [torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])]
+    device = next(tracer.model.parameters()).device
+    watched.source_input.reach(ids[0].shape[1])
+    watched.target_input.reach(ids[1].shape[1])
+    watched(*(unpadded(row.to(device)) for row in ids))
+    return {role: torch.stack(layers).float().cpu() for role, layers in kept.items()}
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a sentence and the places of its pieces; what stands right behind it belongs to it."""
+
+    text: str
+    places: tuple[int, ...]
+
+
+def words(tokens: Sequence[str]) -> list[Word]:
+    """The words that pieces make up."""
+    starts = [i for i, token in enumerate(tokens) if token.startswith(WORD_MARK) or i == 0]
+    spans = [range(a, b) for a, b in itertools.pairwise([*starts, len(tokens)])]
+    return [Word("".join(tokens[i] for i in span).strip(WORD_MARK), tuple(span)) for span in spans]
+
+
+def places_of(word: str, tokens: Sequence[str]) -> list[int]:
+    """The pieces of the first word that is this one, punctuation behind it left aside."""
+    for found in words(tokens):
+        if bare(found.text) == word.lower():
+            letters = [i for i in found.places if re.search(r"\w", tokens[i])]
+            return letters or list(found.places)
+    return []
+
+
+def bare(word: str) -> str:
+    """A word without what stands around it."""
+    return word.strip(".,;:!?\"'()„“”»«").lower()
+
+
+# --- patterns --------------------------------------------------------------------------------------------------
+
+Pattern = Callable[[Sequence[str]], Wanted]
+
+
+def shifted(by: int) -> Pattern:
+    """Each position looks so many places further."""
+    return lambda tokens: torch.ones(len(tokens), len(tokens), dtype=torch.bool).triu(by).tril(by)
+
+
+def same_word(tokens: Sequence[str]) -> Wanted:
+    """Each position looks at other places where the same piece stands."""
+    rows = [[a == b and i != j for j, b in enumerate(tokens)] for i, a in enumerate(tokens)]
+    return torch.tensor(rows, dtype=torch.bool)
+
+
+def one_place(place: int) -> Pattern:
+    """Every other position looks at one place."""
+
+    def wanted(tokens: Sequence[str]) -> Wanted:
+        found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
+        found[:, place] = True
+        found[place, place] = False
+        return found
+
+    return wanted
+
+
+def pair(query: str, key: str) -> Pattern:
+    """One word looks at another."""
+
+    def wanted(tokens: Sequence[str]) -> Wanted:
+        found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
+        for i, j in itertools.product(places_of(query, tokens), places_of(key, tokens)):
+            found[i, j] = True
+        return found
+
+    return wanted
+
+
+PATTERNS: dict[tuple[str, Role], Pattern] = {
+    ("previous token", "encoder"): shifted(-1),
+    ("next token", "encoder"): shifted(1),
+    ("itself", "encoder"): shifted(0),
+    ("first token", "encoder"): one_place(0),
+    ("end mark", "encoder"): one_place(-1),
+    ("same word", "encoder"): same_word,
+    ("previous token", "decoder"): shifted(-1),
+    ("itself", "decoder"): shifted(0),
+    ("first token", "decoder"): one_place(0),
+    ("same word", "decoder"): lambda tokens: same_word(tokens).tril(),
+}
+
+
+class Tally:
+    """How often a pattern holds in each head, over sentences."""
+
+    def __init__(self) -> None:
+        self.sentences, self.chance = 0, 0.0
+        self.holds: Tensor | None = None
+        self.weight: Tensor | None = None
+
+    def add(self, weights: Weights, wanted: Wanted, *, causal: bool) -> None:
+        """Look at one sentence: a pattern holds where most of its queries look there more than anywhere else."""
+        rows = wanted.any(-1)
+        if not rows.any():
+            return
+        asked = wanted[rows]
+        hits = asked.expand(*weights.shape[:2], -1, -1).gather(3, weights[:, :, rows].argmax(-1, keepdim=True))
+        holds = (hits[..., 0].float().mean(-1) > 0.5).float()
+        weight = (weights[:, :, rows] * asked).sum(-1).mean(-1)
+        there = torch.arange(1, len(rows) + 1)[rows] if causal else wanted.shape[1]
+        self.chance += float((asked.sum(-1) / there).mean())
+        self.sentences += 1
+        self.holds = holds if self.holds is None else self.holds + holds
+        self.weight = weight if self.weight is None else self.weight + weight
+
+    def result(self, name: str, role: Role) -> Json | None:
+        """The shares of sentences, best heads first."""
+        if self.holds is None or self.weight is None:
+            return None
+        share, weight = self.holds / self.sentences, self.weight / self.sentences
+        order = (share + 1e-3 * weight).flatten().argsort(descending=True)[:BEST].tolist()
+        places = [divmod(i, share.shape[1]) for i in order]
+        best = [
+            {"role": role, "layer": i, "head": j, "share": float(share[i, j]), "weight": float(weight[i, j])}
+            for i, j in places
+        ]
+        facts: Json = {"name": name, "role": role, "sentences": self.sentences, "chance": self.chance / self.sentences}
+        return {**facts, "heads": best, "all": share.tolist(), "weights": weight.tolist()}
+
+
+SUBJECTS = ("cat", "dog", "man", "woman", "girl", "teacher", "bird", "horse")
+VERBS = ("chased", "saw", "found", "followed", "heard")
+OBJECTS = ("ball", "car", "house", "child")
+PLACES = ("in the garden", "on the street")
+
+
+def subject_sentences() -> Iterator[tuple[str, str, str]]:
+    """Sentences with their verb and its subject, which does not stand right before it."""
+    for subject, verb, thing, where in itertools.product(SUBJECTS, VERBS, OBJECTS, PLACES):
+        yield f"The {subject} {where} {verb} the {thing}.", verb, subject
+
+
+def patterns(tracer: Tracer, sources: Sequence[str]) -> Json:
+    """In what share of sentences each head follows each pattern; the translations are the model's own."""
+    tallies = {key: Tally() for key in PATTERNS}
+    for text in sources:
+        sentence = read(tracer, text)
+        for key, pattern in PATTERNS.items():
+            role = key[1]
+            tokens = sentence.source if role == "encoder" else sentence.target
+            tallies[key].add(sentence.weights[role], pattern(tokens), causal=role == "decoder")
+    of_words: dict[tuple[str, Role], Iterable[tuple[str, str, str]]] = {
+        ("verb to subject", "encoder"): subject_sentences(),
+        ("pronoun to noun", "encoder"): ((s.source, "it", s.noun) for s in coreference_sentences()),
+    }
+    for word_key, examples in of_words.items():
+        tallies[word_key] = tally_pairs(tracer, examples)
+    found = [tally.result(name, role) for (name, role), tally in tallies.items()]
+    return {"sentences": len(sources), "patterns": [result for result in found if result]}
+
+
+def tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Tally:
+    """How often one word of each sentence looks at another, in the encoder."""
+    tally = Tally()
+    for text, query, key in examples:
+        ids = tracer.translator.tokenizer.encode(text)
+        tokens = tracer.pieces([*ids, EOS])
+        tally.add(attention_weights(tracer, ids, [])["encoder"], pair(query, key)(tokens), causal=False)
+    return tally
+
+
+@dataclass(frozen=True)
+class ReadSentence:
+    """A sentence as the model read it: its tokens, those that the decoder read, and where the heads looked."""
+
+    source: list[str]
+    target: list[str]
+    text: str
+    weights: dict[Role, Weights]
+
+
+def read(tracer: Tracer, text: str) -> ReadSentence:
+    """Let the model translate a sentence and look at it reading both."""
+    tokenizer = tracer.translator.tokenizer
+    translation = tracer.translator.translate([text], GREEDY)[0].text
+    source, target = tokenizer.encode(text), tokenizer.encode(translation)
+    weights = attention_weights(tracer, source, target)
+    return ReadSentence(tracer.pieces([*source, EOS]), tracer.pieces([BOS, *target]), translation, weights)
+
+
+# --- it --------------------------------------------------------------------------------------------------------
+
+ANIMALS = {
+    "cat": ("Katze", "sie"),
+    "cow": ("Kuh", "sie"),
+    "dog": ("Hund", "er"),
+    "bird": ("Vogel", "er"),
+    "animal": ("Tier", "es"),
+    "horse": ("Pferd", "es"),
+}
+THINGS = {
+    "lamp": ("Lampe", "sie"),
+    "door": ("Tür", "sie"),
+    "table": ("Tisch", "er"),
+    "key": ("Schlüssel", "er"),
+    "book": ("Buch", "es"),
+    "car": ("Auto", "es"),
+}
+FRAMES = (
+    (ANIMALS, ("The {} sat because it was sleepy.", "The {} stopped because it was tired.")),
+    (ANIMALS, ("The {} ate because it was hungry.",)),
+    (THINGS, ("I sold the {} because it was old.", "I like the {} because it is beautiful.")),
+    (THINGS, ("The {} is cheap because it is broken.",)),
+)
+STREET = "The animal didn't cross the street because it was too {}."
+
+
+@dataclass(frozen=True)
+class Coreference:
+    """A sentence in which "it" means a noun, which has a gender in German."""
+
+    source: str
+    noun: str
+    german: str
+    pronoun: str
+
+
+def coreference_sentences() -> list[Coreference]:
+    """All of them, the pair with the street first, in which one word decides what "it" means."""
+    street = [
+        Coreference(STREET.format("tired"), "animal", "Tier", "es"),
+        Coreference(STREET.format("wide"), "street", "Straße", "sie"),
+    ]
+    return street + [
+        Coreference(frame.format(noun), noun, german, pronoun)
+        for nouns, frames in FRAMES
+        for frame in frames
+        for noun, (german, pronoun) in nouns.items()
+    ]
+
+
+def coreference(tracer: Tracer) -> Json:
+    """Which pronoun the model writes for "it", and which encoder heads look from "it" to its noun."""
+    rows, shares, weights = [], [], []
+    for sentence in coreference_sentences():
+        found = read(tracer, sentence.source)
+        it, noun = places_of("it", found.source), places_of(sentence.noun, found.source)
+        on_noun = found.weights["encoder"][:, :, it][..., noun].sum(-1).mean(-1)
+        largest = found.weights["encoder"][:, :, it].mean(2).argmax(-1)
+        shares.append(torch.isin(largest, torch.tensor(noun)).float())
+        weights.append(on_noun)
+        rows.append(described(sentence, found, it, noun, on_noun))
+    share, weight = torch.stack(shares).mean(0), torch.stack(weights).mean(0)
+    best = best_heads(share + 1e-3 * weight)
+    heads = [{"layer": i, "head": j, "mean": float(weight[i, j]), "share": float(share[i, j])} for i, j in best]
+    return {"sentences": rows, "best": heads, "none": heads[0]["share"] <= 0.5}
+
+
+def described(sentence: Coreference, found: ReadSentence, it: list[int], noun: list[int], weight: Tensor) -> Json:
+    """One sentence: what became of "it", and who looked at its noun."""
+    written = [bare(word) for word in found.text.split()]
+    pronoun = next((word for word in written[1:] if word in ("er", "sie", "es")), None)
+    heads = [{"layer": i, "head": j, "weight": float(weight[i, j])} for i, j in best_heads(weight)]
+    return {
+        "source": sentence.source,
+        "tokens": found.source,
+        "it": it,
+        "noun": noun,
+        "expected": sentence.pronoun,
+        "german": sentence.german,
+        "noun_found": any(sentence.german.lower() in word for word in written),
+        "translation": found.text,
+        "pronoun": pronoun,
+        "right": pronoun == sentence.pronoun,
+        "heads": heads,
+        "base": len(noun) / len(found.source),
+    }
+
+
+def best_heads(values: Float[Tensor, "layer head"]) -> list[tuple[int, int]]:
+    """The places of the largest values."""
+    order = values.flatten().argsort(descending=True)[:BEST].tolist()
+    return [(i // values.shape[1], i % values.shape[1]) for i in order]

@@ -1,0 +1,54 @@
+"""Images as a vision model reads them: what it takes them for, and where each patch looks in every layer and head."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from onehop.interpret.trace_file import Named, pack
+from onehop.interpret.tracer import to_numpy
+from onehop.model.taps import Recorder, watch
+from onehop.model.variants.vision import VisionTransformer
+
+Json = dict[str, Any]
+FILE = "patches.json"
+MISREAD = 2
+
+
+@torch.inference_mode()
+def looks(
+    network: VisionTransformer, images: Int[np.ndarray, "images height width"]
+) -> tuple[Float[Tensor, "images classes"], Float[Tensor, "images layer head query key"]]:
+    """The probability of each class, and every attention weight; token 0 gathers, the others are patches."""
+    recorder = Recorder()
+    gathered = watch(network, recorder).gathered(torch.from_numpy(images).to(next(network.parameters()).device))
+    layers = range(len(network.encoder.layers))
+    weights = torch.stack([recorder[f"encoder.layers.{i}.self_attention.weights"].value for i in layers], dim=1)
+    return network.logits(gathered[None])[0, :, 1:].softmax(-1).cpu(), weights.cpu()
+
+
+def chosen(read: Int[np.ndarray, " images"], digits: Int[np.ndarray, " images"]) -> list[int]:
+    """The first image of each digit, and the first ones that are read wrong."""
+    first = [int(np.flatnonzero(digits == digit)[0]) for digit in np.unique(digits)]
+    wrong = [int(place) for place in np.flatnonzero(read != digits) if place not in first]
+    return first + wrong[:MISREAD]
+
+
+def patches(
+    network: VisionTransformer,
+    pixels: Int[np.ndarray, "images height width"],
+    digits: Int[np.ndarray, " images"],
+    places: list[int],
+) -> Json:
+    """Some of the images with all that the network's attention did to them."""
+    probabilities, weights = looks(network, pixels[places])
+    images = [
+        {"place": place, "digit": int(digits[place]), "pixels": pixels[place].tolist(), "probabilities": found}
+        for place, found in zip(places, probabilities.tolist(), strict=True)
+    ]
+    axes = ("image", "layer", "head", "query", "key")
+    facts = {"side": network.side, "patch": network.patch, "white": network.white}
+    packed = pack({"weights": Named(axes, to_numpy(weights).astype(np.float16))})
+    return {**facts, "heads": weights.shape[2], "layers": weights.shape[1], "images": images, **packed}

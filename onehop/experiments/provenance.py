@@ -1,0 +1,60 @@
+"""What every table leaves behind: raw numbers with their origin, a table in Markdown, a picture."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onehop.data.store import write_json, write_whole
+from onehop.errors import RunError, SettingsError
+from onehop.experiments.measure import machine
+
+Json = dict[str, Any]
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333")
+
+
+def origin(command: str) -> Json:
+    """How a file was made."""
+    return {"made_by": command, "date": datetime.now(UTC).date().isoformat(), "machine": machine()}
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def leave(folder: Path, name: str, found: Mapping[str, Any], text: str, figure: Callable[[], Any]) -> list[Path]:
+    """Write the three files of a table; the picture last, for want of which nothing else is lost."""
+    files = [folder / f"{name}.{suffix}" for suffix in ("json", "md", "svg")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(files[0], found)
+        write_whole(files[1], text.encode())
+        drawn(figure, files[1]).savefig(files[2])
+    except OSError as e:
+        raise RunError(f"{folder} cannot be written: {e.strerror or e}.", "Give another -o.") from None
+    return files
+
+
+def drawn(figure: Callable[[], Any], table: Path) -> Any:
+    """The picture; where it cannot be drawn, the word for it says that the table is there."""
+    try:
+        return figure()
+    except SettingsError as e:
+        raise SettingsError(f"The table is in {table}, without a picture: {e.what}", e.remedy) from None
+
+
+def new_figure(panels: int) -> tuple[Any, list[Any]]:
+    """An empty picture with panels side by side."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SettingsError("matplotlib is not installed.", "Run: pip install 'onehop[plots]'.") from None
+    figure = Figure(figsize=(5 * panels, 4), layout="constrained")
+    axes = list(figure.subplots(1, panels, squeeze=False).flat)
+    for axis in axes:
+        axis.grid(alpha=0.3)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    return figure, axes

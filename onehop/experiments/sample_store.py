@@ -1,0 +1,66 @@
+"""A smaller store out of a larger one: so many of its training pairs, always the same, and all that it validates on."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from onehop.data.filters import report_to_dict
+from onehop.data.store import DESCRIPTION, Pairs, PairsWriter, Side, Store, read_description, write_description
+from onehop.errors import StoreError
+
+SEED = 1
+Places = Int[np.ndarray, " pairs"]
+
+
+def sampled(store: Store, pairs: int, out: Path) -> Store:
+    """So many of a store's training pairs as a store of their own; one that is there already is taken."""
+    drawn = {"of": store.hash, "pairs": pairs, "seed": SEED}
+    if out.exists():
+        if read_description(out).get("sample") != drawn:
+            raise StoreError(
+                f"{out} is no sample of {pairs:,} pairs of {store.path}.", "Give another -o, or remove it."
+            )
+        return Store.open(out)
+    there = len(store.pairs("train"))
+    if pairs > there:
+        raise StoreError(f"The token store {store.path} has {there:,} pairs, not {pairs:,}.", "Ask for fewer pairs.")
+    places = np.sort(np.random.default_rng(SEED).choice(there, pairs, replace=False))
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(store.path, partial, ignore=shutil.ignore_patterns("train.*", DESCRIPTION))
+    writer = PairsWriter(partial, "train")
+    writer.write(chosen(store.pairs("train"), places))
+    writer.close()
+    write_description(partial, {**described(store, places), "sample": drawn})
+    partial.rename(out)
+    return Store.open(out)
+
+
+def chosen(pairs: Pairs, places: Places) -> Pairs:
+    """Some pairs."""
+    return Pairs(some(pairs.source, places), some(pairs.target, places))
+
+
+def some(side: Side, places: Places) -> Side:
+    """Some sentences of a side."""
+    ids = np.concatenate([side[i] for i in places.tolist()])
+    return Side(ids, np.cumsum(side.lengths[places], dtype=np.int64))
+
+
+def described(store: Store, places: Places) -> dict[str, Any]:
+    """The store's description with the counts of the sample: in all, and of each source."""
+    kept = {key: value for key, value in store.description.items() if key not in ("format", "version", "hash", "files")}
+    kept["pairs"] = {**kept["pairs"], "train": len(places)}
+    pairs = store.pairs("train")
+    tokens = int(pairs.src_lengths[places].sum()), int(pairs.tgt_lengths[places].sum())
+    kept["report"] = report_to_dict(replace(store.report, train=len(places), train_tokens=tokens))
+    if store.sources:
+        ends = np.cumsum([size for _, size in store.sources])
+        counts = np.diff(np.searchsorted(places, ends), prepend=0).tolist()
+        named = zip(kept["sources"], counts, strict=True)
+        kept["sources"] = [{**source, "pairs": count} for source, count in named]
+    return kept

@@ -1,0 +1,161 @@
+"""Short trainings side by side, on the same data from the same seeds: with or without warm-up, one head or many."""
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onehop.config import ModelSettings, Settings, TrainSettings
+from onehop.data.store import Store
+from onehop.errors import DivergedError, RunError, SettingsError
+from onehop.text.vocabulary import vocabulary_of
+from onehop.training.callbacks import Report, Silent
+from onehop.training.trainer import train
+
+Json = dict[str, Any]
+POINTS = 100
+SEED, RATE, BATCH = 1, 2e-3, 600
+
+
+class Losses(Silent):
+    """A listener that keeps every step's loss and the last validation."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, float]] = []
+        self.validation: Report = {}
+
+    def stepped(self, report: Report) -> None:
+        """Keep its loss."""
+        self.found.append((report["step"], report["loss"]))
+
+    def validated(self, report: Report) -> None:
+        """Keep it."""
+        self.validation = report
+
+
+def recipe(steps: int, rise: int, batch_tokens: int = BATCH, seed: int = SEED) -> TrainSettings:
+    """The paper's Adam and label smoothing; a learning rate that rises for so long and falls on a cosine to zero."""
+    return TrainSettings(
+        steps=steps,
+        warmup=rise,
+        learning_rate=RATE,
+        decay="cosine",
+        batch_tokens=batch_tokens,
+        seed=seed,
+        compile=False,
+        report_every=1,
+        save_every=steps,
+        validate_every=steps,
+        keep=1,
+        average=1,
+    )
+
+
+def described(model: ModelSettings, train: TrainSettings, store: Store) -> Json:
+    """What all trainings of a comparison share."""
+    return {
+        "layers": [model.n_encoder_layers, model.n_decoder_layers],
+        **{name: getattr(model, name) for name in ("d_model", "d_ff", "dropout")},
+        **{name: getattr(train, name) for name in ("steps", "learning_rate", "batch_tokens", "label_smoothing")},
+        "data": {
+            "pairs": len(store.pairs("train")),
+            "valid": len(store.pairs("valid")),
+            "source": store.source,
+            "target": store.target,
+            "vocab_size": vocabulary_of(store.tokenizer).vocab_size,
+            "hash": store.hash,
+        },
+    }
+
+
+def thinned(found: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """So many points at most: each the mean loss of the steps up to it."""
+    size = max(1, -(-len(found) // POINTS))
+    groups = [found[i : i + size] for i in range(0, len(found), size)]
+    return [(group[-1][0], sum(loss for _, loss in group) / len(group)) for group in groups]
+
+
+# --- the warm-up -----------------------------------------------------------------------------------------------
+
+# As deep as the paper's model, as the trouble comes with the depth; narrow, as nobody wants to wait for it.
+DEEP = ModelSettings(d_model=64, d_ff=256, n_heads=8, dropout=0.1)
+
+
+def warmup(
+    store: Store, steps: int, *, model: ModelSettings = DEEP, batch_tokens: int = BATCH, device: str | None = None
+) -> Json:
+    """The losses of four runs: post-norm and pre-norm, with warm-up over a third of the steps and without."""
+    runs = []
+    for norm in ("post", "pre"):
+        for rise in (1, max(2, steps // 3)):
+            settings = Settings(model=replace(model, norm=norm), train=recipe(steps, rise, batch_tokens))
+            runs.append({"norm": norm, "warmup": rise, **followed(settings, store, device)})
+    facts = described(model, recipe(steps, 1, batch_tokens), store)
+    return {**facts, "n_heads": model.n_heads, "seed": SEED, "runs": runs}
+
+
+def followed(settings: Settings, store: Store, device: str | None) -> Json:
+    """One run's losses, until its end or until they are no numbers any more."""
+    losses, diverged, model = Losses(), False, None
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            model = train(settings, store, Path(folder) / "run", device=device, listener=losses)
+        except DivergedError:
+            diverged = True
+    if model is None and not diverged:
+        raise stopped()
+    return {"curve": thinned(losses.found), "diverged": diverged}
+
+
+def stopped() -> RunError:
+    """The error where somebody ended a training: half a curve would pass for a whole one."""
+    return RunError("The training was stopped before its end.", "Start the measurement again.")
+
+
+# --- one head or many ------------------------------------------------------------------------------------------
+
+
+def twins(table: Json) -> Json:
+    """Rows A of table 3 as `onehop paper table3` left it: models that differ in nothing but their number of heads."""
+    found = [one for one in table["rows"] if one["row"] == "base" or one["row"].startswith("heads-")]
+    if len({one["row"] for one in found}) < 2:
+        raise SettingsError("The table has no rows A.", "Train them: onehop paper table3 SETTINGS --rows A.")
+    runs = [{**heads_of(one), **{name: one[name] for name in RUN}} for one in found]
+    base = next(one for one in found if one["row"] == "base")
+    model, train = base["settings"]["model"], base["settings"]["train"]
+    devices = {machine["device"] for one in found for machine in one.get("machines", [])}
+    return {
+        "date": table["date"],
+        "machine": {"device": ", ".join(sorted(devices)) or None},
+        "layers": [model["n_encoder_layers"], model["n_decoder_layers"]],
+        **{name: model[name] for name in ("d_model", "d_ff", "dropout")},
+        **{name: train[name] for name in ("steps", "warmup", "batch_tokens", "label_smoothing")},
+        "data": {"pairs": table["pairs"], "valid": table["valid"], "hash": table["data"]},
+        "search": table["search"],
+        "base": model["n_heads"],
+        "runs": runs,
+        "rows": means(runs, sorted({run["n_heads"] for run in runs})),
+    }
+
+
+RUN = ("seed", "parameters", "perplexity", "bleu")
+
+
+def heads_of(one: Json) -> Json:
+    """How many a row has, and how wide they are."""
+    model = one["settings"]["model"]
+    return {"n_heads": model["n_heads"], "d_k": model.get("d_k") or model["d_model"] // model["n_heads"]}
+
+
+def means(runs: Sequence[Json], heads: Iterable[int]) -> list[Json]:
+    """For each number of heads the mean over the seeds, and how far they lie apart."""
+    rows = []
+    for count in heads:
+        alike = [run for run in runs if run["n_heads"] == count]
+        row = {"n_heads": count, "d_k": alike[0]["d_k"], "parameters": alike[0]["parameters"]}
+        for name in ("perplexity", "bleu"):
+            values = [run[name] for run in alike]
+            row |= {name: sum(values) / len(values), f"{name}_range": [min(values), max(values)]}
+        rows.append(row)
+    return rows

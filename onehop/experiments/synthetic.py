@@ -1,0 +1,159 @@
+"""What needs no trained model: what the dimension does to a softmax, how far gradients reach, what layers cost.
+
+Inputs are random, with a seed that stands beside the result; layers are untrained and as they are used everywhere.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from onehop.model.attention import MultiHeadAttention, fused_attention
+
+Json = dict[str, Any]
+SEED = 1
+
+# --- the dimension ---------------------------------------------------------------------------------------------
+
+KEYS, DRAWS = 16, 200
+DIMENSIONS = tuple(2**i for i in range(11))
+
+
+def dimension() -> Json:
+    """Queries and keys of ever more dimensions, their products scaled by √d_k and not: when does the softmax die?"""
+    torch.manual_seed(SEED)
+    return {"seed": SEED, "keys": KEYS, "draws": DRAWS, "rows": [of_dimension(d) for d in DIMENSIONS]}
+
+
+def of_dimension(d: int) -> Json:
+    """The products of many queries with some keys, all components standard normal."""
+    q, k = torch.randn(DRAWS, 1, d), torch.randn(DRAWS, KEYS, d)
+    scores = (q @ k.transpose(1, 2))[:, 0]
+    variance = float(scores.var(correction=0))
+    return {"d": d, "variance": variance, "unscaled": softened(scores), "scaled": softened(scores / d**0.5)}
+
+
+def softened(scores: Float[Tensor, "draws keys"]) -> Json:
+    """The softmax of scores: its largest weight and how much gradient it lets through, on average; and one draw."""
+    p = scores.softmax(-1)
+    jacobian = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    return {
+        "top": float(p.max(-1).values.mean()),
+        "gradient": float(jacobian.norm(dim=(1, 2)).mean()),
+        "weights": p[0].tolist(),
+        "scores": scores[0].tolist(),
+    }
+
+
+# --- the distance ----------------------------------------------------------------------------------------------
+
+WIDTH = 64
+DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def paths(draws: int = 32) -> Json:
+    """How strongly the last output depends on an input so many steps before it, relative to one step before."""
+    torch.manual_seed(SEED)
+    inputs = torch.randn(draws, DISTANCES[-1] + 1, WIDTH)
+    attention = MultiHeadAttention(WIDTH, 8, WIDTH // 8, WIDTH // 8)
+    layers: dict[str, Callable[[Tensor], Tensor]] = {
+        "recurrent": first_of(nn.RNN(WIDTH, WIDTH, batch_first=True)),
+        "lstm": first_of(nn.LSTM(WIDTH, WIDTH, batch_first=True)),
+        "attention": lambda x: attention(x, x, None),
+    }
+    norms = {name: reach(layer, inputs) for name, layer in layers.items()}
+    rows = [{"distance": d, **{name: norm[d] / norm[1] for name, norm in norms.items()}} for d in DISTANCES]
+    return {"seed": SEED, "d_model": WIDTH, "draws": draws, "untrained": True, "rows": rows}
+
+
+def first_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A recurrent layer's outputs without its last state."""
+    return lambda x: layer(x)[0]
+
+
+def reach(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length width"]) -> dict[int, float]:
+    """The mean norm of the gradient that arrives so many steps before the last output."""
+    x = inputs.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(x)[:, -1].sum(), [x])
+    norms = gradient.norm(dim=-1).mean(0).flip(0).tolist()
+    return dict(enumerate(norms))
+
+
+# --- the cost --------------------------------------------------------------------------------------------------
+
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+WIDTHS = (64, 256, 512)
+KERNEL, NEIGHBOURHOOD, HEADS = 3, 32, 8
+Layer = Callable[[Float[Tensor, "1 length width"]], Tensor]
+
+
+def complexity(lengths: tuple[int, ...] = LENGTHS, widths: tuple[int, ...] = WIDTHS, repeats: int = 5) -> Json:
+    """Seconds of one layer of each kind at growing lengths: the fastest of some runs in turn, on one thread."""
+    with on_one_thread():
+        rows = [{"d": d, "n": n, **costs(d, n, repeats)} for d in widths for n in lengths]
+    facts: Json = {"d": list(widths), "n": list(lengths), "threads": 1, "repeats": repeats, "heads": HEADS}
+    return {**facts, "seed": SEED, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD, "rows": rows}
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """What is timed must not depend on how many cores are free."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@torch.inference_mode()
+def costs(d: int, n: int, repeats: int) -> dict[str, float]:
+    """The layers of the paper's table at one width and length, in turn."""
+    torch.manual_seed(SEED)
+    return timed(table_layers(d), torch.randn(1, n, d), repeats)
+
+
+def table_layers(d: int) -> dict[str, Layer]:
+    """Untrained layers of the paper's table 1, at one width."""
+    recurrence, convolution = nn.RNN(d, d, batch_first=True), nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
+    return {
+        "self_attention": full_attention,
+        "recurrence": lambda y: recurrence(y)[0],
+        "convolution": lambda y: convolution(y.transpose(1, 2)),
+        "restricted": restricted_attention,
+    }
+
+
+def timed(
+    layers: dict[str, Layer],
+    x: Float[Tensor, "1 length width"],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Seconds of each layer: the fastest of some runs in turn."""
+    times: dict[str, list[float]] = {name: [] for name in layers}
+    for _ in range(repeats):
+        for name, layer in layers.items():
+            began = clock()
+            layer(x)
+            times[name].append(clock() - began)
+    return {name: min(found) for name, found in times.items()}  # what else the machine does can only add to it
+
+
+def full_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
+    """Every position with every other."""
+    heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+    return fused_attention(heads, heads, heads)
+
+
+def restricted_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
+    """Every position with its neighbours alone."""
+    heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+    around = nn.functional.pad(heads, (0, 0, NEIGHBOURHOOD // 2, NEIGHBOURHOOD - NEIGHBOURHOOD // 2 - 1))
+    near = around.unfold(2, NEIGHBOURHOOD, 1)
+    scores = torch.einsum("bhnd,bhndr->bhnr", heads, near) / heads.shape[-1] ** 0.5
+    return torch.einsum("bhnr,bhndr->bhnd", scores.softmax(-1), near)

@@ -1,0 +1,221 @@
+"""Table 1 measured: what a layer of each kind costs at growing n and d, and how far a gradient has to travel.
+
+Without the projections around it, as the table counts; self-attention also spelled out, for fused it never holds the
+n × n scores that its memory is counted by.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
+from onehop.experiments.synthetic import (
+    HEADS,
+    KERNEL,
+    NEIGHBOURHOOD,
+    SEED,
+    Layer,
+    on_one_thread,
+    paths,
+    table_layers,
+    timed,
+)
+from onehop.model.attention import attention
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048)
+WIDTHS = (64, 128, 256, 512)
+# Each layer's name for people and what the paper says: complexity, its powers of n and of d, and the longest path.
+PAPER: dict[str, tuple[str, str, int, int, str]] = {
+    "self_attention": ("self-attention, fused", "O(n²·d)", 2, 1, "O(1)"),
+    "spelled_out": ("self-attention, spelled out", "O(n²·d)", 2, 1, "O(1)"),
+    "recurrence": ("recurrent, plain", "O(n·d²)", 1, 2, "O(n)"),
+    "lstm": ("recurrent, LSTM", "O(n·d²)", 1, 2, "O(n)"),
+    "gru": ("recurrent, GRU", "O(n·d²)", 1, 2, "O(n)"),
+    "convolution": ("convolutional, k = 3", "O(k·n·d²)", 1, 2, "O(log_k n)"),
+    "restricted": (f"self-attention, r = {NEIGHBOURHOOD}", "O(r·n·d)", 1, 1, "O(n/r)"),
+}
+RECURRENT = ("recurrence", "lstm", "gru")
+
+
+def table1(lengths: Sequence[int] = LENGTHS, widths: Sequence[int] = WIDTHS, repeats: int = 5) -> Json:
+    """Seconds and kept bytes of every layer at every length and width, what they grow like, and where they cross."""
+    with on_one_thread():
+        rows = [{"d": d, "n": n, **measured(d, n, repeats)} for d in widths for n in lengths]
+    facts: Json = {"n": list(lengths), "d": list(widths), "threads": 1, "repeats": repeats, "seed": SEED}
+    shape = {"heads": HEADS, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD}
+    found = {**facts, **shape, "rows": rows, "growth": growth(rows), "crossings": list(crossings(rows))}
+    return {**found, "paths": paths()}
+
+
+def measured(d: int, n: int, repeats: int) -> Json:
+    """One width and length."""
+    torch.manual_seed(SEED)
+    layers, x = layers_of(d), torch.randn(1, n, d)
+    with torch.inference_mode():
+        seconds = timed(layers, x, repeats, time.thread_time)  # of the processor: others may use the machine too
+    return {"seconds": seconds, "bytes": {name: kept_bytes(layer, x) for name, layer in layers.items()}}
+
+
+def layers_of(d: int) -> dict[str, Layer]:
+    """The layers of the explorer's figure, and those that the table's words also mean."""
+    lstm, gru = nn.LSTM(d, d, batch_first=True), nn.GRU(d, d, batch_first=True)
+    more: dict[str, Layer] = {"spelled_out": spelled_out, "lstm": lambda x: lstm(x)[0], "gru": lambda x: gru(x)[0]}
+    found = {**table_layers(d), **more}
+    return {name: found[name] for name in PAPER}
+
+
+def spelled_out(x: Float[Tensor, "1 length width"]) -> Tensor:
+    """Every position with every other, step by step."""
+    heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+    return attention(heads, heads, heads)
+
+
+def kept_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
+    """What the backward pass would keep of one layer: each piece of memory once, its input and weights not."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = layer(x.requires_grad_())
+    there_anyway = {leaf.untyped_storage().data_ptr() for leaf in leaves(out)}
+    return sum(size for place, size in kept.items() if place not in there_anyway)
+
+
+def leaves(out: Tensor) -> list[Tensor]:
+    """Input and weights that a result was computed from."""
+    found, waiting, seen = [], [out.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [before for before, _ in node.next_functions]
+            if hasattr(node, "variable"):
+                found.append(node.variable)
+    return found
+
+
+# --- what the numbers say -------------------------------------------------------------------------------------
+
+
+def growth(rows: Sequence[Mapping[str, Any]]) -> Json:
+    """The powers of n and d that time and memory grow with, fitted at the largest width and length."""
+    most_n, most_d = max(row["n"] for row in rows), max(row["d"] for row in rows)
+    by_n = [row for row in rows if row["d"] == most_d][-3:]
+    by_d = [row for row in rows if row["n"] == most_n]
+    return {
+        name: {
+            "time_n": power([(row["n"], row["seconds"][name]) for row in by_n]),
+            "time_d": power([(row["d"], row["seconds"][name]) for row in by_d]),
+            "memory_n": power([(row["n"], row["bytes"][name]) for row in by_n]),
+            "memory_d": power([(row["d"], row["bytes"][name]) for row in by_d]),
+        }
+        for name in PAPER
+    }
+
+
+def power(points: Sequence[tuple[float, float]]) -> float | None:
+    """The exponent of the power law nearest to some points, by least squares of the logarithms; None without values."""
+    if len(points) < 2 or any(y <= 0 for _, y in points):
+        return None
+    xs, ys = ([math.log(value) for value in values] for values in zip(*points, strict=True))
+    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
+    above = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
+    return above / sum((x - mean_x) ** 2 for x in xs)
+
+
+def crossings(rows: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
+    """For each width and recurrent layer the length from which self-attention is slower; None if it never is."""
+    for d in sorted({row["d"] for row in rows}):
+        at = [row for row in rows if row["d"] == d]
+        for other in RECURRENT:
+            ratios = [(row["n"], row["seconds"]["self_attention"] / row["seconds"][other]) for row in at]
+            yield {"d": d, "against": other, "n": crossing(ratios)}
+
+
+def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
+    """Where a growing ratio passes 1 for good, between two lengths on logarithmic scales."""
+    if ratios[-1][1] < 1:
+        return None
+    for (n, low), (more, high) in reversed(list(pairwise(ratios))):
+        if low < 1 <= high:
+            share = -math.log(low) / (math.log(high) - math.log(low))
+            return math.exp(math.log(n) + share * (math.log(more) - math.log(n)))
+    return float(ratios[0][0])
+
+
+# --- how it is shown ------------------------------------------------------------------------------------------
+
+
+def table_text(found: Json) -> str:
+    """The paper's table with what was measured beside it."""
+    last = found["rows"][-1]
+    header = ["layer", "paper", "time grows as", "memory grows as", "longest path"]
+    header += [f"ms at n = {last['n']}, d = {last['d']}", "MB kept"]
+    rows = []
+    for name, (title, complexity, _, _, path) in PAPER.items():
+        g = found["growth"][name]
+        times = f"n^{shown(g['time_n'])} · d^{shown(g['time_d'])}"
+        memory = f"n^{shown(g['memory_n'])} · d^{shown(g['memory_d'])}"
+        cost = [f"{last['seconds'][name] * 1e3:.1f}", f"{last['bytes'][name] / 1e6:.1f}"]
+        rows.append([title, complexity, times, memory, path, *cost])
+    return markdown(header, rows) + "\n" + crossing_text(found) + "\n" + path_text(found)
+
+
+def shown(exponent: float | None) -> str:
+    """An exponent, or a dash where nothing was kept."""
+    return "–" if exponent is None else f"{exponent:.2f}"
+
+
+def crossing_text(found: Json) -> str:
+    """From which length on self-attention is slower than each recurrent layer."""
+    widths = found["d"]
+    places = {(c["against"], c["d"]): c["n"] for c in found["crossings"]}
+    most = max(found["n"])
+    rows = [
+        [PAPER[name][0], *(f"{n:.0f}" if (n := places[name, d]) is not None else f"> {most}" for d in widths)]
+        for name in RECURRENT
+    ]
+    return markdown(["self-attention is slower from n =", *(f"d = {d}" for d in widths)], rows)
+
+
+def path_text(found: Json) -> str:
+    """How much of the gradient arrives at a distance."""
+    rows, names = found["paths"]["rows"], ("attention", "recurrent", "lstm")
+    chosen = [row for row in rows if row["distance"] in (1, 4, 16, 64)]
+    header = ["gradient after so many steps, 1 at one step", *(str(row["distance"]) for row in chosen)]
+    return markdown(header, [[name, *(f"{row[name]:.1e}" for row in chosen)] for name in names])
+
+
+def picture(found: Json) -> Any:
+    """Time and memory by length at the largest width, and the gradient by distance."""
+    figure, (cost, memory, reach) = new_figure(3)
+    most = max(found["d"])
+    rows = [row for row in found["rows"] if row["d"] == most]
+    for colour, name in zip(COLOURS, PAPER, strict=True):
+        ns = [row["n"] for row in rows]
+        cost.loglog(ns, [row["seconds"][name] * 1e3 for row in rows], color=colour, marker=".", label=PAPER[name][0])
+        if all(row["bytes"][name] for row in rows):  # a convolution keeps nothing but its input
+            memory.loglog(ns, [row["bytes"][name] / 1e6 for row in rows], color=colour, marker=".")
+    for colour, name in zip(COLOURS, ("attention", "recurrent", "lstm"), strict=False):
+        points = found["paths"]["rows"]
+        reach.loglog([p["distance"] for p in points], [p[name] for p in points], color=colour, label=name)
+    for axis, title, along in (
+        (cost, f"milliseconds of a layer, d = {most}", "n"),
+        (memory, f"MB kept for the way back, d = {most}", "n"),
+        (reach, "gradient that arrives, untrained layers", "distance"),
+    ):
+        axis.set_title(title, fontsize=10, loc="left")
+        axis.set_xlabel(along)
+    cost.legend(frameon=False, fontsize=7)
+    reach.legend(frameon=False, fontsize=7)
+    return figure

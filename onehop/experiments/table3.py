@@ -1,0 +1,445 @@
+"""Table 3 at another scale: every row of it as a change to given settings, trained with several seeds, row by row.
+
+A row is stated relative to the base, so that on the paper's base it is the paper's row. What is finished lies in a file
+of its own; the same command goes on with what is missing.
+"""
+
+import json
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from onehop.config import ModelSettings, Settings, nearest, settings_to_dict, with_changes
+from onehop.data.prepare import prepare
+from onehop.data.store import Store, write_json
+from onehop.decoding.options import SearchOptions
+from onehop.errors import SettingsError
+from onehop.evaluation.metrics import bleu
+from onehop.experiments.parallel_runs import Task, side_by_side
+from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
+from onehop.experiments.sample_store import sampled
+from onehop.pipelines.translator import Translator
+from onehop.storage.run_folder import Run, read_metrics
+from onehop.training.workflow import run
+
+# The paper's search.
+SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: its letter, what changes, and the paper's perplexity, BLEU and millions of parameters."""
+
+    name: str
+    letter: str
+    change: Callable[[ModelSettings, float], list[str]]
+    perplexity: float
+    bleu: float
+    parameters: float | None = None
+
+
+def heads(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """So many times the heads, each as much narrower."""
+
+    def change(model: ModelSettings, _: float) -> list[str]:
+        count = max(1, round(model.n_heads * times))
+        width = max(1, model.n_heads * model.key_width // count)
+        return [f"model.n_heads={count}", f"model.d_k={width}", f"model.d_v={width}"]
+
+    return change
+
+
+def key_width(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Narrower queries and keys, values as they were."""
+    return lambda m, _: [f"model.d_k={max(1, round(m.key_width * times))}", f"model.d_v={m.value_width}"]
+
+
+def layers(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """More or fewer layers."""
+    stacks = ("n_encoder_layers", "n_decoder_layers")
+    return lambda m, _: [f"model.{stack}={max(1, round(getattr(m, stack) * times))}" for stack in stacks]
+
+
+def width(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another d_model with as many heads, each as much wider or narrower; d_ff as it was."""
+    return lambda m, _: [f"model.d_model={max(2, round(m.d_model * times))}"]
+
+
+def inner(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another d_ff."""
+    return lambda m, _: [f"model.d_ff={max(1, round(m.d_ff * times))}"]
+
+
+def dropout(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another dropout."""
+    return lambda m, _: [f"model.dropout={min(0.9, m.dropout * times)}"]
+
+
+def smoothing(times: float) -> Callable[[ModelSettings, float], list[str]]:
+    """Another label smoothing."""
+    return lambda _, smoothed: [f"train.label_smoothing={min(0.9, smoothed * times)}"]
+
+
+def big(model: ModelSettings, _: float) -> list[str]:
+    """Twice as wide everywhere with twice the heads, and three times the dropout."""
+    sizes = {"d_model": 2 * model.d_model, "d_ff": 2 * model.d_ff, "n_heads": 2 * model.n_heads}
+    return [*(f"model.{k}={v}" for k, v in sizes.items()), f"model.dropout={min(0.9, 3 * model.dropout)}"]
+
+
+ROWS = (
+    Row("base", "", lambda model, _: [], 4.92, 25.8, 65),
+    Row("heads-1/8", "A", heads(1 / 8), 5.29, 24.9),
+    Row("heads-1/2", "A", heads(1 / 2), 5.00, 25.5),
+    Row("heads-2", "A", heads(2), 4.91, 25.8),
+    Row("heads-4", "A", heads(4), 5.01, 25.4),
+    Row("key-width-1/4", "B", key_width(1 / 4), 5.16, 25.1, 58),
+    Row("key-width-1/2", "B", key_width(1 / 2), 5.01, 25.4, 60),
+    Row("layers-1/3", "C", layers(1 / 3), 6.11, 23.7, 36),
+    Row("layers-2/3", "C", layers(2 / 3), 5.19, 25.3, 50),
+    Row("layers-4/3", "C", layers(4 / 3), 4.88, 25.5, 80),
+    Row("width-1/2", "C", width(1 / 2), 5.75, 24.5, 28),
+    Row("width-2", "C", width(2), 4.66, 26.0, 168),
+    Row("inner-1/2", "C", inner(1 / 2), 5.12, 25.4, 53),
+    Row("inner-2", "C", inner(2), 4.75, 26.2, 90),
+    Row("dropout-0", "D", dropout(0), 5.77, 24.6),
+    Row("dropout-2", "D", dropout(2), 4.95, 25.5),
+    Row("smoothing-0", "D", smoothing(0), 4.67, 25.3),
+    Row("smoothing-2", "D", smoothing(2), 5.47, 25.7),
+    Row("learned-positions", "E", lambda model, _: ["model.positions=learned"], 4.92, 25.7),
+    Row("big", "big", big, 4.33, 26.4, 213),
+)
+
+
+def chosen_rows(names: str | None) -> list[Row]:
+    """Rows by letter or name, separated by commas, and the base that they are compared with; without any, all."""
+    if names is None:
+        return list(ROWS)
+    wanted = [name.strip() for name in names.split(",")]
+    known = {row.letter for row in ROWS if row.letter} | {row.name for row in ROWS}
+    for name in wanted:
+        if name not in known:
+            raise SettingsError(f"Table 3 has no row {name!r}.", nearest(name, known))
+    return [row for row in ROWS if row.name == "base" or row.letter in wanted or row.name in wanted]
+
+
+def table3(
+    settings: Settings,
+    store: Store,
+    folder: Path,
+    rows: Sequence[Row] = ROWS,
+    *,
+    seeds: int = 1,
+    device: str | None = None,
+    at_once: int = 1,
+    say: Say = print,
+) -> Json | None:
+    """Train and score what is missing, so many rows at once; all rows, or None where a training was stopped."""
+    settings = without_averaging(settings)
+    if at_once > 1 and not together(settings, store, folder, rows, seeds, device, at_once, say):
+        return None
+    done = []
+    for row in rows:
+        for seed in range(1, seeds + 1):
+            found = one(settings, row, seed, store, folder, device)
+            if found is None:
+                return None
+            if at_once == 1:
+                say(in_a_line(found))
+            done.append(found)
+    return told(settings, facts_of(store), done)
+
+
+def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
+    """The rows that have been trained so far, and nothing trained for it: their files are enough."""
+    settings = without_averaging(settings)
+    trained_on = data_of(folder)
+    files = [(row, seed, row_file(folder, row_name(row, seed))) for row in rows for seed in range(1, seeds + 1)]
+    done = [there for row, seed, f in files if (there := held(f, asked_of(settings, row, seed, trained_on["data"])[1]))]
+    if not any(one["row"] == "base" for one in done):
+        raise SettingsError(
+            f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
+        )
+    return told(settings, trained_on, done)
+
+
+def data_of(folder: Path) -> Json:
+    """What the rows of a folder were trained on, which is noted beside them."""
+    file = folder / "data.json"
+    if not file.exists():
+        raise SettingsError(f"{folder} has no rows of table 3.", "Train some first, without --finished.")
+    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def facts_of(store: Store) -> Json:
+    """Which data it is, and how much."""
+    return {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
+
+
+def told(settings: Settings, trained_on: Json, done: Sequence[Json]) -> Json:
+    """The rows, and what they have in common."""
+    return {**trained_on, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
+
+
+def without_averaging(settings: Settings) -> Settings:
+    """As the paper's table is made: the weights of the last step, so that all of a row's figures are of one model."""
+    return with_changes(settings, ["train.average=1", "train.patience=0"])
+
+
+def together(
+    settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None,
+    at_once: int, say: Say,
+) -> bool:  # fmt: skip
+    """Train what is missing, so many at once; whether nothing is missing any more."""
+    if not settings.train.batch_tokens:
+        raise SettingsError("Trainings side by side cannot each look for what fits.", "Set train.batch_tokens.")
+    asked = settings, store, folder, rows, seeds, device
+    tasks = missing(*asked)
+    if tasks:
+        say(f"{len(tasks)} trainings, {at_once} at once; what they say: {folder / 'logs'}")
+    if side_by_side(tasks, at_once, lambda task: say_if_done(task, folder, say)) and not missing(*asked):
+        return True
+    say("Stopped; the same command goes on from here.")
+    return False
+
+
+def missing(
+    settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None
+) -> list[Task]:
+    """The trainings that are not done yet: a whole table before the next seed, what takes longest first."""
+    return [
+        Task(one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt")
+        for seed in range(1, seeds + 1)
+        for row in reversed(rows)
+        if held(row_file(folder, name := row_name(row, seed)), asked_of(settings, row, seed, store.hash)[1]) is None
+    ]
+
+
+def one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
+    """One row in a process of its own, where a row arrives as its name and a store as its folder."""
+    one(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
+
+
+def say_if_done(task: Task, folder: Path, say: Say) -> None:
+    """The row that a process has trained, unless it was told to stop."""
+    file = row_file(folder, task.log.stem)
+    if file.exists():
+        say(in_a_line(json.loads(file.read_text(encoding="utf-8"))))
+
+
+def in_a_line(found: Json) -> str:
+    """What one training gave."""
+    return f"{found['row']}, seed {found['seed']}: perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f}"
+
+
+def row_name(row: Row, seed: int) -> str:
+    """What its files are called."""
+    return f"{row.name.replace('/', '-of-')}-seed-{seed}"
+
+
+def row_file(folder: Path, name: str) -> Path:
+    """Where a finished row lies."""
+    return folder / "rows" / f"{name}.json"
+
+
+def store_for(settings: Settings, folder: Path, data: Path | None, given: Path | None, pairs: int | None) -> Store:
+    """The store that was given, or one made of the settings' files; only so many pairs of it where they are counted."""
+    store = Store.open(given) if given is not None else prepare(settings, folder / "store", root=data)
+    return store if pairs is None else sampled(store, pairs, folder / f"sample-{pairs}")
+
+
+def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
+    """One row with one seed: what its file says, or trained and scored now."""
+    name = row_name(row, seed)
+    file, running = row_file(folder, name), folder / "runs" / name
+    changed, asked = asked_of(settings, row, seed, store.hash)
+    if (there := held(file, asked)) is not None:
+        return there
+    began, anew = time.monotonic(), not running.exists()
+    model = run(changed, running, store=store.path, device=device, bleu_on=0)
+    if model is None:
+        return None
+    found = {**asked, **scored(model, running, store, device)}
+    if anew:  # of a row that went on, nobody knows how long it had taken before
+        found["minutes"] = (time.monotonic() - began) / 60
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, found)
+    write_json(folder / "data.json", facts_of(store))  # so that the table can be made again where the data is not
+    shutil.rmtree(running)  # gigabytes that nobody asks for again
+    return found
+
+
+def asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Settings, Json]:
+    """A row's settings, and what its file says that it was made from."""
+    changes = row.change(settings.model, settings.train.label_smoothing)
+    changed = with_changes(settings, [*changes, f"train.seed={seed}"])
+    tables = {table: settings_to_dict(changed)[table] for table in ("model", "train")}
+    return changed, {"row": row.name, "seed": seed, "changes": changes, "data": data, "settings": tables}
+
+
+def held(file: Path, asked: Json) -> Json | None:
+    """What a finished row's file says; one of other settings or data is refused."""
+    if not file.exists():
+        return None
+    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    if {key: found.get(key) for key in asked} != asked:
+        raise SettingsError(f"{file} was made with other settings or data.", "Give another -o, or remove it.")
+    return found
+
+
+def scored(model: Path, running: Path, store: Store, device: str | None) -> Json:
+    """Perplexity and BLEU on the validation pairs, as the table has them on newstest2013."""
+    lines = read_metrics(running / "metrics.jsonl")
+    perplexity = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line][-1]
+    translator = Translator.load(model, device, engine="torch")
+    texts = [found.text for found in translator.translate(store.valid_text("src"), SEARCH)]
+    return {
+        "perplexity": perplexity,
+        "bleu": bleu(texts, store.valid_text("tgt")).value,
+        "parameters": Run(running).facts()["parameters"],
+        "machines": Run(running).facts()["machines"],
+    }
+
+
+# --- what it says ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence of section 6.2, and the row and measure by which it is judged against the base."""
+
+    text: str
+    row: str
+    key: Literal["bleu", "perplexity"]
+    says: Literal["less", "more", "the same"]
+
+
+FINDINGS = (
+    Finding("one head is worse", "heads-1/8", "bleu", "less"),
+    Finding("too many heads are worse", "heads-4", "bleu", "less"),
+    Finding("a small d_k is worse", "key-width-1/4", "bleu", "less"),
+    Finding("fewer layers are worse", "layers-1/3", "bleu", "less"),
+    Finding("a narrower model is worse", "width-1/2", "bleu", "less"),
+    Finding("a wider model is better", "width-2", "bleu", "more"),
+    Finding("a wider feed-forward network is better", "inner-2", "bleu", "more"),
+    Finding("without dropout it is worse", "dropout-0", "bleu", "less"),
+    Finding("without label smoothing BLEU is worse", "smoothing-0", "bleu", "less"),
+    Finding("… and perplexity better", "smoothing-0", "perplexity", "less"),
+    Finding("learned positions are as good", "learned-positions", "bleu", "the same"),
+    Finding("the big model is better", "big", "bleu", "more"),
+)
+
+
+def verdict(says: str, ours: Sequence[float], base: Sequence[float]) -> str:
+    """Whether a finding holds: every seed of the row on the stated side of every seed of the base."""
+    side = "less" if max(ours) < min(base) else "more" if min(ours) > max(base) else "the same"
+    if len(ours) == 1 or len(base) == 1:
+        return "one seed cannot tell" if says == "the same" else f"{'holds' if side == says else 'not'} with one seed"
+    if side == says:
+        return "holds"
+    return "within the spread" if side == "the same" else "does not hold"
+
+
+def judged(found: Json) -> Iterator[tuple[Finding, float, float, str]]:
+    """Each finding whose row was trained: the paper's difference to the base, ours, and the verdict."""
+    lines = {line.row.name: line for line in lines_of(found)}
+    base = lines["base"]
+    for finding in FINDINGS:
+        if finding.row in lines:
+            line, key = lines[finding.row], finding.key
+            ours, of_base = getattr(line, key), getattr(base, key)
+            theirs = getattr(line.row, key) - getattr(base.row, key)
+            difference = statistics.mean(ours) - statistics.mean(of_base)
+            yield finding, theirs, difference, verdict(finding.says, ours, of_base)
+
+
+# --- how it is shown ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row over its seeds: means, and standard deviations where there are several."""
+
+    row: Row
+    changes: list[str]
+    perplexity: list[float]
+    bleu: list[float]
+    parameters: int
+
+
+def lines_of(found: Json) -> Iterator[Line]:
+    """The rows that were measured, in the paper's order."""
+    for row in ROWS:
+        of_row = [one for one in found["rows"] if one["row"] == row.name]
+        if of_row:
+            perplexity, scores = ([one[key] for one in of_row] for key in ("perplexity", "bleu"))
+            yield Line(row, of_row[0]["changes"], perplexity, scores, of_row[0]["parameters"])
+
+
+def table_text(found: Json) -> str:
+    """Ours and the paper's side by side."""
+    header = ["row", "", "change", "seeds", "PPL", "BLEU", "parameters (M)", "paper: PPL", "BLEU", "parameters (M)"]
+    rows = [
+        [
+            line.row.letter,
+            line.row.name,
+            ", ".join(map(in_words, line.changes)),
+            str(len(line.bleu)),
+            spread(line.perplexity),
+            spread(line.bleu),
+            f"{line.parameters / 1e6:.1f}",
+            f"{line.row.perplexity:.2f}",
+            f"{line.row.bleu:.1f}",
+            "" if line.row.parameters is None else f"{line.row.parameters:.0f}",
+        ]
+        for line in lines_of(found)
+    ]
+    findings = [
+        [finding.text, finding.row, finding.key.replace("bleu", "BLEU"), f"{theirs:+.2f}", f"{ours:+.2f}", said]
+        for finding, theirs, ours, said in judged(found)
+    ]
+    header_of_findings = ["what the paper found", "row", "by", "paper: to the base", "here", "at this scale"]
+    judgement = "\n" + markdown(header_of_findings, findings) if findings else ""
+    return markdown(header, rows) + judgement
+
+
+def in_words(change: str) -> str:
+    """A change without its table; 0.3 for 0.30000000000000004."""
+    name, _, value = change.partition(".")[2].partition("=")
+    return f"{name} {float(value):g}" if "." in value else f"{name} {value}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, and the standard deviation over seeds where there are several."""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.2f}"
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation over seeds; one seed has none."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def picture(found: Json) -> Any:
+    """By how much each row differs from the base, here and in the paper; bars: the standard deviation over seeds."""
+    figure, axes = new_figure(2)
+    lines = list(lines_of(found))
+    base, others = lines[0], lines[1:]
+    places = range(len(others), 0, -1)
+    for axis, key in zip(axes, ("bleu", "perplexity"), strict=True):
+        ours = [statistics.mean(getattr(line, key)) - statistics.mean(getattr(base, key)) for line in others]
+        theirs = [getattr(line.row, key) - getattr(base.row, key) for line in others]
+        axis.axvline(0, color=COLOURS[-1], linewidth=0.8)
+        noise = [math.hypot(deviation(getattr(line, key)), deviation(getattr(base, key))) for line in others]
+        axis.errorbar(ours, list(places), xerr=noise, fmt="o", color=COLOURS[0], label="here")
+        axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, zorder=3, label="paper")
+        axis.set_yticks(list(places), [line.row.name for line in others], fontsize=7)
+        axis.set_title(f"{'BLEU' if key == 'bleu' else key}, difference to the base", fontsize=10, loc="left")
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,118 @@
+"""The proof of "as if never stopped": train, kill -9 at random moments, go on, compare the bits."""
+
+import hashlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from onehop.config import settings_to_toml, with_changes
+from onehop.data.prepare import prepare
+from onehop.errors import RunError
+from onehop.experiments.demo import demo_settings, digit_strings, in_words, write_pairs
+from onehop.storage.reading import read_model
+from onehop.storage.run_folder import Run, read_metrics
+
+Say = Callable[[str], None]
+
+
+def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say: Say, device: str = "cpu") -> bool:
+    """Whether a run that was killed again and again ends with the same bits as one that was not."""
+    with tempfile.TemporaryDirectory() as temporary:
+        work = folder or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        for left_from_last_time in ("whole", "killed"):  # a finished run would prove nothing
+            shutil.rmtree(work / left_from_last_time, ignore_errors=True)
+        command = set_up(work, steps, device)
+        whole = train_whole(command, work / "whole")
+        say(f"never stopped      {whole}")
+        draw = random.Random(seed)
+        again = train_killed(command, work / "killed", kill_steps(kills, steps, draw), draw, say)
+        say(f"killed {kills} times     {again}")
+        say("The same to the last bit." if whole == again else "They differ.")
+        return whole == again
+
+
+def set_up(work: Path, steps: int, device: str) -> list[str]:
+    """Data, settings with everything random switched on, and the command that trains with them.
+
+    Only a CPU gives the same bits again without being told to.
+    """
+    write_pairs(work / "digits.tsv", in_words(digit_strings(3000)))  # a digit is one piece, and none can be dropped
+    changes = [
+        f"train.steps={steps}",
+        "train.save_every=10",
+        "train.validate_every=15",
+        "train.report_every=1",
+        "train.average=3",
+        "train.batch_tokens=512",
+        "train.accumulate=2",
+        "model.dropout=0.1",
+        "tokenizer.dropout=0.1",
+        "tokenizer.vocab_size=340",
+        "train.label_smoothing=0.1",
+        f"train.deterministic={'false' if device == 'cpu' else 'true'}",
+    ]
+    settings = with_changes(demo_settings(), changes)
+    (work / "settings.toml").write_text(settings_to_toml(settings), encoding="utf-8")
+    prepare(settings, work / "store", root=work, processes=1)
+    store = ["--store", str(work / "store"), "--bleu-on", "0", "--device", device]
+    return [sys.executable, "-m", "onehop", "train", str(work / "settings.toml"), *store, "-o"]
+
+
+def train_whole(command: list[str], run: Path) -> str:
+    """Train in one go; the hash of the result."""
+    done = subprocess.run([*command, str(run)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing."])[-1]
+        raise RunError(f"The training failed: {last}", f"See why with: {' '.join([*command, str(run)])}")
+    return result_hash(run)
+
+
+def kill_steps(kills: int, steps: int, draw: random.Random) -> list[int]:
+    """A random step in each of as many equal parts of the run as there are kills; never the last step."""
+    return [
+        draw.randint(steps * i // kills + 1, max(steps * i // kills + 1, steps * (i + 1) // kills - 2))
+        for i in range(kills)
+    ]
+
+
+def train_killed(command: list[str], run: Path, at_steps: list[int], draw: random.Random, say: Say) -> str:
+    """Train, killed a random moment after each of these steps, be it in a checkpoint; the hash of the result."""
+    for step in at_steps:
+        process = subprocess.Popen([*command, str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_step(process, run, step)
+        time.sleep(draw.uniform(0.0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        if process.wait() != -signal.SIGKILL:
+            raise RunError(f"The training ended before it was killed in step {step}.", "Give more --steps.")
+        say(f"killed after step {last_step(run)}, with a checkpoint of step {max(Run(run).steps(), default=0)}")
+    return train_whole(command, run)
+
+
+def wait_for_step(process: "subprocess.Popen[bytes]", run: Path, step: int) -> None:
+    """Until the run has done a step, or is over."""
+    while process.poll() is None and last_step(run) < step:
+        time.sleep(0.002)
+
+
+def last_step(run: Path) -> int:
+    """The last step that the metrics tell of."""
+    file = run / "metrics.jsonl"
+    return max((line["step"] for line in read_metrics(file)), default=0) if file.exists() else 0
+
+
+def result_hash(run: Path) -> str:
+    """A hash over the model file's weights and the last checkpoint with its optimiser."""
+    last = Run(run).latest()
+    assert last is not None, "a training that ends well leaves a checkpoint"
+    digest = hashlib.sha256()
+    for arrays in (read_model(run / "model.safetensors").weights(), last.weights, last.optimizer):
+        for name in sorted(arrays):
+            digest.update(name.encode() + arrays[name].tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,247 @@
+"""What happens if a part is missing: edits of one run, written as `NAME=VALUE@PLACE` and made by a tap.
+
+The model is never changed: an edited run goes through `watch` with an `EditTap` in it, and the next run knows nothing
+of it. `docs/explore.md` lists the edits.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from onehop.errors import SettingsError
+from onehop.model.transformer import Transformer
+
+Role: TypeAlias = Literal["encoder", "decoder", "cross"]
+ROLES: tuple[Role, ...] = ("encoder", "decoder", "cross")
+
+ATTENTION = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention\.(\w+)")
+ADD_NORM = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.\w+_add_norm\.)?(skip|residual|norm)")
+INPUT = re.compile(r"(source|target)_input\.(\w+)")
+
+
+# --- written ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an edit acts: a role or stack, a layer of it, a head of that; what is None stands for all."""
+
+    role: str | None = None
+    layer: int | None = None
+    head: int | None = None
+
+    def holds(self, role: str, layer: int | None) -> bool:
+        """Whether a quantity of this role and layer is meant; what follows the last layer belongs to no layer."""
+        return self.role in (None, role) and self.layer in (None, layer)
+
+    def heads(self, n_heads: int) -> slice:
+        """The heads that are meant."""
+        return slice(0, n_heads) if self.head is None else slice(self.head, self.head + 1)
+
+    def __str__(self) -> str:
+        return ".".join(str(part) for part in (self.role, self.layer, self.head) if part is not None)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What may be written for one edit: its values, how deep a place may or must go, and an example."""
+
+    values: str
+    depth: tuple[int, int]
+    roles: tuple[str, ...]
+    example: str
+
+
+FORMS: Mapping[str, Form] = {
+    "scale": Form(r"off|\d{1,6}(?:\.\d{1,6})?", (0, 3), ROLES, "scale=off, scale=2 or scale=2@cross.1"),
+    "mask": Form("off", (0, 0), (), "mask=off"),
+    "positions": Form(
+        r"off|shuffled(?::\d{1,9})?", (0, 0), (), "positions=off, positions=shuffled or positions=shuffled:7"
+    ),
+    "head": Form("off|only", (3, 3), ROLES, "head=off@cross.1.0 or head=only@cross.1.0"),
+    "heads": Form("averaged", (0, 2), ROLES, "heads=averaged or heads=averaged@encoder.1"),
+    "residual": Form("off", (0, 2), ROLES[:2], "residual=off or residual=off@encoder.1"),
+    "norm": Form("off", (0, 2), ROLES[:2], "norm=off or norm=off@encoder.1"),
+}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One edit, as `str` writes it and `Edit.parse` reads it."""
+
+    name: str
+    value: str
+    place: Place = Place()
+
+    @classmethod
+    def parse(cls, text: str) -> "Edit":
+        """Read NAME=VALUE@PLACE."""
+        name, _, rest = text.strip().partition("=")
+        value, at, place = rest.partition("@")
+        form = FORMS.get(name)
+        if form is None:
+            raise SettingsError(f"There is no edit {short(text)}.", f"Edits are {', '.join(FORMS)}: {OVERVIEW}")
+        if not re.fullmatch(form.values, value):
+            raise SettingsError(f"{short(text)} is no edit of {name}.", f"Write {form.example}.")
+        edit = cls(name, value, parse_place(text, place if at else None, form))
+        if name == "scale" and edit.divisor == 0:
+            raise SettingsError("scale=0 divides by zero.", "Give a divisor above 0.")
+        return edit
+
+    @property
+    def divisor(self) -> float:
+        """Of `scale`: what the scores are divided by in √d_k's place."""
+        return 1.0 if self.value == "off" else float(self.value)
+
+    @property
+    def seed(self) -> int:
+        """Of `positions=shuffled`."""
+        return int(self.value.partition(":")[2] or 1)
+
+    def check(self, model: Transformer) -> None:
+        """Refuse a layer or head that the model does not have."""
+        s, place = model.settings, self.place
+        layers = s.n_encoder_layers if place.role == "encoder" else s.n_decoder_layers
+        for what, asked, there in (("layer", place.layer, layers), ("head", place.head, s.n_heads)):
+            if asked is not None and asked >= there:
+                raise SettingsError(
+                    f"{self} asks for {what} {asked}, but there are {there}.", f"They count from 0 to {there - 1}."
+                )
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}" + (f"@{self.place}" if self.place != Place() else "")
+
+
+OVERVIEW = "for example scale=off, mask=off, positions=off, head=off@cross.1.0, residual=off, norm=off."
+
+
+def short(text: str) -> str:
+    """A user's words in an error message, which stays one line however long they are."""
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def parse_place(text: str, place: str | None, form: Form) -> Place:
+    """Read ROLE.LAYER.HEAD as deep as the edit allows."""
+    parts = [] if place is None else place.split(".")
+    least, most = form.depth
+    numbers = parts[1:]
+    fits = least <= len(parts) <= most and (place is None or parts[0] in form.roles)
+    if not fits or not all(re.fullmatch(r"\d{1,4}", number) for number in numbers):
+        raise SettingsError(f"{short(text)} names no place for this edit.", f"Write {form.example}.")
+    return Place(parts[0] if parts else None, *map(int, numbers))
+
+
+def parse_edits(texts: Iterable[str]) -> tuple[Edit, ...]:
+    """Read several edits; one that is given twice counts once."""
+    return tuple(dict.fromkeys(Edit.parse(text) for text in texts))
+
+
+# --- made ------------------------------------------------------------------------------------------------------
+
+
+class EditTap:
+    """A tap that makes edits: a fresh one for each run, as it remembers what it has seen of it."""
+
+    def __init__(self, model: Transformer, edits: Iterable[Edit]) -> None:
+        self.settings = model.settings
+        self.edits = tuple(edits)
+        self.seen: dict[str, Tensor] = {}
+        for edit in self.edits:
+            edit.check(model)
+
+    @property
+    def changes_the_past(self) -> bool:
+        """Whether a token written later changes what earlier positions compute, so that nothing may be cached."""
+        return any(edit.name == "mask" for edit in self.edits)
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        """The tap: the value as all edits together leave it."""
+        raw = value
+        for edit in self.edits:
+            value = CHANGES[edit.name](self, edit, name, value)
+        last = name.rpartition(".")[2]
+        self.seen[last] = raw if last == "skip" else value
+        return value
+
+    def scale(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+        """Another divisor in √d_k's place."""
+        if not attention_at(edit.place, name, "scaled_scores"):
+            return value
+        value, heads = value.clone(), edit.place.heads(value.shape[1])
+        value[:, heads] *= math.sqrt(self.settings.key_width) / edit.divisor
+        return value
+
+    def mask(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+        """The decoder sees what it has not written yet; one sentence at a time, so that no padding is unmasked."""
+        unmasked = attention_at(Place("decoder"), name, "masked_scores")
+        return self.seen["scaled_scores"] if unmasked else value
+
+    def without_order(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+        """No positions at all, or the source's in another order."""
+        found = INPUT.fullmatch(name)
+        if not found or found[2] != "positioned":
+            return value
+        if edit.value == "off":
+            return self.seen["scaled"]
+        if found[1] == "target":
+            return value
+        order = torch.randperm(value.shape[1], generator=torch.Generator().manual_seed(edit.seed))
+        positions = value - self.seen["scaled"]
+        return self.seen["scaled"] + positions[:, order.to(value.device)]
+
+    def head(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+        """One head's output gone, or all the others'."""
+        if not attention_at(edit.place, name, "head_outputs"):
+            return value
+        one = torch.zeros(value.shape[1], dtype=torch.bool, device=value.device)
+        one[edit.place.head] = True
+        gone = ~one if edit.value == "only" else one
+        return value.masked_fill(gone[:, None, None], 0.0)
+
+    def heads(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+        """Every head looks where all of them look on average."""
+        averaged = attention_at(edit.place, name, "weights")
+        return value.mean(1, keepdim=True).expand_as(value) if averaged else value
+
+    def residual(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+        """Only what a sub-layer computes goes on, without what went in."""
+        return torch.zeros_like(value) if add_norm_at(edit.place, name, "skip") else value
+
+    def norm(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+        """What would be normalised goes on as it is."""
+        if not add_norm_at(edit.place, name, "norm"):
+            return value
+        within_layer = ".layers." in name
+        return self.seen["skip" if within_layer and self.settings.norm == "pre" else "residual"]
+
+
+CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
+    "scale": EditTap.scale,
+    "mask": EditTap.mask,
+    "positions": EditTap.without_order,
+    "head": EditTap.head,
+    "heads": EditTap.heads,
+    "residual": EditTap.residual,
+    "norm": EditTap.norm,
+}
+
+
+def attention_at(place: Place, name: str, quantity: str) -> bool:
+    """Whether a name means this quantity of an attention at this place."""
+    found = ATTENTION.fullmatch(name)
+    if found is None or found[4] != quantity:
+        return False
+    return place.holds("cross" if found[3] == "cross" else found[1], int(found[2]))
+
+
+def add_norm_at(place: Place, name: str, quantity: str) -> bool:
+    """Whether a name means this quantity around a sub-layer at this place."""
+    found = ADD_NORM.fullmatch(name)
+    if found is None or found[3] != quantity:
+        return False
+    return place.holds(found[1], None if found[2] is None else int(found[2]))

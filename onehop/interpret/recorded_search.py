@@ -1,0 +1,141 @@
+"""A search that is watched: the model under taps, every step's choices kept, and the way to its result."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from onehop.decoding.engine import greatest_lengths
+from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.search import History, Kept, search
+from onehop.decoding.torch_engine import CachedStep
+from onehop.errors import OnehopError, SettingsError
+from onehop.interpret.ablations import EditTap
+from onehop.model.attention import untapped
+from onehop.model.taps import Tap, watch
+from onehop.model.transformer import Tokens, Transformer
+from onehop.text.tokenizer import EOS
+
+
+class Watched:
+    """A model with a tap in it that can be changed: copying the modules for every run would take longer than a run."""
+
+    def __init__(self, model: Transformer) -> None:
+        self._tap: Tap = untapped
+        self._in_use = Lock()
+        self._model = watch(model, lambda name, value: self._tap(name, value))
+
+    @contextmanager
+    def by(self, *taps: Tap) -> Iterator[Transformer]:
+        """The model under these taps, one after the other, and under none of them afterwards."""
+        with self._in_use:
+            self._tap = in_turn(taps)
+            try:
+                yield self._model
+            finally:
+                self._tap = untapped
+
+
+def in_turn(taps: Sequence[Tap]) -> Tap:
+    """Several taps as one: what one gives back, the next one sees."""
+
+    def tap(name: str, value: Tensor) -> Tensor:
+        for each in taps:
+            value = each(name, value)
+        return value
+
+    return tap
+
+
+class RerunStep:
+    """A step that computes every row's whole past anew: right even where later tokens change it."""
+
+    def __init__(self, model: Transformer, src: Tokens, capacity: int) -> None:
+        self.model, self.src = model, src
+        model.source_input.reach(src.ids.shape[1])
+        model.target_input.reach(capacity)
+        self.memory = model.encode(src)
+        self.past = src.ids.new_empty(1, 0)
+
+    def __call__(
+        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
+    ) -> Float[Tensor, "rows vocab"]:
+        """Log-probabilities of each row's next token."""
+        past = self.past if parents is None else self.past[parents]
+        self.past = torch.cat([past, tokens[:, None]], dim=1)
+        tgt, memory = unpadded(self.past), self.memory.expand(len(tokens), -1, -1)
+        return self.model.logits(self.model.decode(tgt, memory, self.src)[:, -1:])[:, -1].float().log_softmax(-1)
+
+
+class StepRecorder:
+    """A tap on a search: each step's logits, and where each row looked in the source, heads averaged."""
+
+    def __init__(self) -> None:
+        self.logits: list[Float[Tensor, "rows vocab"]] = []
+        self.looked: list[list[Float[Tensor, "rows source"]]] = []
+        self._layers: list[Float[Tensor, "rows source"]] = []
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        """Keep the last position of what is wanted."""
+        if name.endswith("cross_attention.weights"):
+            self._layers.append(value[:, :, -1].mean(1))
+        elif name == "logits":
+            self.logits.append(value[:, -1].float())
+            self.looked.append(self._layers)
+            self._layers = []
+        return value
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a watched search has found, and the place of its result in every step of the beam."""
+
+    best: Hypothesis
+    steps: list[list[Kept]]
+    recorded: StepRecorder
+    path: list[int]
+
+    @property
+    def outputs(self) -> list[int]:
+        """What was written, the end mark included where there is one."""
+        return [*self.best.ids, EOS] if self.best.finished else list(self.best.ids)
+
+
+def watched_search(watched: Watched, ids: Sequence[int], options: SearchOptions, tap: EditTap) -> Searched:
+    """Translate under edits, with the search's own steps recorded."""
+    if options.sample:
+        raise SettingsError("A trace shows a beam, and sampling has none.", "Set search.sample to false.")
+    recorded, history = StepRecorder(), History()
+    with watched.by(tap, recorded) as model:
+        limit = model.settings.max_length if model.settings.positions == "learned" else math.inf
+        most, device = greatest_lengths([ids], limit), next(model.parameters()).device
+        src = torch.tensor([[*ids, EOS]], device=device)
+        step = RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
+        best = search(step, most, options, history=history, device=device)[0][0]
+    if best.log_prob == -math.inf:
+        raise OnehopError("No translation has a probability above zero.", "Leave out an edit.")
+    return Searched(best, history.steps[0], recorded, path_to(best, history))
+
+
+def path_to(best: Hypothesis, history: History) -> list[int]:
+    """The place of a hypothesis in each step of the beam."""
+    outputs = (*best.ids, EOS) if best.finished else best.ids
+    last = len(outputs) - 1
+    steps = history.steps[0][: last + 1]
+    place = next(
+        i for i, kept in enumerate(steps[last]) if kept.state != "live" and history.replay(0, last, i) == outputs
+    )
+    path = [place]
+    for kept in reversed(steps[1:]):
+        path.append(kept[path[-1]].parent)
+    return path[::-1]
+
+
+def unpadded(ids: Int[Tensor, "batch length"]) -> Tokens:
+    """Tokens of which none is padding, whatever their ids."""
+    return replace(Tokens.padded(ids), inside=None)

@@ -1,0 +1,447 @@
+"""One translation with everything that was computed on the way: tensors by name, choices, the beam as a tree.
+
+`Tracer` makes traces of one model's translations, `Trace` is one.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from onehop.decoding.options import Hypothesis, SearchOptions, allowing
+from onehop.decoding.search import Kept
+from onehop.errors import TextError
+from onehop.interpret.ablations import Edit, EditTap, Role, parse_edits
+from onehop.interpret.embedding_space import EmbeddingSpace
+from onehop.interpret.recorded_search import Searched, Watched, unpadded, watched_search
+from onehop.interpret.trace_file import FORMAT, VERSION, Array, Json, Named, compact, pack, too_large, within
+from onehop.interpret.trace_file import Trace as Trace
+from onehop.model.attention import MultiHeadAttention
+from onehop.model.taps import Recorder
+from onehop.model.transformer import Tokens, Transformer, parameter_count, sinusoids
+from onehop.pipelines.translator import Translator
+from onehop.storage.reading import describe
+from onehop.storage.registry import find_model
+from onehop.text.tokenizer import BOS, EOS, normalise
+
+LIMIT = 32 * 2**20
+TOP = 10
+NEIGHBOURS = 8
+POSITIONS = 64
+
+
+class Tracer:
+    """One model, to be looked into as often as one likes.
+
+    Tracer.load("model.safetensors").trace("Hello world.", edits=["scale=off"])
+    """
+
+    def __init__(self, translator: Translator, name: str | None = None, hash: str | None = None) -> None:
+        self.translator, self.name, self.hash = translator, name, hash
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | None = None) -> "Tracer":
+        """Read a model file, or an installed model by its name."""
+        file = find_model(str(path))
+        return cls.of(Translator.load(file, device), file)
+
+    @classmethod
+    def of(cls, translator: Translator, path: Path) -> "Tracer":
+        """A tracer over a translator that was loaded from a file."""
+        name = path.parent.name if path.stem == "model" else path.stem
+        return cls(translator, name, describe(path).hash)
+
+    @property
+    def model(self) -> Transformer:
+        """The torch model that is watched."""
+        model = self.translator.model
+        assert isinstance(model, Transformer)
+        return model
+
+    @cached_property
+    def watched(self) -> Watched:
+        """The same model with a tap in it."""
+        return Watched(self.model)
+
+    @cached_property
+    def spaces(self) -> tuple[EmbeddingSpace, EmbeddingSpace]:
+        """The embeddings of source and target; one and the same where they are tied."""
+        source, target = self.model.embedding, self.model.target_embedding
+        first = EmbeddingSpace.of(source.weight)
+        return first, first if target is None else EmbeddingSpace.of(target.weight)
+
+    @torch.inference_mode()
+    def trace(
+        self, text: str, edits: Iterable[str] = (), options: SearchOptions | None = None, limit: int = LIMIT
+    ) -> Trace:
+        """Translate a sentence and keep everything, at most `limit` bytes of tensors."""
+        began = time.perf_counter()
+        ids, made = self.source_ids(text, limit), parse_edits(edits)
+        options = allowing(options or SearchOptions(), ids)
+        with ThreadPoolExecutor(1) as beside:  # the fast engine needs a core of its own, not time of its own
+            fast = None if made else beside.submit(self.fast, ids, options)
+            searched = watched_search(self.watched, ids, options, EditTap(self.model, made))
+            found_at = time.perf_counter()
+            recorder = self.record(ids, searched.outputs, made)
+            kept, left_out = within(limit, self.tensors(recorder, searched))
+            header = self.header(text, ids, made, options, searched)
+            header |= self.numbers(ids, searched, recorder, made) | {"left_out": left_out}
+            header["fast"] = self.compared(fast.result() if fast else None, searched.best)
+        done = time.perf_counter()
+        seconds = {"search": found_at - began, "record": done - found_at, "total": done - began}
+        return Trace({**header, "seconds": seconds}, kept)
+
+    def source_ids(self, text: str, limit: int) -> list[int]:
+        """The text in pieces, if there is something to trace and not too much."""
+        ids = self.translator.tokenizer.encode(text)
+        if not ids:
+            raise TextError("There is nothing to trace: the text is empty.", "Give a sentence.")
+        if (least := least_bytes(self.model, len(ids) + 1)) > limit:
+            raise too_large(least, limit)
+        return ids
+
+    def record(self, ids: Sequence[int], outputs: Sequence[int], edits: Sequence[Edit]) -> Recorder:
+        """Every quantity of one forward pass over the source and what was written."""
+        recorder = Recorder()
+        src, tgt = self.as_tokens([*ids, EOS]), self.as_tokens([BOS, *outputs[:-1]])
+        with self.watched.by(EditTap(self.model, edits), recorder) as model:
+            model.source_input.reach(src.ids.shape[1])
+            model.target_input.reach(tgt.ids.shape[1])
+            model(src, tgt)
+        return recorder
+
+    def as_tokens(self, ids: Sequence[int]) -> Tokens:
+        """Ids on the model's device."""
+        return unpadded(torch.tensor([list(ids)], device=next(self.model.parameters()).device))
+
+    def tensors(self, recorder: Recorder, searched: Searched) -> dict[str, Named]:
+        """All that a trace holds, the batch's axis gone."""
+        arrays = {name: Named(r.axes[1:], compact(name, to_numpy(r.value[0]))) for name, r in recorder.items()}
+        width = max(len(rows[0]) for rows in searched.recorded.looked)
+        looked = torch.stack(
+            [
+                torch.nn.functional.pad(torch.stack(rows, 1), (0, 0, 0, 0, 0, width - len(rows[0])))
+                for rows in searched.recorded.looked
+            ]
+        )
+        arrays["beam.cross_attention"] = Named(("step", "slot", "layer", "key"), compact("beam", to_numpy(looked)))
+        table = self.positions(recorder["source_input.scaled"].value.shape[1])
+        arrays["positions"] = Named(("position", "d_model"), compact("positions", to_numpy(table)))
+        return arrays
+
+    def positions(self, length: int) -> Tensor:
+        """The model's table of positions, as far as this source needs it and the page shows it."""
+        table, rows = self.model.source_input.positions, max(POSITIONS, length)
+        is_sinusoidal = self.model.settings.positions == "sinusoidal"
+        return sinusoids(rows, table.shape[1]) if is_sinusoidal else table[:rows]
+
+    def header(
+        self, text: str, ids: Sequence[int], edits: Sequence[Edit], options: SearchOptions, searched: Searched
+    ) -> Json:
+        """Who translated what into what."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.about(),
+            "source": {"text": normalise(text), "tokens": self.pieces([*ids, EOS]), "ids": [*ids, EOS]},
+            "target": self.target(searched),
+            "engine": "torch",
+            "compute": str(next(self.model.parameters()).dtype).removeprefix("torch."),
+            "options": {name: getattr(options, name) for name in ("beam", "alpha", "penalty")},
+            "edits": [str(edit) for edit in edits],
+        }
+
+    def numbers(self, ids: Sequence[int], searched: Searched, recorder: Recorder, edits: Sequence[Edit]) -> Json:
+        """What is counted and measured on this translation."""
+        outputs = searched.outputs
+        return {
+            "inputs": attention_inputs(self.model),
+            "steps": [self.step(searched, i) for i in range(len(outputs))],
+            "beam": {"width": max(map(len, searched.steps)), "steps": self.tree(searched)},
+            "neighbours": self.neighbours([*ids, EOS], outputs),
+            "projection": self.projection(recorder),
+            "residual": additions(recorder),
+            "score_variance": score_variance(recorder),
+            "leak": self.leak(ids, outputs, recorder, edits),
+        }
+
+    # --- its parts
+
+    @cached_property
+    def _about(self) -> Json:
+        model = self.model
+        settings = {**asdict(model.settings), "d_k": model.settings.key_width, "d_v": model.settings.value_width}
+        boxes: dict[str, int] = {}
+        for name, parameter in model.named_parameters():
+            parts = name.split(".")
+            for box in accumulate(parts, lambda above, part: f"{above}.{part}"):
+                boxes[box] = boxes.get(box, 0) + parameter.numel()
+        return {
+            "name": self.name,
+            "hash": self.hash,
+            "source": self.translator.source,
+            "target": self.translator.target,
+            "vocab_size": model.vocab_size,
+            "parameters": parameter_count(model),
+            "settings": settings,
+            "boxes": boxes,
+        }
+
+    def about(self) -> Json:
+        """The model: its name, settings, and the number of parameters of every part."""
+        return self._about
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Ids as tokens."""
+        return self.translator.tokenizer.tokens(ids)
+
+    def target(self, searched: Searched) -> Json:
+        """The translation: row i of the decoder read input_tokens[i] and wrote output_tokens[i]."""
+        best, outputs = searched.best, searched.outputs
+        return {
+            "text": self.translator.tokenizer.decode(best.ids),
+            "tokens": self.pieces(best.ids),
+            "ids": list(best.ids),
+            "input_tokens": self.pieces([BOS, *outputs[:-1]]),
+            "output_tokens": self.pieces(outputs),
+            "finished": best.finished,
+            "looped": best.looped,
+            "score": best.score,
+            "log_prob": best.log_prob,
+        }
+
+    def fast(self, ids: Sequence[int], options: SearchOptions) -> Hypothesis | None:
+        """What the fast engine makes of the same sentence, where it can."""
+        engine = self.translator.fast
+        if engine is None or not self.translator.is_fast(ids, options):
+            return None
+        return engine.translate([ids], options, [0])[0][0]
+
+    def compared(self, found: Hypothesis | None, best: Hypothesis) -> Json | None:
+        """The fast engine's translation beside the one that was watched."""
+        engine = self.translator.fast
+        if engine is None or found is None:
+            return None
+        text = self.translator.tokenizer.decode(found.ids)
+        return {"engine": engine.name, "compute": engine.compute, "text": text, "same": found.ids == best.ids}
+
+    def step(self, searched: Searched, position: int) -> Json:
+        """How one token was chosen: the most probable ones, as the search saw them."""
+        chosen = searched.steps[position][searched.path[position]]
+        logits = searched.recorded.logits[position][chosen.parent]
+        log_p = logits.log_softmax(-1)
+        p = log_p.exp()
+        top = p.topk(min(TOP, len(p)))
+        return {
+            "position": position,
+            "chosen": self.choice(chosen.token, float(p[chosen.token])),
+            "rank": int((p > p[chosen.token]).sum()),
+            "entropy": float(torch.special.entr(p).sum()) / math.log(2),
+            "top": [self.choice(i, x) for i, x in zip(top.indices.tolist(), top.values.tolist(), strict=True)],
+        }
+
+    def choice(self, token: int, p: float) -> Json:
+        """A token with its probability."""
+        return {"id": token, "token": self.pieces([token])[0], "p": p}
+
+    def tree(self, searched: Searched) -> list[list[Json]]:
+        """The beam: what each step kept, from which parent, and what became of it."""
+        steps = searched.steps
+        parents = [{kept.parent for kept in step} for step in [*steps[1:], []]]
+        return [
+            [
+                {
+                    "id": kept.token,
+                    "token": self.pieces([kept.token])[0],
+                    "parent": kept.parent,
+                    "log_prob": kept.log_prob,
+                    "score": kept.score,
+                    "state": fate(kept, place in parents[t], t + 1 == len(steps)),
+                    "chosen": t < len(searched.path) and searched.path[t] == place,
+                }
+                for place, kept in enumerate(step)
+            ]
+            for t, step in enumerate(steps)
+        ]
+
+    def neighbours(self, source: Sequence[int], target: Sequence[int]) -> Json:
+        """The pieces of the vocabulary that lie nearest to each token."""
+        return {
+            side: [
+                [{"id": i, "token": self.pieces([i])[0], "cosine": cosine, "xy": space.place(i)} for i, cosine in near]
+                for near in space.nearest(ids, NEIGHBOURS)
+            ]
+            for side, ids, space in zip(("source", "target"), (source, target), self.spaces, strict=True)
+        }
+
+    def projection(self, recorder: Recorder) -> Json:
+        """The tokens on a plane: embedded, scaled, with their positions added."""
+        space, root = self.spaces[0], math.sqrt(self.model.settings.d_model)
+        found: Json = {"method": "PCA of the embedding matrix", "explained": space.explained}
+        found |= {"cloud": space.cloud(), "cloud_tokens": self.pieces(space.cloud_ids)}
+        for side, space in zip(("source", "target"), self.spaces, strict=True):
+            stages = {"embedding": ("embeddings", 1.0), "scaled": ("scaled", root), "positioned": ("positioned", root)}
+            found[side] = {
+                stage: space.project(recorder[f"{side}_input.{name}"].value[0], scale)
+                for stage, (name, scale) in stages.items()
+            }
+        return found
+
+    def leak(
+        self, ids: Sequence[int], outputs: Sequence[int], recorder: Recorder, edits: Sequence[Edit]
+    ) -> Json | None:
+        """What the causal mask hides: how probable each token becomes that the decoder can already see."""
+        if any(edit.name == "mask" for edit in edits):
+            return None
+        unmasked = self.record_unmasked(ids, outputs, recorder, edits)
+        written = torch.tensor(outputs, device=next(self.model.parameters()).device)[:, None]
+        with_mask, without = (
+            r["logits"].value[0].softmax(-1).gather(1, written)[:, 0].tolist() for r in (recorder, unmasked)
+        )
+        names = [f"decoder.layers.{i}.self_attention" for i in range(self.model.settings.n_decoder_layers)]
+        future = {name: unmasked[f"{name}.weights"].value[0].triu(1).sum(-1).mean(-1).tolist() for name in names}
+        pairs = zip(with_mask, without, strict=True)
+        return {"probability": [{"masked": a, "unmasked": b} for a, b in pairs], "future_weight": future}
+
+    def record_unmasked(
+        self, ids: Sequence[int], outputs: Sequence[int], recorder: Recorder, edits: Sequence[Edit]
+    ) -> Recorder:
+        """The decoder's pass without its mask, over the memory that was recorded with it."""
+        unmasked = Recorder()
+        memory = recorder[attention_inputs(self.model)["decoder.layers.0.cross_attention"]["memory"]].value
+        src, tgt = self.as_tokens([*ids, EOS]), self.as_tokens([BOS, *outputs[:-1]])
+        with self.watched.by(EditTap(self.model, [*edits, Edit("mask", "off")]), unmasked) as model:
+            model.logits(model.decode(tgt, memory, src))
+        return unmasked
+
+    # --- asked for by themselves
+
+    @torch.inference_mode()
+    def variant(self, text: str, edits: Sequence[str], options: SearchOptions | None = None) -> Json:
+        """The translation under edits, with its cross-attention and choices alone."""
+        ids, made = self.source_ids(text, LIMIT), parse_edits(edits)
+        searched = watched_search(
+            self.watched, ids, allowing(options or SearchOptions(), ids), EditTap(self.model, made)
+        )
+        recorder = self.record(ids, searched.outputs, made)
+        layers = range(self.model.settings.n_decoder_layers)
+        weights = [recorder[f"decoder.layers.{i}.cross_attention.weights"].value[0] for i in layers]
+        cross = Named(("layer", "head", "query", "key"), compact("weights", to_numpy(torch.stack(weights))))
+        return {
+            "edits": [str(edit) for edit in made],
+            "target": self.target(searched),
+            "steps": [self.step(searched, i) for i in range(len(searched.outputs))],
+            **pack({"cross": cross}),
+        }
+
+    def weights(self, role: Role, layer: int, head: int) -> Json:
+        """One head's own W^Q, W^K, W^V and W^O, as the paper writes them: q = x W^Q."""
+        attention = self.attention(role, layer, head)
+        s = self.model.settings
+        widths = {"q": s.key_width, "k": s.key_width, "v": s.value_width}
+        tensors: dict[str, Named] = {}
+        for letter, width in widths.items():
+            linear, rows = getattr(attention, f"w_{letter}"), slice(head * width, (head + 1) * width)
+            axis = "d_v" if letter == "v" else "d_k"
+            tensors[f"w_{letter}"] = Named(("d_model", axis), to_numpy(linear.weight[rows].T))
+            if linear.bias is not None:
+                tensors[f"b_{letter}"] = Named((axis,), to_numpy(linear.bias[rows]))
+        columns = slice(head * s.value_width, (head + 1) * s.value_width)
+        tensors["w_o"] = Named(("d_v", "d_model"), to_numpy(attention.w_o.weight[:, columns].T))
+        return {"role": role, "layer": layer, "head": head, **pack(tensors)}
+
+    def attention(self, role: Role, layer: int, head: int) -> MultiHeadAttention:
+        """The attention at a place, which must be there."""
+        edit = Edit.parse(f"head=off@{role}.{layer}.{head}")
+        edit.check(self.model)
+        stack, kind = ("encoder", "self") if role == "encoder" else ("decoder", "cross" if role == "cross" else "self")
+        attention = self.model.get_submodule(f"{stack}.layers.{layer}.{kind}_attention")
+        assert isinstance(attention, MultiHeadAttention)
+        return attention
+
+
+def least_bytes(model: Transformer, source: int) -> int:
+    """What the encoder's attention alone takes, known before anything is computed."""
+    s = model.settings
+    per_head = source * source * 8 + source * 8 * (s.key_width + s.value_width)  # in float32
+    return s.n_encoder_layers * s.n_heads * per_head
+
+
+def to_numpy(values: Tensor) -> Array:
+    """A tensor as a float32 array."""
+    array: Array = values.detach().float().cpu().numpy()
+    return array
+
+
+def fate(kept: Kept, has_children: bool, is_last: bool) -> str:
+    """What became of a candidate that a step had kept."""
+    if kept.state != "live" or has_children:
+        return kept.state
+    return "open" if is_last else "dropped"
+
+
+def attention_inputs(model: Transformer) -> Json:
+    """For each attention, the recorded tensors that its queries, and its keys and values, were made from."""
+    s = model.settings
+    pre = s.norm == "pre"
+    own = "norm" if pre else "skip"
+    memory = "encoder.norm" if pre else f"encoder.layers.{s.n_encoder_layers - 1}.feed_add_norm.norm"
+    inputs = {}
+    for stack, layers in (("encoder", s.n_encoder_layers), ("decoder", s.n_decoder_layers)):
+        for path in (f"{stack}.layers.{i}" for i in range(layers)):
+            name = f"{path}.self_add_norm.{own}"
+            inputs[f"{path}.self_attention"] = {"query": name, "memory": name}
+            if stack == "decoder":
+                inputs[f"{path}.cross_attention"] = {"query": f"{path}.cross_add_norm.{own}", "memory": memory}
+    return inputs
+
+
+ADDED: Mapping[str, Callable[[str], str]] = {
+    "self_attention": lambda path: f"{path}.self_attention.projection",
+    "cross_attention": lambda path: f"{path}.cross_attention.projection",
+    "feed_forward": lambda path: f"{path}.feed_forward.output",
+}
+
+
+def additions(recorder: Recorder) -> list[Json]:
+    """For each sub-layer, how long the stream's vectors are, how long what it adds, and the angle between them."""
+    found = []
+    for name in recorder:
+        path, _, last = name.rpartition(".")
+        if last != "skip":
+            continue
+        layer, _, around = path.rpartition(".")
+        sublayer = {"self": "self_attention", "cross": "cross_attention", "feed": "feed_forward"}[around.split("_")[0]]
+        stream, added = recorder[name].value[0], recorder[ADDED[sublayer](layer)].value[0]
+        stack, _, number = layer.split(".")
+        found.append(
+            {
+                "name": f"{layer}.{sublayer}",
+                "stack": stack,
+                "layer": int(number),
+                "sublayer": sublayer,
+                "stream": stream.norm(dim=-1).tolist(),
+                "added": added.norm(dim=-1).tolist(),
+                "cosine": torch.nn.functional.cosine_similarity(stream, added, dim=-1).tolist(),
+            }
+        )
+    return found
+
+
+def score_variance(recorder: Recorder) -> Json:
+    """The variance of q·k in every head beside that of q's and k's components, over all pairs of tokens."""
+    paths = [name.removesuffix(".scores") for name in recorder if name.endswith(".scores")]
+    return {
+        path: [
+            {kind: float(recorder[f"{path}.{kind}"].value[0, head].var(correction=0)) for kind in ("scores", "q", "k")}
+            for head in range(recorder[f"{path}.scores"].value.shape[1])
+        ]
+        for path in paths
+    }

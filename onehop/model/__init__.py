@@ -1,0 +1,6 @@
+"""The paper: attention, the Transformer, its loss and its variants (BERT, GPT, ViT); `kernels/` is for the GPU.
+
+It takes tensors and settings, and knows nothing of text, files or training.
+"""
+
+__all__ = ["attention", "device", "kernels", "loss", "taps", "transformer", "variants"]

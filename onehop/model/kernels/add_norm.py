@@ -1,0 +1,206 @@
+"""Residual, dropout and norm in one pass each way. Specified by post-norm in `onehop.model.transformer.AddNorm`.
+
+What is dropped is never stored: it comes from a seed and the place of a number, forwards and backwards alike. The sum
+is made again in the backward pass from its two parts, which are in the precision of the matrix products, so that
+nothing in float32 goes through memory but a mean and a spread a row. A norm's output goes two ways, into the next
+sub-layer and past it, so two gradients come back; in a compiled pass the kernel adds them up itself (`sums_inside`).
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor, fx
+
+CELLS = 512  # numbers of a row that a warp takes: one warp for a row of the base model, which then need not wait
+PROGRAMS = 16  # backwards, a multiprocessor: each keeps its own sums for the gradients of gain and bias
+
+
+@triton.jit
+def dropout_factors(seed, row, drop, TILE: tl.constexpr):
+    """For each number of a row nought or 1 / (1 - drop); eight numbers share one draw, 16 bits each."""
+    eighths = row * (TILE // 8) + tl.arange(0, TILE // 8)
+    a, b, c, d = tl.randint4x(tl.load(seed), eighths, 7)  # seven rounds of Philox are the fewest without a known flaw
+    words = tl.interleave(tl.interleave(a, b), tl.interleave(c, d)).to(tl.uint32, bitcast=True)
+    draws = tl.interleave(words & 0xFFFF, words >> 16).to(tl.float32)
+    return tl.where(draws < drop * 65536.0, 0.0, 1.0 / (1.0 - drop))
+
+
+@triton.jit
+def forward_kernel(
+    skip, added, gain, bias, seed, out, means, spreads, drop, eps,
+    WIDTH: tl.constexpr, TILE: tl.constexpr, DROPS: tl.constexpr,
+):  # fmt: skip
+    """One row: LayerNorm(skip + Dropout(added))."""
+    row, columns = tl.program_id(0), tl.arange(0, TILE)
+    inside = columns < WIDTH
+    cells = tl.cast(row, tl.int64) * WIDTH + columns
+    x = tl.load(added + cells, mask=inside, other=0.0).to(tl.float32)
+    if DROPS:
+        x *= dropout_factors(seed, row, drop, TILE)
+    x += tl.load(skip + cells, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(x, 0) / WIDTH
+    centred = tl.where(inside, x - mean, 0.0)
+    spread = tl.rsqrt(tl.sum(centred * centred, 0) / WIDTH + eps)
+    gains = tl.load(gain + columns, mask=inside, other=0.0)
+    biases = tl.load(bias + columns, mask=inside, other=0.0)
+    normed = centred * spread * gains + biases
+    tl.store(out + cells, normed.to(out.dtype.element_ty), mask=inside)
+    tl.store(means + row, mean)
+    tl.store(spreads + row, spread)
+
+
+@triton.jit
+def backward_kernel(
+    skip, added, gain, seed, means, spreads, d_out, d_past, d_skip, d_added, d_gains, d_biases, rows, drop,
+    WIDTH: tl.constexpr, TILE: tl.constexpr, DROPS: tl.constexpr, TWO: tl.constexpr,
+):  # fmt: skip
+    """Every so many rows: their gradients, and what they add to those of gain and bias."""
+    program, columns = tl.program_id(0), tl.arange(0, TILE)
+    inside = columns < WIDTH
+    gains = tl.load(gain + columns, mask=inside, other=0.0)
+    d_gain = tl.zeros([TILE], tl.float32)
+    d_bias = tl.zeros([TILE], tl.float32)
+    for row in range(program, rows, tl.num_programs(0)):
+        cells = tl.cast(row, tl.int64) * WIDTH + columns
+        x = tl.load(added + cells, mask=inside, other=0.0).to(tl.float32)
+        above = tl.load(d_out + cells, mask=inside, other=0.0).to(tl.float32)
+        if TWO:
+            above += tl.load(d_past + cells, mask=inside, other=0.0).to(tl.float32)
+        if DROPS:
+            factors = dropout_factors(seed, row, drop, TILE)
+            x *= factors
+        x += tl.load(skip + cells, mask=inside, other=0.0).to(tl.float32)
+        spread = tl.load(spreads + row)
+        normed = (x - tl.load(means + row)) * spread
+        d_gain += above * normed
+        d_bias += above
+        below = above * gains
+        along, across = tl.sum(below * normed, 0) / WIDTH, tl.sum(below, 0) / WIDTH
+        d_x = (below - across - normed * along) * spread
+        tl.store(d_skip + cells, d_x.to(d_skip.dtype.element_ty), mask=inside)
+        if DROPS:
+            d_x *= factors
+        tl.store(d_added + cells, d_x.to(d_added.dtype.element_ty), mask=inside)
+    tl.store(d_gains + program * WIDTH + columns, d_gain, mask=inside)
+    tl.store(d_biases + program * WIDTH + columns, d_bias, mask=inside)
+
+
+def constants(width: int, drop: float) -> dict[str, Any]:
+    """What a kernel is compiled for."""
+    tile = max(8, triton.next_power_of_2(width))
+    return {"WIDTH": width, "TILE": tile, "DROPS": drop > 0.0, "num_warps": max(1, tile // CELLS)}
+
+
+# --- as operators that torch can differentiate and compile ----------------------------------------------------
+
+
+@torch.library.custom_op("onehop::add_norm", mutates_args=())
+def add_norm(
+    skip: Tensor, added: Tensor, gain: Tensor, bias: Tensor, seed: Tensor | None, drop: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """LayerNorm(skip + Dropout(added)) in the type of `added`; each row's mean and the inverse of its deviation.
+
+    Without dropout no seed is needed.
+    """
+    rows, width = added.shape
+    out = torch.empty_like(added)
+    means, spreads = (torch.empty(rows, dtype=torch.float32, device=added.device) for _ in range(2))
+    forward_kernel[(rows,)](skip, added, gain, bias, seed, out, means, spreads, drop, eps, **constants(width, drop))
+    return out, means, spreads
+
+
+@add_norm.register_fake
+def _(
+    skip: Tensor, added: Tensor, gain: Tensor, bias: Tensor, seed: Tensor | None, drop: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    means = added.new_empty(added.shape[0], dtype=torch.float32)
+    return torch.empty_like(added), means, torch.empty_like(means)
+
+
+@torch.library.custom_op("onehop::add_norm_backward", mutates_args=())
+def add_norm_backward(
+    skip: Tensor, added: Tensor, gain: Tensor, seed: Tensor | None, means: Tensor, spreads: Tensor, d_out: Tensor,
+    d_past: Tensor | None, drop: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of `skip` and `added`, and the parts that add up to those of gain and bias.
+
+    The output's gradient is `d_out`, or the sum of `d_out` and `d_past`.
+    """
+    rows, width = added.shape
+    d_skip, d_added = torch.empty_like(skip), torch.empty_like(added)
+    programs = programs_for(added.device)
+    d_affine = torch.empty(2, programs, width, dtype=torch.float32, device=added.device)
+    backward_kernel[(programs,)](
+        skip, added, gain, seed, means, spreads, d_out.contiguous(), d_past if d_past is None else d_past.contiguous(),
+        d_skip, d_added, *d_affine, rows, drop, TWO=d_past is not None, **constants(width, drop),
+    )  # fmt: skip
+    return d_skip, d_added, d_affine
+
+
+@add_norm_backward.register_fake
+def _(
+    skip: Tensor, added: Tensor, gain: Tensor, seed: Tensor | None, means: Tensor, spreads: Tensor, d_out: Tensor,
+    d_past: Tensor | None, drop: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    d_affine = means.new_empty(2, programs_for(added.device), added.shape[1])
+    return torch.empty_like(skip), torch.empty_like(added), d_affine
+
+
+def programs_for(device: torch.device) -> int:
+    """How many programs share the rows of a backward pass."""
+    if device.type != "cuda":
+        return PROGRAMS
+    return PROGRAMS * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    skip, added, gain, bias, seed, ctx.drop, _ = inputs
+    _, means, spreads = output
+    ctx.save_for_backward(skip, added, gain, bias, seed, means, spreads)
+    ctx.mark_non_differentiable(means, spreads)
+
+
+def _gradient(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Any, ...]:
+    skip, added, gain, bias, seed, means, spreads = ctx.saved_tensors
+    d_skip, d_added, d_affine = add_norm_backward(skip, added, gain, seed, means, spreads, d_out, None, ctx.drop)
+    d_gain, d_bias = d_affine.sum(1)
+    return d_skip, d_added, d_gain.to(gain.dtype), d_bias.to(bias.dtype), None, None, None
+
+
+add_norm.register_autograd(_gradient, setup_context=_keep)
+
+
+# --- in a compiled pass ---------------------------------------------------------------------------------------
+
+
+def sums_inside(graph: fx.Graph) -> None:
+    """Let the backward kernel add up the gradients that meet at a norm's output, instead of a kernel before it."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.onehop.add_norm_backward.default):
+        *before, d_out, d_past, drop = node.args
+        parts = summands(d_out)
+        if d_past is None and parts is not None:
+            with graph.inserting_before(node):
+                rows = [as_rows(graph, part, node.args[1]) for part in parts]
+            node.args = (*before, *rows, drop)
+    graph.eliminate_dead_code()
+
+
+def summands(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """The two tensors of one shape and type that a gradient is the sum of, if nobody else wants the sum."""
+    while node.target in (torch.ops.aten.view.default, torch.ops.aten.reshape.default) and len(node.users) == 1:
+        node = node.all_input_nodes[0]
+    if node.target is not torch.ops.aten.add.Tensor or node.kwargs or len(node.users) > 1:
+        return None
+    parts = node.all_input_nodes
+    alike = {(part.meta["val"].shape, part.meta["val"].dtype) for part in (node, *parts)}
+    return (parts[0], parts[1]) if len(parts) == 2 and len(alike) == 1 else None
+
+
+def as_rows(graph: fx.Graph, part: fx.Node, like: fx.Node) -> fx.Node:
+    """A gradient in the shape that the kernel takes."""
+    shape = list(like.meta["val"].shape)
+    rows = graph.call_function(torch.ops.aten.reshape.default, (part, shape))
+    rows.meta["val"] = part.meta["val"].reshape(shape)
+    return rows

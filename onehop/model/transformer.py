@@ -1,0 +1,463 @@
+"""The Transformer of the paper, figure 1 from the bottom to the top.
+
+One `Layer` serves everywhere: without cross-attention it is the encoder's, or a decoder-only model's under a causal
+mask; with it, the decoder's. The members of the family that have one stack alone are in `family/`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onehop.config import ModelSettings
+from onehop.errors import SettingsError
+from onehop.model import kernels
+from onehop.model.attention import MultiHeadAttention, Packed, Packing, Pattern, causal_mask
+from onehop.model.taps import Tapped
+
+if kernels.usable():
+    from onehop.model.kernels import feed_forward
+    from onehop.model.kernels.add_norm import add_norm
+else:
+    add_norm = feed_forward = None  # type: ignore[assignment]
+
+Activations = Float[Tensor, "batch length d_model"]
+Ids = Int[Tensor, "batch length"]
+Memory = Float[Tensor, "batch source d_model"]
+Who = Bool[Tensor, "#batch #heads #length past"] | Packed | None
+WhoAcross = Bool[Tensor, "#batch #heads #length source"] | Packed | None
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Sentences as the model takes them: ids, each one's place in its sentence, and what keeps sentences apart.
+
+    Padded: a row a sentence, `inside` False at the padding (None: there is none). Packed: all sentences end to end in
+    one row, no padding at all.
+    """
+
+    ids: Ids
+    positions: Ids
+    inside: Bool[Tensor, "batch length"] | None = None
+    packing: Packing | None = None
+    segments: Ids | None = None
+
+    @staticmethod
+    def padded(ids: Ids, pad: int = 0) -> "Tokens":
+        """A row a sentence."""
+        return Tokens(ids, torch.arange(ids.shape[1], device=ids.device).expand_as(ids), inside=ids != pad)
+
+    @staticmethod
+    def packed(ids: Int[Tensor, " rows"], lengths: Int[Tensor, " sentences"], longest: int | None = None) -> "Tokens":
+        """Sentences end to end."""
+        packing = Packing.of(lengths, longest)
+        positions = torch.arange(len(ids), device=ids.device) - packing.starts[packing.sentence_of_row]
+        return Tokens(ids[None], positions[None], packing=packing)
+
+
+def pattern(query: Tokens, key: Tokens, *, causal: bool = False) -> Pattern:
+    """Who may attend to whom, from one set of tokens to another."""
+    if query.packing is not None and key.packing is not None:
+        return Packed(query.packing, key.packing, causal)
+    mask = None if key.inside is None else key.inside[:, None, None, :]
+    if not causal:
+        return mask
+    before = causal_mask(query.ids.shape[1], query.ids.device)[None, None]
+    return before if mask is None else mask & before
+
+
+# --- input: embeddings and positions --------------------------------------------------------------------------
+
+
+def sinusoids(length: int, d_model: int) -> Float[Tensor, "length d_model"]:
+    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same)."""
+    frequencies = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+
+
+class Input(Tapped):
+    """Sections 3.4 and 3.5: embeddings times √d_model, plus positions, then dropout; segments and a norm on request."""
+
+    positions: Tensor
+
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__()
+        self.scale = math.sqrt(settings.d_model)
+        self.learned = settings.positions == "learned"
+        if self.learned:
+            self.positions = nn.Parameter(torch.empty(settings.max_length, settings.d_model))
+        else:
+            self.register_buffer("positions", sinusoids(settings.max_length, settings.d_model), persistent=False)
+        self.segment_embeddings = None
+        if settings.segments:
+            self.segment_embeddings = nn.Parameter(torch.empty(settings.segments, settings.d_model))
+        self.norm = nn.LayerNorm(settings.d_model, settings.epsilon) if settings.input_norm else None
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, embeddings: Activations, positions: Ids, segments: Ids | None = None) -> Activations:
+        """The stack's input; where no segments are given, all is of the first."""
+        scaled = self.tap("scaled", self.tap("embeddings", embeddings) * self.scale)
+        added = scaled + self.positions[positions]
+        if self.segment_embeddings is not None:
+            added = added + self.segment_embeddings[torch.zeros_like(positions) if segments is None else segments]
+        added = self.tap("positioned", added)
+        if self.norm is not None:
+            added = self.tap("norm", self.norm(added))
+        dropped: Activations = self.dropout(added)
+        return dropped
+
+    def reach(self, length: int) -> None:
+        """Make sure that positions up to `length` exist: sinusoids are defined everywhere, a learned table is not."""
+        table = self.positions
+        if length <= len(table):
+            return
+        if self.learned:
+            raise SettingsError(
+                f"A sentence of {length} tokens is longer than the {len(table)} learned positions.",
+                "Split it, or train with a larger model.max_length.",
+            )
+        with torch.inference_mode(False):  # a tensor made while translating could not be trained with
+            longer = sinusoids(2 * length, table.shape[1]).to(table)
+        if len(longer) > len(self.positions):  # another thread may have been here
+            self.positions = longer
+
+
+# --- the layer ------------------------------------------------------------------------------------------------
+
+
+# The paper's is ReLU; the others are what models made elsewhere were trained with.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "swish": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
+
+
+class FeedForward(Tapped):
+    """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2; another activation may stand in the maximum's place."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.w_1 = nn.Linear(d_model, d_ff)
+        self.w_2 = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Activations) -> Activations:
+        """Each position on its own."""
+        if feed_forward is not None and not self.watched and self._in_kernels() and kernels.fast(x):
+            rows = kernels.shortened(x).flatten(0, -2)
+            one, two = self.w_1, self.w_2
+            out: Tensor = feed_forward.feed_forward(rows, one.weight, one.bias, two.weight, two.bias)[0]
+            return out.view(x.shape)
+        return self.tap("output", self.w_2(self.tap("hidden", self.activation(self.w_1(x)))))
+
+    def _in_kernels(self) -> bool:
+        return self.activation is F.relu and feed_forward.fits(self.w_1.in_features, self.w_1.out_features)
+
+
+class AddNorm(Tapped):
+    """Section 3.1 and 5.4: LayerNorm(x + Dropout(Sublayer(x))); pre-norm: x + Dropout(Sublayer(LayerNorm(x)))."""
+
+    def __init__(self, d_model: int, dropout: float, order: Literal["post", "pre"], epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model, epsilon)
+        self.dropout = nn.Dropout(dropout)
+        self.pre = order == "pre"
+
+    def forward(self, x: Activations, sublayer: Callable[[Activations], Activations]) -> Activations:
+        """Wrap a sub-layer."""
+        skip = self.tap("skip", x)
+        if self.pre:
+            return self.tap("residual", skip + self.dropout(sublayer(self.tap("norm", self.norm(x)))))
+        if add_norm is not None and not self.watched and kernels.fast(x):
+            return self.in_one_kernel(x, sublayer(x))
+        normed = self.norm(self.tap("residual", skip + self.dropout(sublayer(x))))
+        return self.tap("norm", kernels.shortened(normed))  # normalised anew each time, so rounding does not add up
+
+    def in_one_kernel(self, x: Activations, added: Activations) -> Activations:
+        """The same, LayerNorm(x + Dropout(added)), with a single pass through memory."""
+        drop = self.dropout.p if self.training else 0.0
+        seed = torch.randint(2**31 - 1, (1,), device=x.device) if drop else None
+        rows = (x.flatten(0, -2), kernels.shortened(added).flatten(0, -2))
+        normed: Tensor = add_norm(*rows, self.norm.weight, self.norm.bias, seed, drop, self.norm.eps)[0]
+        return normed.view(x.shape)
+
+
+@dataclass
+class LayerCache:
+    """Keys and values that a decoder layer has already computed."""
+
+    keys: Float[Tensor, "batch heads capacity d_k"]
+    values: Float[Tensor, "batch heads capacity d_v"]
+    cross_keys: Float[Tensor, "batch heads source d_k"]
+    cross_values: Float[Tensor, "batch heads source d_v"]
+
+    def append(
+        self, k: Float[Tensor, "batch heads new d_k"], v: Float[Tensor, "batch heads new d_v"], length: int
+    ) -> tuple[Float[Tensor, "batch heads past d_k"], Float[Tensor, "batch heads past d_v"]]:
+        """Write new positions behind the first `length`; all of them so far."""
+        end = length + k.shape[2]
+        assert end <= self.keys.shape[2], "the cache is full"  # torch would drop a single position in silence
+        self.keys[:, :, length:end] = k
+        self.values[:, :, length:end] = v
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def select(self, rows: Int[Tensor, " rows"], length: int, *, same_sources: bool) -> "LayerCache":
+        """The cache of these rows of the batch, in this order; only what is filled is copied."""
+        keys, values = (selected(t, rows, length) for t in (self.keys, self.values))
+        if same_sources:
+            return LayerCache(keys, values, self.cross_keys, self.cross_values)
+        return LayerCache(keys, values, self.cross_keys.index_select(0, rows), self.cross_values.index_select(0, rows))
+
+
+def selected(
+    filled: Float[Tensor, "batch heads capacity d"], rows: Int[Tensor, " rows"], length: int
+) -> Float[Tensor, "rows heads capacity d"]:
+    """These rows with the same capacity, of which the first `length` positions are filled."""
+    out = filled.new_empty(len(rows), *filled.shape[1:])
+    out[:, :, :length] = filled[rows, :, :length]
+    return out
+
+
+class Layer(nn.Module):
+    """Figure 1: self-attention, cross-attention in a decoder, feed-forward; each wrapped in add & norm."""
+
+    def __init__(self, settings: ModelSettings, *, cross: bool) -> None:
+        super().__init__()
+        s = settings
+
+        def heads() -> MultiHeadAttention:
+            return MultiHeadAttention(s.d_model, s.n_heads, s.key_width, s.value_width, bias=s.attention_bias)
+
+        def add_norm() -> AddNorm:
+            return AddNorm(s.d_model, s.dropout, s.norm, s.epsilon)
+
+        self.self_attention = heads()
+        self.self_add_norm = add_norm()
+        self.cross_attention = heads() if cross else None
+        self.cross_add_norm = add_norm() if cross else None
+        self.feed_forward = FeedForward(s.d_model, s.d_ff, s.activation)
+        self.feed_add_norm = add_norm()
+
+    def forward(
+        self,
+        x: Activations,
+        who: Who,
+        memory: Memory | None = None,
+        who_across: WhoAcross = None,
+    ) -> Activations:
+        """One layer over whole sentences."""
+        x = self.self_add_norm(x, lambda y: self.self_attention(y, y, who))
+        if self.cross_attention is not None and self.cross_add_norm is not None:
+            across = self.cross_attention
+            x = self.cross_add_norm(x, lambda y: across(y, memory, who_across))
+        out: Activations = self.feed_add_norm(x, self.feed_forward)
+        return out
+
+    def step(self, x: Activations, cache: LayerCache, length: int, who: Who, who_across: WhoAcross) -> Activations:
+        """The same for new positions behind `length` cached ones."""
+
+        def attend_to_past(y: Activations) -> Activations:
+            k, v = cache.append(*self.self_attention.keys_and_values(y), length)
+            return self.self_attention.attend(self.self_attention.queries(y), k, v, who)
+
+        def attend_to_source(y: Activations) -> Activations:
+            assert self.cross_attention is not None
+            q = self.cross_attention.queries(y)
+            return self.cross_attention.attend(q, cache.cross_keys, cache.cross_values, who_across)
+
+        x = self.self_add_norm(x, attend_to_past)
+        if self.cross_add_norm is not None:
+            x = self.cross_add_norm(x, attend_to_source)
+        out: Activations = self.feed_add_norm(x, self.feed_forward)
+        return out
+
+
+class Stack(Tapped):
+    """N layers; in pre-norm order one more norm follows them."""
+
+    def __init__(self, settings: ModelSettings, n_layers: int, *, cross: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(settings, cross=cross) for _ in range(n_layers))
+        self.last_norm = nn.LayerNorm(settings.d_model, settings.epsilon) if settings.norm == "pre" else None
+
+    def forward(
+        self,
+        x: Activations,
+        who: Who,
+        memory: Memory | None = None,
+        who_across: WhoAcross = None,
+    ) -> Activations:
+        """All layers over whole sentences."""
+        for layer in self.layers:
+            x = layer(x, who, memory, who_across)
+        return self.finish(x)
+
+    def step(self, x: Activations, cache: "Cache") -> Activations:
+        """The same for new positions behind the cached ones; the cache grows by them."""
+        new = x.shape[1]
+        who = None if new == 1 else causal_mask(cache.length + new, x.device)[None, None, -new:]
+        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            assert isinstance(layer, Layer)
+            x = layer.step(x, layer_cache, cache.length, who, cache.who_across)
+        cache.length += new
+        return self.finish(x)
+
+    def finish(self, x: Activations) -> Activations:
+        """What pre-norm adds after the last layer."""
+        return x if self.last_norm is None else self.tap("norm", self.last_norm(x))
+
+
+# --- the model ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cache:
+    """What decoding remembers: every decoder layer's keys and values, those of the source projected once."""
+
+    layers: list[LayerCache]
+    who_across: WhoAcross
+    length: int = 0
+
+    def positions_of(self, ids: Ids) -> Ids:
+        """Places of new tokens behind the cached ones."""
+        return torch.arange(self.length, self.length + ids.shape[1], device=ids.device).expand_as(ids)
+
+    def select(self, rows: Int[Tensor, " rows"], *, same_sources: bool = False) -> "Cache":
+        """The cache of these hypotheses, in this order.
+
+        `same_sources` promises that each row's source is the one that stood there before, as in a beam whose
+        hypotheses only change places within their sentence: what belongs to the sources then stays as it is.
+        """
+        who = self.who_across
+        if isinstance(who, Tensor) and not same_sources:
+            who = who.index_select(0, rows)
+        layers = [layer.select(rows, self.length, same_sources=same_sources) for layer in self.layers]
+        return Cache(layers, who, self.length)
+
+
+class Predictor(Tapped):
+    """What every member of the family is to a training: states at each target position, and logits out of them.
+
+    Initialisation, which the paper leaves open: Xavier-uniform for every projection, normal with standard deviation
+    d_model^-0.5 for embeddings and learned positions (so that embeddings times √d_model have unit variance), zero
+    for biases, one for the norms' gains.
+    """
+
+    output_bias: nn.Parameter | None
+
+    def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.vocab_size = vocab_size
+
+    def initialise(self) -> None:
+        """Draw fresh weights from torch's generator."""
+        for name, parameter in self.named_parameters():
+            if "embedding" in name or "positions" in name:
+                nn.init.normal_(parameter, std=self.settings.d_model**-0.5)
+            elif parameter.dim() == 2:
+                nn.init.xavier_uniform_(parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.ones_(parameter)
+
+    def forward(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
+        """Logits at each target position: teacher forcing, all positions at once."""
+        return self.logits(self.states(src, tgt))
+
+    def states(self, src: Tokens, tgt: Tokens) -> Activations:
+        """What the logits are read from, at each target position."""
+        raise NotImplementedError
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection."""
+        raise NotImplementedError
+
+    def logits(self, x: Activations) -> Float[Tensor, "batch length vocab"]:
+        """Scores of every piece of the vocabulary."""
+        return self.tap("logits", F.linear(x, self.output_weight, self.output_bias))
+
+
+class Transformer(Predictor):
+    """Figure 1. Gives logits; `log_probabilities` gives their log-softmax."""
+
+    def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
+        super().__init__(settings, vocab_size)
+        self.embedding = nn.Embedding(vocab_size, settings.d_model)
+        self.target_embedding = None if settings.tied else nn.Embedding(vocab_size, settings.d_model)
+        self.output = None if settings.tied else nn.Linear(settings.d_model, vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
+        self.source_input = Input(settings)
+        self.target_input = Input(settings)
+        self.encoder = Stack(settings, settings.n_encoder_layers, cross=False)
+        self.decoder = Stack(settings, settings.n_decoder_layers, cross=True)
+        self.initialise()
+
+    def states(self, src: Tokens, tgt: Tokens) -> Activations:
+        """The decoder's output over whole sentences."""
+        return self.decode(tgt, self.encode(src), src)
+
+    def encode(self, src: Tokens) -> Activations:
+        """The encoder's output, which the paper calls z and everyone else memory."""
+        x = self.source_input(self.embedding(src.ids), src.positions)
+        memory: Activations = self.encoder(x, pattern(src, src))
+        return memory
+
+    def decode(self, tgt: Tokens, memory: Memory, src: Tokens) -> Activations:
+        """The decoder's output over whole target sentences, the future hidden from each position."""
+        x = self.target_input(self.embed_target(tgt.ids), tgt.positions)
+        out: Activations = self.decoder(x, pattern(tgt, tgt, causal=True), memory, pattern(tgt, src))
+        return out
+
+    def embed_target(self, ids: Ids) -> Activations:
+        """Target embeddings: the source's matrix again when tied."""
+        table = self.embedding if self.target_embedding is None else self.target_embedding
+        embedded: Activations = table(ids)
+        return embedded
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection: the embedding matrix once more when tied."""
+        return self.embedding.weight if self.output is None else self.output.weight
+
+    def log_probabilities(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
+        """Log-probabilities of the token after each target token."""
+        logits: Tensor = self(src, tgt)
+        return logits.log_softmax(-1)
+
+    def begin(self, src: Tokens, capacity: int) -> Cache:
+        """Encode padded sentences and make room for `capacity` target tokens."""
+        self.source_input.reach(src.ids.shape[1])
+        self.target_input.reach(capacity)
+        memory = self.encode(src)
+        layers = [self._layer_cache(layer, memory, capacity) for layer in self.decoder.layers]
+        who = None if src.inside is None else src.inside[:, None, None, :]
+        return Cache(layers, who)
+
+    def _layer_cache(self, layer: nn.Module, memory: Memory, capacity: int) -> LayerCache:
+        assert isinstance(layer, Layer)
+        assert layer.cross_attention is not None
+        s, (k, v) = self.settings, layer.cross_attention.keys_and_values(memory)
+        room = (len(memory), s.n_heads, capacity)
+        return LayerCache(memory.new_empty(*room, s.key_width), memory.new_empty(*room, s.value_width), k, v)
+
+    def step(self, ids: Ids, cache: Cache) -> Float[Tensor, "batch length vocab"]:
+        """Logits after each of these new target tokens, given all cached ones; the cache grows by them."""
+        x = self.target_input(self.embed_target(ids), cache.positions_of(ids))
+        return self.logits(self.decoder.step(x, cache))
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Trainable numbers, each counted once however often it is used."""
+    return sum(p.numel() for p in model.parameters())

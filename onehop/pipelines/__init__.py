@@ -1,0 +1,18 @@
+"""Strings to strings: translate lines, paragraphs and HTML; continue a text, fill masks, embed sentences.
+
+Tokenizer and engine meet here; the command line, Python and the server share it.
+"""
+
+__all__ = [
+    "alignment",
+    "embed",
+    "fill_mask",
+    "generate",
+    "html",
+    "html_markup",
+    "html_tags",
+    "load",
+    "paragraphs",
+    "streaming",
+    "translator",
+]

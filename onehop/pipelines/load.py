@@ -1,0 +1,34 @@
+"""Models of the family out of their files: each with what its ids stand for, on the device asked for."""
+
+from pathlib import Path
+
+import torch
+
+from onehop.errors import ModelFileError
+from onehop.model.device import pick_device
+from onehop.model.transformer import Predictor
+from onehop.model.variants import model_for
+from onehop.storage.model_file import StoredModel
+from onehop.storage.reading import check_kind, read_model
+from onehop.storage.registry import named_model
+
+
+def load_member(path: str | Path, kind: str, device: str | None = None) -> tuple[Predictor, StoredModel]:
+    """A model of one kind by its file, its folder or its name, ready to be asked, and its file's content."""
+    path = named_model(str(path))
+    check_kind(path, kind)
+    stored = read_model(path)
+    return member_of(path, stored).to(pick_device(device)), stored
+
+
+def member_of(path: str | Path, stored: StoredModel) -> Predictor:
+    """The model that a file holds, of whatever kind."""
+    weights = {name: torch.from_numpy(array) for name, array in stored.weights().items()}
+    matrix = weights["embedding.weight" if "embedding.weight" in weights else "output.weight"]
+    model = model_for(stored.settings.model, len(matrix))
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as e:
+        reason = " ".join(str(e).split())
+        raise ModelFileError(f"{path} does not fit together: {reason}", "Make it again.") from None
+    return model.eval()

@@ -1,0 +1,253 @@
+"""Lines of any length through a translator: taken apart into sentences, translated, put together as they stood.
+
+What a bare `Translator` does not do is here: sentences that are too long, terms to be met, things to leave alone.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from onehop.config import settings_from_dict
+from onehop.decoding.options import SearchOptions
+from onehop.errors import SettingsError
+from onehop.pipelines.translator import Translation, Translator
+from onehop.storage.reading import describe
+from onehop.storage.registry import named_model
+from onehop.text.casing import capitals, in_capitals, ordinary, spelling
+from onehop.text.sentences import (
+    Segment,
+    Term,
+    Terms,
+    as_stood,
+    missing_numbers,
+    restored,
+    segment,
+    sentences,
+    shortened,
+)
+
+# A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
+# a sentence of 500 words that was cut into parts of 250 tokens, and one in parts of this size.
+WHOLE = 128
+# So many words in capitals are looked up in the vocabulary once, and not again.
+KNOWN_SPELLINGS = 1 << 16
+# Byte fallback lets a model write any byte, and a line must stay one line.
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
+LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """A sentence, or a part of one that was split, with its translation and what the search found besides.
+
+    Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
+    given, where that is not the source: of a sentence in capitals the same in ordinary letters.
+    """
+
+    source: str
+    text: str
+    found: tuple[Translation, ...] = ()
+    given: str | None = None
+    split: bool = False
+    restored: bool = False
+    unmet: tuple[Term, ...] = ()
+    missing_numbers: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> str:
+        """What the model has read."""
+        return self.source if self.given is None else self.given
+
+    def warnings(self) -> Iterator[str]:
+        """What a reader should know."""
+        if self.split:
+            yield "a sentence was too long to translate whole, and split"
+        if any(t.looped for t in self.found[:1]):
+            yield "a translation repeated itself over and over, and was stopped"
+        elif not all(t.finished for t in self.found[:1]):
+            yield "a translation came to the greatest length without an end"
+        if self.restored:
+            yield "an address or a placeholder was garbled, and put back"
+        if BROKEN in self.text and BROKEN not in self.source:
+            yield "a letter that the model does not know came out broken"
+        for term in self.unmet:
+            yield f"not in the translation: {term}"
+        for number in self.missing_numbers:
+            yield f"a number is not in the translation: {number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paragraph:
+    """A line and its translation."""
+
+    source: str
+    text: str
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know, each thing once."""
+        return list(dict.fromkeys(chain.from_iterable(s.warnings() for s in self.sentences)))
+
+    def details(self, n_best: int = 1) -> dict[str, Any]:
+        """Everything, as JSON holds it."""
+        chosen = [s.found[0] for s in self.sentences if s.found]
+        return {
+            "source": self.source,
+            "text": self.text,
+            "score": sum((t.score for t in chosen), 0.0),
+            "tokens": [token for t in chosen for token in t.tokens],
+            "engine": next((t.engine for t in chosen), None),
+            "compute": next((t.compute for t in chosen), None),
+            "shortlist": any(t.shortlist for t in chosen),
+            "finished": all(t.finished for t in chosen),
+            "looped": any(t.looped for t in chosen),
+            "split": any(s.split for s in self.sentences),
+            "capitals": any(s.given is not None for s in self.sentences),
+            "unmet": [{"source": t.source, "target": t.target} for s in self.sentences for t in s.unmet],
+            "missing_numbers": [number for s in self.sentences for number in s.missing_numbers],
+            "warnings": self.warnings,
+            "sentences": [sentence_details(s, n_best) for s in self.sentences],
+        }
+
+
+def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
+    """A sentence as JSON holds it; the first of its n best is the one that was taken."""
+    details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
+    details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
+    best = [
+        {"text": t.text, "score": t.score, "log_prob": t.log_prob, "tokens": list(t.tokens), "finished": t.finished}
+        | {"looped": t.looped, "engine": t.engine}
+        for t in sentence.found[:n_best]
+    ]
+    return details | {"n_best": best}
+
+
+class ParagraphTranslator:
+    """Translates lines, each on its own, in order."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        *,
+        max_length: int,
+        options: SearchOptions | None = None,
+        terms: Terms | None = None,
+        whole_lines: bool = False,
+        batch_size: int | None = None,
+        keep_capitals: bool = False,
+    ) -> None:
+        """`max_length`: tokens of the longest sentence, end mark counted. `whole_lines`: each is one sentence.
+
+        `keep_capitals`: a sentence in capitals is given to the model as it is.
+        """
+        self.translator = translator
+        self.longest = min(max_length, WHOLE) - 1
+        self.options = options or SearchOptions()
+        self.terms = terms or Terms()
+        self.whole_lines = whole_lines
+        self.batch_size = batch_size
+        self.keep_capitals = keep_capitals
+        spelled = partial(spelling, encode=translator.tokenizer.encode, language=translator.source)
+        self.spelled = lru_cache(KNOWN_SPELLINGS)(spelled)
+
+    def translate(self, lines: Sequence[str]) -> list[Paragraph]:
+        """The translations of some lines, worked on together."""
+        if isinstance(lines, str):  # its letters would be taken for lines
+            raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
+        parted = [self.segments(line) for line in lines]
+        flat = [s for segments in parted for s in segments]
+        wanted = {s.text: self.terms.wanted(s.text) for s in flat}
+        done = iter(
+            self.sentence(s, found, wanted[s.text]) for s, found in zip(flat, self.found(flat, wanted), strict=True)
+        )
+        return [
+            paragraph(line, segments, [next(done) for _ in segments])
+            for line, segments in zip(lines, parted, strict=True)
+        ]
+
+    def segments(self, line: str) -> list[Segment]:
+        """The sentences of a line, none too long to be translated whole."""
+        whole = [segment(line)] if self.whole_lines else sentences(line, self.translator.source)
+        return [part for s in whole for part in self.parts(s)]
+
+    def parts(self, whole: Segment) -> list[Segment]:
+        """A sentence as the model is given it: in ordinary letters, in parts if it is too long."""
+        untouched = self.terms.untouched(whole.text)
+        if self.keep_capitals or not in_capitals(whole.text, untouched):
+            return shortened(whole, self.longest, self.length)
+        plain = ordinary(whole.text, self.spelled, untouched)
+        parts = shortened(replace(whole, text=plain), self.longest, self.length)
+        return parts if plain == whole.text else as_stood(whole, parts)
+
+    def length(self, text: str) -> int:
+        """In tokens."""
+        return len(self.translator.tokenizer.encode(text))
+
+    def found(self, segments: Sequence[Segment], wanted: dict[str, list[Term]]) -> list[list[Translation]]:
+        """What the search finds for each segment: nothing where nothing is to be translated.
+
+        Where terms are to be met the whole beam is looked at, which costs no further search.
+        """
+        found: list[list[Translation]] = [[] for _ in segments]
+        places = [i for i, s in enumerate(segments) if self.terms.has_words(s.text)]
+        options = self.options
+        wide = replace(options, n_best=max(options.n_best, options.beam))
+        for searched, chosen in ((options, False), (wide, True)):
+            share = [i for i in places if bool(wanted[segments[i].text]) is chosen]
+            for batch in self.batches(share, segments):
+                for i, best in zip(
+                    batch, self.translator.n_best([segments[i].text for i in batch], searched), strict=True
+                ):
+                    found[i] = best
+        return found
+
+    def batches(self, places: list[int], segments: Sequence[Segment]) -> Iterator[list[int]]:
+        """All together, for the translator to sort and batch, or the asked number at a time, sorted by length."""
+        if self.batch_size is None:
+            if places:
+                yield places
+            return
+        ordered = sorted(places, key=lambda i: len(segments[i].text))
+        for begin in range(0, len(ordered), self.batch_size):
+            yield ordered[begin : begin + self.batch_size]
+
+    def sentence(self, source: Segment, found: Sequence[Translation], wanted: Sequence[Term]) -> Sentence:
+        """The best translation that has all terms, else the best."""
+        if not found:
+            return Sentence(source=source.source, text=source.source, split=source.split)
+        found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
+        met = [t for t in found if all(term.met(t.text) for term in wanted)]
+        chosen = (met or found)[0]
+        text = restored(source.text, LINE_BREAKS.sub(" ", chosen.text))
+        return Sentence(
+            source=source.source,
+            text=text,
+            found=(chosen, *(t for t in found if t is not chosen)),
+            given=None if source.stood is None else source.text,
+            split=source.split,
+            restored=text != LINE_BREAKS.sub(" ", chosen.text),
+            unmet=tuple(term for term in wanted if not term.met(text)),
+            missing_numbers=tuple(missing_numbers(source.text, text)),
+        )
+
+    def in_its_letters(self, source: Segment, text: str) -> str:
+        """A translation in capitals where its source is."""
+        if source.stood is None:
+            return text
+        return capitals(text, source.stood, self.terms.untouched(text), self.translator.target)
+
+
+def paragraph(line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Paragraph:
+    """A line put together again."""
+    text = "".join(s.around(t.text) for s, t in zip(segments, translated, strict=True))
+    return Paragraph(source=line, text=text, sentences=tuple(t for t in translated if t.source))
+
+
+def max_length_of(path: str | Path) -> int:
+    """Tokens of the longest sentence that a model, given by its file or name, translates whole."""
+    return settings_from_dict(describe(named_model(str(path))).content["settings"]).model.max_length

@@ -1,0 +1,281 @@
+"""Text in, text out: tokenizer and engine put together. Torch is imported only when it is what translates."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+from onehop.decoding.engine import Engine, EngineName, lacking
+from onehop.decoding.options import Hypothesis, SearchOptions, allowing
+from onehop.errors import SettingsError
+from onehop.storage.ctranslate2_format import Compute
+from onehop.storage.model_file import StoredModel
+from onehop.storage.reading import check_kind, read_model
+from onehop.storage.registry import find_model, shortlist_beside
+from onehop.text.tokenizer import Tokenizer
+
+# Sentences sorted by length at a time: enough to fill batches of equal length, few enough to hold in memory.
+WINDOW = 4096
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation with what the search knows about it, and the engine that made it."""
+
+    text: str
+    tokens: tuple[str, ...]
+    score: float
+    log_prob: float
+    finished: bool
+    looped: bool
+    engine: EngineName | None = None
+    compute: str | None = None
+    shortlist: bool = False
+
+
+class Translator:
+    """A model ready to translate.
+
+    Translator.load("model.safetensors").translate(["Hello world."])
+
+    `fast` translates what it can and `reference`, made when it is first needed, everything else.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        source: str,
+        target: str,
+        *,
+        reference: Callable[[], Engine] | None = None,
+        fast: Engine | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.source, self.target = source, target
+        self.fast = fast
+        self._reference = reference
+        self._made: Engine | None = None
+        self._making = Lock()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | None = None,
+        device: str | None = None,
+        *,
+        engine: Literal["auto"] | EngineName = "auto",
+        compute: Compute | None = None,
+        threads: int | None = None,
+        shortlist: bool | str | Path = False,
+    ) -> "Translator":
+        """Read a model by its file or its name; without either, the only one that is installed.
+
+        `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
+        CTranslate2 and float32 in torch if nothing is said; `threads` one a core. `shortlist` True means the table
+        beside the model, a path another one; CTranslate2 has it, and what goes to torch is translated without.
+        """
+        check_request(device, engine, compute, threads, shortlist)
+        path = find_model(None if path is None else str(path))
+        check_kind(path, None)
+        table = shortlist_path(path, shortlist)
+        if engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device)):
+            from onehop.decoding.ctranslate2_engine import UnsupportedError
+
+            try:
+                return cls._with_ctranslate2(path, compute or "int8", threads, table, alone=engine == "ctranslate2")
+            except UnsupportedError:
+                if engine == "ctranslate2":
+                    raise
+        stored = read_model(path)
+        reference = torch_engine(stored, device, threads)
+        return cls(Tokenizer(stored.tokenizer), stored.source, stored.target, reference=lambda: reference)
+
+    @classmethod
+    def _with_ctranslate2(
+        cls, path: Path, compute: Compute, threads: int | None, shortlist: Path | None, alone: bool
+    ) -> "Translator":
+        from onehop.decoding.ctranslate2_engine import Converted, Ct2Engine
+
+        converted = Converted.of(path, compute)
+        if shortlist is not None:
+            converted = converted.with_shortlist(shortlist)
+        return cls(
+            Tokenizer(converted.tokenizer),
+            converted.facts["source"],
+            converted.facts["target"],
+            reference=None if alone else lambda: torch_engine(read_model(path), "cpu", threads),
+            fast=Ct2Engine(converted, compute, threads),
+        )
+
+    @classmethod
+    def of_model(cls, model: Any, tokenizer: Tokenizer, source: str, target: str) -> "Translator":
+        """A translator over a torch model that is there already, such as the one in training."""
+        from onehop.decoding.torch_engine import TorchEngine
+
+        engine = TorchEngine(model)
+        return cls(tokenizer, source, target, reference=lambda: engine)
+
+    @property
+    def reference(self) -> Engine:
+        """The torch engine, made once though several threads may ask for it."""
+        if self._reference is None:
+            raise SettingsError("This translator was loaded for CTranslate2 alone.", "Load it with the engine torch.")
+        with self._making:
+            self._made = self._made or self._reference()
+        return self._made
+
+    @property
+    def model(self) -> Any:
+        """The torch model, to look into; not named in the type, for that would import torch."""
+        return self.reference.model  # type: ignore[attr-defined]
+
+    def translate(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translation]:
+        """The best translation of each text of a list; an empty text stays empty."""
+        return list(self.stream(texts, options))
+
+    def stream(self, texts: Iterable[str], options: SearchOptions | None = None) -> Iterator[Translation]:
+        """The same, of any number of texts in bounded memory: a window at a time, in order."""
+        for found in self._windows(texts, options):
+            yield found[0]
+
+    def n_best(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[list[Translation]]:
+        """The n best translations of each text, best first."""
+        return list(self._windows(texts, options))
+
+    def _windows(self, texts: Iterable[str], options: SearchOptions | None) -> Iterator[list[Translation]]:
+        if isinstance(texts, str):  # its letters would be taken for sentences
+            raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
+        options, rest, begin = options or SearchOptions(), iter(texts), 0
+        while window := list(islice(rest, WINDOW)):
+            yield from self._window(window, options, begin)
+            begin += len(window)
+
+    def _window(self, texts: list[str], options: SearchOptions, begin: int) -> list[list[Translation]]:
+        found = [[nothing()] for _ in texts]
+        encoded = self.tokenizer.encode_batch(texts)
+        for engine, places in self.shares(encoded, options):
+            best = self.search(engine, [encoded[i] for i in places], options, [begin + i for i in places])
+            for i, translations in zip(places, best, strict=True):
+                found[i] = translations
+        return found
+
+    def search(
+        self, engine: Engine, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Translation]]:
+        """What an engine finds for each source, to which the guard against loops allows what it says itself."""
+        found: list[list[Translation]] = [[] for _ in sources]
+        asked = [allowing(options, ids) for ids in sources]
+        for each in dict.fromkeys(asked):
+            places = [i for i, wanted in enumerate(asked) if wanted == each]
+            best = engine.translate([sources[i] for i in places], each, [numbers[i] for i in places])
+            for i, hypotheses in zip(places, best, strict=True):
+                found[i] = [self.translation(h, engine) for h in hypotheses]
+        return found
+
+    def shares(self, encoded: Sequence[Sequence[int]], options: SearchOptions) -> Iterator[tuple[Engine, list[int]]]:
+        """Which engine translates which sentences; the empty ones nobody."""
+        places = [i for i, ids in enumerate(encoded) if ids]
+        quick = [i for i in places if self.is_fast(encoded[i], options)]
+        if self.fast is not None and quick:
+            yield self.fast, quick
+        if rest := sorted(set(places) - set(quick)):
+            yield self.reference, rest
+
+    def is_fast(self, source: Sequence[int], options: SearchOptions) -> bool:
+        """Whether the fast engine can translate a sentence under these options; where it must and cannot, an error."""
+        if self.fast is None:
+            return False
+        names, reaches = lacking(options), self.fast.reaches(source)
+        if self._reference is None and names:
+            value = getattr(options, names[0])
+            raise SettingsError(f"CTranslate2 lacks search.{names[0]} = {value}.", "Use the engine auto or torch.")
+        if self._reference is None and not reaches:
+            what = f"A sentence of {len(source)} tokens is too long for CTranslate2."
+            raise SettingsError(what, "Split it, or use the engine auto or torch.")
+        return reaches and not names
+
+    def translation(self, hypothesis: Hypothesis, engine: Engine) -> Translation:
+        """Ids as text."""
+        return Translation(
+            self.tokenizer.decode(hypothesis.ids),
+            tuple(self.tokenizer.tokens(hypothesis.ids)),
+            hypothesis.score,
+            hypothesis.log_prob,
+            hypothesis.finished,
+            hypothesis.looped,
+            engine.name,
+            engine.compute,
+            engine.shortlist,
+        )
+
+
+def nothing() -> Translation:
+    """The translation of an empty text, which no engine made."""
+    return Translation("", (), 0.0, 0.0, finished=True, looped=False)
+
+
+# --- which engine ---------------------------------------------------------------------------------------------
+
+
+def check_request(
+    device: str | None, engine: str, compute: str | None, threads: int | None, shortlist: bool | str | Path
+) -> None:
+    """Refuse what cannot be had, before anything is read."""
+    if engine not in ("auto", "torch", "ctranslate2"):
+        raise SettingsError(f"There is no engine {engine!r}.", "Choose auto, torch or ctranslate2.")
+    if compute not in (None, "int8", "float32"):
+        raise SettingsError(f"There is no compute type {compute!r}.", "Choose int8 or float32.")
+    if threads is not None and threads < 1:
+        raise SettingsError(f"{threads} threads cannot translate.", "Give 1 or more.")
+    if engine == "torch" and compute == "int8":
+        raise SettingsError("The engine torch computes in float32, not int8.", "Use the engine ctranslate2.")
+    if engine == "torch" and shortlist:
+        raise SettingsError("The engine torch has no shortlist.", "Use the engine ctranslate2, or do without.")
+    if engine == "ctranslate2" and device not in (None, "cpu"):
+        raise SettingsError(f"CTranslate2 runs on the CPU here, not on {device}.", "Use the engine torch.")
+    if engine == "ctranslate2" and not has_ctranslate2():
+        raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
+
+
+def shortlist_path(model: Path, wanted: bool | str | Path) -> Path | None:
+    """The table to use: none, the one that lies beside a model, or another."""
+    return shortlist_beside(model) if wanted is True else Path(wanted) if wanted else None
+
+
+def has_ctranslate2() -> bool:
+    """Whether the fast engine is installed."""
+    return find_spec("ctranslate2") is not None
+
+
+def prefers_ctranslate2(device: str | None) -> bool:
+    """Whether to translate on the CPU with CTranslate2; a GPU is asked for only where CTranslate2 sees one."""
+    if device not in (None, "cpu") or not has_ctranslate2():
+        return False
+    return device == "cpu" or not has_gpu()
+
+
+def has_gpu() -> bool:
+    """Whether torch could use a GPU; without importing it where the machine has none."""
+    import ctranslate2
+
+    if ctranslate2.get_cuda_device_count() == 0 or find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -> Engine:
+    """The torch engine over a stored model."""
+    import torch
+
+    from onehop.decoding.torch_engine import TorchEngine, model_of
+    from onehop.model.device import pick_device
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with torch.inference_mode(False):  # a model first asked for while translating could not be trained with
+        return TorchEngine(model_of(stored).to(pick_device(device)))

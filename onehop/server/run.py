@@ -1,0 +1,115 @@
+"""The application under uvicorn, in one process or several."""
+
+import gc
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from onehop.decoding.ctranslate2_engine import cores
+from onehop.errors import SettingsError
+from onehop.server.app import Application
+from onehop.server.explore import Exploring
+from onehop.server.metrics import SHARED_FOLDER, Metrics
+from onehop.server.service import Service
+from onehop.server.settings import ServerSettings
+from onehop.server.slow_clients import PunctualProtocol
+from onehop.server.start import Doors
+
+# How the processes of one server learn what they serve.
+VARIABLE = "ONEHOP_SERVE"
+# After a signal to stop, work that is still running gets a little more time than a request may take.
+MERCY_SECONDS = 5
+
+
+class Announcing(uvicorn.Server):
+    """A server that says where it listens, once it does."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        for server in self.servers:
+            for each in server.sockets:
+                announce(*each.getsockname()[:2])
+
+
+def announce(host: str, port: int) -> None:
+    """On standard error, for standard output has the access log."""
+    print(f"onehop serves at http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
+
+
+def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
+    """Serve until a signal comes; then finish what is running."""
+    engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
+    plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
+    plan["explore"], plan["hosts"] = doors.explores, doors.hosts
+    check_address(doors.host, doors.port)
+    one = application(plan)  # with several too: what is wrong shall be said once, and here
+    common = uvicorn_options(settings, doors)
+    if doors.workers == 1:
+        Announcing(uvicorn.Config(one, **common)).run()
+        return
+    del one
+    gc.collect()  # it is full of cycles, and the processes have models of their own
+    folder = tempfile.mkdtemp(prefix="onehop-metrics-")
+    os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), folder
+    announce(doors.host, doors.port)
+    try:
+        uvicorn.run("onehop.server.run:from_environment", factory=True, workers=doors.workers, **common)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
+    """What uvicorn is told."""
+    return {
+        "host": doors.host,
+        "port": doors.port,
+        "http": PunctualProtocol,
+        "ws": "none",
+        "access_log": False,
+        "log_level": "error",  # a warning for each piece of garbage would let strangers fill the log
+        "server_header": False,
+        "limit_concurrency": settings.max_connections,
+        "timeout_graceful_shutdown": int(settings.answer_seconds + MERCY_SECONDS),
+        "proxy_headers": doors.proxies is not None,
+        "forwarded_allow_ips": doors.proxies or "",
+    }
+
+
+def check_address(host: str, port: int) -> None:
+    """Find out whether one can listen there, before a model is read."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address[:2], family=family).close()
+    except OSError as e:
+        # getaddrinfo numbers its errors below nought, and has words of its own for them.
+        reason = (os.strerror(e.errno) if e.errno is not None and e.errno > 0 else str(e.strerror)).lower()
+        raise SettingsError(
+            f"{host}:{port} cannot be listened on: {reason}.", "Choose another --host or --port."
+        ) from None
+
+
+def application(plan: dict[str, Any]) -> ASGIApp:
+    """The application that a plan describes."""
+    settings = ServerSettings(**{**plan["settings"], "origins": tuple(plan["settings"]["origins"])})
+    metrics = Metrics()
+    PunctualProtocol.head_seconds = settings.read_seconds
+    PunctualProtocol.taking_seconds = settings.answer_seconds
+    services = [Service.load(Path(path), settings, metrics, **plan["engine"]) for path in plan["models"]]
+    exploring = Exploring.of(Path(plan["models"][0]), plan["engine"]["device"]) if plan["explore"] else None
+    return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"]).asgi
+
+
+def from_environment() -> ASGIApp:
+    """In one of several processes."""
+    return application(json.loads(os.environ[VARIABLE]))

@@ -1,0 +1,387 @@
+"""Sentences of many requests decoded together.
+
+A lane is an engine, some threads that call it, and the sentences that wait for one. A batch is filled up to a budget of
+tokens with sentences of like length and equal options. Which come first is decided by start-time fair queuing: each
+request has its own clock, which advances with the tokens it has been given, so that a long request does not keep short
+ones waiting. Everything but the engine's call happens on the event loop.
+
+Where an engine lets sentences join between two steps, its lane goes step by step: after each, who is done is answered,
+who hung up leaves, and who waits comes in.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any, Protocol, runtime_checkable
+
+from onehop.decoding.options import Hypothesis, SearchOptions, allowing
+from onehop.pipelines.translator import Translation
+from onehop.server.metrics import Metrics
+from onehop.server.problems import busy
+
+# Lengths under this are alike, whatever they are.
+SHORT = 16
+# Sentences longer than this never take a lane's last free thread, where it has several.
+LONG = 64
+# The budget counts source tokens under this beam; wider ones get smaller batches.
+USUAL_BEAM = 4
+# So many sentences may be live together, however long the longest of them is.
+LEAST_PLACES = 4
+
+Found = list[Translation]
+Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]]
+
+
+@dataclass
+class Job:
+    """One sentence that waits; `number` is its place in the request, `start` orders it among all that wait."""
+
+    ids: list[int]
+    options: SearchOptions
+    number: int
+    answer: "asyncio.Future[Any]"
+    request: int = 0
+    start: float = 0.0
+    arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def length(self) -> int:
+        """In tokens."""
+        return len(self.ids)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it could hold others up."""
+        return self.length > LONG
+
+
+class Lane:
+    """An engine with its queue."""
+
+    def __init__(
+        self,
+        call: Call,
+        *,
+        threads: int,
+        budget: int,
+        patience: float,
+        most_waiting: int,
+        most_seconds: float,
+        metrics: Metrics,
+    ) -> None:
+        self.call, self.threads, self.budget, self.patience = call, threads, budget, patience
+        self.most_waiting, self.most_seconds, self.metrics = most_waiting, most_seconds, metrics
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
+        self.waiting: list[Job] = []
+        self.free, self.long_running, self.clock = threads, 0, 0.0
+        self.requests = count()
+        self.speed = 1000.0  # tokens a second, as measured by and by
+        self.timer: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    # --- in ---------------------------------------------------------------------------------------------------
+
+    async def translate(self, sources: Sequence[list[int]], options: SearchOptions) -> list[Found]:
+        """What the engine finds for some sentences of one request. Cancelled, those that wait are dropped."""
+        loop = asyncio.get_running_loop()
+        request = next(self.requests)
+        each = ((number, ids, allowing(options, ids)) for number, ids in enumerate(sources))
+        jobs = [Job(ids, own, number, loop.create_future(), request) for number, ids, own in each]
+        self.put(jobs)
+        try:
+            return list(await asyncio.gather(*(job.answer for job in jobs)))
+        finally:
+            for job in jobs:
+                job.answer.cancel()
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        """Queue the sentences of one request, or turn it away: before it waits in vain. An empty queue takes any."""
+        self.drop_cancelled()
+        waiting = self.tokens_waiting()
+        seconds = waiting / self.speed
+        if waiting and (waiting + tokens(jobs) > self.most_waiting or seconds > self.most_seconds):
+            raise busy(seconds)
+        start = self.clock
+        for job in jobs:
+            job.start = start
+            start += job.length
+        self.waiting += jobs
+        self.pump()
+
+    def tokens_waiting(self) -> int:
+        """Tokens of all sentences in the queue."""
+        return tokens(self.waiting)
+
+    def drop_cancelled(self) -> None:
+        """Forget sentences that nobody waits for."""
+        kept = [job for job in self.waiting if not job.answer.done()]
+        self.metrics.dropped.inc(len(self.waiting) - len(kept))
+        self.waiting = kept
+
+    # --- out --------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Start batches as long as there is a thread for one and it is time."""
+        self.drop_cancelled()
+        while self.free and self.waiting and not self.closed and self.is_time():
+            batch = self.take()
+            if not batch:
+                break
+            self.start(batch)
+        self.metrics.waiting.set(len(self.waiting))
+        self.metrics.waiting_tokens.set(self.tokens_waiting())
+
+    def is_time(self) -> bool:
+        """Whether a batch should begin: it is full, or somebody has waited long enough; else look again then."""
+        oldest = min(job.arrived for job in self.waiting)
+        rest = oldest + self.patience - time.monotonic()
+        if rest <= 0 or self.tokens_waiting() >= self.budget:
+            return True
+        if self.timer is None or self.timer.cancelled():
+            self.timer = asyncio.get_running_loop().call_later(rest, self.on_time)
+        return False
+
+    def on_time(self) -> None:
+        """Patience is over."""
+        self.timer = None
+        self.pump()
+
+    def take(self) -> list[Job]:
+        """The next batch: whoever is first, and what fits to it. Idle threads share what waits."""
+        ready = self.in_order()
+        if self.threads > 1 and self.long_running >= self.threads - 1:
+            ready = [job for job in ready if not job.is_long]
+        if not ready:
+            return []
+        return self.taken(fitting(ready, self.budget, math.ceil(len(ready) / self.free)))
+
+    def in_order(self) -> list[Job]:
+        """All that wait, the first first."""
+        return sorted(self.waiting, key=lambda job: (job.start, job.arrived))
+
+    def taken(self, batch: list[Job]) -> list[Job]:
+        """A batch, no longer in the queue and charged to its requests."""
+        # The clock shows how much each of those that wait could have had by now.
+        self.clock = max(self.clock, batch[0].start) + tokens(batch) / len({job.request for job in self.waiting})
+        chosen = set(map(id, batch))
+        self.waiting = [job for job in self.waiting if id(job) not in chosen]
+        return batch
+
+    def start(self, batch: list[Job]) -> None:
+        """Hand a batch to a thread."""
+        now = time.monotonic()
+        self.note(batch, now)
+        is_long = any(job.is_long for job in batch)
+        self.free -= 1
+        self.long_running += is_long
+        running = asyncio.get_running_loop().run_in_executor(self.executor, self.run, batch)
+        running.add_done_callback(lambda done: self.finish(batch, is_long, now, done))
+
+    def note(self, batch: list[Job], now: float) -> None:
+        """Count sentences that have waited until now."""
+        for job in batch:
+            self.metrics.queue_seconds.observe(now - job.arrived)
+        self.metrics.batch_sentences.observe(len(batch))
+        self.metrics.batch_tokens.observe(tokens(batch))
+
+    def run(self, batch: list[Job]) -> list[Found | BaseException]:
+        """In a thread: one call; if it fails, each sentence alone, so that one does not spoil the others."""
+        began = time.perf_counter()
+        numbers = [job.number for job in batch]
+        try:
+            found: list[Found | BaseException] = list(self.call([job.ids for job in batch], batch[0].options, numbers))
+        except Exception as e:
+            found = [e] if len(batch) == 1 else [self.run([job])[0] for job in batch]
+        self.metrics.batch_seconds.observe(time.perf_counter() - began)
+        return found
+
+    def finish(
+        self, batch: list[Job], was_long: bool, began: float, done: "asyncio.Future[list[Found | BaseException]]"
+    ) -> None:
+        """Give the answers out and go on."""
+        self.free += 1
+        self.long_running -= was_long
+        for job, found in zip(batch, done.result(), strict=True):
+            self.give(job, found)
+        self.learn(tokens(batch) * self.threads, time.monotonic() - began)
+        self.pump()
+
+    def give(self, job: Job, found: Found | BaseException) -> None:
+        """Answer a sentence, if somebody still waits for it."""
+        if job.answer.done():
+            return
+        if isinstance(found, BaseException):
+            job.answer.set_exception(found)
+        else:
+            job.answer.set_result(found)
+            self.metrics.tokens.labels("source").inc(job.length)
+            self.metrics.tokens.labels("target").inc(len(found[0].tokens))
+
+    def learn(self, done: int, seconds: float) -> None:
+        """How fast it goes. A small batch is slow for each of its tokens, and says nothing where nobody waits."""
+        speed = done / max(seconds, 1e-3)
+        if self.waiting or speed > self.speed:
+            self.speed = 0.9 * self.speed + 0.1 * speed
+
+    def close(self) -> None:
+        """End the threads when they are done; nobody comes in any more."""
+        self.closed = True
+        for job in self.waiting:
+            job.answer.cancel()
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+
+# --- between two steps ----------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A search that sentences join and leave, as `engines.joining` has it."""
+
+    def join(self, sources: Sequence[list[int]], options: SearchOptions) -> list[int]:
+        """Let sentences in; their tickets."""
+
+    def leave(self, tickets: Collection[int]) -> None:
+        """Forget some."""
+
+    def step(self) -> dict[int, list[Hypothesis]]:
+        """One token more for each; what was found for those that are done."""
+
+
+class JoiningLane(Lane):
+    """A lane of one thread whose engine is asked for one step at a time.
+
+    `begin` makes a search, in the thread, and `read` turns what it finds into translations. If a step fails, each of
+    its sentences is translated alone, by `call`.
+    """
+
+    def __init__(
+        self, call: Call, begin: Callable[[], Steps], read: Callable[[list[Hypothesis]], Found], **limits: Any
+    ) -> None:
+        super().__init__(call, threads=1, **limits)
+        self.begin, self.read = begin, read
+        self.search: Steps | None = None
+        # Touched by the thread while it has its turn, and by the event loop between turns.
+        self.live: dict[int, Job] = {}
+
+    def pump(self) -> None:
+        """Take a turn, unless one is being taken, as long as there is something to do."""
+        self.drop_cancelled()
+        if self.closed:
+            for job in self.live.values():
+                job.answer.cancel()
+        elif self.free and (self.live or (self.waiting and self.is_time())):
+            self.turn()
+        self.metrics.waiting.set(len(self.waiting))
+        self.metrics.waiting_tokens.set(self.tokens_waiting())
+
+    def turn(self) -> None:
+        """Choose who leaves and who comes in, and let the thread do the step."""
+        now = time.monotonic()
+        gone = [ticket for ticket, job in self.live.items() if job.answer.done()]
+        self.metrics.dropped.inc(len(gone))
+        for ticket in gone:
+            del self.live[ticket]
+        if new := self.take():
+            self.note(new, now)
+        self.free -= 1
+        running = asyncio.get_running_loop().run_in_executor(self.executor, self.advance, gone, new)
+        running.add_done_callback(partial(self.turned, now))
+
+    def take(self) -> list[Job]:
+        """Who comes in: the first of those that wait, as far as there is room.
+
+        Who finds none keeps those behind from coming in before, or it might never be its turn; except a long one that
+        waits for other long ones to end, for so long the short ones shall not wait.
+        """
+        new: list[Job] = []
+        beside = list(self.live.values())
+        long_ones_wait = False
+        for job in self.in_order():
+            if job.is_long and long_ones_wait:
+                continue
+            if has_room(job, beside, self.budget):
+                new.append(job)
+                beside.append(job)
+            elif job.is_long and any(other.is_long for other in beside):
+                long_ones_wait = True
+            else:
+                break
+        return self.taken(new) if new else []
+
+    def advance(self, gone: list[int], new: list[Job]) -> list[tuple[Job, Found | BaseException]]:
+        """In the thread: a turn. Who is done, and with what."""
+        done: list[tuple[Job, Found | BaseException]] = []
+        here = [*self.live.values(), *new]
+        try:
+            self.search = self.search or self.begin()
+            self.search.leave(gone)
+            done += self.let_in(self.search, new)
+            self.metrics.step_sentences.observe(len(self.live))
+            found = self.search.step()
+            done += [(self.live.pop(ticket), self.read(best)) for ticket, best in found.items()]
+        except Exception:
+            self.search, self.live = None, {}
+            answered = {id(job) for job, _ in done}
+            done += self.alone([job for job in here if id(job) not in answered])
+        return done
+
+    def alone(self, jobs: Sequence[Job]) -> list[tuple[Job, Found | BaseException]]:
+        """Translate sentences one by one, as far as somebody still waits for them."""
+        return [(job, self.run([job])[0]) for job in jobs if not job.answer.done()]
+
+    def let_in(self, search: Steps, new: list[Job]) -> list[tuple[Job, Found | BaseException]]:
+        """Let sentences join, those of equal options together; those that may not are done with an error."""
+        done: list[tuple[Job, Found | BaseException]] = []
+        for options in dict.fromkeys(job.options for job in new):
+            group = [job for job in new if job.options == options]
+            try:
+                tickets = search.join([job.ids for job in group], options)
+                self.live.update(zip(tickets, group, strict=True))
+            except Exception:
+                done += self.alone(group)
+        return done
+
+    def turned(self, began: float, done: "asyncio.Future[list[tuple[Job, Found | BaseException]]]") -> None:
+        """Answer who is done, and go on."""
+        self.free += 1
+        answers = done.result()
+        for job, found in answers:
+            self.give(job, found)
+        # Every sentence is one token further on, and has about as many to say as its source has.
+        self.learn(len(self.live) + len(answers), time.monotonic() - began)
+        self.pump()
+
+
+def has_room(job: Job, beside: Sequence[Job], budget: int) -> bool:
+    """Whether a sentence may join those that are live: all are as wide as the longest. A long one leaves a place."""
+    spare = int(job.is_long)
+    if len(beside) + spare < LEAST_PLACES:
+        return True
+    longest = max(each.length for each in (job, *beside))
+    places = sum(max(1, each.options.beam / USUAL_BEAM) for each in (job, *beside))
+    return (places + spare) * longest <= budget
+
+
+def tokens(jobs: Sequence[Job]) -> int:
+    """Of all sentences together."""
+    return sum(job.length for job in jobs)
+
+
+def fitting(ready: Sequence[Job], budget: int, most: int) -> list[Job]:
+    """The first sentence and those after it that may be translated with it."""
+    first = ready[0]
+    budget = min(budget, budget * USUAL_BEAM // first.options.beam)
+    batch, shortest, longest = [first], first.length, first.length
+    for job in ready[1:]:
+        low, high = min(shortest, job.length), max(longest, job.length)
+        alike = max(high, SHORT) <= 2 * max(low, SHORT)
+        if job.options == first.options and alike and (len(batch) + 1) * high <= budget and len(batch) < most:
+            batch.append(job)
+            shortest, longest = low, high
+    return batch

@@ -1,0 +1,234 @@
+"""What requests and answers hold. The models check the one, and both are what the OpenAPI description is made of."""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from onehop.decoding.options import SearchOptions
+from onehop.server.problems import Problem
+
+Format = Literal["text", "html"]
+Language = Annotated[str, Field(max_length=64, description="A language that /languages lists.")]
+
+
+class Body(BaseModel):
+    """What a client sends: what is not known is refused, with its name."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Wishes(Body):
+    """How to translate: the fields of onehop's SearchOptions, and terms."""
+
+    source: Language | None = Field(None, description="Otherwise the only one.")
+    target: Language | None = Field(None, description="Otherwise the only one.")
+    beam: int = Field(4, ge=1, description="Hypotheses followed at a time; 1: greedy.")
+    alpha: float = Field(0.6, ge=0, le=100, description="α of the length penalty; 0: none.")
+    penalty: Literal["power", "paper"] = Field("power", description="Divide by |Y|^α or by ((5+|Y|)/6)^α.")
+    min_length: int = Field(0, ge=0, le=1000, description="Tokens before a translation may end.")
+    sample: bool = Field(False, description="Draw tokens at random, with no beam.")
+    temperature: float = Field(1.0, ge=0.01, le=100, description="Of the drawing: below 1 sharper, above 1 flatter.")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from the k most probable tokens; 0: from all.")
+    top_p: float = Field(1.0, ge=0, le=1, description="Draw from the fewest tokens that reach this share.")
+    seed: int = Field(1, ge=0, le=2**63, description="Of the drawing.")
+
+    def options(self, n_best: int = 1) -> SearchOptions:
+        """For the search; what does not go together is refused there."""
+        names = ("alpha", "penalty", "min_length", "sample", "temperature", "top_k", "top_p", "seed")
+        return SearchOptions(
+            beam=1 if self.sample else self.beam, n_best=n_best, **{name: getattr(self, name) for name in names}
+        )
+
+
+class TranslateBody(Wishes):
+    """A batch to translate."""
+
+    texts: list[str] = Field(min_length=1, description="Each is translated on its own; it may hold many sentences.")
+    format: Format = Field("text", description="html: markup stays, by alignment.")
+    n_best: int = Field(1, ge=1, description="So many translations of each sentence.")
+    alignments: bool = Field(False, description="Say which tokens come from which.")
+    prefixes: list[str] | None = Field(None, description="For each text, what its translation must begin with.")
+    glossary: dict[str, str] = Field({}, max_length=1000, description="Terms that translations should have.")
+    keep: list[str] = Field([], max_length=1000, description="Words not to be translated.")
+
+
+class StreamBody(Wishes):
+    """A text to translate while one looks on."""
+
+    text: str = Field(description="It may hold many sentences.")
+    prefix: str = Field("", description="What the translation must begin with.")
+
+
+class TraceBody(Body):
+    """A sentence to look into, with edits of the model's quantities."""
+
+    text: str
+    edits: list[str] = Field([], max_length=16, description="Such as scale=off: see docs/trace.md.")
+
+
+class LibreBody(BaseModel):
+    """LibreTranslate's request; what it has besides is passed over, as there."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    q: str | Annotated[list[str], Field(min_length=1)] = Field(description="A text, or several.")
+    source: Language = Field(description="A language, or auto.")
+    target: Language
+    format: Format = "text"
+    alternatives: int = Field(0, ge=0, description="So many other translations.")
+    api_key: str | None = None
+
+
+class DetectBody(BaseModel):
+    """LibreTranslate's request for the language of a text."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    q: str
+    api_key: str | None = None
+
+
+# --- answers --------------------------------------------------------------------------------------------------
+
+
+class ErrorAnswer(BaseModel):
+    """What went wrong, and what to do about it."""
+
+    error: str
+
+
+class Guess(BaseModel):
+    """A language and how sure the identifier is, in percent."""
+
+    language: str
+    confidence: float
+
+
+class LibreAnswer(BaseModel):
+    """A translation, or one for each text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    translatedText: str | list[str]  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+    detectedLanguage: Guess | list[Guess] | None = None  # noqa: N815
+
+
+class LanguageAnswer(BaseModel):
+    """A language that texts may be in, and those that they can be translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class AlignmentAnswer(BaseModel):
+    """Of a sentence's translation: its tokens, and how much each of them looked at each source token."""
+
+    source_tokens: list[str]
+    target_tokens: list[str]
+    attention: list[list[float]]
+    pairs: list[tuple[int, int]] = Field(description="Source and target token, for each target token its strongest.")
+
+
+class HypothesisAnswer(BaseModel):
+    """One translation of a sentence."""
+
+    text: str
+    score: float | None
+    log_prob: float | None
+    tokens: list[str]
+    finished: bool
+    looped: bool
+    engine: str | None
+
+
+class SentenceAnswer(BaseModel):
+    """A sentence of a text."""
+
+    source: str
+    text: str
+    split: bool
+    copied: bool
+    restored: bool
+    capitals: bool
+    n_best: list[HypothesisAnswer]
+    alignment: AlignmentAnswer | None = None
+
+
+class TermAnswer(BaseModel):
+    """A term that is not in the translation."""
+
+    source: str
+    target: str
+
+
+class TranslationAnswer(BaseModel):
+    """The translation of a text, as `onehop translate --json` has it."""
+
+    source: str
+    text: str
+    score: float | None
+    tokens: list[str]
+    engine: str | None
+    compute: str | None
+    shortlist: bool
+    finished: bool
+    looped: bool
+    split: bool
+    capitals: bool
+    unmet: list[TermAnswer]
+    missing_numbers: list[str]
+    warnings: list[str]
+    sentences: list[SentenceAnswer]
+
+
+class TranslateAnswer(BaseModel):
+    """A translation for each text."""
+
+    source: str
+    target: str
+    translations: list[TranslationAnswer]
+
+
+class HealthAnswer(BaseModel):
+    """ok when a translation has worked."""
+
+    status: Literal["ok", "starting", "failing"]
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def read_json(kind: type[BaseModel], body: bytes) -> Any:
+    """A JSON body; types are taken at their word."""
+    try:
+        return kind.model_validate_json(body, strict=True)
+    except ValidationError as e:
+        raise Problem(400, in_words(e)) from None
+
+
+def read_form(kind: type[BaseModel], body: bytes) -> Any:
+    """A form, where numbers are written out; a field that stands there twice is a list."""
+    try:
+        fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=2000)
+    except (UnicodeDecodeError, ValueError):
+        raise Problem(400, "The form is not UTF-8, or has too many fields: encode it as a browser does.") from None
+    try:
+        return kind.model_validate({k: v[0] if len(v) == 1 else v for k, v in fields.items()})
+    except ValidationError as e:
+        raise Problem(400, in_words(e)) from None
+
+
+def in_words(error: ValidationError) -> str:
+    """The first thing that is wrong, in one sentence."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    message = first["msg"].rstrip(".")
+    if first["type"] == "json_invalid":
+        return f"The body is not JSON: {message.removeprefix('Invalid JSON: ')}."
+    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "constrained-", "str")))
+    what = {"missing": "is missing", "extra_forbidden": "is not known here"}.get(first["type"])
+    if what:
+        return f"{where} {what}: see /openapi.json."
+    return f"{where or 'The body'}: {message[:1].lower()}{message[1:]}."

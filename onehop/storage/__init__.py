@@ -1,0 +1,15 @@
+"""What is on disk: the model file, run folders, installed models, the cache. Every write is atomic.
+
+It holds weights as NumPy arrays and knows nothing of torch.
+"""
+
+__all__ = [
+    "cache",
+    "ctranslate2_format",
+    "model_file",
+    "number_formats",
+    "reading",
+    "registry",
+    "run_folder",
+    "writing",
+]

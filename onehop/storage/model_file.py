@@ -1,0 +1,167 @@
+"""A model as a description and plain arrays, and the hash over both."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from onehop.config import Settings, settings_to_dict
+from onehop.errors import ModelFileError
+from onehop.storage.number_formats import (
+    TAGS,
+    Array,
+    Int8Rows,
+    Store,
+    Tensor,
+    convert,
+    int8_rows,
+    plain_bytes,
+    to_float32,
+)
+from onehop.text.vocabulary import vocabulary_of
+
+FORMAT = 1
+SUFFIX = ".safetensors"
+TOKENIZER = "__tokenizer__"
+SCALE = ".scale"
+CONTENT = ("format", "settings", "source", "target", "provenance")
+PART = r"-[0-9a-f]{8}-\d{5}-of-\d{5}"
+VOCABULARY_MATRICES = ("embedding.weight", "target_embedding.weight", "output.weight")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredModel:
+    """What a model file holds. Two are equal when their hashes are."""
+
+    settings: Settings
+    tokenizer: bytes
+    source: str
+    target: str
+    provenance: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over everything, tensors in the number format that they are held in."""
+        return content_hash(content_of(self), to_arrays(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoredModel) and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return int(self.hash[:15], 16)
+
+    def weights(self) -> dict[str, Float32[np.ndarray, "..."]]:
+        """Every tensor as float32."""
+        return {name: to_float32(tensor) for name, tensor in self.tensors.items()}
+
+    def stored_as(self, store: Store) -> "StoredModel":
+        """The same model in another number format. What already is in that format is kept bit for bit."""
+        return replace(self, tensors={name: convert(name, t, store) for name, t in self.tensors.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """What a file says about itself. Only the first part of a sharded model has the content."""
+
+    hash: str
+    layout: str
+    part: int
+    parts: int
+    content: Mapping[str, Any]
+
+
+def canonical(value: Any) -> str:
+    """JSON that is the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def content_of(model: StoredModel) -> dict[str, Any]:
+    """Everything about a model but its arrays."""
+    try:
+        provenance = json.loads(canonical(dict(model.provenance)))
+    except (TypeError, ValueError) as e:
+        raise ModelFileError(
+            f"The provenance cannot be stored as JSON ({e}).", "Keep it to strings, finite numbers, lists and tables."
+        ) from None
+    return {
+        "format": FORMAT,
+        "settings": settings_to_dict(model.settings),
+        "source": model.source,
+        "target": model.target,
+        "provenance": provenance,
+    }
+
+
+def to_arrays(model: StoredModel) -> dict[str, Array]:
+    """The arrays as they are written: the tokenizer's bytes too, and int8 rows beside their scales."""
+    arrays: list[tuple[str, Array]] = [(TOKENIZER, np.frombuffer(model.tokenizer, dtype=np.uint8))]
+    for name, tensor in model.tensors.items():
+        if isinstance(tensor, Int8Rows):
+            arrays += [(name, tensor.values), (name + SCALE, tensor.scale)]
+        elif tensor.dtype in (np.float32, np.uint16):
+            arrays.append((name, tensor))
+        else:
+            raise ModelFileError(
+                f"The tensor {name} is of {tensor.dtype}.", "Give float32, bfloat16 bits as uint16, or Int8Rows."
+            )
+    if twice := [name for name, times in Counter(name for name, _ in arrays).items() if times > 1]:
+        raise ModelFileError(f"There are two tensors {twice[0]}.", "Rename one of them.")
+    return dict(arrays)
+
+
+def from_arrays(arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, Tensor]]:
+    """Tokenizer and tensors; the inverse of `to_arrays`. A KeyError or ValueError says what is missing or wrong."""
+    rest = dict(arrays)
+    tokenizer = rest.pop(TOKENIZER).tobytes()
+    quantised = {name: int8_rows(a, rest[name + SCALE]) for name, a in rest.items() if a.dtype == np.int8}
+    scales = {name + SCALE for name in quantised}
+    floats = {name: a for name, a in rest.items() if name not in quantised and name not in scales}
+    for name, array in floats.items():
+        if array.dtype == np.uint8:
+            raise ValueError(f"{name} is no tensor of weights")
+    return tokenizer, {**floats, **quantised}
+
+
+def content_hash(content: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of the description and of each array's name, type, shape and bytes: the same however it is sharded."""
+    digest = hashlib.sha256(canonical(content).encode() + b"\n")
+    for name, array in sorted(arrays.items()):
+        digest.update(canonical([name, TAGS[array.dtype.name], list(array.shape)]).encode() + b"\n")
+        digest.update(plain_bytes(array))
+    return digest.hexdigest()
+
+
+def check_fits(path: Path, model: StoredModel) -> None:
+    """Refuse a model whose tokenizer, settings and weights do not belong together."""
+    try:
+        vocab_size = vocabulary_of(model.tokenizer).vocab_size
+    except ModelFileError as e:
+        raise ModelFileError(f"{path} does not fit together: {e.what}", e.remedy) from None
+    fitting = (vocab_size, model.settings.model.d_model)
+    for name in VOCABULARY_MATRICES:
+        if name in model.tensors and model.tensors[name].shape != fitting:
+            raise ModelFileError(
+                f"{path} does not fit together: {name} has the shape {model.tensors[name].shape}, where the"
+                f" tokenizer's vocabulary and d_model make {fitting}.",
+                "Use the settings and the tokenizer that it was trained with.",
+            )
+
+
+def with_suffix(path: Path) -> Path:
+    """The file's name from the name of the model."""
+    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+
+
+def part_names(head: Path, label: Label) -> list[Path]:
+    """The files of the parts after the first."""
+    stem = head.name.removesuffix(SUFFIX)
+    return [
+        head.with_name(f"{stem}-{label.layout}-{i:05d}-of-{label.parts:05d}{SUFFIX}") for i in range(2, label.parts + 1)
+    ]

@@ -1,0 +1,178 @@
+"""Models that have a name because they lie in a folder for models: those of the package and those of the user.
+
+A model lies there as NAME.safetensors, or in a folder of its own as NAME/model.safetensors, where its card.md may lie
+beside it.
+"""
+
+import difflib
+import json
+import math
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onehop.config import settings_to_toml
+from onehop.errors import ModelFileError, OnehopError, SettingsError
+from onehop.storage.model_file import PART, SUFFIX, Label, with_suffix
+from onehop.storage.number_formats import Int8Rows, Tensor
+from onehop.storage.reading import describe, find_head, read_model
+
+MODEL = f"model{SUFFIX}"
+CARD = "card.md"
+SHORTLIST = ".shortlist"
+
+
+def user_folder() -> Path:
+    """ONEHOP_MODELS, else onehop's folder in XDG_DATA_HOME or ~/.local/share."""
+    if chosen := os.environ.get("ONEHOP_MODELS"):
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "onehop" / "models"
+
+
+def package_folder() -> Path:
+    """Where a model that comes with the package lies."""
+    return Path(__file__).parent.with_name("models")
+
+
+def installed() -> dict[str, Path]:
+    """Every model by its name; of two with one name the user's counts."""
+    found: dict[str, Path] = {}
+    for folder in (user_folder(), package_folder()):
+        for file in sorted(folder.glob(f"*{SUFFIX}")):
+            if not re.fullmatch(f".+{PART}{SUFFIX}", file.name):
+                found.setdefault(file.name.removesuffix(SUFFIX), file)
+        for file in sorted(folder.glob(f"*/{MODEL}")):
+            found.setdefault(file.parent.name, file)
+    return found
+
+
+def labels() -> dict[str, Label]:
+    """What each installed model says about itself; a file that is no model is left out."""
+    found = {}
+    for name, path in installed().items():
+        with suppress(OnehopError):
+            found[name] = describe(path)
+    return found
+
+
+def find_model(name: str | None = None, source: str | None = None, target: str | None = None) -> Path:
+    """The file that a name or path means, or the only model that is installed for the languages."""
+    path = only_model(source, target) if name is None else named_model(name)
+    check_languages(path, source, target)
+    return path
+
+
+def named_model(name: str) -> Path:
+    """A file, a folder with a model in it, or an installed model."""
+    path = Path(name)
+    if os.path.isfile(path) or os.path.isfile(with_suffix(path)):
+        return path
+    if os.path.isfile(path / MODEL):
+        return path / MODEL
+    there = installed()
+    # What looks like a path is none of an installed model: the error of reading it says more.
+    if name in there or os.sep in name or path.suffix == SUFFIX or os.path.isdir(path):
+        return there.get(name, path)
+    near = difflib.get_close_matches(name, there, n=1)
+    what = f"There is no model {name!r}."
+    raise ModelFileError(what, f"Did you mean {near[0]}?" if near else how_to_get_one(list(labels())))
+
+
+def only_model(source: str | None, target: str | None) -> Path:
+    """The one installed model that translates between the languages, where they are given."""
+    known, fitting = labels(), {}
+    for name, label in known.items():
+        content = label.content
+        translates = content["settings"]["model"].get("kind") is None
+        if translates and source in (None, content["source"]) and target in (None, content["target"]):
+            fitting[name] = content
+    there = installed()
+    if len(fitting) == 1:
+        return there[next(iter(fitting))]
+    if fitting:
+        raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
+    pair = f" from {source or 'any language'} to {target or 'any language'}" if source or target else ""
+    unread = [str(path) for name, path in there.items() if name not in known]
+    besides = f", and {' and '.join(unread)} cannot be read" if unread else ""
+    raise ModelFileError(f"No model{pair} is installed{besides}.", how_to_get_one([]))
+
+
+def how_to_choose(contents: Collection[Mapping[str, Any]]) -> str:
+    """The remedy where several models fit: the languages help only where the models differ in them."""
+    sides = [side for side in ("source", "target") if len({content[side] for content in contents}) > 1]
+    given = f", or give {' and '.join(f'--{side}' for side in sides)}" if sides else ""
+    return f"Choose one with --model{given}."
+
+
+def how_to_get_one(names: list[str]) -> str:
+    """The remedy where no model is found."""
+    if names:
+        return f"Give a {SUFFIX} file, or one that is installed: {', '.join(names)}."
+    return f"Give a {SUFFIX} file (onehop train makes one, onehop demo a small one), or put it into {user_folder()}."
+
+
+def check_languages(path: Path, source: str | None, target: str | None) -> None:
+    """Refuse a model for other languages than those that are asked for."""
+    content = describe(path).content
+    if source not in (None, content["source"]) or target not in (None, content["target"]):
+        wanted = f"{source or content['source']} to {target or content['target']}"
+        raise SettingsError(
+            f"{path} translates from {content['source']} to {content['target']}, not from {wanted}.",
+            "Choose another model, or leave out --source and --target.",
+        )
+
+
+def shortlist_beside(path: Path) -> Path:
+    """Where the vocabulary shortlist of a model file lies: beside it, under its name."""
+    return find_head(path).with_suffix(SHORTLIST)
+
+
+def card(path: Path) -> str | None:
+    """The model card beside a model file."""
+    file = path.with_name(CARD)
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+
+
+# --- shown ----------------------------------------------------------------------------------------------------
+
+
+def list_installed() -> Iterator[str]:
+    """A line for each model, also for one that cannot be read, or what to do where there is none."""
+    there = installed()
+    if not there:
+        yield f"No model is installed. {how_to_get_one([])}"
+    width = max(map(len, there), default=0)
+    for name, path in there.items():
+        try:
+            label = describe(path)
+            yield f"{name:<{width}}  {label.content['source']} → {label.content['target']}  {path}"
+        except OnehopError as e:
+            yield f"{name:<{width}}  {e}"
+
+
+def model_to_text(path: Path) -> str:
+    """All that a model file says about itself, its hash verified by reading it, and its card."""
+    stored = read_model(path)
+    parameters = sum(math.prod(tensor.shape) for tensor in stored.tensors.values())
+    kept_as = sorted({number_format(tensor) for tensor in stored.tensors.values()})
+    parts = [
+        f"{path}\n{stored.source} → {stored.target}, {parameters:,} parameters as {' and '.join(kept_as)}\n"
+        f"SHA-256 {stored.hash}, as the file says",
+        settings_to_toml(stored.settings, explained=False).rstrip(),
+        f"provenance: {json.dumps(dict(stored.provenance), ensure_ascii=False, indent=1)}",
+        (card(find_head(path)) or f"No model card ({CARD}) lies beside it.").rstrip(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def number_format(tensor: Tensor) -> str:
+    """How a tensor is held."""
+    if isinstance(tensor, Int8Rows):
+        return "int8"
+    return "bfloat16" if tensor.dtype == np.uint16 else str(tensor.dtype)

@@ -1,0 +1,398 @@
+"""A training run's folder: settings, checkpoints, metrics. Nothing in it is ever half-written.
+
+    settings.toml        what the run uses
+    run.json             what it found out: token budget, data, versions
+    tokenizer.model      the pieces it was begun with
+    metrics.jsonl        one line a report
+    checkpoints/step-…/  weights.safetensors, optimizer.safetensors (the last two only), state.json
+    best.safetensors     weights of the best validation, where the training may stop early
+    model.safetensors    the result
+
+A checkpoint is a folder that is written under another name and then renamed, so it is there as a whole or not at all.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file, save_file
+
+from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
+from onehop.data.store import DESCRIPTION
+from onehop.errors import RunError
+
+Arrays = dict[str, NDArray[Any]]
+
+# These may differ when a run goes on: they say how long, and what is kept and shown of it, not what a step computes.
+FREE_TO_CHANGE = {
+    *("train.steps", "train.save_every", "train.validate_every", "train.report_every", "train.patience"),
+    *("train.keep", "train.average", "train.shard"),
+}
+
+# What a run writes into its folder under these names, whatever was there.
+WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetensors", "model.safetensors")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands, besides its weights."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    best: float | None = None
+    since_best: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that is needed to go on as if never stopped."""
+
+    progress: Progress
+    weights: Arrays
+    optimizer: Arrays
+
+
+class Run:
+    """A run folder, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    # --- beginning and going on ---
+
+    def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+        """Make the folder, or check that what is there was begun with the same settings and data."""
+        with writing(self.path):
+            self.check_overwrites_nothing()
+            (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            self._hold()
+            for left_by_a_kill in (self.path / "checkpoints").glob(".*.partial"):
+                shutil.rmtree(left_by_a_kill)
+            if (self.path / "run.json").exists():
+                self.check_same(settings, facts)
+            write_text(self.path / "settings.toml", settings_to_toml(settings))
+            write_text(self.path / "run.json", json.dumps({**facts, **self.facts()}, indent=2) + "\n")
+
+    def _hold(self) -> None:
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"Another process is training in {self.path}.", "Wait for it, or choose another folder."
+            ) from None
+
+    def release(self) -> None:
+        """Let another process hold the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def check_overwrites_nothing(self) -> None:
+        """Refuse a folder that no run has begun in and that has files of a run's names."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file.", "Choose a new folder.")
+        if (self.path / DESCRIPTION).exists():
+            raise RunError(f"{self.path} is a store.", "Choose a new folder.")
+        if any((self.path / mark).exists() for mark in (".lock", "run.json")):
+            return
+        for name in WRITTEN:
+            if (self.path / name).exists():
+                raise RunError(
+                    f"{self.path / name} is not of a run, and a run here would overwrite it.",
+                    "Choose a new folder.",
+                )
+
+    def check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on with other settings or data than it was begun with."""
+        # A cosine is stretched over all steps, so that every one of them depends on their number.
+        fixed = {"train.steps"} if settings.train.decay == "cosine" else set()
+        for name, (old, new) in differences(load_settings(str(self.path / "settings.toml")), settings).items():
+            if name not in FREE_TO_CHANGE - fixed:
+                raise RunError(
+                    f"{self.path} was begun with {name} = {old}, and now it is {new}.",
+                    "Train in another folder, or set it back to go on with this one.",
+                )
+        done = max(self.steps(), default=0)
+        if done > settings.train.steps:
+            raise RunError(
+                f"{self.path} has {done} steps, and train.steps is {settings.train.steps}.",
+                "Train in another folder, or ask for at least as many steps as it has.",
+            )
+        for name in ("tokenizer", "data"):
+            if name in facts and self.facts().get(name, facts[name]) != facts[name]:
+                raise RunError(
+                    f"{self.path} was begun with another {name} than the store has.",
+                    "Give the store it was begun with, or train in another folder.",
+                )
+
+    def facts(self) -> dict[str, Any]:
+        """What run.json holds."""
+        file = self.path / "run.json"
+        if not file.exists():
+            return {}
+        try:
+            held: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as e:
+            raise RunError(f"{file} cannot be read: {e}.", "Restore it or train in another folder.") from None
+        return held
+
+    def note(self, **facts: Any) -> None:
+        """Add to run.json."""
+        with writing(self.path):
+            write_text(self.path / "run.json", json.dumps({**self.facts(), **facts}, indent=2) + "\n")
+
+    def keep_tokenizer(self, tokenizer: bytes) -> None:
+        """Keep the tokenizer in the folder: a model file can be made of a checkpoint without the store."""
+        with writing(self.path):
+            write_bytes(self.path / "tokenizer.model", tokenizer)
+
+    def ingredients(self) -> tuple[Settings, bytes, str, str]:
+        """What a model file needs besides weights: settings, tokenizer, source and target language."""
+        settings = load_settings(str(self.path / "settings.toml"))
+        try:
+            tokenizer = (self.path / "tokenizer.model").read_bytes()
+        except OSError:
+            raise RunError(
+                f"{self.path} has no tokenizer.model.", "Give a folder that a training has begun in."
+            ) from None
+        # A store names its languages itself; the settings' may be others.
+        facts = self.facts()
+        source, target = facts.get("source", settings.data.source), facts.get("target", settings.data.target)
+        return settings, tokenizer, source, target
+
+    # --- checkpoints ---
+
+    def steps(self) -> list[int]:
+        """Steps with a checkpoint, oldest first."""
+        found = (re.fullmatch(r"step-(\d+)", p.name) for p in (self.path / "checkpoints").glob("step-*"))
+        return sorted(int(m[1]) for m in found if m)
+
+    def folder(self, step: int) -> Path:
+        """Where the checkpoint of a step lies."""
+        return self.path / "checkpoints" / f"step-{step:08d}"
+
+    def save(self, checkpoint: Checkpoint, keep: int, every: int) -> None:
+        """Write a checkpoint, then drop what is no longer needed: old optimiser states and old weights.
+
+        The optimiser state before the last stays, to go on from should a disk damage the last. A checkpoint that
+        an interruption made between two regular ones goes, so that an average does not depend on interruptions.
+        """
+        step = checkpoint.progress.step
+        with writing(self.path):
+            if step not in self.steps():
+                self._write(checkpoint, self.folder(step), regular=step > 0 and step % every == 0)
+            for irregular in [old for old in self.steps()[:-1] if not self._is_regular(old)]:
+                remove_folder(self.folder(irregular))
+            for old in self.steps()[:-keep]:
+                remove_folder(self.folder(old))
+            for old in self.steps()[:-2]:
+                (self.folder(old) / "optimizer.safetensors").unlink(missing_ok=True)
+
+    def _is_regular(self, step: int) -> bool:
+        """Whether a checkpoint's turn had come when it was made, whatever the turns are now."""
+        with contextlib.suppress(OSError, ValueError):  # a damaged one is no reason to lose what is being saved
+            state: dict[str, Any] = json.loads((self.folder(step) / "state.json").read_text(encoding="utf-8"))
+            return bool(state.get("regular", step > 0))
+        return step > 0
+
+    def _write(self, checkpoint: Checkpoint, folder: Path, *, regular: bool) -> None:
+        partial = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir()
+            save_file(checkpoint.weights, partial / "weights.safetensors")
+            save_file(checkpoint.optimizer, partial / "optimizer.safetensors")
+            state = {**asdict(checkpoint.progress), "regular": regular}
+            (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
+            for path in (*partial.iterdir(), partial):
+                sync(path)
+            partial.rename(folder)
+            sync(folder.parent)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+    def latest(self) -> Checkpoint | None:
+        """The checkpoint to go on from, if there is one."""
+        steps = self.steps()
+        if not steps:
+            return None
+        folder = self.folder(steps[-1])
+        try:
+            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            progress = Progress(**{f.name: state[f.name] for f in fields(Progress)})
+        except (OSError, ValueError, TypeError, KeyError) as e:
+            raise broken(folder, e) from None
+        return Checkpoint(
+            progress, read_arrays(folder / "weights.safetensors"), read_arrays(folder / "optimizer.safetensors")
+        )
+
+    def weights(self, step: int) -> Arrays:
+        """The weights after a step."""
+        return read_arrays(self.folder(step) / "weights.safetensors")
+
+    def averaged(self, last: int) -> tuple[Arrays, list[int]]:
+        """The mean of the weights of the last checkpoints, and their steps."""
+        steps = self.steps()[-last:]
+        if not steps:
+            raise RunError(f"There is no checkpoint in {self.path}.", "Train first.")
+        return average(self.weights(step) for step in steps), steps
+
+    def exponential_average(self) -> tuple[Arrays, list[int]]:
+        """The exponential average of the weights at the last checkpoint, and its step."""
+        steps = self.steps()
+        if not steps:
+            raise RunError(f"There is no checkpoint in {self.path}.", "Train first.")
+        prefix, state = "ema.", read_arrays(self.folder(steps[-1]) / "optimizer.safetensors")
+        weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        if not weights:
+            raise RunError(
+                f"{self.path} keeps no exponential average.", "Leave --ema out, or train with train.ema set."
+            )
+        return weights, steps[-1:]
+
+    def save_best(self, weights: Arrays, step: int) -> None:
+        """Keep the weights of the best validation so far."""
+        partial = self.path / ".best.safetensors.partial"
+        with writing(self.path):
+            save_file(weights, partial, {"step": str(step)})
+            sync(partial)
+            partial.replace(self.path / "best.safetensors")
+
+    def forget_best(self) -> None:
+        """What was the best is no longer, and what is was not kept."""
+        (self.path / "best.safetensors").unlink(missing_ok=True)
+
+    def best(self) -> tuple[Arrays, list[int]] | None:
+        """The weights of the best validation, if they were kept, and their step."""
+        file = self.path / "best.safetensors"
+        if not file.exists():
+            return None
+        with safe_open(file, "np") as opened:
+            step = int(opened.metadata()["step"])
+        return read_arrays(file), [step]
+
+    # --- metrics ---
+
+    def report(self, line: Mapping[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        with writing(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")
+
+    def rewind_metrics(self, step: int) -> None:
+        """Drop the lines after a step: they will be written again. A line cut off by a kill goes too."""
+        file = self.path / "metrics.jsonl"
+        if file.exists():
+            kept = [line for line in read_metrics(file) if line["step"] <= step]
+            with writing(self.path):
+                write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def average(weights: Iterable[Arrays]) -> Arrays:
+    """The mean of several sets of weights, one at a time in memory, summed in double precision."""
+    sums: dict[str, NDArray[np.float64]] = {}
+    count = 0
+    for one in weights:
+        count += 1
+        for name, array in one.items():
+            sums[name] = sums.get(name, np.zeros(array.shape)) + array
+    return {name: (array / count).astype(np.float32) for name, array in sums.items()}
+
+
+def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
+    """Settings that are not the same, by their full name."""
+    before, after = settings_to_dict(old), settings_to_dict(new)
+    names = [(table, key) for table in after for key in before[table].keys() | after[table].keys()]
+    pairs = {f"{t}.{k}": (before[t].get(k, "unset"), after[t].get(k, "unset")) for t, k in sorted(names)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def read_metrics(file: Path) -> list[dict[str, Any]]:
+    """The reports in a metrics file: its whole lines that tell of a step."""
+    reports = []
+    for text in file.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):
+            line = json.loads(text)
+            if isinstance(line, dict) and "step" in line:
+                reports.append(line)
+    return reports
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def read_arrays(file: Path) -> Arrays:
+    """The arrays of a safetensors file."""
+    try:
+        arrays: Arrays = load_file(file)
+    except (OSError, SafetensorError) as e:
+        raise broken(file, e) from None
+    return arrays
+
+
+def broken(file: Path, reason: Exception) -> RunError:
+    """The error for a checkpoint that cannot be read."""
+    return RunError(
+        f"The checkpoint {file} cannot be read: {reason}.",
+        "Delete its folder to go on from the one before, or from the beginning if there is none.",
+    )
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failing disk into one clear line; what was there before is still there."""
+    try:
+        yield
+    except OSError as e:
+        full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "Make room and start again: it goes on from the last checkpoint." if full else "Check the folder."
+        raise RunError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
+    except SafetensorError as e:
+        raise RunError(
+            f"{path} cannot be written: {e}.", "Make room and start again: it goes on from the last checkpoint."
+        ) from None
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replace a small file as a whole."""
+    write_bytes(file, text.encode("utf-8"))
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Replace a small file as a whole."""
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_bytes(content)
+    sync(partial)
+    partial.replace(file)
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder so that no half of it is ever seen under its name."""
+    gone = folder.with_name(f".{folder.name}.partial")
+    with contextlib.suppress(OSError):
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)

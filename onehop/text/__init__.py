@@ -1,0 +1,6 @@
+"""Strings to ids and back: the tokenizer, sentence splitting, casing, language identification.
+
+It knows nothing of files, models or torch.
+"""
+
+__all__ = ["casing", "language_id", "sentences", "tokenizer", "vocabulary"]

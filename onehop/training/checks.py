@@ -1,0 +1,66 @@
+"""What is refused before a training begins: a store or a first model that does not fit the settings."""
+
+from typing import Any
+
+from torch import nn
+
+from onehop.config import Settings
+from onehop.data.store import Pairs, Store
+from onehop.errors import RunError, StoreError
+from onehop.storage.model_file import StoredModel
+from onehop.storage.reading import read_model
+from onehop.storage.registry import named_model
+
+
+def check_fits(settings: Settings, store: Store) -> None:
+    """Refuse a store without sentences, or with longer ones than the model's."""
+    check_kind(settings.model.kind, store)
+    for split in ("train", "valid"):
+        if not len(store.pairs(split)):
+            raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
+    longest = max(int(lengths.max()) + 1 for s in ("train", "valid") for lengths in lengths_of(store.pairs(s)))
+    if longest > settings.model.max_length:
+        raise StoreError(
+            f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
+            f"Set model.max_length={longest}, or prepare with data.longest={settings.model.max_length - 1}.",
+        )
+    # Not every pass through weighted pairs has the longest one: without a look at all, a run might end at any time.
+    if 0 < settings.train.batch_tokens < longest:
+        raise StoreError(
+            f"The store has a sentence of {longest} tokens, and train.batch_tokens is {settings.train.batch_tokens}.",
+            f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest.",
+        )
+
+
+# What each member of the family is trained on.
+FOOD = {None: "parallel text", "decoder": "plain text", "encoder": "plain text", "vision": "images"}
+
+
+def check_kind(kind: str | None, store: Store) -> None:
+    """Refuse a store of something else than the model reads."""
+    if store.holds != FOOD[kind]:
+        fitting = " or ".join(
+            f"model.kind={k}" if k else "no model.kind" for k, food in FOOD.items() if food == store.holds
+        )
+        raise StoreError(
+            f"The store {store.path} holds {store.holds}, and this model is trained on {FOOD[kind]}.",
+            f"Give another store, or settings with {fitting}.",
+        )
+
+
+def lengths_of(pairs: Pairs) -> tuple[Any, Any]:
+    """Both sides' lengths."""
+    return pairs.src_lengths, pairs.tgt_lengths
+
+
+def first_weights(settings: Settings, store: Store, model: nn.Module) -> StoredModel:
+    """The model that training starts from, if it fits."""
+    file = named_model(settings.train.start_from)
+    start = read_model(file)
+    if start.tokenizer != store.tokenizer:
+        raise RunError(
+            f"{file} has another tokenizer than the store.", "Prepare the text with `--tokenizer` of that model."
+        )
+    if {n: p.shape for n, p in model.named_parameters()} != {n: t.shape for n, t in start.tensors.items()}:
+        raise RunError(f"{file} has another shape than this model.", "Give this one the same [model] settings.")
+    return start

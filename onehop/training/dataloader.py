@@ -1,0 +1,181 @@
+"""Batches on their way from the store to the device, made ahead of time by a thread.
+
+What comes next depends on (seed, epoch, batch) alone, so a run that goes on takes up the stream exactly where it was.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onehop.config import Settings
+from onehop.data.batches import Batch, Epoch
+from onehop.data.objectives import Task
+from onehop.data.store import Pairs
+from onehop.model.attention import Packing
+from onehop.model.transformer import Tokens
+from onehop.text.tokenizer import PAD
+from onehop.training.distributed import World
+
+EpochPairs = Callable[[int], Pairs]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The shapes that every batch is filled up to, for a compiled graph."""
+
+    rows: int
+    sentences: int
+    longest: int
+
+    def are_of(self, fed: "Fed", copies: int = 1) -> bool:
+        """Whether a batch has them; what was too large to be filled up has not."""
+        packing = fed.tgt.packing
+        as_many = packing is not None and len(packing.starts) == copies * self.sentences + 1
+        return as_many and len(fed.labels) == copies * self.rows
+
+
+@dataclass(frozen=True)
+class Fed:
+    """One batch on the device."""
+
+    src: Tokens
+    tgt: Tokens
+    labels: Int[Tensor, " rows"]
+
+
+@dataclass(frozen=True)
+class Update:
+    """The batches of one update, the tokens asked for over all processes, and what comes after them."""
+
+    batches: list[Batch]
+    tokens: int
+    src_tokens: int
+    epoch: int
+    next_batch: int
+
+    @property
+    def tgt_tokens(self) -> int:
+        """Tokens of the target, whether they are asked for or not."""
+        return sum(len(b.tgt) for b in self.batches)
+
+
+def updates(
+    pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int, task: Task | None = None
+) -> Iterator[Update]:
+    """All updates from a position on, without end."""
+    seed, accumulate = settings.train.seed, settings.train.accumulate
+    current = Epoch(pairs_of(epoch), budget, seed, epoch)
+    while True:
+        taken: list[Batch] = []
+        while len(taken) < accumulate:
+            while batch >= len(current):  # small fractions of few pairs may leave an epoch empty
+                epoch, batch = epoch + 1, 0
+                current = Epoch(pairs_of(epoch), budget, seed, epoch)
+            taken.append(task(current[batch], seed, epoch, batch) if task else current[batch])
+            batch += 1
+        tokens, src_tokens = sum(b.tokens for b in taken), sum(len(b.src) for b in taken)
+        yield Update(taken, tokens, src_tokens, epoch, batch)
+
+
+Item = TypeVar("Item")
+
+
+def ahead(
+    items: Iterator[Item], depth: int = 4, until: Callable[[], bool] = lambda: False
+) -> Generator[Item, None, None]:
+    """The same items, made by a thread up to `depth` of them before they are asked for.
+
+    It ends at once when `until` says so: a new epoch may take a minute to make, and nobody waits that long for Ctrl-C.
+    """
+    waiting: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
+    stopped = threading.Event()
+    work = threading.Thread(target=hand_over, args=(items, waiting, stopped), name="onehop-feed", daemon=True)
+    work.start()
+    try:
+        while not until():
+            try:
+                item = waiting.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+
+
+def hand_over(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: threading.Event) -> None:
+    """Put items into a queue until nobody wants them; then None, or the error that there was."""
+
+    def put(item: Any) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                waiting.put(item, timeout=0.1)
+                return
+
+    try:
+        for item in items:
+            put(item)
+            if stopped.is_set():
+                return
+        put(None)
+    except BaseException as e:
+        put(e)
+
+
+def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool = False) -> Fed:
+    """This process's share of a batch, on its device; `twice` repeats it for R-Drop's second pass."""
+    if world.size > 1:
+        whole, batch = batch, batch.share(world.rank, world.size)
+        if len(batch.src) == 0:
+            # More processes than sentences: the others wait for the gradients of this one, even if they are zero.
+            first = whole.part(0, 1)
+            batch = replace(first, labels=np.full_like(first.labels, PAD))
+    if fixed is not None:
+        batch = batch.filled(fixed.rows, fixed.sentences, fixed.longest)
+    if twice:
+        batch = batch.twice()
+    longest = fixed.longest if fixed else None
+    src = tokens_of(batch.src, batch.src_lengths, longest, world.device)
+    tgt = tokens_of(batch.tgt, batch.tgt_lengths, longest, world.device)
+    return Fed(src, tgt, to_device(batch.labels, world.device))
+
+
+def tensors_of(fed: Fed) -> list[Tensor]:
+    """Everything of a batch that lies on the device, in a fixed order."""
+    sides = [(side.ids, side.positions, side.packing) for side in (fed.src, fed.tgt)]
+    packings = [packing for *_, packing in sides if packing is not None]
+    return [
+        *(x for ids, positions, _ in sides for x in (ids, positions)),
+        *(x for packing in packings for x in (packing.starts, packing.sentence_of_row)),
+        fed.labels,
+    ]
+
+
+def tokens_of(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
+    """Packed sentences as the model takes them; positions are counted here, where it costs the device nothing."""
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    sentence_of_row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    positions = np.arange(len(ids)) - starts[sentence_of_row]
+    longest = int(lengths.max(initial=1)) if longest is None else longest
+    packing = Packing(to_device(starts, device), to_device(sentence_of_row, device), longest)
+    return Tokens(to_device(ids, device)[None], to_device(positions, device)[None], packing=packing)
+
+
+def to_device(array: NDArray[np.int64] | NDArray[np.int32], device: torch.device) -> Tensor:
+    """Copy an array, without waiting where the device allows it."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

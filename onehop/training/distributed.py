@@ -1,0 +1,146 @@
+"""One process or many: who am I, which device is mine, how weights are spread and gathered.
+
+Started by `torchrun`, every process works on its share of the same global batches and the gradients are averaged, so
+N processes do what one does. Started alone, nothing of torch's distributed machinery is touched.
+"""
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from onehop.model.device import pick_device
+from onehop.model.transformer import Layer
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all of them."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.size > 1:
+            value = value.clone()
+            distributed.all_reduce(value)
+        return value
+
+    def least(self, value: int) -> int:
+        """The smallest value that a process has."""
+        found = torch.tensor(value, device=self.device)
+        if self.size > 1:
+            distributed.all_reduce(found, distributed.ReduceOp.MIN)
+        return int(found)
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        if self.size > 1:
+            distributed.barrier()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up in some process."""
+        if self.size == 1:
+            return flag
+        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+
+    def spread(self, objective: nn.Module, model: nn.Module, *, shard: bool) -> nn.Module:
+        """Make the gradients averages over all processes; `shard`: each keeps a part of weights and optimiser."""
+        if self.size == 1:
+            return objective
+        if shard:
+            shard_layers(model)
+            return objective
+        with warnings.catch_warnings():
+            # The option has a new name, which the oldest torch that is supported does not know.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return DistributedDataParallel(objective, broadcast_buffers=False)
+
+
+@contextmanager
+def world(device: str | None = None) -> Iterator[World]:
+    """Join the processes that torchrun started, or be the only one."""
+    mine = pick_device(device)
+    if mine.type == "cuda":
+        torch.cuda.set_device(mine)
+    if processes() == 1:
+        yield World(0, 1, mine)
+        return
+    joined_before = distributed.is_initialized()
+    if not joined_before:
+        distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
+    try:
+        yield World(distributed.get_rank(), processes(), mine)
+    finally:
+        if not joined_before:
+            # Gloo's thread clears away its last work under a lock and needs Python's lock for that; a group destroyed
+            # in that moment holds Python's lock and needs Gloo's. Sleeping hands Python's over, so neither waits.
+            time.sleep(0.1)
+            distributed.destroy_process_group()
+
+
+def processes() -> int:
+    """How many torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def last_work(device: str | None) -> Iterator[None]:
+    """What a process does before it ends: one of several leaves from here, once all are done, without a farewell.
+
+    Taking the group apart and unloading torch race with the threads of both, and a finished run would now and then end
+    in an abort. The operating system takes everything back as well. Errors go their ordinary way.
+    """
+    if processes() == 1:
+        yield
+        return
+    with world(device) as here:
+        yield
+        here.wait()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def shard_layers(model: nn.Module) -> None:
+    """FSDP2: every layer's weights are spread over the processes and gathered when it computes."""
+    from torch.distributed.fsdp import fully_shard
+
+    for module in model.modules():
+        if isinstance(module, Layer):
+            fully_shard(module)
+    # The last ones too: weights still gathered after a validation would hide those that the optimiser knows.
+    fully_shard(model, reshard_after_forward=True)
+
+
+def without_sync(module: nn.Module) -> AbstractContextManager[object]:
+    """Gradients of this pass stay here: a later one sends them along."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor that may be spread over processes, gathered on every one of them."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def spread_like(full: Tensor, example: Tensor) -> Tensor:
+    """A full tensor in the form, type and place of another."""
+    full = full.to(example.device, example.dtype)
+    if isinstance(example, DTensor):
+        return distribute_tensor(full, example.device_mesh, example.placements)
+    return full

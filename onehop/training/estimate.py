@@ -1,0 +1,177 @@
+"""What a training will take, before it is begun: parameters, memory, arithmetic, steps an epoch."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onehop.config import ModelSettings, Settings
+from onehop.data.batches import Batch, Epoch
+from onehop.data.objectives import black_images
+from onehop.data.store import Pairs
+from onehop.errors import SettingsError
+from onehop.model.transformer import Predictor, parameter_count
+from onehop.training.dataloader import feed
+from onehop.training.distributed import World
+
+# The paper's budget; more does not help a small machine.
+MOST_ON_CPU = 25_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answers of `onehop train --dry-run`."""
+
+    parameters: int
+    state_bytes: int
+    bytes_per_token: int
+    batch_tokens: int
+    steps_per_epoch: int
+    epochs: float
+    least_seconds: float
+
+    @property
+    def memory_bytes(self) -> int:
+        """Weights, gradients, Adam's moments, and what the backward pass keeps of a full batch."""
+        return self.state_bytes + self.bytes_per_token * self.batch_tokens
+
+
+def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.device) -> Plan:
+    """Work out a training on a device without doing it."""
+    model = objective.model
+    assert isinstance(model, Predictor)
+    parameters = parameter_count(objective)
+    per_token = kept_bytes_per_token(objective, settings)
+    state = state_bytes(parameters, device)
+    budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
+    epoch = Epoch(pairs, budget, settings.train.seed, 0)
+    if not len(epoch):
+        raise SettingsError("train.weights leave nothing of a first pass through the pairs.", "Raise them.")
+    per_epoch = len(epoch) / settings.train.accumulate
+    epochs = settings.train.steps / per_epoch
+    arithmetic = epochs * epoch_flops(settings.model, epoch, model.vocab_size) * (2 if settings.train.r_drop else 1)
+    seconds = arithmetic / measured_peak(device)
+    return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), epochs, seconds)
+
+
+def epoch_flops(model: ModelSettings, epoch: Epoch, vocab_size: int) -> float:
+    """Arithmetic of one pass through the pairs, each side with its end mark."""
+    lengths = (epoch.pairs.src_lengths, epoch.pairs.tgt_lengths)
+    src, tgt = (int(side[epoch.order].sum()) + len(epoch.order) for side in lengths)
+    return update_flops(model, vocab_size, src, tgt)
+
+
+def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tokens: int) -> float:
+    """Arithmetic of the matrix products of one update: 2 a weight forwards, twice that backwards.
+
+    Attention's own products are left out: at translation's lengths they are a few percent.
+    """
+    heads = model.n_heads
+    queries = model.d_model * heads * (model.key_width + model.value_width)  # W_Q and W_O
+    keys_values = model.d_model * heads * (model.key_width + model.value_width)  # W_K and W_V
+    feed_forward = 2 * model.d_model * model.d_ff
+    if model.kind is not None:
+        layers = model.n_decoder_layers if model.kind == "decoder" else model.n_encoder_layers
+        layer = layers * (queries + keys_values + feed_forward)
+        if model.kind == "vision":
+            return 6.0 * (src_tokens / (model.patch or 1) ** 2 + tgt_tokens) * layer
+        return 6.0 * tgt_tokens * (layer + vocab_size * model.d_model)
+    encoder = model.n_encoder_layers * (queries + keys_values + feed_forward)
+    decoder = model.n_decoder_layers * (2 * queries + keys_values + feed_forward) + vocab_size * model.d_model
+    across = model.n_decoder_layers * keys_values
+    return 6.0 * (src_tokens * (encoder + across) + tgt_tokens * decoder)
+
+
+def measured_peak(device: torch.device) -> float:
+    """Arithmetic a second of a large matrix product here, in the precision of training: the mark to measure by."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    a = torch.randn(size, size, dtype=dtype, device=device)
+    times = []
+    for _ in range(5):
+        wait_for(device)
+        began = time.perf_counter()
+        a @ a
+        wait_for(device)
+        times.append(time.perf_counter() - began)
+    return 2.0 * size**3 / min(times)
+
+
+def wait_for(device: torch.device) -> None:
+    """Until the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
+    """Sentences of one length that make up so many tokens."""
+    count = max(1, tokens // length)
+    ids = np.random.default_rng(0).integers(4, vocab_size, count * length)
+    lengths = np.full(count, length)
+    return Batch(ids, lengths, ids, ids, lengths)
+
+
+def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
+    """What the backward pass keeps, counted on a small batch: each piece of memory once, the weights not at all."""
+    model = objective.model
+    assert isinstance(model, Predictor)
+    kept: dict[int, int] = {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    device = next(model.parameters()).device
+    batch = example_batch(512, min(32, settings.model.max_length), model.vocab_size)
+    if settings.model.kind == "vision":
+        batch = black_images(512, settings.model.image or 0)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        objective(feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
+    # Beside what is kept, the loss's own passes over the vocabulary hold a few rows of it at once.
+    return sum(kept.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
+
+
+def state_bytes(parameters: int, device: torch.device) -> int:
+    """Weights, gradients and Adam's two moments in float32; on a GPU weights and gradients in bfloat16 beside them."""
+    return (20 if device.type == "cuda" else 16) * parameters
+
+
+def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:
+    """The largest token budget whose training should fit into the memory that is free now."""
+    state = state_bytes(parameter_count(objective), device)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        room, most = 0.8 * free, 10**6
+    else:
+        room, most = 0.5 * available_memory(), MOST_ON_CPU
+    fits = int((room - state) / kept_bytes_per_token(objective, settings))
+    return max(2 * settings.model.max_length, min(fits, most) // 64 * 64)
+
+
+def available_memory() -> int:
+    """Bytes of main memory that may still be taken: the machine's, or its control group's if that is less."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    machine, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+    free = total // 2
+    if machine.exists():
+        lines = dict(line.split(":") for line in machine.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    limit, used = (group / "memory.max", group / "memory.current")
+    if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
+        free = min(free, int(limit.read_text()) - int(used.read_text()) + given_back(group / "memory.stat"))
+    return free
+
+
+def given_back(statistics: Path) -> int:
+    """Bytes of files that a control group keeps in memory only as long as nobody else wants it."""
+    lines = statistics.read_text().splitlines() if statistics.exists() else []
+    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)

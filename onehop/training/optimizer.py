@@ -1,0 +1,104 @@
+"""A run's state as arrays and back: weights, Adam's moments, the exponential average of the weights."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from onehop.config import TrainSettings
+from onehop.storage.run_folder import Arrays
+from onehop.training.distributed import spread_like, whole
+
+
+class Average:
+    """An exponential average of the weights."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.followed = dict(model.named_parameters())
+        self.weights = {name: p.detach().clone() for name, p in self.followed.items()}
+
+    @torch.no_grad()
+    def add(self, step: int) -> None:
+        """Move towards the present weights; faster in the beginning, when the start is still in the average."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.weights.values()), list(self.followed.values()), 1 - decay)
+
+    @contextmanager
+    def in_place(self, model: nn.Module) -> Iterator[None]:
+        """The model with the average instead of its weights, for a while."""
+        own = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.copy_into(model, self.weights)
+        try:
+            yield
+        finally:
+            self.copy_into(model, own)
+
+    @staticmethod
+    @torch.no_grad()
+    def copy_into(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        """Overwrite the model's weights."""
+        for name, p in model.named_parameters():
+            p.copy_(weights[name])
+
+    def load(self, arrays: Arrays) -> None:
+        """Take the average up from a checkpoint."""
+        for name, p in self.weights.items():
+            p.copy_(spread_like(torch.from_numpy(arrays[f"ema.{name}"]), p))
+
+
+def make_optimizer(model: nn.Module, train: TrainSettings, *, recorded: bool = False) -> torch.optim.Optimizer:
+    """Adam with the paper's constants; decoupled weight decay on matrices only.
+
+    `recorded`: its steps can stand in a CUDA graph, with step counts and learning rate on the device.
+    """
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": train.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    betas = (train.beta1, train.beta2)
+    rate = torch.zeros((), device=parameters[0].device) if recorded else 0.0
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=train.epsilon, fused=True, capturable=recorded)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate of the next update."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
+    """Adam's moments and step counts by parameter."""
+    return {
+        f"{key}.{name}": to_numpy(value)
+        for name, p in model.named_parameters()
+        for key, value in optimizer.state[p].items()
+    }
+
+
+def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
+    """Put Adam's moments back."""
+    for name, p in model.named_parameters():
+        if f"exp_avg.{name}" in arrays:
+            moments = {k: spread_like(torch.from_numpy(arrays[f"{k}.{name}"]), p) for k in ("exp_avg", "exp_avg_sq")}
+            step = torch.from_numpy(arrays[f"step.{name}"]).to(p.device)
+            optimizer.state[p] = {"step": step, **moments}
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, arrays: Arrays) -> None:
+    """Overwrite a model's weights."""
+    for name, p in model.named_parameters():
+        p.copy_(spread_like(torch.from_numpy(arrays[name]), p))
+
+
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
+    """A tensor's values on the host, gathered if they are spread."""
+    return whole(tensor.detach()).cpu().numpy()

@@ -1,0 +1,527 @@
+"""The training loop: from a token store to a model file, and on from where it was whenever it is started again.
+
+    for each step: take the batches, run them forwards and backwards, look whether all is finite, update, report
+
+Nothing random outlives a step: its dropout comes from (seed, step, process), its batches from (seed, epoch). So the
+weights, Adam's moments and the position are the whole state.
+"""
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onehop._version import __version__
+from onehop.config import ModelSettings, Settings
+from onehop.data.batches import Batch, Epoch
+from onehop.data.bpe_dropout import make_resegmenter
+from onehop.data.objectives import Task
+from onehop.data.store import Pairs, Store
+from onehop.errors import DivergedError, RunError
+from onehop.model.attention import FLASH_WIDTH
+from onehop.model.device import deterministic, device_name, is_out_of_memory
+from onehop.model.loss import Loss
+from onehop.model.transformer import parameter_count
+from onehop.model.variants import model_for
+from onehop.storage.model_file import StoredModel
+from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
+from onehop.storage.writing import write_model
+from onehop.text.vocabulary import vocabulary_of
+from onehop.training.callbacks import GOES_ON, Listener, Report, Silent
+from onehop.training.checks import check_fits, first_weights
+from onehop.training.dataloader import Fed, Fixed, Update, ahead, feed, updates
+from onehop.training.distributed import World, without_sync, world
+from onehop.training.estimate import budget_that_fits, measured_peak, update_flops
+from onehop.training.optimizer import (
+    Average,
+    load_optimizer,
+    load_weights,
+    make_optimizer,
+    optimizer_arrays,
+    set_rate,
+    to_numpy,
+)
+from onehop.training.schedule import learning_rate
+from onehop.training.step import (
+    Compute,
+    Objective,
+    RecordedStep,
+    apply_gradients,
+    compiled,
+    forward_and_backward,
+    gradient_norm,
+)
+from onehop.training.validation import Validation, Validator
+
+# A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
+AHEAD = 64
+Settle = Callable[[], list[float]]
+SIGNALS = ("SIGINT", "SIGTERM")
+
+
+def train(
+    settings: Settings,
+    store: Store,
+    folder: Path,
+    *,
+    device: str | None = None,
+    listener: Listener | None = None,
+    validator: Validator | None = None,
+) -> Path | None:
+    """Train in a run folder, or go on there; the model file, or None if it was stopped before the end."""
+    if settings.train.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    check_fits(settings, store)
+    with deterministic(settings.train.deterministic), world(device) as here:
+        run = Run(folder)
+        trainer = Trainer(settings, store, run, here, listener if listener and here.leads else Silent(), validator)
+        try:
+            trainer.begin()
+            trainer.fit()
+            return trainer.finish()
+        finally:
+            trainer.close()
+            run.release()
+
+
+class Trainer:
+    """One training run in one process."""
+
+    def __init__(
+        self, settings: Settings, store: Store, run: Run, world: World, listener: Listener, validator: Validator | None
+    ) -> None:
+        self.settings, self.store, self.run, self.world = settings, store, run, world
+        self.listener, self.validator = listener, validator
+        self.vocab_size = vocabulary_of(store.tokenizer).vocab_size
+        self.task = Task(settings.model, self.vocab_size)
+        torch.manual_seed(settings.train.seed)
+        self.model = model_for(settings.model, self.vocab_size).to(world.device)
+        sharded = world.size > 1 and settings.train.shard
+        self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop, sharded=sharded)
+        self.validation = Validation(self.model, settings, store, world, self.task, validator)
+        self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
+        # Images have a shape that never changes, and nothing to be filled up with.
+        self.compiled = world.device.type == "cuda" and settings.train.compile and has_fixed_shapes(settings.model)
+        self.recorded = world.size == 1 and self.compiled
+        self.optimizer = make_optimizer(self.model, settings.train, recorded=self.recorded)
+        self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
+        self.resegmenter = make_resegmenter(settings, store)
+        self.progress = Progress()
+        self.budget = settings.train.batch_tokens
+        self.fixed: Fixed | None = None
+        self.compute: Compute = self.parallel
+        self.recording: RecordedStep | None = None
+        self.waiting: Iterator[Update] = iter(())
+        self.upcoming: tuple[Update, Fed | None] | None = None
+        self.stop: str | None = None
+        self.peak = math.inf
+
+    # --- beginning and end ---
+
+    def begin(self) -> None:
+        """Open the run folder, settle the token budget, prepare the computation."""
+        device = self.world.device
+        if self.settings.train.watch == "bleu" and self.validator is None:
+            raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
+        if self.settings.train.start_from and not self.run.facts():
+            first_weights(self.settings, self.store, self.model)  # before anything is written
+        if self.world.leads:
+            self.run.begin(self.settings, self.facts())
+            self.run.keep_tokenizer(self.store.tokenizer)
+        self.world.wait()
+        if not self.run.facts():
+            raise RunError(
+                f"{self.run.path} is not the same folder for every process.", "Put it on a disk that they share."
+            )
+        self.budget = self.budget or self.run.facts().get("batch_tokens") or self.find_budget()
+        if self.world.leads:
+            self.run.note(batch_tokens=self.budget)
+        self.peak = measured_peak(device)
+        if self.compiled:
+            self.fixed = self.fixed_shapes()
+            self.compute = compiled(self.parallel)
+        shown = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
+        self.listener.began({**self.run.facts(), **self.machine(), **shown})
+
+    def facts(self) -> Report:
+        """What this run is about, the same however often it is started."""
+        return {
+            "parameters": parameter_count(self.model),
+            "pairs": len(self.store.pairs("train")),
+            "data": self.store.hash,
+            "tokenizer": self.store.tokenizer_hash,
+            "source": self.store.source,
+            "target": self.store.target,
+        }
+
+    def machine(self) -> Report:
+        """What the last bits depend on besides."""
+        return {
+            "onehop": __version__,
+            "torch": torch.__version__,
+            "device": device_name(self.world.device),
+            "threads": torch.get_num_threads(),
+            "processes": self.world.size,
+        }
+
+    def note_machine(self) -> None:
+        """Write down where the steps from here on are made; another place than before ends the promise of bits."""
+        here = self.machine()
+        machines = self.run.facts().get("machines", []) if self.world.leads else []
+        known = [{**machine, **here} == machine for machine in machines]
+        if self.world.any(not all(known)):  # the first process knows, all of them have to
+            self.progress = replace(self.progress, exact=False)
+            self.listener.said("It was begun on another machine or with other threads: the last bits may differ.")
+        if self.world.leads and not (known and known[-1]):
+            self.run.note(machines=[*machines, {"from_step": self.progress.step, **here}])
+
+    def find_budget(self) -> int:
+        """The largest token budget that fits into memory, the same in every process."""
+        budget = self.world.least(budget_that_fits(self.objective, self.settings, self.world.device))
+        self.listener.said(f"Batches of {budget:,} source and target tokens fit into memory.")
+        return budget
+
+    def fixed_shapes(self) -> Fixed:
+        """Shapes that hold any batch of an epoch, or nearly any: one that exceeds them costs a recompilation."""
+        longest, size = self.settings.model.max_length, self.world.size
+        rows = self.budget if size == 1 else -(-self.budget // size) + longest
+        most = Epoch(self.pairs_of(0), self.budget, self.settings.train.seed, 0).most_sentences
+        return Fixed(rows, int(1.1 * most) + rows // longest + 2, longest)
+
+    def finish(self) -> Path | None:
+        """Write the model file."""
+        if self.world.any(self.stop in SIGNALS):  # each of the processes may have been told, or only one
+            self.listener.said(f"Stopped at step {self.progress.step}; {GOES_ON}")
+            return None
+        if self.stop:
+            self.listener.said(f"Finished early at step {self.progress.step}: {self.stop}.")
+        file = self.run.path / "model.safetensors"
+        stored = self.stored()
+        if self.world.leads:
+            write_model(file, stored)
+        self.world.wait()
+        return file
+
+    def close(self) -> None:
+        """Let go of processes."""
+        if self.resegmenter:
+            self.resegmenter.close()
+
+    def stored(self) -> StoredModel:
+        """The result with everything a translator needs; gathering it takes every process.
+
+        Its weights are the best of all validations where training stops early, else the exponential average, else the
+        average of the last checkpoints.
+        """
+        best = self.run.best() if self.settings.train.patience else None
+        if best is not None:
+            weights, steps = best
+        elif self.average:
+            weights, steps = {n: to_numpy(p) for n, p in self.average.weights.items()}, [self.progress.step]
+        else:
+            weights, steps = self.run.averaged(self.settings.train.average)
+        state = {"step": self.progress.step, "averaged_steps": steps, "exact": self.progress.exact}
+        provenance = {**self.run.facts(), **state}
+        return StoredModel(
+            settings=self.settings,
+            tokenizer=self.store.tokenizer,
+            source=self.store.source,
+            target=self.store.target,
+            provenance=provenance,
+            tensors=weights,
+        )
+
+    # --- the loop ---
+
+    def fit(self) -> None:
+        """Train to the end, or until somebody stops it."""
+        last = self.settings.train.steps
+        self.resume()
+        if self.progress.step < last and not self.stop:
+            self.note_machine()
+        with stopping_on_signals(self):
+            self.train_until(last)
+            self.save()
+
+    def train_until(self, last: int) -> None:
+        """Step after step, until the last one or until a process is told to stop."""
+        with closing(ahead(self.stream(), AHEAD, until=lambda: self.stop is not None)) as self.waiting:
+            while self.progress.step < last:
+                began = time.perf_counter()  # waiting for the batch counts
+                update = self.upcoming[0] if self.upcoming else next(self.waiting, None)
+                if self.world.any(self.stop is not None) or update is None:
+                    break
+                self.one_step(update, began)
+
+    def one_step(self, update: Update, began: float) -> None:
+        """One update with all that follows from it."""
+        train, step = self.settings.train, self.progress.step + 1
+        report = self.update(step, update)
+        self.progress = replace(self.progress, step=step, epoch=update.epoch, batch=update.next_batch)
+        report |= self.speed(update, time.perf_counter() - began)
+        self.listener.stepped(report)
+        if step % train.report_every == 0 or step == train.steps:
+            self.write(report)
+        if step % train.validate_every == 0 or step == train.steps:
+            self.validate()
+        if step % train.save_every == 0:
+            self.save()
+
+    def update(self, step: int, update: Update) -> Report:
+        """Forwards, backwards, and the weights changed unless something is not finite."""
+        train = self.settings.train
+        rate = learning_rate(step, train, self.settings.model.d_model)
+        set_rate(self.optimizer, rate)
+        *_, settle = self.gradients(step, update)
+        objective, nll, length = settle()  # waits for the device once
+        if not all(map(math.isfinite, (objective, nll, length))):
+            raise self.not_finite(step, update, objective / update.tokens, length)
+        if self.average:
+            self.average.add(step)
+        per_token = nll / update.tokens
+        return {
+            "step": step,
+            "epoch": update.epoch,
+            "loss": objective / update.tokens,
+            "nll": per_token,
+            "perplexity": math.exp(min(per_token, 50.0)),
+            "learning_rate": rate,
+            "gradient": length,
+        }
+
+    def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor, Settle]:
+        """The loss summed over all processes, the gradients' norm, and what updates the weights if all is finite.
+
+        What does not fit into memory is split.
+        """
+        parts, fixed, compute = update.batches, self.fixed, self.compute
+        while True:
+            try:
+                return self._gradients(step, parts, update.tokens, fixed, compute)
+            except RuntimeError as e:
+                if not is_out_of_memory(e):
+                    raise
+                if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
+                    raise RunError(
+                        f"Step {step} does not fit into memory.",
+                        "Begin again in another folder with a smaller train.batch_tokens.",
+                    ) from None
+            self.optimizer.zero_grad()
+            parts = [half for b in parts for half in (b.halves() if len(b.src_lengths) > 1 else (b,))]
+            fixed, compute = None, self.parallel  # parts as large as the whole would win nothing
+            self.progress = replace(self.progress, exact=False)
+            text = f"Step {step} did not fit into memory and was split into {len(parts)} parts."
+            self.listener.said(f"{text} From here on a resumed run may differ in the last bits.")
+            self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
+
+    def _gradients(
+        self, step: int, parts: list[Batch], tokens: int, fixed: Fixed | None, compute: Compute
+    ) -> tuple[Loss, Tensor, Settle]:
+        train, world = self.settings.train, self.world
+        torch.manual_seed(mixed(train.seed, step, world.rank))
+        if not self.model.training:  # asking costs less than walking over all modules
+            self.model.train()
+        if self.recorded and fixed is not None and len(parts) == 1:
+            fed = (self.upcoming and self.upcoming[1]) or self.fed(parts[0], fixed)
+            if self.recording is None and fixed.are_of(fed, copies=2 if train.r_drop else 1):
+                self.recording = self.record(fed)
+            if self.recording is not None and self.recording.fits(fed):
+                results = self.recording.run(fed, 1 / tokens)
+                self.look_ahead(fixed)
+                return *results, self.recording.settle
+        self.upcoming = None
+        feds = (self.fed(batch, fixed) for batch in parts)
+        objective = torch.zeros((), device=world.device)
+        nll = torch.zeros((), device=world.device)
+        for i, fed in enumerate(feds):
+            with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext():
+                # The processes' gradients are averaged, and what is wanted is their sum.
+                loss = forward_and_backward(compute, fed, world.size / tokens)
+            objective += loss.objective
+            nll += loss.nll
+        loss, norm = Loss(world.sum(objective), world.sum(nll)), gradient_norm(self.model)
+
+        def settle() -> list[float]:
+            numbers: list[float] = torch.stack([loss.objective, loss.nll, norm]).tolist()
+            if all(map(math.isfinite, numbers)):
+                apply_gradients(self.model, self.optimizer, train.clip, norm)
+            return numbers
+
+        return loss, norm, settle
+
+    def fed(self, batch: Batch, fixed: Fixed | None) -> Fed:
+        """A batch on the device."""
+        return feed(batch, self.world, fixed, twice=self.settings.train.r_drop > 0)
+
+    def look_ahead(self, fixed: Fixed) -> None:
+        """Bring the next batch to the device while it works on this one."""
+        update = next(self.waiting, None)
+        self.upcoming = (update, None) if update else None
+        with suppress(torch.OutOfMemoryError):  # there may be room when its turn has come
+            self.upcoming = (update, self.fed(update.batches[0], fixed)) if update else None
+
+    def record(self, fed: Fed) -> RecordedStep:
+        """The step as a CUDA graph; the first batch's tensors become the place of every later one."""
+        return RecordedStep(self.objective, self.optimizer, self.settings.train.clip, fed)
+
+    def not_finite(self, step: int, update: Update, loss: float, norm: float) -> DivergedError:
+        """The error for a broken step; its batch is kept for looking at."""
+        file = self.run.path / f"not-finite-step-{step}.npz"
+        if self.world.leads:
+            with writing(file):
+                np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
+        return DivergedError(
+            f"The loss is {loss} and the gradient's norm {norm} at step {step} (epoch {update.epoch}).",
+            f"The weights were not touched and the batch is in {file}; "
+            "begin again in another folder with a lower train.learning_rate or train.clip=1.0.",
+        )
+
+    # --- data ---
+
+    def stream(self) -> Iterator[Update]:
+        """The updates from the present position on."""
+        p = self.progress
+        return updates(self.pairs_of, self.settings, self.budget, p.epoch, p.batch, self.task)
+
+    def pairs_of(self, epoch: int) -> Pairs:
+        """The pairs of an epoch: those of the store, or segmented anew by BPE-dropout."""
+        if self.resegmenter:
+            return self.resegmenter.epoch(epoch)
+        return self.store.pairs("train", self.settings.train.weights)
+
+    # --- validation ---
+
+    def validate(self) -> None:
+        """Loss on the validation pairs, and whatever the validator measures."""
+        report = {"step": self.progress.step, **self.validation(self.average, self.budget)}
+        self.write({k: v for k, v in report.items() if k != "samples"})
+        self.listener.validated(report)
+        self.judge(report)
+
+    def judge(self, report: Report) -> None:
+        """Early stopping: remember the best score and count validations since."""
+        train, p = self.settings.train, self.progress
+        score = report["bleu"] if train.watch == "bleu" else -report["valid_nll"]
+        better = p.best is None or score > p.best
+        self.progress = replace(p, best=score if better else p.best, since_best=0 if better else p.since_best + 1)
+        if better and train.patience:
+            self.keep_best()
+        elif better and self.world.leads:
+            self.run.forget_best()
+        self.stop_if_worse()
+
+    def keep_best(self) -> None:
+        """Keep the weights that were just validated."""
+        chosen = self.average.weights if self.average else dict(self.model.named_parameters())
+        weights = {name: to_numpy(p) for name, p in chosen.items()}
+        if self.world.leads:
+            self.run.save_best(weights, self.progress.step)
+
+    def stop_if_worse(self) -> None:
+        """Enough validations without a better score are enough, also for a run that is started again."""
+        train = self.settings.train
+        if train.patience and self.progress.since_best >= train.patience:
+            self.stop = f"no better {train.watch} in {train.patience} validations"
+
+    # --- the state ---
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        weights = {name: to_numpy(p) for name, p in self.model.named_parameters()}
+        optimizer = optimizer_arrays(self.model, self.optimizer)
+        if self.average:
+            optimizer |= {f"ema.{name}": to_numpy(p) for name, p in self.average.weights.items()}
+        if self.world.leads:
+            train = self.settings.train
+            self.run.save(
+                Checkpoint(self.progress, weights, optimizer), max(train.keep, train.average), train.save_every
+            )
+        self.world.wait()
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        checkpoint = self.run.latest()
+        if self.world.leads:
+            self.run.rewind_metrics(checkpoint.progress.step if checkpoint else 0)
+        if checkpoint is None:
+            if self.settings.train.start_from:
+                self.start_from(first_weights(self.settings, self.store, self.model))
+            return
+        load_weights(self.model, checkpoint.weights)
+        load_optimizer(self.model, self.optimizer, checkpoint.optimizer)
+        if self.average:
+            self.average.load(checkpoint.optimizer)
+        self.progress = checkpoint.progress
+        self.stop_if_worse()
+        done = self.progress.step >= self.settings.train.steps
+        said = "All {} steps are done already." if done else "Going on from step {}."
+        self.listener.said(said.format(self.progress.step))
+
+    def start_from(self, start: StoredModel) -> None:
+        """Take another model's weights for the first ones."""
+        load_weights(self.model, start.weights())
+        if self.average:
+            self.average = Average(self.model, self.settings.train.ema)
+        if self.world.leads:
+            self.run.note(started_from=start.hash)
+
+    def write(self, report: Report) -> None:
+        """A line in the metrics file."""
+        if self.world.leads:
+            self.run.report(report)
+
+    def speed(self, update: Update, seconds: float) -> Report:
+        """Target tokens a second, and the share of the machine's measured peak that the matrix products reach."""
+        work = update_flops(self.settings.model, self.vocab_size, update.src_tokens, update.tgt_tokens)
+        share = work * (2 if self.settings.train.r_drop else 1) / seconds / (self.peak * self.world.size)
+        return {"tokens_per_second": update.tgt_tokens / seconds, "seconds": seconds, "share_of_peak": share}
+
+
+# --- around the loop ------------------------------------------------------------------------------------------
+
+
+def mixed(*numbers: int) -> int:
+    """One seed out of several numbers, so that neighbours have nothing in common."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def has_fixed_shapes(model: ModelSettings) -> bool:
+    """Whether a batch can always look the same: not of images, nor with heads too wide for a kernel of ragged rows."""
+    return model.kind != "vision" and max(model.key_width, model.value_width) <= FLASH_WIDTH
+
+
+@contextmanager
+def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C and SIGTERM finish the step, save and leave; a later one leaves at once, with the last checkpoint.
+
+    Within a second it is the same wish, passed on by a parent and by what ends the whole group.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    told: list[float] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        trainer.stop = signal.Signals(number).name
+        told.append(time.monotonic())
+        if told[-1] - told[0] > 1.0:
+            signal.signal(number, old[signal.Signals(number)])
+            signal.raise_signal(number)
+
+    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

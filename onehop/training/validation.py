@@ -1,0 +1,87 @@
+"""How good a model in training is: the loss on the validation pairs, and whatever else somebody measures on it."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from onehop.config import Settings
+from onehop.data.batches import Batch, Epoch
+from onehop.data.objectives import Task
+from onehop.data.store import Store
+from onehop.errors import RunError
+from onehop.model.device import is_out_of_memory
+from onehop.model.transformer import Predictor
+from onehop.model.variants import model_for
+from onehop.training.callbacks import Report
+from onehop.training.dataloader import feed
+from onehop.training.distributed import World
+from onehop.training.optimizer import Average, load_weights, to_numpy
+from onehop.training.step import Objective, precision
+
+Validator = Callable[[Predictor], Mapping[str, Any]]
+
+
+class Validation:
+    """The measuring of one model while it is trained."""
+
+    def __init__(
+        self,
+        model: Predictor,
+        settings: Settings,
+        store: Store,
+        world: World,
+        task: Task,
+        validator: Validator | None,
+    ) -> None:
+        self.model, self.settings, self.world = model, settings, world
+        self.pairs, self.task, self.validator = store.pairs("valid"), task, validator
+        self.sharded = world.size > 1 and settings.train.shard
+        self.objective = Objective(model, 0.0, 0.0, sharded=self.sharded)
+
+    @torch.no_grad()
+    def __call__(self, average: Average | None, budget: int) -> Report:
+        """The figures of the average of the weights, where there is one, else of the weights."""
+        self.model.eval()
+        with average.in_place(self.model) if average else nullcontext():
+            nll = self.loss(budget)
+            report: Report = {"valid_nll": nll, "valid_perplexity": math.exp(min(nll, 50.0))}
+            if self.validator:
+                report |= self.validator(self.whole_model())
+        return report
+
+    def loss(self, budget: int) -> float:
+        """Negative log-likelihood a target token."""
+        nll, tokens = 0.0, 0
+        share = max(budget // self.world.size, 4096)  # what one process trains on at a time
+        for number, packed in enumerate(Epoch(self.pairs, share, 0, 0, shuffle=False)):
+            batch = self.task.evenly(packed, number)
+            nll += self.loss_of(batch)
+            tokens += batch.tokens
+        return nll / tokens
+
+    def loss_of(self, batch: Batch) -> float:
+        """That of one batch, in parts where memory does not hold it whole."""
+        try:
+            with precision(self.world.device):
+                return float(self.objective(feed(batch, World(0, 1, self.world.device)))[1])
+        except RuntimeError as e:
+            if not is_out_of_memory(e):
+                raise
+            # Weights that are spread over processes are gathered by all of them together: none can split by itself.
+            if self.sharded or len(batch.src_lengths) < 2:
+                raise RunError(
+                    "A validation does not fit into memory.",
+                    "Begin again in another folder with a smaller train.batch_tokens.",
+                ) from None
+        return sum(map(self.loss_of, batch.halves()))
+
+    def whole_model(self) -> Predictor:
+        """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""
+        if not self.sharded:
+            return self.model
+        copy = model_for(self.settings.model, self.task.vocab_size).to(self.world.device)
+        load_weights(copy, {name: to_numpy(p) for name, p in self.model.named_parameters()})
+        return copy.eval()

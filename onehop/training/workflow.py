@@ -1,0 +1,216 @@
+"""From raw text to a model file in one call: prepare if need be, train, validate by translating, show how it goes."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onehop.config import Settings, settings_to_dict
+from onehop.console import PrepareDisplay, TrainDisplay, console
+from onehop.data.filters import report_to_text
+from onehop.data.prepare import prepare
+from onehop.data.store import Store
+from onehop.decoding.options import SearchOptions
+from onehop.errors import OnehopError, SettingsError, StoreError
+from onehop.evaluation.metrics import bleu, chrf
+from onehop.model.device import pick_device
+from onehop.model.transformer import Predictor
+from onehop.model.variants import model_for
+from onehop.pipelines.translator import Translator
+from onehop.storage.model_file import StoredModel
+from onehop.storage.run_folder import Run
+from onehop.storage.writing import write_model
+from onehop.text.tokenizer import Tokenizer
+from onehop.text.vocabulary import vocabulary_of
+from onehop.training.callbacks import Listener
+from onehop.training.checks import check_fits, first_weights
+from onehop.training.distributed import processes
+from onehop.training.estimate import Plan, plan
+from onehop.training.step import Objective
+from onehop.training.trainer import train
+from onehop.training.validation import Validator
+
+
+def run(
+    settings: Settings,
+    out: Path,
+    *,
+    store: Path | None = None,
+    data: Path | None = None,
+    device: str | None = None,
+    tensorboard: bool = False,
+    bleu_on: int = 500,
+) -> Path | None:
+    """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
+    Run(out).check_overwrites_nothing()  # before minutes are spent on preparing
+    opened = open_store(settings, out, store, data)
+    settings = as_prepared(settings, opened)
+    validator = translating_validator(opened, bleu_on) if bleu_on and settings.model.kind is None else None
+    if not leads():
+        return train(settings, opened, out, device=device, validator=validator)
+    with TrainDisplay(every=settings.train.report_every) as shown, ExitStack() as closing:
+        if settings.train.warmup >= settings.train.steps:
+            shown.said(
+                f"The learning rate only rises: train.warmup is {settings.train.warmup:,} steps, as many or more."
+            )
+        listener: Listener = closing.enter_context(WithTensorBoard(shown, out)) if tensorboard else shown
+        return train(settings, opened, out, device=device, listener=listener, validator=validator)
+
+
+def as_prepared(settings: Settings, store: Store) -> Settings:
+    """The settings with the tables that the store was made with, whatever a preset says: what a run notes is true."""
+    made = store.description["made_from"]
+    train = settings.data.train or tuple(name for name, _ in made["files"]["train"])
+    data = replace(settings.data, **made["data"], train=train)
+    vocabulary = {k: v for k, v in made["tokenizer"].items() if k in ("vocab_size", "sample", "weights")}
+    return replace(settings, data=data, tokenizer=replace(settings.tokenizer, **vocabulary))
+
+
+def check_agrees(settings: Settings, changes: Sequence[str], store: Path) -> None:
+    """Refuse a change that somebody asked for, and that a store made otherwise would overrule."""
+    prepared = settings_to_dict(as_prepared(settings, Store.open(store)))
+    for name in (change.partition("=")[0].strip() for change in changes):
+        table, _, key = name.partition(".")
+        asked, there = (tables.get(table, {}).get(key) for tables in (settings_to_dict(settings), prepared))
+        if asked != there:
+            raise SettingsError(
+                f"{name} is {asked}, and the store {store} was made with {there}.", "Leave it out, or prepare again."
+            )
+
+
+def leads() -> bool:
+    """Whether this is the only process, or the first of several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def open_store(settings: Settings, out: Path, store: Path | None, data: Path | None) -> Store:
+    """The store that was given, or the one in the run folder, made from raw files when it is not there yet."""
+    if store is not None:
+        return Store.open(store)
+    if not settings.data.train:
+        raise StoreError("There is nothing to train on.", "Give --store, or settings with files in their [data] table.")
+    begun = (out / "run.json").exists()
+    if begun or processes() > 1:
+        # A run goes on with the store it has, be its raw files gone; several processes would prepare it all at once.
+        return Store.open(out / "store")
+    with PrepareDisplay() as shown:
+        made = prepare(settings, out / "store", root=data, progress=shown)
+    console().print(report_to_text(made.report))
+    return made
+
+
+def translating_validator(store: Store, sentences: int) -> Validator:
+    """A validator that translates validation sentences greedily and scores them; it keeps three samples."""
+    sources, references = store.valid_text("src")[:sentences], store.valid_text("tgt")[:sentences]
+    tokenizer = Tokenizer(store.tokenizer)
+
+    def validate(model: Predictor) -> Mapping[str, Any]:
+        translator = Translator.of_model(model, tokenizer, store.source, store.target)
+        texts = [t.text for t in translator.translate(sources, SearchOptions(beam=1))]
+        samples = list(zip(sources[:3], texts[:3], strict=True))
+        return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value, "samples": samples}
+
+    return validate
+
+
+class WithTensorBoard:
+    """A listener that passes everything on and also writes TensorBoard events."""
+
+    def __init__(self, listener: Listener, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise SettingsError("TensorBoard is not installed.", "Run: pip install 'onehop[tensorboard]'.") from None
+        self.listener = listener
+        self.folder = folder
+        self.events: Any = None
+        self.writer = SummaryWriter
+
+    def __enter__(self) -> "WithTensorBoard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.events:
+            self.events.close()
+
+    def began(self, facts: dict[str, Any]) -> None:
+        """The run starts or goes on. What was written after its last checkpoint will come again."""
+        self.listener.began(facts)
+        done = Run(self.folder).steps() or [0]
+        self.events = self.writer(self.folder / "tensorboard", purge_step=done[-1] + 1)
+
+    def stepped(self, report: dict[str, Any]) -> None:
+        """A step is done."""
+        self.listener.stepped(report)
+        self.write("train", report)
+
+    def validated(self, report: dict[str, Any]) -> None:
+        """A validation is done."""
+        self.listener.validated(report)
+        self.write("valid", report)
+
+    def said(self, text: str) -> None:
+        """A line."""
+        self.listener.said(text)
+
+    def write(self, group: str, report: dict[str, Any]) -> None:
+        """Every number of a report as a curve."""
+        for name, value in report.items():
+            if isinstance(value, float):
+                self.events.add_scalar(f"{group}/{name}", value, report["step"])
+
+
+def dry_run(
+    settings: Settings, out: Path, *, store: Path | None = None, data: Path | None = None, device: str | None = None
+) -> Plan:
+    """What a training would take; what it would refuse is refused."""
+    begun = Run(out)
+    begun.check_overwrites_nothing()
+    opened = open_store(settings, out, store, data)
+    settings = as_prepared(settings, opened)
+    check_fits(settings, opened)
+    if begun.facts():
+        begun.check_same(settings, {"tokenizer": opened.tokenizer_hash, "data": opened.hash})
+    fresh = model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size)
+    if settings.train.start_from and not begun.facts():
+        first_weights(settings, opened, fresh)
+    objective = Objective(fresh, settings.train.label_smoothing, settings.train.r_drop)
+    pairs = opened.pairs("train", settings.train.weights)
+    return plan(settings, pairs, objective.to(pick_device(device)), pick_device(device))
+
+
+def plan_to_text(found: Plan, settings: Settings) -> str:
+    """The answers of a dry run."""
+    gigabytes = found.memory_bytes / 1e9
+    return (
+        f"{found.parameters:,} parameters\n"
+        f"about {gigabytes:.1f} GB of memory: {found.state_bytes / 1e9:.2f} for weights, gradients and Adam, and "
+        f"{found.bytes_per_token / 1e3:,.0f} KB for each of {found.batch_tokens:,} tokens (in float32)\n"
+        f"{found.steps_per_epoch:,} steps an epoch; {settings.train.steps:,} steps are {found.epochs:.1f} epochs\n"
+        f"at least {duration(found.least_seconds)} here, at the rate of a large matrix product; expect two to three "
+        "times as long, and more for a small model on a GPU"
+    )
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit of which there are two."""
+    units = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+    size, unit = next((size, unit) for size, unit in units if seconds >= 2 * size or size == 1)
+    return f"{seconds / size:.0f} {unit}"
+
+
+def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[int]:
+    """Write a model file with the mean of a run's last checkpoints, or its exponential average; their steps."""
+    if not (folder / "run.json").exists():
+        raise OnehopError(f"{folder} is not a run folder.", "Give the folder that `onehop train -o` wrote.")
+    held = Run(folder)
+    weights, steps = held.exponential_average() if ema else held.averaged(last)
+    settings, tokenizer, source, target = held.ingredients()
+    provenance = {**held.facts(), "averaged_steps": steps}
+    stored = StoredModel(
+        settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=weights
+    )
+    write_model(out, stored)
+    return steps

@@ -1,0 +1,968 @@
+"""The page in a browser: its numbers are Python's, its controls work by hand and by key, nothing breaks it."""
+
+import contextlib
+import io
+import json
+import math
+import os
+import re
+import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import expect, sync_playwright
+from starlette.applications import Starlette
+from torch import nn
+
+from onehop.config import ModelSettings, TokenizerSettings
+from onehop.decoding.options import SearchOptions
+from onehop.errors import OnehopError
+from onehop.experiments import heads, lengths, patches, pruning, short_runs, synthetic
+from onehop.explorer import content
+from onehop.explorer.content import Explorer
+from onehop.explorer.html import FOLDER
+from onehop.explorer.routes import explorer_routes
+from onehop.explorer.view import View
+from onehop.explorer.worked_example import worked_example
+from onehop.interpret.trace_file import unpack
+from onehop.interpret.tracer import Tracer
+from onehop.model.transformer import Transformer
+from onehop.model.variants.vision import VisionTransformer
+from onehop.pipelines.translator import Translator
+from onehop.text.tokenizer import EOS, Tokenizer
+
+# The machine may be busy; what never comes fails all the same.
+expect.set_options(timeout=60_000)
+
+pytestmark = pytest.mark.slow  # a browser, and a hundred times
+
+TEXT = "the old house saw it"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+# By their numbers in the specification; the last has three parts.
+IN_ORDER = (
+    *("embeddings", "projections", "scores", "divisor", "dimension", "blend", "matrix"),
+    *("heads", "arcs", "positions", "paths", "mask", "stack", "residual"),
+    *("beam", "complexity", "worked", "breaking", "coreference", "family", "patterns"),
+    *("pruning", "lengths", "warmup", "results", "refresher"),
+)
+FIGURES = {name: item for item, name in enumerate(IN_ORDER, 1)} | {"lookup": 26, "patches": 26}
+
+
+class Reticent(Tracer):
+    """Ends its sentences after a few pieces, so that a page of nonsense stays short."""
+
+    short = SearchOptions(min_length=6)
+
+    def trace(self, text, edits=(), options=None, **more):
+        return super().trace(text, edits, options or self.short, **more)
+
+    def variant(self, text, edits, options=None):
+        return super().variant(text, edits, options or self.short)
+
+
+def a_translator() -> Translator:
+    """Random weights, and every width different from every other, so that none can stand in for another."""
+    words = [f"{a} {b} {c}" for a in ("the", "a", "it") for b in ("old", "new") for c in ("house", "tree", "bird")]
+    tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
+    widths = {"d_model": 16, "d_ff": 24, "n_heads": 3, "d_k": 6, "d_v": 5, "n_encoder_layers": 2, "n_decoder_layers": 3}
+    torch.manual_seed(5)
+    model = Transformer(ModelSettings(**widths, dropout=0.0, output_bias=True), tokenizer.vocab_size)
+    with torch.no_grad():
+        model.output_bias[EOS] = 8.0
+        for parameter in model.parameters():
+            if parameter.dim() == 1 and len(parameter) == widths["d_model"]:
+                nn.init.normal_(parameter, mean=0.5, std=0.5)
+    return Translator.of_model(model.eval(), tokenizer, "en", "de")
+
+
+@pytest.fixture(scope="module")
+def tracer():
+    return Reticent(a_translator(), "tiny", "ab" * 32)
+
+
+def measurements(tracer) -> dict:
+    """Small ones by the functions that make the large ones; of the trainings only the form."""
+    texts, references = [TEXT, "a new bird", "it saw the tree"], ["ein altes Haus", "ein Vogel", "es sah den Baum"]
+    return {
+        "dimension": synthetic.dimension(),
+        "paths": synthetic.paths(draws=2),
+        "complexity": synthetic.complexity(lengths=(4, 8), widths=(16,), repeats=1),
+        "coreference": heads.coreference(tracer),
+        "patterns": heads.patterns(tracer, texts),
+        "pruning": pruning.pruning(tracer, texts, references),
+        "lengths": lengths.lengths(tracer, texts, references, longest=4),
+        "patches": {**images(), "right": 3, "of": 4},
+        **short_trainings(),
+    }
+
+
+def short_trainings() -> dict:
+    """Two comparisons as `trainings` gives them, without the training."""
+    curve = [[1, 9.0], [10, 4.0], [20, 3.0]]
+    norms = [{"norm": n, "warmup": w, "curve": curve, "diverged": w == 1} for n in ("post", "pre") for w in (1, 10)]
+    scores = [(1, 1, 9.0, 3.0), (8, 1, 7.0, 5.0), (1, 2, 8.0, 4.0), (8, 2, 6.5, 6.0)]
+    runs = [
+        {"n_heads": n, "d_k": 16 // n, "parameters": 900, "seed": s, "perplexity": p, "bleu": b}
+        for n, s, p, b in scores
+    ]
+    facts = {"layers": [2, 2], "d_model": 16, "steps": 20, "batch_tokens": 100, "learning_rate": 0.002}
+    facts["data"] = {"pairs": 30, "valid": 4, "vocab_size": 300}
+    twins = {**facts, "base": 8, "runs": runs, "rows": short_runs.means(runs, (1, 8))}
+    return {"warmup": {**facts, "seed": 1, "runs": norms}, "twins": twins}
+
+
+def images() -> dict:
+    """Four images of 6 × 6 pixels as a vision model with random weights sees them; no side like any other."""
+    sizes = {"image": 6, "patch": 2, "levels": 5, "d_model": 12, "d_ff": 8, "n_heads": 3, "n_encoder_layers": 2}
+    torch.manual_seed(6)
+    network = VisionTransformer(ModelSettings(kind="vision", **sizes, dropout=0.0), 5)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            nn.init.normal_(parameter)
+    pixels = np.random.default_rng(6).integers(0, 5, (4, 6, 6))
+    return patches.patches(network.eval(), pixels, np.arange(4), [0, 1, 3])
+
+
+@pytest.fixture(scope="module")
+def data(tracer, tmp_path_factory):
+    """A folder of measurements, in the place of the package's own."""
+    folder = tmp_path_factory.mktemp("data")
+    model = {"name": "tiny", "hash": "ab" * 32}
+    origin = {"date": "2026-01-01", "machine": {"cpu": "test"}, "model": model, "set": "few"}
+    with pytest.MonkeyPatch.context() as patch:
+        pronouns, verbs = heads.coreference_sentences()[:3], list(heads.subject_sentences())[:3]
+        patch.setattr(heads, "coreference_sentences", lambda: pronouns)
+        patch.setattr(heads, "subject_sentences", lambda: iter(verbs))
+        for name, found in measurements(tracer).items():
+            (folder / f"{name}.json").write_text(json.dumps({"name": name, **origin, **found}), encoding="utf-8")
+        shutil.copy(content.DATA / "paper.json", folder)
+        patch.setattr(content, "DATA", folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def explorer(tracer, data):
+    return Explorer(tracer, TEXT)
+
+
+@pytest.fixture(scope="module")
+def file(explorer, tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    file.write_text(explorer.alone(TEXT), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def address(explorer):
+    """The same page, served."""
+    app = Starlette(routes=explorer_routes(lambda: explorer))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None and not os.environ.get("CI"):
+        pytest.skip("there is no chromium here: apt-get install chromium")
+    assert program is not None, "CI needs chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def opened(browser, place, *, width=1280, wait=True, offline=False, **options):
+    """A page whose scripts may not fail and, offline, may not even ask."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, offline=offline, **options)
+    page, troubles = context.new_page(), []
+    page.set_default_timeout(60_000)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("dialog", lambda dialog: troubles.append("a dialog opened"))
+    if offline:
+        page.on("request", lambda r: troubles.append(r.url) if not re.match("(file|data|blob):", r.url) else None)
+    page.goto(place)
+    if wait:
+        page.wait_for_selector("#page[data-ready]")
+    yield page
+    context.close()
+    assert troubles == []
+
+
+@pytest.fixture(scope="module")
+def page(browser, file):
+    """The exported page, from disk and without a network."""
+    with opened(browser, file.as_uri(), offline=True) as page:
+        yield page
+
+
+@pytest.fixture
+def fresh(browser, file):
+    with opened(browser, file.as_uri(), offline=True) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def phone(browser, address):
+    """The served page on a narrow screen, for one question after the other."""
+    with opened(browser, address, width=390) as page:
+        yield page
+
+
+@pytest.fixture
+def live(browser, address):
+    with opened(browser, address) as page:
+        yield page
+
+
+def settled(page):
+    page.wait_for_selector("#page[data-ready]")
+
+
+def figure(page, name):
+    return page.locator(f"#figure-{name}")
+
+
+def shown_rows(page, name):
+    """A figure's table as it stands in the page: names as text, numbers with all their digits."""
+    button = figure(page, name).locator("[data-tool=table]")
+    if button.get_attribute("aria-expanded") == "false":
+        button.click()
+        settled(page)
+    return page.eval_on_selector_all(
+        f"#figure-{name} .figure-table tbody tr",
+        "rows => rows.map(r => [...r.cells].map(c => c.dataset.value ?? c.textContent))",
+    )
+
+
+def open_all_tables(page):
+    page.evaluate("document.querySelectorAll('[data-tool=table][aria-expanded=false]').forEach(b => b.click())")
+    settled(page)
+    expect(page.locator(".figure-table")).to_have_count(len(FIGURES))
+
+
+def python_rows(page, name, tracer):
+    """What "copy as Python" gives, run."""
+    names: dict = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tracer, "load", classmethod(lambda cls, path: tracer))
+        exec(page.evaluate("name => window.onehop.snippet(name)", name), names)
+    return names["rows"]
+
+
+def assert_same(shown, computed, name):
+    assert len(shown) == len(computed) > 0, name
+    for seen, row in zip(shown, computed, strict=True):
+        assert len(seen) == len(row), name
+        for text, value in zip(seen, row, strict=True):
+            if isinstance(value, float):
+                assert float(text.replace("−", "-")) == pytest.approx(value, rel=1e-4, abs=1e-6), (name, seen, row)
+            else:
+                assert text == ("–" if value is None else str(value)), (name, seen, row)
+
+
+# --- what is there
+
+
+def test_all_items_of_the_specification_stand_on_the_page_in_nine_rungs(page):
+    found = page.eval_on_selector_all("figure", "all => all.map(f => [f.dataset.figure, Number(f.dataset.item)])")
+    assert dict(found) == FIGURES
+    assert set(FIGURES.values()) == set(range(1, 27))
+    assert page.locator(".rung .eyebrow").all_inner_texts() == [
+        "BEFORE THE FIRST RUNG",
+        *(f"RUNG {i}" for i in range(1, 10)),
+    ]
+    assert page.locator(".coda .eyebrow").all_inner_texts() == ["BESIDE THE LADDER"]
+    expect(figure(page, "patches").locator(".figure-number")).to_have_text("Figure A.1")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_has_a_name_a_control_and_a_picture(page, name):
+    place = figure(page, name)
+    label = place.get_attribute("aria-labelledby")
+    assert page.locator(f"#{label}").inner_text().strip()
+    assert place.locator("input, select, button:not([data-tool]), [tabindex]").count() > 0
+    assert place.locator("figcaption").inner_text().strip()
+    picture = Image.open(io.BytesIO(place.locator(".figure-body").screenshot())).convert("RGB")
+    paper, *inks = sorted(picture.getcolors(maxcolors=1 << 24), reverse=True)
+    assert len(inks) > 10
+    assert sum(count for count, _ in inks) > 0.02 * paper[0]
+
+
+def test_every_tensor_that_a_figure_declares_is_in_a_trace(tracer):
+    """In a trace as an exported page holds it, which leaves out what no figure declares."""
+    trace = tracer.trace(TEXT)
+    kept = {name for name in trace if content.is_shown(name, trace.header)}
+    projected = {name for inputs in trace.header["inputs"].values() for name in inputs.values()}
+    stand_for = {
+        "{attention}": list(trace.header["inputs"]),
+        "{input}": ["source_input", "target_input"],
+        "{projected}": sorted(projected),
+    }
+    needed = set()
+    declared = {
+        file.stem: re.search(r"export const needs = \[(.*?)\]", file.read_text(encoding="utf-8"), re.DOTALL)
+        for file in (FOLDER / "figures").glob("*.js")
+    }
+    assert set(declared) == set(FIGURES)
+    for needs in declared.values():
+        for pattern in re.findall(r'"(.*?)"', needs[1]):
+            mark = re.match(r"\{\w+\}", pattern)
+            needed |= {pattern.replace(mark[0], place) for place in stand_for[mark[0]]} if mark else {pattern}
+    assert needed == kept < set(trace)
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder", "cross"])
+def test_a_figure_reads_no_tensor_that_it_does_not_declare(fresh, tracer, role):
+    fresh.locator(f".bar input[value={role}]").check()
+    settled(fresh)
+    read = fresh.evaluate(
+        """async names => {
+            const { Trace } = await import("onehop/tensors.js");
+            const [read, found] = [Trace.prototype.tensor, {}];
+            for (const name of names) {
+                const [figure, seen] = [await import(`onehop/figures/${name}.js`), new Set()];
+                Trace.prototype.tensor = function (tensor) { seen.add(tensor); return read.call(this, tensor); };
+                for (const part of ["draw", "caption", "table", "python"]) figure[part](window.onehop.view());
+                found[name] = { needs: figure.needs, seen: [...seen] };
+            }
+            Trace.prototype.tensor = read;
+            return found;
+        }""",
+        list(FIGURES),
+    )
+    header = tracer.trace(TEXT).header
+    paths = "|".join(map(re.escape, header["inputs"]))
+    projected = "|".join(re.escape(name) for inputs in header["inputs"].values() for name in inputs.values())
+    marks = {"{attention}": f"({paths})", "{input}": "(source|target)_input", "{projected}": f"({projected})"}
+    assert any(figure["seen"] for figure in read.values())
+    for name, figure in read.items():
+        patterns = [re.sub(r"\{\w+\}", lambda mark: marks[mark[0]], need) for need in figure["needs"]]
+        assert [t for t in figure["seen"] if not any(re.fullmatch(p, t) for p in patterns)] == [], name
+
+
+# --- the numbers
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_numbers_in_the_page_are_pythons(page, tracer, name):
+    assert_same(shown_rows(page, name), python_rows(page, name, tracer), name)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        "role=decoder&layer=2&head=3&token=4&step=3",
+        "role=cross&layer=3&head=2&token=2&lookup.kind=attention&divisor.place=7",
+    ],
+)
+def test_so_they_are_for_another_selection(browser, file, tracer, selection):
+    with opened(browser, f"{file.as_uri()}#{selection}", offline=True) as page:
+        for name in (
+            "embeddings",
+            "projections",
+            "scores",
+            "divisor",
+            "blend",
+            "matrix",
+            "heads",
+            "arcs",
+            "mask",
+            "residual",
+            "beam",
+            "lookup",
+        ):
+            assert_same(shown_rows(page, name), python_rows(page, name, tracer), name)
+
+
+def test_what_is_drawn_is_what_the_table_says(page):
+    weights = [float(row[1]) for row in shown_rows(page, "arcs")]
+    drawn = [float(w) for w in page.eval_on_selector_all("#figure-arcs path", "all => all.map(p => p.dataset.weight)")]
+    assert sorted(drawn) == sorted(w for w in weights if w >= 0.02)
+    scores = [float(row[1]) for row in shown_rows(page, "scores")]
+    bars = page.eval_on_selector_all("#figure-scores .track", "all => all.map(t => Number(t.dataset.value))")
+    assert bars == pytest.approx(scores)
+    assert float(page.locator("[data-row-sum]").get_attribute("data-row-sum")) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_opening_shows_where_the_layer_that_aligns_looked(fresh, tracer):
+    """The last but one, as `translate --alignments` takes it; the strongest look is shown as the whole."""
+    pieces = fresh.locator(".answer .target button")
+    looks = tracer.trace(TEXT)["decoder.layers.1.cross_attention.weights"].mean(0)
+    assert pieces.count() == len(looks)
+    for step in (0, len(looks) - 1):
+        pieces.nth(step).click()
+        shown = fresh.eval_on_selector_all(".answer .glow", "all => all.map(x => Number(x.dataset.weight))")
+        assert shown == pytest.approx((looks[step] / looks[step].max()).tolist(), rel=1e-4)
+    expect(fresh.locator(".answer")).to_contain_text("in the cross-attention of layer 2, the last but one")
+
+
+def test_the_head_that_looks_most_from_it_to_its_noun_is_named_for_this_sentence(fresh, tracer):
+    """What follows the article is taken for the noun, until the reader chooses; a word may have several pieces."""
+    trace = tracer.trace(TEXT)
+    assert trace.header["source"]["tokens"] == ["▁the", "▁old", "▁house", "▁", "s", "a", "w", "▁it", "</s>"]
+    it, nouns = 7, {"old": [1], "saw": [4, 5, 6]}
+    looks = [trace[f"encoder.layers.{layer}.self_attention.weights"] for layer in range(2)]
+    place = figure(fresh, "coreference")
+    for noun, pieces in nouns.items():
+        if noun != "old":
+            place.locator("select").nth(1).select_option(noun)
+        settled(fresh)
+        found = np.stack([look[:, it, pieces].sum(1) for look in looks])
+        layer, head = np.unravel_index(found.argmax(), found.shape)
+        told = place.locator("[data-to-noun]")
+        assert float(told.get_attribute("data-to-noun")) == pytest.approx(found.max(), rel=1e-5)
+        expect(told).to_contain_text(f"layer {layer + 1}, head {head + 1} looks most from “it” to “{noun}”")
+    told.get_by_role("button").click()
+    expect(fresh.locator(".bar select").nth(0)).to_have_value(str(layer))
+    expect(fresh.locator(".bar select").nth(1)).to_have_value(str(head))
+
+
+def test_the_head_that_looks_most_from_the_pronoun_to_it_is_named_too(fresh, tracer):
+    """As if the third piece had been "sie": the tiny model writes no pronoun of itself."""
+    told = fresh.evaluate(
+        """async () => {
+            const { draw } = await import("onehop/figures/coreference.js");
+            const { render } = await import("onehop/vendor/lit-html.js");
+            const view = window.onehop.view();
+            view.trace.target.output_tokens[2] = "▁sie";
+            const place = document.createElement("div");
+            render(draw(view), place);
+            const found = place.querySelector("[data-to-it]");
+            return [found.innerText, Number(found.dataset.toIt)];
+        }"""
+    )
+    trace = tracer.trace(TEXT)
+    looks = np.stack([trace[f"decoder.layers.{layer}.cross_attention.weights"][:, 2, 7] for layer in range(3)])
+    layer, head = np.unravel_index(looks.argmax(), looks.shape)
+    assert told[1] == pytest.approx(looks.max(), rel=1e-5)
+    assert f"layer {layer + 1}, head {head + 1} of the cross-attention looked most at “it”" in told[0]
+
+
+def test_heads_that_share_the_first_place_are_all_named(fresh):
+    told = fresh.evaluate(
+        """async () => {
+            const { draw } = await import("onehop/figures/patterns.js");
+            const { render } = await import("onehop/vendor/lit-html.js");
+            const heads = [{ role: "encoder", layer: 0, head: 0 }];
+            const read = (all) => {
+                const pattern = { name: "p", role: "encoder", sentences: 200, chance: 0.1, heads, all };
+                const place = document.createElement("div");
+                render(draw({ ...window.onehop.view(), measured: { patterns: { patterns: [pattern] } } }), place);
+                const cells = [...place.querySelectorAll("td.cell")].map((cell) => cell.innerText);
+                return [place.querySelector(".reading").innerText, cells];
+            };
+            return [read([[1, 0.995], [0.2, 0]]), read([[1, 1], [0.2, 0]])];
+        }"""
+    )
+    assert "The clearest: encoder self, layer 1, head 1, where it holds in 200 of 200" in told[0][0]
+    assert "next layer 1, head 2 with 199" in told[0][0]
+    assert told[0][1] == ["100", "99", "20", "0"]
+    assert "Equally clear: encoder self, layer 1, head 1; layer 1, head 2" in told[1][0]
+
+
+def test_scores_name_their_set_and_lengths_what_training_reached(page):
+    for name in ("pruning", "lengths"):
+        expect(figure(page, name).locator("figcaption")).to_contain_text("few, greedy search")
+    expect(figure(page, "lengths").locator(".reading")).to_contain_text("no sentence of more than 4 pieces")
+
+
+def test_entropy_is_in_bits_everywhere(page):
+    bits = page.evaluate("async () => (await import('onehop/maths.js')).entropy([0.25, 0.25, 0.25, 0.25])")
+    assert bits == pytest.approx(2)
+    assert "nats" not in page.locator("main").inner_text()
+
+
+def test_the_words_of_rung_four_are_the_figures_numbers(page, data):
+    """At the model's own width where it was measured; the tiny model's, 6, was not."""
+    rows = json.loads((data / "dimension.json").read_text(encoding="utf-8"))["rows"]
+    at = {row["d"]: row["scaled"]["gradient"] / row["unscaled"]["gradient"] for row in rows}
+    said = page.evaluate(
+        "async () => { const { RUNGS } = await import('onehop/rungs.js');"
+        " const { render } = await import('onehop/vendor/lit-html.js'); const place = document.createElement('div');"
+        " render(RUNGS[4].figures[1][1]({ d_k: 64 }, window.onehop.view().measured), place); return place.innerText; }"
+    )
+    assert f"{at[64]:.1f} times smaller, and" in said
+    assert f"{at[1024]:.1f} times smaller at d = 1024" in " ".join(said.split())
+
+
+def test_the_page_multiplies_with_the_real_matrices(fresh):
+    for role in ("encoder", "decoder", "cross"):
+        fresh.locator(f".bar input[value={role}]").check()
+        for kind in "qkv":
+            figure(fresh, "projections").locator(f"input[value={kind}]").check()
+            settled(fresh)
+            error = fresh.locator("[data-product-error]").get_attribute("data-product-error")
+            assert float(error) < 1e-3, (role, kind)
+
+
+def test_the_page_recomputes_itself_and_shows_the_largest_error(page):
+    error = page.locator("[data-error]")
+    assert 0 < float(error.get_attribute("data-error")) < 1e-3
+    assert "10⁻" in error.inner_text()
+
+
+@pytest.mark.parametrize("edit", ["scale=off", "scale=3@decoder.1", "mask=off", "head=off@cross.1.0", "norm=off"])
+def test_it_does_so_under_edits_too(phone, edit):
+    """Each by its link, in a page that is open already."""
+    phone.evaluate("hash => (location.hash = hash)", f"edit={edit}")
+    expect(phone.locator(".bar .edited")).to_have_text(f"edited: {edit}")
+    settled(phone)
+    assert float(phone.locator("[data-error]").get_attribute("data-error")) < 1e-3
+
+
+def test_the_patches_look_where_the_vision_model_looked(fresh, data):
+    """Another image, head and token by hand; shades and numbers are those of the model's own weights."""
+    place = figure(fresh, "patches")
+    place.locator("select").select_option("2")
+    place.locator(".small").nth(4).click()
+    place.locator(TOKENS.format(5)).first.click()
+    found = json.loads((data / "patches.json").read_text(encoding="utf-8"))
+    weights = unpack(found)["weights"].values[2, 1, 1, 5].astype(float)
+    shown = shown_rows(fresh, "patches")
+    assert [row[0] for row in shown[:5]] == ["gathering token", "patch 1, 1", "patch 1, 2", "patch 1, 3", "patch 2, 1"]
+    assert [float(row[1]) for row in shown] == pytest.approx(weights.tolist())
+    assert weights.sum() == pytest.approx(1, abs=2e-3)
+    drawn = fresh.eval_on_selector_all(
+        "#figure-patches .pair svg:last-child rect[fill-opacity]",
+        "all => all.map(r => Number(r.getAttribute('fill-opacity')))",
+    )
+    root = np.sqrt(weights[1:] / weights.max())
+    assert drawn == pytest.approx((0.85 * (0.03 + 0.97 * root)).tolist(), abs=1e-3)
+    read = int(np.argmax(found["images"][2]["probabilities"]))
+    expect(place.locator(".reading").first).to_contain_text(f"It is a 3, read as {read}.")
+
+
+def test_the_worked_example_has_the_golden_numbers(page):
+    steps = worked_example()["steps"]
+    read = {row[0]: row[1:] for row in shown_rows(page, "worked")}
+    names = {
+        "q": "q",
+        "k": "k",
+        "v": "v",
+        "scores": "scores",
+        "scaled": "scaled_scores",
+        "weights": "weights",
+        "output": "head_outputs",
+    }
+    for shown, name in names.items():
+        for word, row in zip(["Hello", "World"], steps[name], strict=True):
+            numbers = [float(x) for x in read[f"{shown} {word}"][: len(row)]]
+            assert numbers == pytest.approx(row), name
+
+
+def test_tables_are_the_same_live_and_from_the_file(page, live):
+    for name in ("scores", "blend", "matrix", "beam", "residual", "stack"):
+        assert shown_rows(live, name) == shown_rows(page, name), name
+
+
+# --- the controls
+
+TOKENS = "[role=radio][data-place='{}']"
+SLIDER = "input[type=range]"
+# For each figure what a mouse clicks, and which keys on what move its control.
+CONTROLS = {
+    **dict.fromkeys(
+        ("embeddings", "projections", "scores", "blend", "residual", "patches"),
+        (TOKENS.format(1), TOKENS.format(1), "ArrowRight"),
+    ),
+    "matrix": (TOKENS.format(4), TOKENS.format(4), "ArrowDown"),
+    "arcs": (TOKENS.format(1), TOKENS.format(1), "ArrowDown"),
+    **dict.fromkeys(
+        (
+            "divisor",
+            "dimension",
+            "positions",
+            "paths",
+            "beam",
+            "complexity",
+            "pruning",
+            "lengths",
+            "refresher",
+        ),
+        (SLIDER, SLIDER, "ArrowLeft"),
+    ),
+    "heads": ("button.small >> nth=1", "button.small[aria-pressed=true]", "ArrowRight"),
+    "mask": ("input[type=checkbox]", "input[type=checkbox]", " "),
+    "warmup": ("input[type=checkbox] >> nth=0", "input[type=checkbox] >> nth=1", " "),
+    "breaking": ("input[type=checkbox] >> nth=0", "input[type=checkbox] >> nth=3", " "),
+    "stack": ("[data-box='encoder.layers.0']", "[data-box='decoder.layers.1']", "Enter"),
+    "worked": ("input[type=number] >> nth=0", "input[type=number] >> nth=0", "ArrowUp"),
+    "family": ("input[value=smoothing]", "input[value=smoothing]", "ArrowRight"),
+    "results": ("input[value=en_fr]", "input[value=en_fr]", "ArrowLeft"),
+    "lookup": ("input[value=library]", "input[value=dictionary]", "ArrowLeft"),
+    "coreference": ("select", "select", "ArrowDown"),
+    "patterns": ("select", "select", "ArrowDown"),
+}
+
+
+def body(page, name):
+    """A figure's picture as markup, with what the reader has set in it."""
+    settled(page)
+    return page.evaluate(
+        "id => { const b = document.querySelector(`#figure-${id} .figure-body`);"
+        " return b.innerHTML + [...b.querySelectorAll('input, select')].map(i => `${i.value} ${i.checked}`).join(); }",
+        name,
+    ).replace("previewed", "")
+
+
+def by_mouse(page, place, selector):
+    target = place.locator(selector).first
+    if selector == "select":
+        return target.select_option(index=1)
+    if selector == SLIDER:
+        target.scroll_into_view_if_needed()
+        box = target.bounding_box()
+        return page.mouse.click(box["x"] + 0.86 * box["width"], box["y"] + box["height"] / 2)
+    if selector.startswith("input[type=number]"):
+        target.click()
+        target.fill("0.7")
+        return page.keyboard.press("Tab")
+    return target.click()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_control_works_by_mouse_and_by_keyboard(page, name):
+    click, focus, key = CONTROLS[name]
+    before = body(page, name)
+    by_mouse(page, figure(page, name), click)
+    page.mouse.move(0, 0)
+    after = body(page, name)
+    assert after != before
+    figure(page, name).locator(focus).first.focus()
+    page.keyboard.press(key)
+    if name == "worked":
+        page.keyboard.press("Tab")
+    assert body(page, name) != after
+
+
+def test_hover_previews_click_locks_escape_releases(fresh):
+    arcs = figure(fresh, "arcs")
+    readers = arcs.locator(".figure-body")
+    locked = body(fresh, "arcs")
+    arcs.locator(TOKENS.format(0)).hover()
+    assert body(fresh, "arcs") != locked
+    fresh.mouse.move(0, 0)
+    assert body(fresh, "arcs") == locked
+    arcs.locator(TOKENS.format(0)).click()
+    fresh.mouse.move(0, 0)
+    settled(fresh)
+    expect(arcs.locator("[aria-checked=true]")).to_have_count(1)
+    fresh.keyboard.press("Escape")
+    settled(fresh)
+    expect(arcs.locator("[aria-checked=true]")).to_have_count(0)
+    expect(readers.locator("button")).to_have_text("lock the chosen token")
+
+
+def test_one_selection_moves_every_figure(fresh):
+    names = ("projections", "scores", "blend", "matrix", "arcs", "heads")
+    before = {name: body(fresh, name) for name in names}
+    fresh.locator(".bar select").nth(1).select_option("2")
+    assert [name for name in names if body(fresh, name) == before[name]] == []
+
+
+def test_copying_gives_the_lines(browser, file):
+    with opened(browser, file.as_uri()) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        button = figure(page, "scores").locator("[data-tool=python]")
+        button.click()
+        expect(button).to_have_text("copied")
+        assert page.evaluate("navigator.clipboard.readText()") == page.evaluate("window.onehop.snippet('scores')")
+
+
+# --- the link
+
+
+def everything(page):
+    settled(page)
+    return page.evaluate("[...document.querySelectorAll('figure .figure-body, .answer, .bar')].map(e => e.innerText)")
+
+
+def test_a_link_reopens_exactly_this_view(browser, file, fresh):
+    fresh.locator(".bar input[value=cross]").check()
+    fresh.locator(".bar select").nth(0).select_option("2")
+    fresh.locator(".bar select").nth(1).select_option("1")
+    figure(fresh, "matrix").locator(TOKENS.format(3)).click()
+    figure(fresh, "divisor").locator(SLIDER).fill("9")
+    figure(fresh, "beam").locator(SLIDER).fill("3")
+    figure(fresh, "worked").locator("input[type=number]").first.fill("0.25")
+    fresh.keyboard.press("Tab")
+    figure(fresh, "breaking").locator("input[type=checkbox]").nth(2).check()
+    fresh.mouse.move(0, 0)
+    wanted = everything(fresh)
+    with opened(browser, fresh.evaluate("location.href"), offline=True) as again:
+        assert everything(again) == wanted
+
+
+@pytest.mark.parametrize(
+    "hash",
+    [
+        "layer=99&head=99&token=99&step=99",
+        "role=nobody&layer=x&token=-3",
+        "edit=<script>&worked.entries=x&divisor.place=zzz",
+        "%%%&=&sentence=",
+    ],
+)
+def test_a_link_that_makes_no_sense_opens_the_nearest_that_does(browser, file, hash):
+    with opened(browser, f"{file.as_uri()}#{hash}", offline=True) as page:
+        expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
+
+
+# --- breaking the model
+
+
+def test_an_edit_is_decoded_by_the_real_model_beside_the_true_one(live, tracer):
+    label = next(offer["label"] for offer in Explorer(tracer).about()["edits"] if offer["edits"] == ["positions=off"])
+    figure(live, "breaking").get_by_label(label, exact=True).check()
+    broken = figure(live, "breaking").locator("[data-variant]")
+    expect(broken).to_contain_text(tracer.variant(TEXT, ["positions=off"])["target"]["text"].split()[0])
+    expect(live.locator(".bar .edited")).to_have_text("edited: positions=off")
+    settled(live)
+    assert_same(shown_rows(live, "scores"), python_rows(live, "scores", tracer), "scores")
+    assert_same(shown_rows(live, "breaking"), python_rows(live, "breaking", tracer), "breaking")
+    live.get_by_role("button", name="as trained").click()
+    expect(live.locator(".bar .edited")).to_have_count(0)
+
+
+def test_the_file_holds_a_dozen_edits_one_at_a_time(fresh, tracer):
+    boxes = figure(fresh, "breaking").locator("input[type=checkbox]")
+    expect(boxes).to_have_count(12)
+    boxes.nth(0).check()
+    boxes.nth(3).check()
+    settled(fresh)
+    expect(figure(fresh, "breaking").locator("input:checked")).to_have_count(1)
+    assert_same(shown_rows(fresh, "breaking"), python_rows(fresh, "breaking", tracer), "breaking")
+
+
+def test_a_file_made_with_an_edit_says_so(browser, explorer, tmp_path):
+    edited = tmp_path / "edited.html"
+    edited.write_text(explorer.alone(TEXT, ["scale=off"]), encoding="utf-8")
+    with opened(browser, edited.as_uri(), offline=True) as page:
+        expect(page.locator(".bar .edited")).to_have_text("edited: scale=off")
+        expect(figure(page, "breaking")).to_contain_text("As this file was made, edited: scale=off")
+
+
+def test_edits_that_the_file_does_not_hold_are_refused_in_a_line(browser, file):
+    with opened(browser, f"{file.as_uri()}#edit=scale=off&edit=mask=off", offline=True) as page:
+        expect(figure(page, "breaking").locator(".trouble")).to_have_text(
+            "This copy holds a dozen edits, one at a time. onehop explore computes any."
+        )
+
+
+def test_a_head_whose_matrices_the_file_lacks_says_so(browser, file):
+    with opened(browser, f"{file.as_uri()}#layer=1", offline=True) as page:
+        expect(figure(page, "projections")).to_contain_text(
+            "This copy holds the matrices of the head that it opens with. onehop explore has all."
+        )
+
+
+# --- what a reader may type
+
+HOSTILE = {
+    "script": "</script><script>alert(1)</script><img src=x onerror=alert(2)>",
+    "long": "the old house " * 720,
+    "emoji": "👩‍👩‍👧‍👦 the house 🏳️‍🌈",
+    "right to left": "הבית הישן \u202eesuoh eht\u202c البيت",
+    "zero width": "\u200b\u200c\u200d\u2060\ufeff",
+    "empty": "",
+    "compound": "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_sentence_breaks_nothing(phone, explorer, name):
+    phone.evaluate("location.hash = ''")
+    settled(phone)
+    phone.locator("input[name=sentence]").fill(HOSTILE[name])
+    phone.locator("input[name=sentence]").press("Enter")
+    try:
+        explorer.trace(HOSTILE[name])
+    except OnehopError as error:
+        expect(phone.locator(".masthead .trouble")).to_have_text(str(error))
+    else:
+        expect(phone.locator(".answer")).to_have_attribute("data-sentence", HOSTILE[name])
+        settled(phone)
+    expect(phone.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    assert phone.locator("img[src=x]").count() == 0
+
+
+def test_offered_sentences_are_one_click_away(live):
+    live.get_by_role("button", name="Dog bites man.").click()
+    expect(live.locator(".answer")).to_have_attribute("data-sentence", "Dog bites man.")
+    settled(live)
+    assert "sentence=Dog+bites+man." in live.evaluate("location.hash")
+
+
+def test_until_the_translation_comes_the_page_says_that_it_is_coming(browser, address):
+    with opened(browser, address, wait=False) as page:
+        held = []
+        page.route("**/api/trace", lambda route: held.append(route))
+        page.reload()
+        expect(page.get_by_role("status")).to_have_text("Opening the translation …")
+        page.wait_for_timeout(100)
+        held[0].continue_()
+        settled(page)
+
+
+def test_a_server_that_is_gone_is_said_in_a_line(browser, address):
+    with opened(browser, address, wait=False) as page:
+        page.route("**/api/trace", lambda route: route.abort())
+        page.reload()
+        expect(page.get_by_role("alert")).to_have_text("The server does not answer. Is onehop explore still running?")
+        page.unroute("**/api/trace")
+        page.get_by_role("button", name=TEXT).click()
+        settled(page)
+
+
+def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_path, monkeypatch):
+    shutil.copy(content.DATA / "paper.json", tmp_path)
+    monkeypatch.setattr(content, "DATA", tmp_path)
+    bare = tmp_path / "bare.html"
+    bare.write_text(explorer.alone(TEXT), encoding="utf-8")
+    with opened(browser, bare.as_uri(), offline=True) as page:
+        for name in content.MEASUREMENTS:
+            command = f"python -m onehop.experiments.measure {name}"
+            expect(page.locator(f"[data-unmeasured={name}] code")).to_contain_text(command)
+        expect(page.locator("[data-unmeasured=patches] code")).to_have_text("onehop digits -o FOLDER")
+
+
+def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
+    cell = tmp_path / "cell.html"
+    cell.write_text(View(explorer.alone(TEXT, home="notebook"))._repr_html_(), encoding="utf-8")
+    with opened(browser, cell.as_uri(), wait=False) as page:
+        inside = page.frame_locator("iframe")
+        expect(inside.locator("#page[data-ready]")).to_be_visible()
+        scores = inside.locator("#figure-scores")
+        before = scores.inner_text()
+        scores.locator(TOKENS.format(0)).click()
+        expect(scores).not_to_have_text(before)
+
+
+# --- how it looks and feels
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_no_violation(browser, file, width, scheme):
+    with opened(browser, file.as_uri(), width=width, color_scheme=scheme, reduced_motion="reduce") as page:
+        open_all_tables(page)
+        found = Axe().run(page).response["violations"]
+        assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
+
+
+def test_light_and_dark_follow_the_reader(browser, file):
+    colour = "getComputedStyle(document.body).backgroundColor"
+    seen = {}
+    for scheme in ("light", "dark"):
+        with opened(browser, file.as_uri(), color_scheme=scheme) as page:
+            seen[scheme] = page.evaluate(colour)
+            page.locator(".masthead-top button").click()
+            settled(page)
+            seen[f"not {scheme}"] = page.evaluate(colour)
+    assert seen["light"] == seen["not dark"] != seen["dark"] == seen["not light"]
+
+
+def test_where_motion_is_unwanted_nothing_moves(browser, file):
+    transitions = (
+        "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0).length"
+    )
+    for wish, moving in (("reduce", False), ("no-preference", True)):
+        with opened(browser, file.as_uri(), reduced_motion=wish) as page:
+            assert (page.evaluate(transitions) > 0) == moving
+            if not moving:
+                figure(page, "scores").locator(TOKENS.format(1)).click()
+                assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_no_width_needs_sideways_scrolling(browser, file):
+    with opened(browser, file.as_uri(), width=390) as page:
+        open_all_tables(page)
+        for width in (390, 768, 1280, 1600, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate("new Promise(requestAnimationFrame)")  # the page hears of its width with the next frame
+            settled(page)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_page_prints(browser, file):
+    with opened(browser, file.as_uri()) as page:
+        page.emulate_media(media="print")
+        assert not page.locator(".figure-tools").first.is_visible()
+        assert page.evaluate("getComputedStyle(document.querySelector('.bar')).position") == "static"
+        assert len(page.pdf()) > 100_000
+
+
+def test_the_first_figures_are_drawn_before_the_rest(browser, file):
+    with opened(browser, file.as_uri(), wait=False) as page:
+        page.wait_for_selector("#figure-refresher[data-drawn]", state="attached")
+        settled(page)
+        expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
+
+
+def test_the_first_picture_does_not_wait_for_the_rest_of_the_file(browser, file):
+    """A server that sends the second half only when a figure has been seen."""
+    text, seen = file.read_bytes(), threading.Event()
+    half = text.index(b'<script type="application/json" id="onehop-blob">')
+
+    class Halting(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(text[:half])
+            assert seen.wait(20)
+            self.wfile.write(text[half:])
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Halting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with opened(browser, "about:blank", wait=False) as page:
+            page.goto(f"http://127.0.0.1:{server.server_address[1]}/", wait_until="commit")
+            page.wait_for_selector("#figure-refresher svg *", state="attached")
+            expect(page.locator("[data-error]")).to_have_count(0)
+            expect(page.locator("#figure-matrix[data-drawn]")).to_have_count(0)
+            seen.set()
+            settled(page)
+            expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
+        server.shutdown()
+
+
+def test_numbers_are_written_as_people_write_them(page):
+    written = page.evaluate(
+        "async () => { const { number, power, short } = await import('onehop/text.js');"
+        " return [number(-1.5, 2), number(-Infinity), number(0.00001, 3), power(2300000, 1), short(63045632)]; }"
+    )
+    assert written == ["−1.50", "−∞", "1.0·10⁻⁵", "2.3·10⁶", "63.0 M"]
+
+
+def test_half_floats_are_read_as_numpy_writes_them(page):
+    bits = np.array([0, 1, 0x3FF, 0x400, 0x3C00, 0x7BFF, 0x7C00, 0xC000, 0xFC00, 0x3555], dtype=np.uint16)
+    read = page.evaluate(
+        "async bits => { const { halfToFloat } = await import('onehop/tensors.js');"
+        " return bits.map(b => String(halfToFloat(b))); }",
+        bits.tolist(),
+    )
+    assert [float(x.replace("Infinity", "inf")) for x in read] == bits.view(np.float16).astype(float).tolist()
+    assert math.isinf(float(read[6].replace("Infinity", "inf")))
+
+
+def test_the_vendored_module_is_named_with_its_licence():
+    notices = (Path(__file__).parents[2] / "THIRD_PARTY.md").read_text(encoding="utf-8")
+    assert "lit-html" in notices
+    assert "BSD-3-Clause" in (FOLDER / "vendor" / "lit-html.js").read_text(encoding="utf-8")[:200]

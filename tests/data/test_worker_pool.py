@@ -1,0 +1,93 @@
+"""Work in order over processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from onehop.data.worker_pool import AHEAD, cores, in_order
+from onehop.errors import OnehopError
+
+_offset = 0
+
+
+def set_offset(offset: int) -> None:
+    global _offset
+    _offset = offset
+
+
+def shifted(i: int) -> int:
+    time.sleep(0.02 if i % 3 == 0 else 0)
+    return i + _offset
+
+
+def die(i: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return i
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_come_in_order_after_setup(processes):
+    assert list(in_order(shifted, range(20), processes, set_offset, (100,))) == list(range(100, 120))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_items_are_drawn_only_a_little_ahead(processes):
+    drawn = 0
+
+    def items():
+        nonlocal drawn
+        for i in range(1000):
+            drawn += 1
+            yield i
+
+    results = in_order(shifted, items(), processes, set_offset, (0,))
+    assert next(results) == 0
+    assert drawn <= processes * AHEAD
+    results.close()
+
+
+def test_a_killed_worker_is_an_error_not_a_wait():
+    with pytest.raises(OnehopError, match=r"A worker process ended unexpectedly\. Perhaps memory ran out"):
+        list(in_order(die, range(4), 2, set_offset, (0,)))
+
+
+ORPHANS = """
+import os, sys, time
+from onehop.data.worker_pool import in_order
+results = in_order(abs, range(10**9), 2, print)
+next(results)
+import multiprocessing
+print(*[p.pid for p in multiprocessing.active_children()], flush=True)
+time.sleep(60)
+"""
+
+
+def test_workers_do_not_outlive_a_killed_parent():
+    parent = subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids: list[int] = []
+    while not pids:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 60
+    while any(running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(running(pid) for pid in pids)
+
+
+def running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_cores():
+    assert 1 <= cores() <= (os.cpu_count() or 1)

@@ -1,0 +1,390 @@
+"""The search that stays on the device gives what `search` gives. Here its steps are taken without a graph."""
+
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onehop.config import ModelSettings
+from onehop.decoding import cuda_graph_search, engine, one_token
+from onehop.decoding.cuda_graph_log import BeamLog, PathLog
+from onehop.decoding.cuda_graph_search import AHEAD, CapturedSearch
+from onehop.decoding.cuda_graph_state import Chosen, Kept, Shape, loop_pairs, operations, round_up
+from onehop.decoding.options import Hypothesis, SearchOptions, ends_in_loop
+from onehop.decoding.search import Task, search
+from onehop.decoding.torch_engine import TorchEngine
+from onehop.errors import OnehopError
+from onehop.model.taps import Recorder, watch
+from onehop.model.transformer import Transformer
+from onehop.text.tokenizer import BOS, EOS
+
+CPU = torch.device("cpu")
+SHAPE = {"n_encoder_layers": 1, "n_decoder_layers": 2, "d_model": 16, "d_ff": 32, "n_heads": 2, "max_length": 64}
+VOCAB = 40
+
+
+# --- the search's half, over a table --------------------------------------------------------------------------
+
+
+class Table:
+    """Logits that depend on the sentence and on all ids so far; a coarse one has equals everywhere."""
+
+    def __init__(self, seed: int, vocab: int, coarse: bool) -> None:
+        self.seed, self.vocab, self.coarse = seed, vocab, coarse
+
+    def log_probs(self, past: list[tuple[int, ...]]) -> torch.Tensor:
+        logits = np.stack([np.random.default_rng((self.seed, *ids)).normal(0, 1.5, self.vocab) for ids in past])
+        logits = logits.round() if self.coarse else logits
+        return torch.from_numpy(logits).float().log_softmax(-1)
+
+
+class TableStep:
+    """The table as `search` takes it."""
+
+    def __init__(self, table: Table, sentences: int) -> None:
+        self.table, self.past = table, [(s,) for s in range(sentences)]
+        self.begun = False
+
+    def __call__(self, tokens, parents):
+        if self.begun:
+            origins = range(len(self.past)) if parents is None else parents.tolist()
+            self.past = [(*self.past[p], t) for p, t in zip(origins, tokens.tolist(), strict=True)]
+        self.begun = True
+        return self.table.log_probs(self.past).log_softmax(-1)
+
+
+def by_device(
+    table: Table, most: list[int], options: SearchOptions, spare: int, how=one_token
+) -> list[list[Hypothesis]]:
+    """The device's half over a table, with some sentences too many, and the host's half."""
+    shape = Shape.of([[4]] * len(most), most, options, ModelSettings(**SHAPE))
+    shape = replace(shape, sentences=len(most) + spare)
+    choice = (Chosen if shape.greedy else Kept)(shape, table.vocab, CPU, how)
+    task = Task.of(most, options, None)
+    log = PathLog(task) if shape.greedy else BeamLog(task, table.vocab)
+    choice.begin()
+    assert choice.tokens.tolist() == [BOS] * shape.rows
+    past = [(row // options.beam,) for row in range(shape.rows)]
+    least = torch.tensor(options.min_length)
+    for place in range(max(most)):
+        now = torch.tensor(place)
+        best = one_token.best_of_rows(table.log_probs(past), choice.few, EOS, now, least)
+        choice.extend(*best, now)
+        parents = range(shape.rows) if shape.greedy else choice.parents.tolist()
+        past = [(*past[p], t) for p, t in zip(parents, choice.tokens.tolist(), strict=True)]
+        log.read(choice.answer, place)
+        if log.over:
+            break
+    return log.found()
+
+
+def assert_same(got: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for one, other in zip(got, expected, strict=True):
+        assert [(h.ids, h.finished, h.looped) for h in one] == [(h.ids, h.finished, h.looped) for h in other]
+        assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], rel=1e-5)
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    vocab=st.integers(4, 9),
+    beam=st.integers(1, 5),
+    n_best=st.integers(1, 5),
+    most=st.lists(st.integers(1, 16), min_size=1, max_size=4),
+    kind=st.sampled_from(["paper", "power"]),
+    alpha=st.sampled_from([0.0, 0.6, 2.0]),
+    min_length=st.integers(0, 6),
+    patience=st.sampled_from([1.0, 1.5, math.inf]),
+    loop_repeats=st.sampled_from([0, 2, 4]),
+    coarse=st.booleans(),
+)
+def test_device_and_search_find_the_same(
+    seed, vocab, beam, n_best, most, kind, alpha, min_length, patience, loop_repeats, coarse
+):
+    options = SearchOptions(
+        beam=beam,
+        n_best=min(n_best, beam),
+        penalty=kind,
+        alpha=alpha,
+        min_length=min_length,
+        patience=patience,
+        loop_repeats=loop_repeats,
+    )
+    table = Table(seed, vocab, coarse)
+    expected = search(TableStep(table, len(most)), most, options)
+    assert_same(by_device(table, most, options, spare=seed % 2), expected)
+
+
+class Loops(Table):
+    """Likes to repeat itself: the ids after the first follow a cycle, but for a little chance."""
+
+    def log_probs(self, past):
+        log_probs = super().log_probs(past)
+        for row, (_, *ids) in zip(log_probs, past, strict=True):
+            row[4 + len(ids) % 2] += 4.0
+        return log_probs.log_softmax(-1)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("repeats", [2, 4])
+def test_guard_against_loops_frees_the_same_places(beam, repeats):
+    options = SearchOptions(beam=beam, n_best=beam, loop_repeats=repeats, patience=math.inf)
+    table, most = Loops(5, 8, coarse=False), [40, 33, 20]
+    expected = search(TableStep(table, 3), most, options)
+    assert expected != search(TableStep(table, 3), most, replace(options, loop_repeats=0))
+    assert_same(by_device(table, most, options, spare=1), expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(repeats=st.integers(2, 6), ids=st.lists(st.integers(0, 2), max_size=40), cycle=st.integers(1, 7))
+def test_pairs_of_a_loop_are_those_of_the_options(repeats, ids, cycle):
+    left, right = loop_pairs(repeats)
+    for row in (ids, [*ids, *(i % cycle for i in range(cycle * repeats + 12))]):
+        padded = [*range(-1 - right.shape[1], -1), *row]
+        recent = torch.tensor(padded)[-right.shape[1] :]
+        found = bool((recent[left] == recent[right]).all(-1).any())
+        assert found == bool(ends_in_loop(np.array([row], dtype=np.int64).reshape(1, -1), repeats)[0])
+
+
+# --- with a model ---------------------------------------------------------------------------------------------
+
+
+def model_of(seed: int = 0, **changes: object) -> Transformer:
+    torch.manual_seed(seed)
+    model = Transformer(ModelSettings(**{**SHAPE, **changes}), VOCAB).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases and gains are no longer nought and one
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        model.embedding.weight.mul_(3.0)  # less undecided
+    return model
+
+
+def sources(count: int, longest: int = 14, seed: int = 1) -> list[list[int]]:
+    draw = random.Random(seed)
+    return [[draw.randrange(4, VOCAB) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+
+
+def plain_and_captured(model: Transformer) -> tuple[TorchEngine, TorchEngine]:
+    plain, fast = TorchEngine(model, capture=False), TorchEngine(model)
+    fast.captured = CapturedSearch(model, one_token)
+    return plain, fast
+
+
+OPTIONS = [
+    SearchOptions(beam=1),
+    SearchOptions(beam=1, loop_repeats=0, min_length=3),
+    SearchOptions(),
+    SearchOptions(beam=4, n_best=4, penalty="paper", alpha=1.0, min_length=5),
+    SearchOptions(beam=3, n_best=2, loop_repeats=2, patience=2.0),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_translations_are_those_of_the_plain_engine(options):
+    plain, fast = plain_and_captured(model_of())
+    texts = sources(21)
+    expected = plain.translate(texts, options, range(21))
+    assert_same(fast.translate(texts, options, range(21)), expected)
+    assert len({best[0].ids for best in expected}) > 5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "pre"},
+        {"positions": "learned", "max_length": 24},
+        {"tied": False, "output_bias": True},
+        {"attention_bias": True, "activation": "swish"},
+        {"d_k": 5, "d_v": 7, "activation": "gelu"},
+    ],
+)
+def test_every_kind_of_model(changes):
+    plain, fast = plain_and_captured(model_of(3, **changes))
+    texts = sources(6)
+    for options in (SearchOptions(beam=1, min_length=4), SearchOptions(beam=3, n_best=3)):
+        assert_same(fast.translate(texts, options, range(6)), plain.translate(texts, options, range(6)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=2, n_best=2, min_length=3)])
+def test_kernels_in_their_places_change_nothing(monkeypatch, options):
+    pytest.importorskip("triton")
+    from onehop.model.kernels import one_token as kernels
+
+    monkeypatch.setattr(engine, "MORE_THAN_SOURCE", 3)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    plain, fast = plain_and_captured(model_of().to(device))
+    fast.captured = CapturedSearch(fast.model, kernels)
+    texts = [[5, 6], [7, 8, 9]]
+    assert_same(fast.translate(texts, options, range(2)), plain.translate(texts, options, range(2)))
+
+
+def test_operations_are_plain_without_a_gpu():
+    assert operations(CPU) is one_token
+
+
+def test_each_batch_begins_anew_and_sees_the_weights_of_now():
+    model = model_of()
+    plain, fast = plain_and_captured(model)
+    options = SearchOptions(beam=2)
+    for seed in (1, 2):
+        texts = sources(4, seed=seed)
+        assert_same(fast.translate(texts, options, range(4)), plain.translate(texts, options, range(4)))
+    before = plain.translate(texts, options, range(4))
+    with torch.no_grad():
+        model.decoder.layers[0].self_attention.w_q.weight.mul_(-2.0)
+        model.decoder.layers[1].cross_attention.w_v.weight.mul_(-2.0)
+    after = plain.translate(texts, options, range(4))
+    assert [h[0].ids for h in before] != [h[0].ids for h in after]
+    assert_same(fast.translate(texts, options, range(4)), after)
+    assert len(fast.captured.stations) == 1
+
+
+def test_weights_that_move_are_recorded_again():
+    model = model_of()
+    plain, fast = plain_and_captured(model)
+    fast.translate(sources(2), SearchOptions(beam=1), range(2))
+    (old,) = fast.captured.stations.values()
+    model.load_state_dict({k: v.clone() + 0.01 for k, v in model.state_dict().items()}, assign=True)
+    expected = plain.translate(sources(2), SearchOptions(beam=1), range(2))
+    assert_same(fast.translate(sources(2), SearchOptions(beam=1), range(2)), expected)
+    assert old not in fast.captured.stations.values()
+
+
+def test_device_is_a_few_steps_ahead_and_no_more(monkeypatch):
+    model = model_of()
+    fast = CapturedSearch(model, one_token)
+    with torch.no_grad():
+        model.embedding.weight[EOS] = 0.0
+        model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(20 * torch.nn.functional.one_hot(torch.tensor(0), 16))
+        model.embedding.weight[EOS, 0] = 5.0  # every sentence ends at once
+    asked = []
+    ask = cuda_graph_search.Station.ask
+    monkeypatch.setattr(cuda_graph_search.Station, "ask", lambda self, place: (asked.append(place), ask(self, place)))
+    with torch.inference_mode():
+        found = fast.search(sources(3), [50, 60, 70], SearchOptions(beam=1))
+    assert all(h.ids == () and h.finished for (h,) in found)
+    assert asked == list(range(AHEAD))
+    asked.clear()
+    with torch.inference_mode():
+        fast.search(sources(3), [2, 1, 2], SearchOptions(beam=1, min_length=9))
+    assert asked == [0, 1]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_numbers_that_are_none_are_an_error(beam):
+    model = model_of()
+    with torch.no_grad():
+        model.decoder.layers[0].feed_forward.w_1.bias[0] = math.nan
+    _, fast = plain_and_captured(model)
+    with pytest.raises(OnehopError, match=r"^The model's log-probabilities are not numbers\. Try float32"):
+        fast.translate(sources(2), SearchOptions(beam=beam), range(2))
+
+
+# --- which graphs there are -----------------------------------------------------------------------------------
+
+
+def test_sizes_are_rounded_up_by_half_at_most():
+    sizes = [round_up(n) for n in range(1, 600)]
+    assert all(n <= size <= max(n + 1, 1.5 * n) for n, size in enumerate(sizes, 1))
+    assert len(set(sizes)) == 19
+    assert round_up(512) == 512
+    shape = Shape.of([[5] * 28] * 9, [78] * 9, SearchOptions(), ModelSettings())
+    assert (shape.sentences, shape.source, shape.capacity, shape.rows) == (12, 32, 96, 48)
+    learned = ModelSettings(positions="learned", max_length=30)
+    shape = Shape.of([[5] * 28] * 9, [30] * 9, SearchOptions(), learned)
+    assert (shape.source, shape.capacity) == (30, 30)
+
+
+def test_shape_of_a_greedy_search_does_not_depend_on_the_guard():
+    one, other = (Shape.of([[5]], [51], SearchOptions(beam=1, loop_repeats=n), ModelSettings()) for n in (0, 4))
+    assert one == other
+    one, other = (Shape.of([[5]], [51], SearchOptions(beam=2, loop_repeats=n), ModelSettings()) for n in (0, 4))
+    assert one != other
+
+
+def test_old_graphs_make_room(monkeypatch):
+    model = model_of()
+    _, fast = plain_and_captured(model)
+    shapes = [Shape.of([[5]] * n, [20] * n, SearchOptions(beam=2), model.settings) for n in (1, 2, 4)]
+    assert shapes[1].bytes(model) == 2 * shapes[0].bytes(model)
+    assert shapes[0].bytes(model) == (2 * 32 + 16) * 2 * 2 * (8 + 8) * 4
+    monkeypatch.setattr(cuda_graph_search, "MOST_BYTES", 6 * shapes[0].bytes(model))
+    kept = []
+    for shape in (shapes[0], shapes[1], shapes[0], shapes[2]):
+        fast.captured.station(shape)
+        kept.append(list(fast.captured.stations))
+    assert kept == [[shapes[0]], shapes[:2], [shapes[1], shapes[0]], [shapes[0], shapes[2]]]
+
+
+def test_a_pool_of_memory_is_not_used_again_when_its_last_graph_is_gone(monkeypatch):
+    """Torch ends with an internal error otherwise."""
+    pools = iter(range(10))
+    monkeypatch.setattr(cuda_graph_search.CapturedSearch, "new_pool", lambda self: next(pools))
+    model = model_of()
+    fast = cuda_graph_search.CapturedSearch(model, operations(CPU))
+    shapes = [Shape.of([[5]] * n, [20] * n, SearchOptions(beam=2), model.settings) for n in (1, 2)]
+    for shape in shapes:
+        fast.station(shape)
+    fast.forget(1)
+    fast.station(shapes[0])
+    assert fast.pool == 0
+    fast.forget(2)
+    fast.station(shapes[0])
+    assert fast.pool == 1
+    fast.forget(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_graph_search, "Station", lambda *_: pytest.fail("no memory"))
+        with pytest.raises(pytest.fail.Exception):
+            fast.station(shapes[0])
+    fast.station(shapes[0])
+    assert fast.pool == 3
+
+
+def test_what_it_lacks_goes_to_the_plain_search(monkeypatch):
+    model = model_of()
+    fast = CapturedSearch(model, one_token)
+    suits = fast.suits
+    assert suits([[5, 6]], [52], SearchOptions(beam=16))
+    assert not suits([[5, 6]], [52], SearchOptions(beam=17))
+    assert not suits([[5, 6]], [52], SearchOptions(sample=True))
+    assert not suits([[5, 0, 6]], [52], SearchOptions())
+    assert not suits([[5]] * 513, [52] * 513, SearchOptions())
+    assert not suits([], [], SearchOptions())
+    assert not CapturedSearch(watch(model, Recorder()), one_token).suits([[5]], [51], SearchOptions())
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
+        assert not suits([[5, 6]], [52], SearchOptions())
+    monkeypatch.setattr(cuda_graph_search, "MOST_BYTES", 1000)
+    assert not suits([[5, 6]], [52], SearchOptions())
+    plain, fast_engine = plain_and_captured(model)
+    options = SearchOptions(sample=True, seed=3)
+    texts = sources(5)
+    assert fast_engine.translate(texts, options, range(5)) == plain.translate(texts, options, range(5))
+
+
+def test_engine_takes_it_on_a_gpu_alone_and_in_batches_that_it_holds(monkeypatch):
+    plain, fast = plain_and_captured(model_of())
+    assert plain.captured is None
+    assert [len(batch) for batch in fast.batches([[5]] * 1200)] == [512, 512, 176]
+    assert [len(batch) for batch in plain.batches([[5]] * 1200)] == [1200]
+    monkeypatch.setattr(engine, "MORE_THAN_SOURCE", 1)
+    found = fast.translate([[5]] * 520, SearchOptions(beam=1), range(520))
+    assert len({h.ids for (h,) in found}) == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("options", OPTIONS)
+def test_graphs_give_what_the_plain_engine_gives(options):
+    model = model_of().cuda()
+    texts = sources(33)
+    expected = TorchEngine(model, capture=False).translate(texts, options, range(33))
+    fast = TorchEngine(model)
+    for _ in range(2):
+        assert_same(fast.translate(texts, options, range(33)), expected)

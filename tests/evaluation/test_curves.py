@@ -1,0 +1,130 @@
+"""A run's metrics as a picture."""
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from onehop.errors import OnehopError
+from onehop.evaluation import curves
+from onehop.evaluation.curves import draw
+
+TRAINING = [{"step": s, "nll": 5 / s, "learning_rate": s * 1e-4, "tokens_per_second": 1e4} for s in range(1, 9)]
+VALIDATION = [{"step": s, "valid_nll": 6 / s, "bleu": 3.0 * s, "chrf": 5.0 * s} for s in (4, 8)]
+
+
+def write(folder, lines):
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write(tmp_path / "run", [*TRAINING, *VALIDATION])
+
+
+def test_paths_may_be_strings(run, tmp_path):
+    draw(str(run), str(tmp_path / "c.svg"))
+    assert (tmp_path / "c.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are made, for looking at them as data."""
+    figures = []
+    made = curves.panels
+
+    def keep(count):
+        figures.append(made(count))
+        return figures[-1]
+
+    monkeypatch.setattr(curves, "panels", keep)
+    return figures
+
+
+def test_a_png_of_a_run_folder(run, tmp_path):
+    draw(run, tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 20_000
+
+
+def test_an_svg_of_a_metrics_file(run, tmp_path):
+    draw(run / "metrics.jsonl", tmp_path / "a.svg")
+    root = ElementTree.parse(tmp_path / "a.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 20
+
+
+def test_every_curve_is_there_with_its_points_and_a_name(run, tmp_path, drawn):
+    draw(run, tmp_path / "a.svg")
+    (_, axes), *_ = drawn
+    found = {axis.get_title("left"): {line.get_label(): line for line in axis.lines} for axis in axes}
+    assert {title: list(lines) for title, lines in found.items()} == {
+        "loss a target token": ["training", "validation"],
+        "validation scores": ["BLEU", "chrF2++"],
+        "learning rate": ["learning rate"],
+        "target tokens/s": ["target tokens/s"],
+    }
+    assert found["loss a target token"]["training"].get_xydata().tolist() == [[s, 5 / s] for s in range(1, 9)]
+    assert found["validation scores"]["BLEU"].get_xydata().tolist() == [[4, 12], [8, 24]]
+    assert [axis.get_legend() is not None for axis in axes] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(1_200_000, "1,200,000"), (0.1 + 0.2, "0.3"), (0.0008, "0.0008"), (0, "0")]
+)
+def test_numbers_at_the_side_have_no_exponent(run, tmp_path, drawn, value, written):
+    draw(run, tmp_path / "a.svg")
+    for axis in drawn[0][1]:
+        assert axis.yaxis.get_major_formatter()(value, 0) == written
+
+
+def test_one_point_alone_is_marked(tmp_path, drawn):
+    draw(write(tmp_path / "run", [*TRAINING * 10, VALIDATION[0]]), tmp_path / "a.svg")
+    training, validation = drawn[0][1][0].lines
+    assert (training.get_marker(), validation.get_marker()) == ("", ".")
+
+
+def test_what_was_not_measured_gets_no_panel(tmp_path, drawn):
+    draw(write(tmp_path / "run", TRAINING), tmp_path / "a.png")
+    figure, axes = drawn[0]
+    assert [axis.get_title("left") for axis in axes] == ["loss a target token", "learning rate", "target tokens/s"]
+    assert len(figure.axes) == 3
+
+
+def test_lines_that_are_no_reports_are_passed_over(run, tmp_path, drawn):
+    with (run / "metrics.jsonl").open("a") as out:
+        out.write('5\n{"nll": 1}\n{"step": 9, "nl')
+    draw(run, tmp_path / "a.svg")
+    assert len(drawn[0][1][0].lines[0].get_xydata()) == 8
+
+
+@pytest.mark.parametrize(
+    ("where", "out", "message"),
+    [
+        ("nowhere", "a.png", "There is no nowhere. Give the folder that `onehop train -o` wrote."),
+        ("empty", "a.png", "There is no empty/metrics.jsonl. Give the folder that `onehop train -o` wrote."),
+        ("run", "a.gif", "a.gif is neither .png nor .svg. Name the picture one of the two."),
+        ("run", "no/a.png", "no/a.png cannot be written: No such file or directory. Give another -o."),
+        ("text", "a.png", "text has no report of a training. Wait for the first one, or give another file."),
+        ("binary", "a.png", "binary cannot be read: 'utf-8' codec can't decode"),
+    ],
+)
+def test_errors(run, tmp_path, monkeypatch, where, out, message):
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("text").write_text("hello\n")
+    Path("binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(OnehopError) as caught:
+        draw(Path(where), Path(out))
+    assert str(caught.value).startswith(message)
+
+
+def test_without_matplotlib(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(OnehopError, match=r"matplotlib is not installed\. Run: pip install 'onehop\[plots\]'\."):
+        draw(run, tmp_path / "a.png")

@@ -1,0 +1,97 @@
+"""Images through the same loop as text: the store, a training that learns, and where the model looks."""
+
+import builtins
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from onehop.cli import app
+from onehop.errors import SettingsError
+from onehop.experiments import digits
+from onehop.explorer.content import patches_in
+from onehop.storage.reading import describe, read_model
+from onehop.text.vocabulary import vocabulary_of
+from onehop.training import trainer as train_module
+
+QUICK = ["train.steps=40", "train.save_every=20", "train.validate_every=20", "train.warmup=10", "model.d_model=32"]
+
+
+@pytest.fixture(autouse=True)
+def quick_peak(monkeypatch):
+    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+
+
+def test_every_image_is_in_one_part_alone():
+    parts = digits.split_digits()
+    assert [len(part) for part in parts] == [1295, 143, 359]
+    assert [part.digits.tolist() for part in parts] == [part.digits.tolist() for part in digits.split_digits()]
+    assert all(set(part.digits.tolist()) == set(range(10)) for part in parts)
+    pixels = np.concatenate([part.pixels for part in parts])
+    assert (pixels.shape, pixels.min(), pixels.max()) == ((1797, 8, 8), 0, 16)
+
+
+def test_a_store_holds_the_images_and_their_digits(tmp_path):
+    fit, valid, _ = digits.split_digits()
+    store = digits.write_store(tmp_path / "store", fit, valid)
+    store.verify()
+    assert store.holds == "images"
+    pairs = store.pairs("train")
+    assert pairs.src(3).tolist() == fit.pixels[3].reshape(-1).tolist()
+    name = vocabulary_of(store.tokenizer).name(int(pairs.tgt(3)[0]))
+    assert name == str(fit.digits[3])
+
+
+def test_it_learns_goes_on_and_says_what_it_reads(tmp_path):
+    first = digits.run(tmp_path / "digits", [*QUICK, "train.decay=sqrt"])
+    assert first.of == 359
+    assert first.share > 0.3  # a tenth by chance
+    again = digits.run(tmp_path / "digits", [*QUICK, "train.decay=sqrt", "train.steps=80"])
+    assert read_model(again.model).provenance["step"] == 80
+    assert again.share > first.share
+    assert again.picture.read_text().startswith("<svg")
+
+
+def test_the_heads_looks_over_patches_are_shares(tmp_path):
+    outcome = digits.run(tmp_path / "digits", QUICK)
+    network = digits.loaded(outcome.model)
+    image = digits.split_digits()[2].pixels[0]
+    weights = digits.patch_weights(network, image)
+    assert weights.shape == (3, 4, 4, 4)
+    assert bool((weights >= 0).all())
+    assert bool((weights.flatten(2).sum(-1) <= 1 + 1e-5).all())
+    watched = network.gathered(torch.from_numpy(image)[None])
+    assert watched.shape == (1, 32)
+
+
+def test_digits_on_the_command_line(tmp_path):
+    words = ["digits", "-o", str(tmp_path / "d")]
+    for change in QUICK:
+        words += ["--set", change]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 0
+    assert "of 359 held-out digits read right:" in found.stdout
+    assert (tmp_path / "d" / "attention.svg").exists()
+    found = patches_in(tmp_path / "d" / "patches.json")
+    assert found["of"] == 359
+    assert found["model"]["hash"] == describe(tmp_path / "d" / "run" / "model.safetensors").hash
+
+
+@pytest.mark.slow
+def test_the_preset_reads_97_of_100(tmp_path):
+    assert digits.run(tmp_path / "digits").share >= 0.97
+
+
+def test_without_scikit_learn_the_remedy_is_said(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("sklearn"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(SettingsError) as error:
+        digits.split_digits()
+    assert str(error.value) == "scikit-learn is not installed. Run: pip install 'onehop[digits]'."

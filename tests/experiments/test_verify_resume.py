@@ -1,0 +1,91 @@
+"""`onehop verify-resume` passes, and notices when resuming is not exact."""
+
+import random
+import sys
+
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from onehop.cli import app
+from onehop.config import load_settings
+from onehop.errors import RunError
+from onehop.experiments import verify_resume as verify_module
+from onehop.experiments.verify_resume import kill_steps, set_up, train_killed, train_whole, verify_resume
+from onehop.storage.run_folder import Run
+
+
+def test_kills_are_spread_over_the_run_and_never_come_too_late():
+    for kills in (1, 2, 3, 7):
+        for seed in range(50):
+            found = kill_steps(kills, 60, random.Random(seed))
+            assert len(found) == kills
+            assert found == sorted(found)
+            assert found[0] >= 1
+            assert found[-1] < 60
+    assert len({tuple(kill_steps(3, 60, random.Random(seed))) for seed in range(50)}) > 40
+
+
+def test_the_status_says_whether_it_held(monkeypatch):
+    for same in (True, False):
+        monkeypatch.setattr(verify_module, "verify_resume", lambda *a, same=same, **k: same)
+        assert CliRunner().invoke(app, ["verify-resume"]).exit_code == (0 if same else 1)
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cpu", False), ("cuda:1", True)])
+def test_elsewhere_than_on_a_cpu_the_same_bits_are_asked_for(tmp_path, device, asked):
+    command = set_up(tmp_path, 20, device)
+    assert command[command.index("--device") + 1] == device
+    assert load_settings(command[command.index("train") + 1]).train.deterministic is asked
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_named():
+    done = CliRunner().invoke(app, ["verify-resume", "--device", "cuda", "--steps", "10"])
+    assert done.exit_code == 2
+    assert done.output.startswith("onehop: The training failed: onehop: ")
+    assert "sees no GPU" in done.output
+
+
+def test_a_training_that_fails_is_no_proof(tmp_path):
+    fails = [sys.executable, "-c", "import sys; sys.exit('It broke.')"]
+    with pytest.raises(RunError, match=r"^The training failed: It broke\. See why with: "):
+        train_whole(fails, tmp_path)
+    with pytest.raises(RunError, match=r"^The training ended before it was killed in step 5\. Give more --steps\.$"):
+        train_killed(fails, tmp_path, [5], random.Random(1), print)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_with_the_same_bits():
+    done = CliRunner().invoke(app, ["verify-resume", "--steps", "60", "--kills", "2"])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert [line.startswith("killed after step") for line in lines] == [False, True, True, False, False]
+    assert lines[0].split()[-1] == lines[3].split()[-1]
+    assert len(lines[0].split()[-1]) == 64
+    assert lines[-1] == "The same to the last bit."
+
+
+@pytest.mark.slow
+def test_a_resume_that_is_not_exact_is_noticed(tmp_path):
+    """The smallest possible cheat: one bit of one of Adam's moments changes while the run lies dead."""
+    said = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text.startswith("killed after step"):
+            run = Run(tmp_path / "killed")
+            file = run.folder(run.steps()[-1]) / "optimizer.safetensors"
+            arrays = load_file(file)
+            arrays["exp_avg.encoder.layers.0.feed_forward.w_1.weight"].view("uint32")[0, 0] ^= 1 << 20
+            save_file(arrays, file)
+
+    # Killed in the second half of the run, when there is a checkpoint to tamper with.
+    kills = verify_module.kill_steps
+    verify_module.kill_steps = lambda *_: [15]
+    try:
+        assert not verify_resume(tmp_path, kills=1, steps=20, seed=1, say=say)
+    finally:
+        verify_module.kill_steps = kills
+    assert said[-1] == "They differ."

@@ -1,0 +1,406 @@
+"""The GPU's kernels in Triton's interpreter, each against the plain function that specifies it."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+from torch.torch_version import TorchVersion
+
+if os.environ["TRITON_INTERPRET"] != "1":
+    pytest.skip("a GPU is here, on which benchmarks/gpu.py checks them", allow_module_level=True)
+pytest.importorskip("triton", reason="Triton is not installed: its interpreter runs the kernels on the CPU")
+
+from onehop.model import attention, kernels
+from onehop.model.attention import MultiHeadAttention, Packed, Packing, padded_attention
+from onehop.model.kernels import ragged
+from onehop.model.kernels.add_norm import add_norm
+from onehop.model.kernels.cross_entropy import linear_cross_entropy
+from onehop.model.kernels.feed_forward import feed_forward, fits
+from onehop.model.loss import cross_entropy
+
+HEADS, WIDTH = 2, 16
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+def gradients(out, inputs, d_out):
+    return torch.autograd.grad(out, inputs, d_out)
+
+
+def assert_all_close(ours, theirs) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def by_heads(x):
+    return x.view(1, -1, HEADS, WIDTH).transpose(1, 2)
+
+
+def reference(q, k, v, pattern):
+    return padded_attention(by_heads(q), by_heads(k), by_heads(v), pattern).transpose(1, 2).flatten(2)[0]
+
+
+def compare_self(lengths: list[int], causal: bool) -> None:
+    packing = Packing.of(torch.tensor(lengths))
+    qkv, d_out = drawn(sum(lengths), 3 * HEADS * WIDTH), drawn(sum(lengths), HEADS * WIDTH, seed=1).detach()
+    out, _ = ragged.self_attention(qkv, packing.sentence_of_row, packing.starts, HEADS, causal)
+    plain = reference(*qkv.chunk(3, 1), Packed(packing, packing, causal))
+    assert_all_close([out, *gradients(out, qkv, d_out)], [plain, *gradients(plain, qkv, d_out)])
+
+
+def compare_cross(query_lengths: list[int], key_lengths: list[int]) -> None:
+    query, key = (Packing.of(torch.tensor(n)) for n in (query_lengths, key_lengths))
+    q, kv = drawn(sum(query_lengths), HEADS * WIDTH), drawn(sum(key_lengths), 2 * HEADS * WIDTH, seed=1)
+    d_out = drawn(len(q), HEADS * WIDTH, seed=2).detach()
+    rows = (query.sentence_of_row, key.sentence_of_row)
+    out, _ = ragged.cross_attention(q, kv, *rows, query.starts, key.starts, HEADS)
+    plain = reference(q, *kv.chunk(2, 1), Packed(query, key))
+    assert_all_close([out, *gradients(out, (q, kv), d_out)], [plain, *gradients(plain, (q, kv), d_out)])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 129, 256])
+def test_one_length_after_another(length, causal):
+    compare_self([length, length], causal)
+
+
+@given(lengths=st.lists(st.integers(1, 90), min_size=1, max_size=6), causal=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_mixed_lengths_within(lengths, causal):
+    compare_self(lengths, causal)
+
+
+@given(lengths=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), min_size=1, max_size=6))
+@settings(max_examples=15, deadline=None)
+def test_mixed_lengths_across(lengths):
+    """Also where a sentence's partner is empty: what may attend to nothing gets zeros."""
+    query, key = ([side[i] for side in lengths] for i in (0, 1))
+    if sum(query) and sum(key):
+        compare_cross(query, key)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_empty_sentences_among_others(causal):
+    """At the beginning, at the end, and where a stretch of rows begins; filled batches are full of them."""
+    compare_self([0, 32, 0, 0, 32, 70, 0], causal)
+
+
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [
+        ([0, 32, 0, 0, 32, 0], [5, 0, 70, 9, 3, 130]),
+        ([20, 70, 0, 0, 0, 0], [30, 20, 64, 64, 64, 10]),  # a short source, filled up
+        ([64, 64, 30], [3, 0, 0]),
+    ],
+)
+def test_sides_of_unlike_lengths(query, key):
+    compare_cross(query, key)
+
+
+def test_keys_that_nobody_asks_for_have_no_gradient():
+    q, kv = torch.zeros(0, HEADS * WIDTH), torch.zeros(3, 2 * HEADS * WIDTH)
+    key = Packing.of(torch.tensor([3]))
+    empty, starts = torch.zeros(0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    rest = (torch.zeros(HEADS, 0), empty, key.sentence_of_row, starts, key.starts, HEADS)
+    dq, dkv = ragged.cross_attention_backward(q, kv, q, q, *rest)
+    assert dq.shape == q.shape
+    assert torch.equal(dkv, torch.zeros_like(kv))
+
+
+def test_a_tile_sees_no_other_sentence():
+    packing = Packing.of(torch.tensor([3, 4, 5]))
+    qkv = drawn(12, 3 * HEADS * WIDTH)
+    out, _ = ragged.self_attention(qkv, packing.sentence_of_row, packing.starts, HEADS, False)
+    (gradient,) = gradients(out, qkv, torch.cat([torch.zeros(3, 32), torch.ones(4, 32), torch.zeros(5, 32)]))
+    assert (gradient[:3] == 0).all()
+    assert (gradient[7:] == 0).all()
+    assert gradient[3:7].abs().sum() > 0
+
+
+@pytest.mark.parametrize("vocab", [7, 8192, 8193, 20_000])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_fused_output_is_the_plain_loss(vocab, smoothing):
+    states, weight = drawn(5, 8), drawn(vocab, 8, seed=1)
+    labels = torch.tensor([1, vocab - 1, 0, 3, 0])  # 0 is filling
+    objective, nll, _ = linear_cross_entropy(states, weight, labels, smoothing, 0)
+    plain = cross_entropy(F.linear(states, weight), labels, smoothing)
+    assert_all_close([objective, nll], [plain.objective, plain.nll])
+    d = torch.tensor(0.3)
+    assert_all_close(gradients(objective, (states, weight), d), gradients(plain.objective, (states, weight), d))
+
+
+def feed_forward_inputs(rows: int, d_model: int, d_ff: int) -> list[torch.Tensor]:
+    shapes = [(rows, d_model), (d_ff, d_model), (d_ff,), (d_model, d_ff), (d_model,)]
+    return [drawn(*shape, seed=i) for i, shape in enumerate(shapes)]
+
+
+@pytest.mark.parametrize(("rows", "d_model", "d_ff"), [(5, 64, 128), (300, 128, 384)])  # several tiles each way
+def test_the_fused_feed_forward_is_the_plain_one(rows, d_model, d_ff):
+    x, w_1, b_1, w_2, b_2 = inputs = feed_forward_inputs(rows, d_model, d_ff)
+    d_out = drawn(rows, d_model, seed=9).detach()
+    ours, plain = feed_forward(*inputs)[0], F.linear(F.relu(F.linear(x, w_1, b_1)), w_2, b_2)
+    for a, b in zip((ours, *gradients(ours, inputs, d_out)), (plain, *gradients(plain, inputs, d_out)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * b.abs().max().item())
+
+
+def test_the_fused_feed_forward_is_what_torch_takes_it_for():
+    done = torch.library.opcheck(feed_forward, feed_forward_inputs(5, 64, 128))
+    assert set(done.values()) == {"SUCCESS"}
+
+
+def test_a_network_that_the_tiles_do_not_divide_is_left_to_others():
+    assert fits(512, 2048)
+    assert not fits(512, 2000)
+    assert not fits(500, 2048)
+
+
+def normed_with(factors, skip, added, gain, bias):
+    return F.layer_norm(skip + added * factors, gain.shape, gain, bias, 1e-5)
+
+
+def add_norm_inputs(rows: int, width: int) -> list[torch.Tensor]:
+    return [drawn(*shape, seed=i) for i, shape in enumerate([(rows, width), (rows, width), (width,), (width,)])]
+
+
+@pytest.mark.parametrize("width", [4, 8, 24, 512, 1030])
+def test_add_norm_without_dropout_is_a_norm_of_a_sum(width):
+    inputs, d_out = add_norm_inputs(21, width), drawn(21, width, seed=9).detach()
+    ours, plain = add_norm(*inputs, None, 0.0, 1e-5)[0], normed_with(1.0, *inputs)
+    assert_all_close([ours, *gradients(ours, inputs, d_out)], [plain, *gradients(plain, inputs, d_out)])
+
+
+@pytest.mark.parametrize("drop", [0.1, 0.5])
+def test_add_norm_drops_the_same_forwards_and_backwards(drop):
+    """What was dropped is read off the gradients; with it the plain version must give all the same numbers."""
+    inputs, d_out = add_norm_inputs(150, 96), drawn(150, 96, seed=9).detach()
+    ours = add_norm(*inputs, torch.tensor([7]), drop, 1e-5)[0]
+    d_skip, d_added, *_ = found = gradients(ours, inputs, d_out)
+    dropped = d_added == 0
+    torch.testing.assert_close(d_added[~dropped], d_skip[~dropped] / (1 - drop))
+    plain = normed_with(torch.where(dropped, 0.0, 1 / (1 - drop)), *inputs)
+    assert_all_close([ours, *found], [plain, *gradients(plain, inputs, d_out)])
+    # Of 14,400 coins, five standard deviations from the mean, in all and by the eight numbers that share a draw.
+    assert abs(dropped.float().mean() - drop) < 5 * (drop * (1 - drop) / 14_400) ** 0.5
+    by_place = dropped.view(150, 12, 8).float().mean((0, 1))
+    assert ((by_place - drop).abs() < 5 * (drop * (1 - drop) / 1_800) ** 0.5).all()
+
+
+def test_add_norm_drops_by_its_seed():
+    inputs = add_norm_inputs(8, 64)
+    one, again, other = (add_norm(*inputs, torch.tensor([seed]), 0.5, 1e-5)[0] for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("seed", "drop"), [(torch.tensor([7]), 0.5), (None, 0.0)])
+def test_add_norm_is_what_torch_takes_it_for(seed, drop):
+    """Shapes without numbers, gradients, and no input that is changed or given back: what a compiler relies on."""
+    done = torch.library.opcheck(add_norm, (*add_norm_inputs(5, 16), seed, drop, 1e-5))
+    assert set(done.values()) == {"SUCCESS"}
+
+
+def test_neighbours_are_dropped_independently():
+    """Of two numbers side by side, or one above the other, both go with the product of their probabilities."""
+    inputs = add_norm_inputs(200, 64)
+    out = add_norm(*inputs, torch.tensor([3]), 0.5, 1e-5)[0]
+    dropped = (gradients(out, inputs, torch.randn(200, 64))[1] == 0).float()
+    for one, other in ((dropped[:, 1:], dropped[:, :-1]), (dropped[1:], dropped[:-1])):
+        assert abs((one * other).mean() - 0.25) < 5 * (0.25 * 0.75 / one.numel()) ** 0.5
+
+
+def test_kernels_are_for_short_numbers_on_a_gpu():
+    x = torch.zeros(2)
+    assert not kernels.fast(x)
+    assert kernels.shortened(x) is x
+    assert kernels.short_type(x) == torch.float32
+
+
+def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
+    monkeypatch.setattr(attention, "ragged", ragged)  # without a GPU there is none
+    heads = MultiHeadAttention(32, 2, 16, 16)
+    short, long = (Packed(packing, packing) for packing in (Packing.of(torch.tensor([n])) for n in (512, 513)))
+    assert heads._in_kernels(700_000, short)
+    assert not heads._in_kernels(2**31 // 96 + 1, short)
+    assert not heads._in_kernels(700_000, long)
+
+
+WHOLE_MODEL = """
+import os, torch
+os.environ["TRITON_INTERPRET"] = "1"
+from onehop.model import attention, kernels, loss, transformer
+from onehop.model.kernels import feed_forward, ragged
+from onehop.model.kernels.add_norm import add_norm
+from onehop.model.kernels.cross_entropy import linear_cross_entropy
+from onehop.config import ModelSettings
+from onehop.training.step import Objective
+from onehop.training.dataloader import Fed
+
+torch.manual_seed(1)
+shape = ModelSettings(n_encoder_layers=1, n_decoder_layers=2, d_model=64, d_ff=128, n_heads=2, dropout=0.0, norm=NORM)
+objective = Objective(transformer.Transformer(shape, 50), 0.1, 0.0)
+lengths, others = torch.tensor([3, 9, 1]), torch.tensor([4, 5, 7])
+tokens = lambda n: transformer.Tokens.packed(torch.randint(4, 50, (int(n.sum()),)), n)
+fed = Fed(tokens(lengths), tokens(others), torch.randint(0, 50, (16,)))
+
+def run():
+    objective.zero_grad()
+    value, nll = objective(fed)
+    value.backward()
+    return [value.detach(), nll.detach(), *(p.grad.clone() for p in objective.parameters())]
+
+plain = run()
+kernels.fast = lambda x: True
+attention.ragged, loss.linear_cross_entropy = ragged, linear_cross_entropy
+transformer.feed_forward, transformer.add_norm = feed_forward, add_norm
+for a, b in zip(plain, run(), strict=True):
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+"""
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_whole_model_with_kernels_is_the_model_without(norm):
+    """In a process of its own, where the kernels are told that this is a GPU."""
+    code = WHOLE_MODEL.replace("NORM", repr(norm))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+COMPILED = """
+import os, torch
+os.environ["TRITON_INTERPRET"] = "1"
+from onehop.model import kernels, transformer
+from onehop.model.kernels.add_norm import add_norm, sums_inside
+from torch._dynamo.backends.common import aot_autograd
+from torch.nn import functional as F
+
+def as_it_is(graph, _):
+    return graph.forward
+
+folded = []
+
+def with_sums_inside(module, _):
+    sums_inside(module.graph)
+    module.recompile()
+    norms = module.graph.find_nodes(op="call_function", target=torch.ops.onehop.add_norm_backward.default)
+    folded.extend(norm.args[-2] is not None for norm in norms)
+    return module.forward
+
+kernels.fast, transformer.add_norm = lambda x: True, add_norm
+torch.manual_seed(1)
+one, two = (transformer.AddNorm(64, 0.5, "post").train() for _ in range(2))
+layers = lambda x, y, z: two(one(x, lambda _: y), lambda past: z + past.sin())
+backend = aot_autograd(fw_compiler=as_it_is, bw_compiler=with_sums_inside)
+compiled = torch.compile(layers, dynamic=False, backend=backend)
+inputs, d_out = [torch.randn(1, 40, 64, requires_grad=True) for _ in range(3)], torch.randn(1, 40, 64)
+dropped = []
+for _ in range(2):
+    ours = compiled(*inputs)
+    found = torch.autograd.grad(ours, inputs, d_out)
+    factors = [torch.where(gradient == 0, 0.0, 2.0) for gradient in found[1:]]
+    plain = F.layer_norm(inputs[0] + inputs[1] * factors[0], (64,))
+    plain = F.layer_norm(plain + (inputs[2] + plain.sin()) * factors[1], (64,))
+    for a, b in zip([ours, *found], [plain, *torch.autograd.grad(plain, inputs, d_out)], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    dropped += factors
+assert folded == [False, True], folded  # the first norm's output goes two ways, the second one's comes from outside
+# Of 2,560 coins about half fall otherwise in any two of the four.
+assert all((dropped[i] != dropped[j]).float().mean() > 0.4 for i in range(4) for j in range(i))
+"""
+
+
+@pytest.mark.slow
+def test_compiled_layers_drop_the_same_both_ways_and_each_its_own():
+    """A compiler parts the pass into two and may make things again in the second one; a seed it must not."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- compiled, without a GPU ----------------------------------------------------------------------------------
+
+
+HOPPER = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from onehop.model.kernels import add_norm, cross_entropy, feed_forward, one_token, ragged
+
+TYPES = {"seed": "*i64", "labels": "*i64", "position": "*i64", "min_length": "*i64", "best": "*i64"}
+FLOATS = "gain bias means spreads d_gains d_biases d_bias objective nll peaks sums hopes log_probs".split()
+NUMBERS = {"rows": "i32", "ignore": "i32", "drop": "fp32", "eps": "fp32", "smoothing": "fp32"}
+
+def of(kernel, short, **constants):
+    kinds = TYPES | NUMBERS | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(constants, "constexpr")
+    signature = {name: kinds.get(name, short) for name in kernel.arg_names}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind[0] == "*"}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    options = {"num_warps": WARPS, "num_stages": STAGES}
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert built.asm["cubin"]
+    return built.asm["ptx"]
+
+def eight_at_a_time(text):
+    return "ld.global.v4" in text and "st.global.v4" in text
+
+WARPS, STAGES = 1, 3
+norm = {"WIDTH": 512, "TILE": 512, "DROPS": True}
+assert eight_at_a_time(of(add_norm.forward_kernel, "*bf16", **norm))
+for two in (False, True):
+    assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm, TWO=two))
+best = {"VOCAB": 37_000, "PARTS": 73, "END": 3, "TILE": 512}
+assert "ld.global.v4" in of(one_token.summary_kernel, "*fp32", **best)
+of(one_token.best_kernel, "*fp32", **best, FEW=6, KEPT=8, PARTS_TILE=128)
+numbers = "q_rows sentence_count q_stride k_stride v_stride out_stride dq_stride dk_stride dv_stride".split()
+TYPES |= dict.fromkeys(["q_sentences", "k_sentences", "q_starts", "k_starts"], "*i32") | {"lse": "*fp32"}
+TYPES |= dict.fromkeys(numbers, "i32") | dict.fromkeys(["scale", "natural_scale"], "fp32")
+for kernel, shape in ((ragged.forward_kernel, ragged.FORWARD), (ragged.backward_kernel, ragged.BACKWARD)):
+    WARPS, STAGES = shape["num_warps"], shape["num_stages"]
+    tile = {name: size for name, size in shape.items() if name.isupper()}
+    for causal in (False, True):
+        attended = of(kernel, "*bf16", CAUSAL=causal, WIDTH=64, PRECISION="tf32", **tile)
+        assert "mma" in attended
+WARPS, STAGES = feed_forward.TILE["num_warps"], feed_forward.TILE["num_stages"]
+tile = {name: size for name, size in feed_forward.TILE.items() if name.isupper()}
+down, across, deep = tile["ROWS"], tile["COLUMNS"], tile["DEPTH"]
+blocks = {"d_out": [down, deep], "w_2": [deep, across], "hidden": [down, across], "passed": [down, across]}
+TYPES |= {name: f"tensordesc<bf16{block}>" for name, block in blocks.items()}
+product = of(feed_forward.hidden_gradient_kernel, "*bf16", WIDTH=512, HIDDEN=2048, PRECISION="tf32", **tile)
+assert all(word in product for word in ("wgmma", "cp.async.bulk.tensor.2d.shared", "cp.async.bulk.tensor.2d.global"))
+WARPS, STAGES = cross_entropy.WARPS, 3
+for vocab in (16_000, 37_000):  # the second is a multiple of 8, but not of 16
+    assert eight_at_a_time(of(cross_entropy.loss_kernel, "*bf16", VOCAB=vocab, BLOCK=cross_entropy.BLOCK))
+"""
+
+
+def test_kernels_compile_for_a_gpu_and_read_eight_numbers_at_a_time(tmp_path):
+    """What Triton's compiler makes of them for a Hopper card, of which it needs none for this."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", HOPPER], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_compiler_is_spared_the_history_of_an_operator(monkeypatch):
+    """Torch 2.11 writes it out for a log, and it doubles with every layer."""
+    from onehop.training.step import compiled
+
+    class History:
+        def __str__(self):
+            pytest.fail("written out")
+
+        __repr__ = __format__ = __str__
+
+    with warnings.catch_warnings():  # the compiler's own imports use what torch wants to be rid of
+        warnings.simplefilter("ignore")
+        from torch._inductor.exc import OperatorIssue
+
+        monkeypatch.setattr(OperatorIssue, "operator_str", staticmethod(OperatorIssue.operator_str))  # put back later
+        monkeypatch.setattr(torch, "__version__", TorchVersion("2.11.0+cu130"))
+        compiled(torch.nn.Linear(2, 2))
+    assert OperatorIssue.operator_str(torch.add, [History()], {}) == str(torch.add)

@@ -1,0 +1,77 @@
+"""Alignments: both engines give the same attention, of the layer that is meant."""
+
+import numpy as np
+import pytest
+import torch
+
+from onehop.decoding.torch_engine import padded
+from onehop.model.taps import Recorder, watch
+from onehop.model.transformer import Tokens
+from onehop.pipelines.alignment import align, align_translations, details
+from onehop.pipelines.translator import Translator
+from onehop.storage.ctranslate2_format import alignment_layer
+from onehop.text.tokenizer import BOS, PAD
+
+PAIRS = [("the old house", "a new bird"), ("a tree", "the old old tree"), ("", "a"), ("bird", "")]
+
+
+@pytest.fixture(scope="module")
+def ids(model_file):
+    tokenizer = Translator.load(model_file, engine="torch").tokenizer
+    return [list(map(tokenizer.encode, side)) for side in zip(*PAIRS, strict=True)]
+
+
+def test_both_engines_give_the_attention_of_the_layer(model_file, ids):
+    both = [
+        align(Translator.load(model_file, engine=engine, compute="float32"), *ids)
+        for engine in ("torch", "ctranslate2")
+    ]
+    for (source, target), ours, theirs in zip(zip(*ids, strict=True), *both, strict=True):
+        assert ours.shape == theirs.shape == (len(target), len(source))
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_it_is_the_mean_over_heads_of_the_last_layer_but_one(model_file, ids):
+    translator, recorder = Translator.load(model_file, engine="torch"), Recorder()
+    (source, *_), (target, *_) = ids
+    tgt = torch.tensor([[BOS, *target]])
+    watch(translator.model, recorder)(Tokens.padded(padded([source]), PAD), Tokens.padded(tgt, PAD))
+    assert alignment_layer(translator.model.settings) == translator.model.settings.n_decoder_layers - 2
+    weights = recorder["decoder.layers.0.cross_attention.weights"].value[0].mean(0)[: len(target), : len(source)]
+    np.testing.assert_allclose(align(translator, [source], [target])[0], weights.detach().numpy(), atol=1e-6)
+
+
+def test_translations_are_aligned_with_their_texts(model_file):
+    translator = Translator.load(model_file, engine="ctranslate2", compute="float32")
+    texts = ["the old house", "", "a bird"]
+    translations = translator.translate(texts)
+    found = align_translations(translator, texts, translations)
+    encoded = [
+        list(map(translator.tokenizer.encode, texts)),
+        [translator.tokenizer.ids(t.tokens) for t in translations],
+    ]
+    for ours, expected in zip(found, align(translator, *encoded), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+    assert [len(matrix) for matrix in found] == [len(t.tokens) for t in translations]
+
+
+def test_as_json_the_strongest_source_token_is_paired(model_file):
+    tokenizer = Translator.load(model_file, engine="torch").tokenizer
+    source = tokenizer.tokens(tokenizer.encode("a bird"))
+    matrix = np.zeros((2, len(source)), dtype=np.float32)
+    matrix[0, 1], matrix[1, 0] = 0.75, 0.123456
+    shown = details(tokenizer, "a bird", ("x", "y"), matrix)
+    assert shown["pairs"] == [[1, 0], [0, 1]]
+    assert (shown["source_tokens"], shown["target_tokens"]) == (source, ["x", "y"])
+    assert shown["attention"][1][0] == 0.1235
+    assert details(tokenizer, "", (), matrix[:0, :0])["pairs"] == []
+
+
+def test_tokens_lie_where_their_text_is(model_file):
+    tokenizer = Translator.load(model_file, engine="torch").tokenizer
+    text = "the öld house, 😀!"
+    ids = tokenizer.encode(text)
+    spans = tokenizer.spans(ids)
+    assert "".join(text[begin:end] for begin, end in spans) == text
+    assert tokenizer.ids(tokenizer.tokens(ids)) == ids
+    assert tokenizer.spans([]) == []

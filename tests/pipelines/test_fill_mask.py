@@ -1,0 +1,123 @@
+"""Masked words: an encoder is trained on plain text by the same loop, and fills gaps."""
+
+import pytest
+from typer.testing import CliRunner
+
+from onehop.cli import app
+from onehop.config import TokenizerSettings, load_settings, with_changes
+from onehop.data.objectives import MASK
+from onehop.data.prepare import prepare
+from onehop.errors import SettingsError, TextError
+from onehop.model.variants import model_for
+from onehop.pipelines.embed import Embedder
+from onehop.pipelines.fill_mask import Filler
+from onehop.storage.run_folder import read_metrics
+from onehop.text.tokenizer import Tokenizer
+from onehop.training import trainer as train_module
+from onehop.training.trainer import train
+
+SMALL = [
+    *("model.d_model=32", "model.d_ff=64", "model.n_heads=2", "model.n_encoder_layers=2", "model.max_length=40"),
+    *("tokenizer.vocab_size=330", "data.longest=30", "data.valid_size=30", "data.duplicates=false"),
+    *("train.steps=150", "train.batch_tokens=512", "train.warmup=20", "train.learning_rate=5e-3"),
+    *("train.validate_every=50", "train.save_every=75", "train.report_every=10"),
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The middle word follows from the others."""
+    folder = tmp_path_factory.mktemp("encoder")
+    rows = ("one two three", "red green blue", "north east south")
+    (folder / "text.txt").write_text("".join(f"{rows[i % 3]}\n" for i in range(300)))
+    settings = with_changes(load_settings("encoder"), [*SMALL, 'data.train=["text.txt"]'])
+    store = prepare(settings, folder / "store", root=folder, processes=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_module, "measured_peak", lambda device: 1e10)
+        return train(settings, store, folder / "run", device="cpu")
+
+
+def test_a_gap_is_filled_from_both_sides(trained):
+    filler = Filler.load(trained, "cpu")
+    (gap,) = filler.fill("one [MASK] three", 3)
+    assert (gap[0].piece, gap[0].text) == ("▁two", "one two three")
+    assert gap[0].probability > 0.5 > gap[1].probability
+    (first,) = filler.fill("[MASK] green blue", 1)
+    assert first[0].text == "red green blue"
+
+
+def test_several_gaps_are_filled_each_on_its_own(trained):
+    one, two = Filler.load(trained, "cpu").fill("[MASK] east [MASK]", 1)
+    assert (one[0].text, two[0].text) == ("north east [MASK]", "[MASK] east south")
+
+
+def test_a_text_is_cut_as_if_a_word_stood_in_the_gap(trained):
+    filler = Filler.load(trained, "cpu")
+    whole = filler.tokenizer.encode("one two, three")
+    gapped = filler.read("one [MASK], three")
+    (place,) = gapped.places
+    width = len(filler.tokenizer.encode("two"))
+    assert gapped.ids == [*whole[:place], MASK, *whole[place + width :]]
+    assert filler.read("[MASK]d un[MASK] \ue000").begins_word == [True, False]
+
+
+def test_a_gap_that_begins_a_word_gets_pieces_that_do(trained):
+    filler = Filler.load(trained, "cpu")
+    begins, inside = filler.fill("[MASK] three o[MASK] two", 400)
+    assert all(found.piece.startswith("▁") for found in begins)
+    assert not any(found.piece.startswith(("▁", "<")) for found in inside)  # nor are there bytes or marks
+    assert 0 < len(begins) < 400  # as many as there are
+    assert 0 < len(inside) < 400
+    assert sum(found.probability for found in begins) == pytest.approx(1.0, abs=1e-4)
+    assert inside[0].text == f"[MASK] three o{inside[0].piece} two"
+    assert begins[0].text == f"{begins[0].piece[1:]} three o[MASK] two"
+
+
+def test_what_stands_around_a_gap_comes_back_as_it_was(trained):
+    (one, _) = Filler.load(trained, "cpu").fill("Ünïcode €5, [MASK]; (see [MASK]).", 1)
+    assert one[0].text == f"Ünïcode €5, {one[0].piece[1:]}; (see [MASK])."
+
+
+def test_a_text_longer_than_the_model_is_refused(trained):
+    with pytest.raises(SettingsError, match=r"longer than the 40 learned positions. Split it"):
+        Filler.load(trained, "cpu").fill("one two three " * 30 + "[MASK]", 1)
+
+
+def test_its_validation_loss_falls_and_counts_the_asked_tokens_alone(trained):
+    lines = read_metrics(trained.parent / "metrics.jsonl")
+    found = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line]
+    assert found[-1] < 1.6 < found[0] * 2
+    assert found[-1] < found[0]
+
+
+def test_an_encoder_of_our_own_gives_vectors_too(trained):
+    vectors = Embedder.load(trained, "cpu").vectors(["one two three", "one two three", "north east south"])
+    assert vectors[0] @ vectors[1] == pytest.approx(1.0, abs=1e-5)
+    assert vectors[0] @ vectors[2] < 0.99
+
+
+def test_a_text_without_a_gap_is_refused(trained):
+    with pytest.raises(TextError) as error:
+        Filler.load(trained, "cpu").fill("one two three", 1)
+    assert str(error.value) == "There is no [MASK] in the text. Write [MASK] where a word is wanted."
+
+
+def test_fill_on_the_command_line(trained):
+    found = CliRunner().invoke(app, ["fill", "red [MASK] blue", "-m", str(trained), "-n", "1"])
+    share, text = found.stdout.strip().split("  ")
+    assert text == "red green blue"
+    assert float(share.rstrip("%")) > 50
+
+
+def test_a_gap_is_found_where_the_vocabulary_has_unusual_characters(trained):
+    learned = Tokenizer.learn(["one \ue000 two \ue001", "three \ue000 four"] * 50, TokenizerSettings(vocab_size=330))
+    assert len(learned.encode("\ue000")) == 1
+    filler = Filler(model_for(Filler.load(trained, "cpu").model.settings, learned.vocab_size).eval(), learned)
+    (gap,) = filler.fill("one [MASK] \ue000 two", 2)
+    assert len(gap) == 2
+    assert filler.read("one [MASK] \ue000 two").ids == [
+        *learned.encode("one"),
+        MASK,
+        *learned.encode("\ue000"),
+        *learned.encode("two"),
+    ]

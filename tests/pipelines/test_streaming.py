@@ -1,0 +1,121 @@
+"""What a search settles while it goes on: never taken back, and in the end all of it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onehop.decoding.options import SearchOptions
+from onehop.decoding.search import History, Kept
+from onehop.pipelines.streaming import GivenUp, extended, settle, settled_text, shared_by_beam
+from onehop.pipelines.translator import Translator
+
+TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
+WAYS = [
+    SearchOptions(beam=1),
+    SearchOptions(beam=4),
+    SearchOptions(beam=4, n_best=3),
+    SearchOptions(beam=4, penalty="paper"),
+    SearchOptions(sample=True, beam=1, seed=5),
+    SearchOptions(sample=True, beam=1, n_best=2, seed=5),
+    SearchOptions(beam=2, loop_repeats=2),
+]
+
+
+@pytest.fixture(scope="module", params=["torch", "auto"])
+def translator(request, model_file):
+    return Translator.load(
+        model_file, "cpu", engine=request.param, compute=None if request.param == "torch" else "float32"
+    )
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text, options):
+    heard = []
+    ids = translator.tokenizer.encode(text)
+    found = settle(translator, ids, options, settled=lambda settled: heard.append(list(settled)))
+    final = translator.tokenizer.ids(found[0].tokens)
+    for before, after in zip(heard, [*heard[1:], final], strict=True):
+        assert after[: len(before)] == before
+    reference = Translator(translator.tokenizer, "en", "de", reference=lambda: translator.reference)
+    expected = reference.n_best([text], options)[0]
+    assert [t.tokens for t in found] == [t.tokens for t in expected]
+    assert [t.score for t in found] == pytest.approx([t.score for t in expected], abs=1e-3)
+
+
+def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
+    translator = Translator.load(model_file, engine="ctranslate2", compute="float32")
+    heard = []
+    (found,) = settle(
+        translator,
+        translator.tokenizer.encode("the old house"),
+        SearchOptions(beam=1),
+        settled=lambda i: heard.append(len(i)),
+    )
+    assert found.engine == "ctranslate2"
+    assert heard[: len(found.tokens)] == list(range(1, len(found.tokens) + 1))
+
+
+def test_a_prefix_is_kept_and_goes_on_in_torch(translator):
+    prefix = translator.tokenizer.encode("a new")
+    (found,) = settle(translator, translator.tokenizer.encode("the old house"), SearchOptions(), prefix=prefix)
+    assert translator.tokenizer.ids(found.tokens)[: len(prefix)] == prefix
+    assert found.engine == "torch"
+
+
+@pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=4), SearchOptions(beam=1, sample=True)])
+def test_a_search_can_be_given_up(translator, options):
+    heard = []
+
+    def leave(ids):
+        heard.append(len(ids))
+        if len(heard) == 3:
+            raise GivenUp
+
+    with pytest.raises(GivenUp):
+        settle(translator, translator.tokenizer.encode("the old house"), options, settled=leave)
+    assert len(heard) == 3
+
+
+def kept(token, parent, state="live", score=-1.0):
+    return Kept(token, parent, score, score, state)
+
+
+def test_the_best_that_ended_has_a_say():
+    history = History([[[kept(5, 0), kept(6, 0)], [kept(7, 0), kept(8, 0)]]])
+    assert shared_by_beam(history) == [5]
+    history.steps[0][1].append(kept(3, 0, "finished", -2.0))
+    assert shared_by_beam(history) == [5]
+    history.steps[0][1].append(kept(3, 1, "finished", -1.5))  # 6, and better than the other that ended
+    assert shared_by_beam(history) == []
+
+
+def test_what_loops_counts_only_for_want_of_others():
+    history = History([[[kept(5, 0), kept(6, 0, "stopped")], [kept(7, 0)]]])
+    assert shared_by_beam(history) == []
+    history.steps[0][1].append(kept(3, 0, "finished"))
+    assert shared_by_beam(history) == [5]
+    assert shared_by_beam(History()) == []
+
+
+def test_drawn_paths_follow_their_parents():
+    first = extended(None, [2], None)
+    assert first == [[]]
+    both = extended(first, [7, 8], [0, 0])
+    assert both == [[7], [8]]
+    assert extended(both, [9], [1]) == [[8, 9]]
+    assert extended(both, [9, 9], None) == [[7, 9], [8, 9]]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model_file):
+    return Translator.load(model_file, engine="torch").tokenizer
+
+
+@given(text=st.text(max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_the_text_of_a_beginning_is_the_beginning_of_the_text(tokenizer, text):
+    ids = tokenizer.encode(text)
+    whole = tokenizer.decode(ids)
+    for end in range(len(ids) + 1):
+        assert whole.startswith(settled_text(tokenizer, ids[:end]))

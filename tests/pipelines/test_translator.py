@@ -1,0 +1,271 @@
+"""Text in, text out: the same as the model followed by hand, whatever else stands in the batch."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+
+from onehop.config import Settings
+from onehop.decoding import engine, torch_engine
+from onehop.decoding.engine import batches_by_length
+from onehop.decoding.options import LOOP_SPAN, SearchOptions
+from onehop.decoding.torch_engine import model_of
+from onehop.errors import ModelFileError, OnehopError, SettingsError
+from onehop.model.device import pick_device
+from onehop.model.transformer import Tokens, Transformer
+from onehop.pipelines import translator as module
+from onehop.pipelines.translator import Translator
+from onehop.storage.reading import read_model
+from onehop.storage.writing import write_model
+from onehop.text.tokenizer import BOS, EOS
+
+TEXTS = ["the old house", "a bird", "", "Grüße 😀", "the new tree and the old bird and a house", "x"]
+# Random models repeat themselves, and here that is fine.
+GREEDY = SearchOptions(beam=1, loop_repeats=0)
+
+
+@pytest.fixture
+def translator(model_file):
+    return Translator.load(model_file, "cpu", engine="torch")
+
+
+def by_hand(translator: Translator, text: str) -> tuple[str, float]:
+    """Greedy search with nothing cached, nothing batched, nothing padded."""
+    src = Tokens.padded(torch.tensor([[*translator.tokenizer.encode(text), EOS]]))
+    out, log_prob = [BOS], 0.0
+    while len(out) < src.ids.shape[1] + engine.MORE_THAN_SOURCE:
+        with torch.no_grad():
+            last = translator.model(src, Tokens.padded(torch.tensor([out])))[0, -1].log_softmax(-1)
+        out.append(int(last.argmax()))
+        log_prob += float(last.max())
+        if out[-1] == EOS:
+            break
+    return translator.tokenizer.decode(out), log_prob
+
+
+def test_greedy_is_the_model_followed_by_hand(translator, monkeypatch):
+    monkeypatch.setattr(engine, "MORE_THAN_SOURCE", 12)
+    found = translator.translate(TEXTS, GREEDY)
+    for text, translation in zip(TEXTS, found, strict=True):
+        expected, log_prob = by_hand(translator, text) if text else ("", 0.0)
+        assert translation.text == expected
+        assert translation.log_prob == pytest.approx(log_prob, abs=1e-3)
+    assert len({t.text for t in found}) == len(TEXTS)  # the order is that of the texts, or this would not be so
+
+
+@pytest.mark.parametrize("options", [GREEDY, SearchOptions(beam=3, n_best=2)])
+@pytest.mark.parametrize("tokens", [1, 30, 10_000])
+def test_a_translation_does_not_depend_on_its_batch(translator, monkeypatch, options, tokens):
+    monkeypatch.setattr(engine, "MORE_THAN_SOURCE", 10)
+    alone = [translator.n_best([text], options)[0] for text in TEXTS]
+    monkeypatch.setattr(torch_engine, "BATCH_TOKENS", tokens)
+    for one, many in zip(alone, translator.n_best(TEXTS, options), strict=True):
+        assert [t.text for t in many] == [t.text for t in one]
+        assert [t.score for t in many] == pytest.approx([t.score for t in one], abs=1e-4)
+
+
+def test_batches_hold_every_text_once_longest_first():
+    sources = [[5] * n for n in (3, 6, 4, 1, 20, 6)]
+    batches = list(batches_by_length(sources, 12))
+    assert batches == [[4], [1, 5], [2, 0, 3]]
+    assert all(len(b) * max(len(sources[i]) for i in b) <= 12 or len(b) == 1 for b in batches)
+
+
+def test_short_sources_are_apart_from_long_ones():
+    sources = [[5] * n for n in (3, 6, 4, 5, 20)]
+    assert list(batches_by_length(sources, 1000, apart=5)) == [[4, 1, 3], [2, 0]]
+    assert list(batches_by_length(sources, 1000)) == [[4, 1, 3, 2, 0]]
+
+
+@pytest.mark.parametrize(("workers", "sizes"), [(1, [6]), (2, [3, 3]), (4, [2, 2, 2]), (9, [1] * 6)])
+def test_no_worker_stands_idle(workers, sizes):
+    assert [len(b) for b in batches_by_length([[5]] * 6, 1000, workers)] == sizes
+
+
+def test_many_texts_go_through_in_windows_and_in_order(translator, monkeypatch):
+    texts = TEXTS * 3
+    whole = translator.translate(texts, GREEDY)
+    monkeypatch.setattr(module, "WINDOW", 4)
+    taken = []
+
+    def source():
+        for text in texts:
+            taken.append(text)
+            yield text
+
+    stream = translator.stream(source(), GREEDY)
+    first = next(stream)
+    assert len(taken) == 4
+    assert [t.text for t in (first, *stream)] == [t.text for t in whole]
+
+
+def test_a_sampled_sentence_is_named_by_its_place_among_all(translator, monkeypatch):
+    options = SearchOptions(sample=True, loop_repeats=0)
+    whole = translator.translate(["the old house"] * 6, options)
+    assert len({t.text for t in whole}) == 6
+    monkeypatch.setattr(module, "WINDOW", 2)
+    assert [t.text for t in translator.translate(["the old house"] * 6, options)] == [t.text for t in whole]
+
+
+@pytest.mark.parametrize("empty", ["", "  \t ", "\u2581"])
+def test_an_empty_text_stays_empty(translator, empty):
+    (found,) = translator.translate([empty])
+    assert (found.text, found.tokens, found.finished) == ("", (), True)
+
+
+def test_a_text_that_repeats_itself_may_be_repeated(translator):
+    """Random weights say one thing for ever: as often as the guard lets them."""
+    options, text = SearchOptions(beam=1), "tree " * 9
+    (strict,) = translator.reference.translate([translator.tokenizer.encode(text)], options, [0])
+    assert len(set(strict[0].ids)) == 1
+    assert len(strict[0].ids) == LOOP_SPAN
+    (alone,), found = translator.translate([text], options), translator.translate(["the old house", text], options)
+    assert len(alone.tokens) == 18
+    assert found[1] == alone
+    assert found[0] == translator.translate(["the old house"], options)[0]
+
+
+@pytest.mark.parametrize("verb", ["translate", "stream", "n_best"])
+def test_a_single_string_is_refused(translator, verb):
+    with pytest.raises(SettingsError, match=r"^One string is given .* Give a list of sentences\.$"):
+        list(getattr(translator, verb)("Hello."))
+
+
+def test_no_texts_no_translations(translator):
+    assert translator.translate([]) == []
+
+
+def test_n_best_are_different_and_best_first(translator):
+    options = SearchOptions(beam=4, n_best=4, loop_repeats=0)
+    best = translator.n_best(["the old house"], options)[0]
+    assert len(best) == 4
+    assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)
+    assert len({t.tokens for t in best}) == 4
+    assert translator.translate(["the old house"], options) == best[:1]
+
+
+def test_a_translation_carries_its_tokens(translator):
+    (found,) = translator.translate(["the old house"], GREEDY)
+    assert translator.tokenizer.decode(translator.tokenizer.encode(found.text)) == found.text
+    assert len(found.tokens) > 1
+    assert not found.finished
+    assert not found.looped
+    (stopped,) = translator.translate(["the old house"], SearchOptions(beam=1))
+    assert stopped.looped
+    assert len(stopped.tokens) < len(found.tokens)
+
+
+def test_languages_come_from_the_file(translator):
+    assert (translator.source, translator.target) == ("en", "de")
+
+
+def test_dropout_is_off(model_file):
+    stored = read_model(model_file)
+    dropping = replace(stored.settings.model, dropout=0.5)
+    model = model_of(replace(stored, settings=Settings(model=dropping))).train()
+    tokenizer = Translator.load(model_file, "cpu").tokenizer
+    found = Translator.of_model(model, tokenizer, "en", "de").translate(TEXTS, GREEDY)
+    assert found == Translator.load(model_file, "cpu", engine="torch").translate(TEXTS, GREEDY)
+
+
+# --- positions ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def learned(model_file, tmp_path):
+    """A translator with a table of 24 positions."""
+    stored = read_model(model_file)
+    settings = replace(stored.settings.model, positions="learned", max_length=24)
+    torch.manual_seed(1)
+    weights = Transformer(settings, len(stored.tensors["embedding.weight"])).state_dict()
+    tensors = {name: tensor.numpy() for name, tensor in weights.items()}
+    write_model(tmp_path / "learned", replace(stored, settings=Settings(model=settings), tensors=tensors))
+    return Translator.load(tmp_path / "learned", "cpu", engine="torch")
+
+
+def test_a_learned_table_limits_the_output_and_not_the_sentence(learned):
+    text = "x" * 22  # with the word mark 23 pieces, and the end mark makes 24
+    assert len(learned.tokenizer.encode(text)) == 23
+    found = learned.translate([text, "the"], GREEDY)
+    assert [len(t.tokens) for t in found] == [24, 24]
+    (alone,) = learned.translate(["the"], GREEDY)
+    assert alone.text == found[1].text
+
+
+def test_a_sentence_longer_than_a_learned_table_is_refused(learned):
+    message = "A sentence of 25 tokens is longer than the 24 learned positions. Split it, or train with a larger"
+    with pytest.raises(SettingsError, match=message):
+        learned.translate(["x" * 23])
+
+
+def test_sinusoids_go_on(translator):
+    long = "x" * (translator.model.settings.max_length + 40)
+    (found,) = translator.translate([long], GREEDY)
+    assert len(found.tokens) == len(translator.tokenizer.encode(long)) + engine.MORE_THAN_SOURCE
+
+
+def test_a_model_that_translated_a_long_sentence_can_be_trained_on(translator):
+    """Validation translates with the model in training: nothing of inference mode may stay in it."""
+    translator.translate(["x" * (translator.model.settings.max_length + 10)], GREEDY)
+    ids = Tokens.padded(torch.tensor([[5, 6, EOS]]))
+    translator.model.train()(ids, ids).sum().backward()
+    assert not translator.model.source_input.positions.is_inference()
+
+
+# --- device ---------------------------------------------------------------------------------------------------
+
+
+def test_the_device_is_chosen(model_file, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert pick_device(None) == torch.device("cpu")
+    assert pick_device("cpu") == torch.device("cpu")
+    assert next(Translator.load(model_file).model.parameters()).device.type == "cpu"
+    with pytest.raises(
+        SettingsError, match=r"There is no device cuda:0: torch sees no GPU here\. Choose another, or cpu\."
+    ):
+        Translator.load(model_file, "cuda")
+
+
+def test_a_gpu_is_taken_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert pick_device(None) == pick_device("cuda") == torch.device("cuda:0")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert pick_device(None) == torch.device("cuda:1")
+    with pytest.raises(SettingsError, match=r"There is no device cuda:2: torch sees 2 GPUs here\."):
+        pick_device("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["tpu", "meta", "cuda:x", "", "cuda:-1", "gpu 0"])
+def test_an_unknown_device_is_refused(name):
+    with pytest.raises(OnehopError, match=r"There is no device .*\. Choose cpu, cuda or cuda:N\."):
+        pick_device(name)
+
+
+def test_a_model_is_found_by_its_name(model_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path))
+    (tmp_path / "mine.safetensors").write_bytes(model_file.read_bytes())
+    by_name, by_path = (Translator.load(which, "cpu", engine="torch") for which in ("mine", model_file))
+    assert by_name.translate(["the house"])[0].text == by_path.translate(["the house"])[0].text
+    with pytest.raises(ModelFileError, match=r"There is no model 'mien'\. Did you mean mine\?"):
+        Translator.load("mien")
+
+
+def test_several_threads_get_one_torch_engine(translator):
+    made, both = [], threading.Barrier(2)
+
+    def make():
+        made.append(translator.reference)
+        time.sleep(0.05)  # long enough for the other to be here
+        return made[-1]
+
+    lazy = Translator(translator.tokenizer, "en", "de", reference=make)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: (both.wait(30), lazy.reference)[1], range(2)))
+    assert found == [translator.reference] * 2
+    assert len(made) == 1

@@ -1,0 +1,758 @@
+"""The server's API in one process: what it answers, to whom, and what it says to those it refuses."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from itertools import accumulate, pairwise
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from prometheus_client.mmap_dict import MmapedDict
+
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator
+from onehop.pipelines.translator import Translator
+from onehop.server import auth, metrics, run
+from onehop.server.app import Application, others
+from onehop.server.explore import MOST_QUESTIONS, Exploring
+from onehop.server.metrics import Metrics
+from onehop.server.rate_limit import Rates
+from onehop.server.schemas import SentenceAnswer, TranslationAnswer
+from onehop.server.service import Service, in_its_letters
+from onehop.server.settings import ServerSettings
+from onehop.server.start import Doors
+from onehop.text.sentences import Segment, Terms
+
+TEXT = "the old house. A new tree!"
+
+
+@pytest.fixture(scope="module")
+def translator(model_file):
+    return Translator.load(model_file, "cpu", compute="float32", threads=1)
+
+
+class Server:
+    """An application and a client of it."""
+
+    def __init__(self, translator, exploring=None, hosts=(), **settings):
+        self.log = []
+        self.settings, counts = ServerSettings(**settings), Metrics()
+        self.service = Service(translator, 64, self.settings, counts)
+        self.app = Application(
+            [self.service], self.settings, counts, exploring=exploring, hosts=hosts, write=self.log.append
+        )
+
+    def ask(self, method, path, headers=None, address="127.0.0.1", **more):
+        async def once():
+            transport = httpx.ASGITransport(self.app.asgi, raise_app_exceptions=False, client=(address, 1))
+            async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+                return await client.request(method, path, headers=headers, **more)
+
+        self.service.__dict__.pop("fast", None)  # a lane belongs to a loop
+        self.service.__dict__.pop("reference", None)
+        self.service.__dict__.pop("joining", None)
+        return asyncio.run(once())
+
+    def post(self, path, json, **more):
+        return self.ask("POST", path, json=json, **more)
+
+    def get(self, path, **more):
+        return self.ask("GET", path, **more)
+
+
+@pytest.fixture(scope="module")
+def server(translator):
+    return Server(translator)
+
+
+def refused(answer, status, sentence):
+    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
+
+
+def offline(translator, text, **options):
+    by = ParagraphTranslator(translator, max_length=64, options=SearchOptions(**options))
+    return by.translate([text])[0]
+
+
+# --- LibreTranslate -------------------------------------------------------------------------------------------
+
+
+def test_libretranslate_string_and_list(server, translator):
+    expected = offline(translator, TEXT).text
+    body = {"q": TEXT, "source": "en", "target": "de"}
+    assert server.post("/translate", body).json() == {"translatedText": expected}
+    assert server.post("/translate", {**body, "q": [TEXT, ""]}).json() == {"translatedText": [expected, ""]}
+    form = server.ask("POST", "/translate", data=body)
+    assert form.json() == {"translatedText": expected}
+
+
+def test_libretranslate_alternatives_and_auto(server):
+    answer = server.post(
+        "/translate", {"q": "the new house", "source": "auto", "target": "de", "alternatives": 2}
+    ).json()
+    assert len(answer["alternatives"]) <= 2
+    assert answer["translatedText"] not in answer["alternatives"]
+    assert set(answer["detectedLanguage"]) == {"language", "confidence"}
+
+
+def test_alternatives_are_others_each_once():
+    best = [Paragraph(source="x", text=text, sentences=()) for text in ("a", "b", "a", "b", "c")]
+    assert others(best) == ["b", "c"]
+
+
+def test_libretranslate_html(server):
+    html = '<p class="the old">the <b>old</b> house</p>'
+    out = server.post("/translate", {"q": html, "source": "en", "target": "de", "format": "html"}).json()[
+        "translatedText"
+    ]
+    assert out.startswith('<p class="the old">')
+    assert out.endswith("</p>")
+    assert (out.count("<b>"), out.count("</b>")) == (1, 1)
+
+
+def test_what_clients_ask_besides(server):
+    assert server.get("/languages").json() == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": []},
+    ]
+    frontend = server.get("/frontend/settings").json()
+    assert (frontend["keyRequired"], frontend["charLimit"]) == (False, 50_000)
+    guess = server.post("/detect", {"q": "This surely is an English sentence."}).json()
+    assert guess[0]["language"] == "en"
+    assert 50 < guess[0]["confidence"] <= 100
+
+
+def test_detection_needs_the_identifier(translator):
+    server = Server(translator)
+    server.app.identifier.is_there = False
+    sentence = "Languages are not detected here: install onehop[data] on the server."
+    refused(server.post("/detect", {"q": "x"}), 501, sentence)
+
+
+# --- our own --------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_with_everything(server, translator):
+    texts = [TEXT, "", "x"]
+    answer = server.post("/v1/translate", {"texts": texts, "n_best": 3, "alignments": True}).json()
+    assert (answer["source"], answer["target"]) == ("en", "de")
+    for text, found in zip(texts, answer["translations"], strict=True):
+        expected = offline(translator, text, n_best=3).details(3)
+        for sentence in found["sentences"]:
+            alignment = sentence.pop("alignment")
+            rows = len(alignment["target_tokens"])
+            assert alignment["target_tokens"] == sentence["n_best"][0]["tokens"]
+            assert [len(row) for row in alignment["attention"]] == [len(alignment["source_tokens"])] * rows
+            assert [target for _, target in alignment["pairs"]] == list(range(rows))
+        assert found == json.loads(json.dumps(expected))
+
+
+def test_terms_and_kept_words(server, translator):
+    body = {"texts": ["onehop the old house"], "glossary": {"old house": "Haus"}, "keep": ["onehop"]}
+    unmet = server.post("/v1/translate", body).json()["translations"][0]["unmet"]
+    assert {"source": "old house", "target": "Haus"} in unmet
+
+
+def test_terms_are_normalised_as_texts_are(server):
+    body = {"texts": ["the Cafe\u0301 house"], "glossary": {" Cafe\u0301  house ": " Haus ", " ": "x", "the": " "}}
+    unmet = server.post("/v1/translate", body).json()["translations"][0]["unmet"]
+    assert unmet == [{"source": "Caf\u00e9 house", "target": "Haus"}]
+
+
+def test_terms_are_bounded(server):
+    body = {"texts": ["a"], "glossary": {"x" * 9_000: "y" * 9_000}, "keep": ["z" * 2_001]}
+    sentence = "Glossary and kept words have 20,001 characters: send at most 20,000."
+    refused(server.post("/v1/translate", body), 413, sentence)
+    assert server.post("/v1/translate", {**body, "keep": ["z" * 2_000]}).status_code == 200
+
+
+def test_a_sentence_in_capitals_is_aligned_as_it_was_read_and_streamed_as_it_is_answered(server, translator):
+    text = "THE OLD HOUSE"
+    answer = server.post("/v1/translate", {"texts": [text], "alignments": True}).json()["translations"][0]
+    expected = offline(translator, text)
+    assert (answer["text"], answer["capitals"]) == (expected.text, True)
+    read = translator.tokenizer.encode(expected.sentences[0].read)
+    assert answer["sentences"][0]["alignment"]["source_tokens"] == translator.tokenizer.tokens(read)
+    drawn = {"beam": 1, "sample": True, "seed": 1}  # what is drawn has several words
+    told = list(events(server.post("/v1/stream", {"text": text, **drawn})))
+    settled = "".join(data["text"] for name, data in told if name == "settled")
+    assert " " in settled
+    assert offline(translator, text, **drawn).text.startswith(settled)
+
+
+KEPT = ["McDonalds", "New York", "New York City"]
+PIECES = st.sampled_from(
+    [*KEPT, *"aB .,{}@x", "die ", "iPhone", "{userName}", "%(n)s", "Me@x.Org", "www.X.org/Ab", "ß"]
+)
+
+
+@given(st.lists(PIECES).map("".join), st.lists(st.integers(1, 9)))
+@example("Hallo {userName}, das iPhone von McDonalds in New York City.", [1] * 60)
+def test_what_is_told_of_a_translation_in_capitals_is_its_beginning(translator, text, lengths):
+    by = ParagraphTranslator(translator, max_length=64, terms=Terms(keep=KEPT))
+    segment = Segment("", "the iPhone", "", stood="THE iPhone")
+    places = [0, *accumulate(lengths), len(text)]
+
+    async def told():
+        async def events():
+            for begin, end in pairwise(places):
+                yield {"tokens": [], "text": text[begin:end]}
+
+        return [event["text"] async for event in in_its_letters(segment, by, events())]
+
+    settled = "".join(asyncio.run(told()))
+    assert by.in_its_letters(segment, text).startswith(settled)
+    assert len(settled) == by.terms.decided(text)
+
+
+def test_letters_are_those_of_a_given_beginning(server):
+    (answer,) = server.post("/v1/translate", {"texts": ["THE OLD HOUSE"], "prefixes": ["a new"]}).json()["translations"]
+    assert answer["text"].startswith("a new")
+    assert not answer["capitals"]
+
+
+def test_an_answer_is_what_its_description_says(server):
+    (answer,) = server.post("/v1/translate", {"texts": ["THE OLD 7 HOUSES"]}).json()["translations"]
+    assert answer.keys() == TranslationAnswer.model_fields.keys()
+    assert answer["sentences"][0].keys() == SentenceAnswer.model_fields.keys() - {"alignment"}
+
+
+def test_prefix_and_sampling_go_to_torch(server, translator):
+    answer = server.post("/v1/translate", {"texts": ["the old house"], "prefixes": ["a new"]}).json()
+    assert answer["translations"][0]["text"].startswith("a new")
+    assert answer["translations"][0]["engine"] == "torch"
+    drawn = {"texts": ["the old house", "a bird"], "sample": True, "seed": 7}
+    once, again = (server.post("/v1/translate", drawn).json() for _ in range(2))
+    assert once == again
+    expected = translator.translate(drawn["texts"], SearchOptions(sample=True, beam=1, seed=7))
+    assert [t["tokens"] for t in once["translations"]] == [list(t.tokens) for t in expected]
+
+
+# --- torch alone: requests join between steps ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def torch_translator(model_file):
+    return Translator.load(model_file, "cpu", engine="torch", threads=1)
+
+
+def steps(server):
+    return server.service.metrics.registry.get_sample_value("onehop_step_sentences_count")
+
+
+def test_on_torch_requests_join_and_each_gets_what_it_gets_offline(torch_translator):
+    server = Server(torch_translator)
+    beams = [1, 4, 2] * 4
+    texts = [" ".join(["the old house"] * n) for n in (1, 9, 3, 6, 2, 12, 1, 4, 8, 5, 7, 10)]
+
+    async def one(client, number):
+        await asyncio.sleep(0.02 * number)
+        answer = await client.post("/v1/translate", json={"texts": [texts[number], "a bird"], "beam": beams[number]})
+        return [t["text"] for t in answer.json()["translations"]]
+
+    async def every():
+        transport = httpx.ASGITransport(server.app.asgi)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+            return await asyncio.gather(*(one(client, number) for number in range(12)))
+
+    for text, beam, found in zip(texts, beams, asyncio.run(every()), strict=True):
+        assert found == [offline(torch_translator, each, beam=beam).text for each in (text, "a bird")]
+    assert steps(server) > 10
+
+
+def test_sampling_goes_by_whole_batches(torch_translator):
+    server = Server(torch_translator)
+    drawn = {"texts": ["the old house", "a bird"], "sample": True, "seed": 7}
+    found = server.post("/v1/translate", drawn).json()["translations"]
+    expected = torch_translator.translate(drawn["texts"], SearchOptions(sample=True, beam=1, seed=7))
+    assert [t["tokens"] for t in found] == [list(t.tokens) for t in expected]
+    assert steps(server) == 0
+
+
+def test_an_engine_whose_steps_are_recorded_goes_by_whole_batches(torch_translator, monkeypatch):
+    service = Server(torch_translator).service
+    monkeypatch.setattr(torch_translator.reference, "captured", object())
+    assert service.joining is service.reference
+
+
+# --- streams --------------------------------------------------------------------------------------------------
+
+
+def events(answer):
+    for block in answer.text.split("\n\n"):
+        if block:
+            name, data = block.split("\n")
+            yield name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+@pytest.mark.parametrize(("beam", "engine"), [(1, "ctranslate2"), (4, "torch")])
+def test_a_stream_tells_what_is_settled(server, beam, engine):
+    answer = server.post("/v1/stream", {"text": TEXT, "beam": beam})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    heard = list(events(answer))
+    assert heard[-1][0] == "done"
+    final = heard[-1][1]["translation"]
+    assert final["engine"] == engine
+    for number, sentence in enumerate(final["sentences"]):
+        settled = [e for name, e in heard if name == "settled" and e["sentence"] == number]
+        assert sentence["text"].startswith("".join(e["text"] for e in settled))
+        tokens = [token for e in settled for token in e["tokens"]]
+        assert tokens == sentence["n_best"][0]["tokens"][: len(tokens)]
+        assert tokens or beam > 1  # the hypotheses of a model that knows nothing may share nothing
+    assert [e["text"] for name, e in heard if name == "sentence"] == [s["text"] for s in final["sentences"]]
+
+
+@pytest.mark.parametrize("prefix", ["", "a new"])
+def test_a_stream_draws_what_a_batch_draws(server, prefix):
+    text = "the old house. 5! A new tree. See www.a.example for it. the old bird. Ask a@b.example too. the house."
+    drawn = {"sample": True, "seed": 7}
+    *_, (_, last) = events(server.post("/v1/stream", {"text": text, "prefix": prefix, **drawn}))
+    (batch,) = server.post("/v1/translate", {"texts": [text], "prefixes": [prefix], **drawn}).json()["translations"]
+    assert len(batch["sentences"]) > 5
+    assert [s["text"] for s in last["translation"]["sentences"]] == [s["text"] for s in batch["sentences"]]
+
+
+def test_html_with_everything(server):
+    body = {"texts": ["<p>the <b>old</b> house. A &amp; bird</p>"], "format": "html", "n_best": 2}
+    (found,) = server.post("/v1/translate", body).json()["translations"]
+    assert found["text"].count("<b>") == 1
+    assert [s["source"] for s in found["sentences"]] == ["the old house.", "A & bird"]
+
+
+def test_the_page_and_its_headers(server):
+    page = server.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in page.headers
+    for name in ("app.js", "style.css"):
+        assert f"static/{name}" in page.text
+        assert server.get(f"/static/{name}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/static/..%2fapp.py"]
+)
+def test_no_path_leads_out_of_the_page_s_folder(server, path):
+    assert server.get(path).status_code == 404
+
+
+class Looks:
+    """An explorer that has little to show."""
+
+    def served(self):
+        return "<!doctype html><title>explorer</title>"
+
+    def about(self):
+        return {"model": "x"}
+
+    def trace(self, text, edits=()):
+        return json.dumps({"text": text, "edits": list(edits)})
+
+    def variant(self, text, edits):
+        return {}
+
+    def weights(self, role, layer, head):
+        return {}
+
+
+def test_looking_inside(translator):
+    server = Server(translator, exploring=Exploring(Looks), per_minute=3)
+    assert server.post("/v1/trace", {"text": "a", "edits": ["mask=off"]}).json() == {"text": "a", "edits": ["mask=off"]}
+    assert "explorer" in server.get("/explore/").text
+    assert server.get("/explore/api/about").json() == {"model": "x"}
+    assert server.post("/explore/api/trace", {"text": "b"}).json() == {"text": "b", "edits": []}
+    assert server.get("/explore/api/about").status_code == 429
+    assert server.get("/frontend/settings").json()["explorer"] is True
+    for _ in range(MOST_QUESTIONS):
+        assert server.app.exploring.places.acquire(blocking=False)  # every question gave its place back
+    server.app.rates.per_minute = 0
+    sentence = "The server has more to translate than it can hold: try again soon."
+    refused(server.post("/v1/trace", {"text": "a"}), 503, sentence)
+    refused(server.post("/explore/api/trace", {"text": "a"}), 503, sentence)
+
+
+def test_a_slow_question_is_told_so_and_takes_no_place(translator):
+    server = Server(translator, exploring=Exploring(Looks), read_seconds=0.05)
+    places = []
+
+    async def slowly():
+        yield b"{"
+        places.append(server.app.exploring.places._value)
+        await asyncio.sleep(1)
+        yield b"}"
+
+    answer = server.ask("POST", "/explore/api/trace", content=slowly())
+    refused(answer, 408, "The question took longer than 0.05 seconds. Send it again.")
+    assert places == [MOST_QUESTIONS]
+
+
+def test_a_question_keeps_its_place_until_its_work_is_done():
+    exploring, go_on, threads = Exploring(Looks), threading.Event(), []
+
+    def work():
+        threads.append(threading.current_thread().name)
+        go_on.wait(60)
+
+    async def give_up():
+        tasks = [asyncio.create_task(exploring.compute(work)) for _ in range(2)]
+        while not threads:
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    asyncio.run(give_up())
+    assert exploring.places._value == MOST_QUESTIONS - 1  # the one that waited is dropped, the other still runs
+    go_on.set()
+    exploring._thread.shutdown()
+    assert exploring.places._value == MOST_QUESTIONS
+    assert [name.startswith("onehop-explorer") for name in threads] == [True]
+
+
+def test_looking_inside_only_where_allowed(server):
+    sentence = "Nothing can be looked into here: start the server with --explore."
+    refused(server.post("/v1/trace", {"text": "a"}), 501, sentence)
+    assert server.get("/explore/").status_code == 404
+    assert server.get("/frontend/settings").json()["explorer"] is False
+    assert Doors(host="127.0.0.1").explores
+    assert not Doors(host="0.0.0.0").explores
+    assert Doors(host="0.0.0.0", explore=True).explores
+
+
+def test_a_real_trace(translator, model_file):
+    server = Server(translator, exploring=Exploring.of(model_file, "cpu"))
+    trace = server.post("/v1/trace", {"text": "the old house"}).json()
+    assert trace["format"] == "onehop trace"
+    answer = server.post("/v1/trace", {"text": "the old house", "edits": ["nonsense"]})
+    assert answer.status_code == 400
+
+
+# --- bad input ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", "The body is not JSON: EOF while parsing an object at line 1 column 1."),
+        (b"", "The body is not JSON: EOF while parsing a value at line 1 column 0."),
+        (b'{"texts": ["\xff"]}', "The body is not JSON: invalid unicode code point at line 1 column 13."),
+        (b'{"texts": ["\\ud800"]}', "The body is not JSON: unexpected end of hex escape at line 1 column 19."),
+        (b"null", "The body: input should be an object."),
+        (b"[]", "The body: input should be an object."),
+        (b"{}", "texts is missing: see /openapi.json."),
+        (b'{"texts": null}', "texts: input should be a valid array."),
+        (b'{"texts": []}', "texts: list should have at least 1 item after validation, not 0."),
+        (b'{"texts": [5]}', "texts.0: input should be a valid string."),
+        (b'{"texts": ["a"], "beem": 4}', "beem is not known here: see /openapi.json."),
+        (b'{"texts": ["a"], "beam": 0}', "beam: input should be greater than or equal to 1."),
+        (b'{"texts": ["a"], "beam": "4"}', "beam: input should be a valid integer."),
+        (b'{"texts": ["a"], "alpha": NaN}', "alpha: input should be a finite number."),
+        (b'{"texts": ["a"], "beam": 17}', "A beam of 17 is too wide: take at most 16."),
+        (b'{"texts": ["a"], "beam": 16, "n_best": 17}', "17 translations are too many: take at most 16."),
+        (
+            b'{"texts": ["a"], "n_best": 5}',
+            "search.n_best is 5, but search.beam is 4. "
+            "A beam finds as many as it is wide: set search.beam to 5 or more.",
+        ),
+        (
+            b'{"texts": ["a"], "top_k": 5}',
+            "search.top_k is 5, but nothing is sampled. Set search.sample to true.",
+        ),
+        (b'{"texts": ["a"], "target": "xx"}', "This server does not translate any to xx, but en to de."),
+        (b'{"texts": ["a"], "prefixes": []}', "1 texts have 0 prefixes: give one for each."),
+        (
+            b'{"texts": ["a"], "prefixes": ["b"], "format": "html"}',
+            "A prefix has no place in HTML: send the format text.",
+        ),
+        (
+            b'{"texts": ["a <b><b>' + b"<b>" * 99 + b'b"], "format": "html"}',
+            "A sentence has hundreds of tags: send its text, or less markup.",
+        ),
+        (
+            json.dumps({"texts": ["a"], "prefixes": ["the old " * 99]}).encode(),
+            None,
+        ),
+    ],
+)
+def test_bad_input_is_answered_with_what_is_wrong(server, content, sentence):
+    answer = server.ask("POST", "/v1/translate", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    if sentence is None:
+        assert "leaves no room" in answer.json()["error"]
+    else:
+        assert answer.json() == {"error": sentence}
+
+
+def test_bad_forms_and_other_kinds(server):
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    answer = server.ask("POST", "/translate", content=b"q=%ff&source=en&target=de", headers=form)
+    refused(answer, 400, "The form is not UTF-8, or has too many fields: encode it as a browser does.")
+    answer = server.ask("POST", "/translate", content=b"source=en&target=de", headers=form)
+    refused(answer, 400, "q is missing: see /openapi.json.")
+    answer = server.ask("POST", "/v1/translate", content=b"<x/>", headers={"content-type": "text/xml"})
+    refused(answer, 415, "The body is text/xml: send application/json.")
+    unknown = {"q": "a", "source": "en", "target": "fr"}
+    refused(server.post("/translate", unknown), 400, "This server does not translate en to fr, but en to de.")
+
+
+def test_unknown_paths_and_methods(server):
+    refused(server.get("/nowhere"), 404, "There is no such path: see /openapi.json.")
+    refused(server.get("/translate"), 405, "This path takes another method: see /openapi.json.")
+
+
+@pytest.mark.parametrize(
+    "text", ["\x00", "a\x00b", "\u202e the \u200b", "😀" * 50, "x" * 3000, "\n\n\r\n", "a\tb\x0bc\x85d"]
+)
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_strange_text_is_translated_somehow(server, text, form):
+    answer = server.post("/v1/translate", {"texts": [text], "format": form, "beam": 1, "alignments": True})
+    assert answer.status_code == 200
+
+
+# --- limits ---------------------------------------------------------------------------------------------------
+
+
+def test_limits(translator):
+    server = Server(translator, max_body=200, max_characters=20, max_texts=3, max_sentences=2)
+    refused(
+        server.post("/v1/translate", {"texts": ["x" * 300]}),
+        413,
+        "The body is larger than 200 bytes: send less at a time.",
+    )
+    refused(server.post("/v1/translate", {"texts": ["x" * 21]}), 413, "21 characters are too many: send at most 20.")
+    refused(server.post("/v1/translate", {"texts": ["x"] * 4}), 413, "4 texts are too many: send at most 3.")
+    refused(server.post("/v1/translate", {"texts": ["x"] * 3}), 413, "3 sentences are too many: send at most 2.")
+    refused(server.post("/v1/stream", {"text": "One. Two. Three."}), 413, "3 sentences are too many: send at most 2.")
+
+    async def drips():
+        for _ in range(30):
+            yield b"0123456789"
+
+    answer = server.ask("POST", "/v1/translate", content=drips(), headers={"content-type": "application/json"})
+    refused(answer, 413, "The body is larger than 200 bytes: send less at a time.")
+
+
+def test_slow_bodies_and_slow_translations(translator):
+    server = Server(translator, read_seconds=0.05, answer_seconds=0.2)
+
+    async def slowly():
+        yield b"{"
+        await asyncio.sleep(1)
+        yield b"}"
+
+    answer = server.ask("POST", "/v1/translate", content=slowly(), headers={"content-type": "application/json"})
+    refused(answer, 408, "The body took longer than 0.05 seconds.")
+
+    async def never(*args, **more):
+        await asyncio.sleep(60)
+
+    server.service.translate = never
+    what = "The translation took longer than 0.2 seconds: send less at a time."
+    refused(server.post("/v1/translate", {"texts": ["a"]}), 504, what)
+
+
+def test_keys_by_file_and_environment(translator, tmp_path, monkeypatch):
+    (first, line), (second, other) = auth.make("anna"), auth.make("bert")
+    file = tmp_path / "keys"
+    file.write_text(f"# who may\n{line}\n")
+    monkeypatch.setenv("ONEHOP_API_KEYS", other)
+    server = Server(translator, keys_file=str(file))
+    body = {"q": "a", "source": "en", "target": "de"}
+    sentence = "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY."
+    refused(server.post("/translate", body), 401, sentence)
+    refused(server.post("/translate", {**body, "api_key": "wrong"}), 401, sentence)
+    refused(server.post("/translate", {"bad": 1}), 401, sentence)
+    refused(server.get("/metrics"), 401, sentence)
+    assert server.post("/translate", {**body, "api_key": first}).status_code == 200
+    assert server.post("/translate", body, headers={"Authorization": f"Bearer {second}"}).status_code == 200
+    assert server.get("/frontend/settings").json()["keyRequired"] is True
+    assert [json.loads(line).get("key") for line in server.log if '"status": 200' in line][:2] == ["anna", "bert"]
+    assert first not in "".join(server.log)
+
+
+def test_rates_count_a_client_whoever_it_is(translator):
+    server = Server(translator, per_minute=2)
+    body = {"texts": [""]}
+    assert [server.post("/v1/translate", body).status_code for _ in range(2)] == [200, 200]
+    answer = server.post("/v1/translate", body)
+    refused(answer, 429, "More than 2 requests a minute: wait a little.")
+    assert 1 <= int(answer.headers["retry-after"]) <= 30
+    assert server.post("/v1/translate", body, address="10.0.0.2").status_code == 200
+
+
+def test_a_bucket_fills_by_and_by():
+    now = [0.0]
+    rates = Rates(6, lambda: now[0])
+    assert [rates.wait("a") for _ in range(6)] == [0.0] * 6
+    assert rates.wait("a") == pytest.approx(10)
+    now[0] = 10.0
+    assert rates.wait("a") == 0.0
+    assert rates.wait("a") > 0
+    assert rates.wait("b") == 0.0
+
+
+def test_cors_only_where_asked(translator):
+    origin = {"Origin": "https://a.example"}
+    assert "access-control-allow-origin" not in Server(translator).get("/languages", headers=origin).headers
+    allowed = Server(translator, origins=("https://a.example",)).get("/languages", headers=origin)
+    assert allowed.headers["access-control-allow-origin"] == "https://a.example"
+    other = Server(translator, origins=("https://b.example",)).get("/languages", headers=origin)
+    assert "access-control-allow-origin" not in other.headers
+
+
+def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
+    server = Server(translator, hosts=Doors(host="::1").hosts)
+    for name in ("127.0.0.1", "127.0.0.1:5000", "localhost:5000", "[::1]:5000"):
+        assert server.get("/languages", headers={"host": name}).status_code == 200
+    sentence = "This server does not go by the name of this request's Host: call it 127.0.0.1 or [::1] or localhost."
+    for name in ("evil.example", "evil.example:5000", "localhost.evil.example", "[::2]:5000", ""):
+        answer = server.get("/languages", headers={"host": name})
+        refused(answer, 400, sentence)
+        assert "content-security-policy" in answer.headers
+    refused(server.post("/v1/translate", {"texts": ["x"]}, headers={"host": "evil.example"}), 400, sentence)
+    described = server.get("/openapi.json", headers={"host": "localhost"}).json()["paths"]
+    assert all("400" in operation["responses"] for path in described.values() for operation in path.values())
+    assert Doors(host="0.0.0.0").hosts == Doors(proxies="127.0.0.1").hosts == ()
+
+
+# --- operations -----------------------------------------------------------------------------------------------
+
+
+def test_health_is_good_only_after_a_translation(translator):
+    server = Server(translator)
+    assert (server.get("/health").status_code, server.get("/health").json()) == (503, {"status": "starting"})
+    server.post("/v1/translate", {"texts": ["a bird"]})
+    assert (server.get("/health").status_code, server.get("/health").json()) == (200, {"status": "ok"})
+
+
+def test_a_fault_is_told_by_health_until_it_is_over(translator):
+    server = Server(translator)
+    call = server.service.call
+
+    def fails(*args):
+        raise RuntimeError("broken")
+
+    server.service.call = fails
+    answer = server.post("/v1/translate", {"texts": ["a bird"]})
+    refused(answer, 500, "The server has a fault; its log tells which.")
+    assert server.get("/health").json() == {"status": "failing"}
+    server.service.call = call
+    assert server.get("/health").json() == {"status": "ok"}
+
+
+def test_metrics_count(translator):
+    server = Server(translator)
+    server.post("/v1/translate", {"texts": ["the old house", "a bird"]})
+    server.get("/nowhere/at/all")
+    text = server.get("/metrics").text
+    assert 'onehop_requests_total{path="/v1/translate",status="200"} 1.0' in text
+    assert 'onehop_requests_total{path="other",status="404"} 1.0' in text
+    assert "onehop_batch_sentences_sum 2.0" in text
+    assert 'onehop_tokens_total{side="source"}' in text
+    assert 'onehop_request_seconds_bucket{le="0.005",path="/v1/translate"}' in text
+
+
+def test_processes_that_are_gone_are_not_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv(metrics.SHARED_FOLDER, str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    gone, counted = tmp_path / f"gauge_livesum_{ended.pid}.db", tmp_path / f"counter_{ended.pid}.db"
+    living = tmp_path / f"gauge_livesum_{os.getpid()}.db"
+    for file in (gone, counted, living):
+        MmapedDict(str(file)).close()
+    Metrics().exposition()
+    assert [file.exists() for file in (gone, counted, living)] == [False, True, True]
+
+
+def test_several_processes_leave_no_model_with_their_parent(monkeypatch, tmp_path):
+    class Model:
+        def __init__(self):
+            self.itself = self
+
+    models = []
+
+    def application(plan):
+        made = Model()
+        models.append(weakref.ref(made))
+        return made
+
+    served = []
+    monkeypatch.setattr(run, "application", application)
+    monkeypatch.setattr(run.uvicorn, "run", lambda *args, **more: served.append(models[0]()))
+    for name in (run.VARIABLE, metrics.SHARED_FOLDER):
+        monkeypatch.setenv(name, "")  # to be put back afterwards
+    run.run([tmp_path], ServerSettings(), Doors(port=0, workers=2), device="cpu")
+    assert served == [None]
+
+
+def test_the_log_has_no_texts_unless_asked(translator):
+    quiet, open_ = Server(translator), Server(translator, log_texts=True)
+    for server in (quiet, open_):
+        server.post("/v1/translate?secret=query", {"texts": ["the old house"]})
+    line = json.loads(quiet.log[0])
+    assert (line["path"], line["status"], line["method"], line["address"]) == (
+        "/v1/translate",
+        200,
+        "POST",
+        "127.0.0.1",
+    )
+    assert (line["characters"], line["sentences"]) == (13, 1)
+    assert "old" not in quiet.log[0]
+    assert "secret" not in quiet.log[0]
+    assert json.loads(open_.log[0])["texts"] == ["the old house"]
+
+
+def test_without_torch_what_needs_it_is_refused(translator, monkeypatch):
+    from onehop.server import service
+
+    monkeypatch.setattr(service, "find_spec", lambda name: None)
+    server = Server(translator)
+    sentence = "This needs torch, which is not installed on the server: ask for a plain beam."
+    refused(server.post("/v1/translate", {"texts": ["a"], "sample": True}), 501, sentence)
+    refused(server.post("/v1/translate", {"texts": ["a"], "prefixes": ["b"]}), 501, sentence)
+    refused(server.post("/v1/stream", {"text": "a bird"}), 501, sentence)
+    assert server.post("/v1/stream", {"text": "a bird", "beam": 1}).status_code == 200
+
+
+def test_a_client_that_hangs_up_frees_its_place(translator):
+    server = Server(translator)
+    started, cancelled = threading.Event(), []
+
+    async def waits(*args, **more):
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    server.service.translate = waits
+    sent = []
+
+    async def hang_up():
+        body = json.dumps({"texts": ["a"]}).encode()
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive():
+            if messages:
+                return messages.pop(0)
+            while not started.is_set():
+                await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/translate", "headers": [], "query_string": b""}
+        await server.app.asgi({**scope, "client": ("127.0.0.1", 1)}, receive, send)
+
+    asyncio.run(hang_up())
+    assert cancelled == [True]
+    assert sent[0]["status"] == 499

@@ -1,0 +1,220 @@
+"""A server as its users meet it: a process of its own, real clients, and clients that misbehave."""
+
+import json
+import os
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+
+import httpx
+import pytest
+from libretranslatepy import LibreTranslateAPI
+from serving import Process
+from typer.testing import CliRunner
+
+from onehop.cli import app
+from onehop.pipelines.paragraphs import ParagraphTranslator
+from onehop.pipelines.translator import Translator
+from onehop.server import auth, start
+
+WORDS = ["the", "a", "old", "new", "house", "tree", "bird"]
+TEXTS = [" ".join(WORDS[(i * k) % 7] for k in range(1, 3 + i % 9)) + "." for i in range(1, 40)]
+
+
+@pytest.fixture(scope="module")
+def server(model_file):
+    made = Process(model_file)
+    yield made
+    made.stop()
+    assert "Traceback" not in "".join(made.errors)
+
+
+@pytest.fixture(scope="module")
+def expected(model_file):
+    by = ParagraphTranslator(Translator.load(model_file, "cpu", compute="float32", threads=1), max_length=64)
+    return {text: by.translate([text])[0].text for text in TEXTS}
+
+
+def is_well(server, expected):
+    text = TEXTS[3]
+    assert server.post("/v1/translate", {"texts": [text]}).json()["translations"][0]["text"] == expected[text]
+
+
+def test_libretranslate_s_own_client(server, expected):
+    client = LibreTranslateAPI(server.url)
+    assert client.translate(TEXTS[0], "en", "de") == expected[TEXTS[0]]
+    assert client.languages()[0]["code"] == "en"
+    assert client.detect("This surely is an English sentence, and long.")[0]["language"] == "en"
+
+
+def test_many_clients_get_their_own_translations(server, expected):
+    def ask(i):
+        mine = [TEXTS[(i + k) % len(TEXTS)] for k in range(1 + i % 3)]
+        found = server.post("/v1/translate", {"texts": mine}).json()
+        return [t["text"] for t in found["translations"]] == [expected[text] for text in mine]
+
+    before = server.metric("onehop_batch_sentences_count")
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(120)))
+    batches = server.metric("onehop_batch_sentences_count") - before
+    assert batches < 240  # of as many sentences: they were decoded together
+
+
+def test_torch_is_not_imported_until_it_is_needed(server):
+    """Of another process, which has translated nothing but plain text and HTML."""
+    maps = f"/proc/{server.process.pid}/maps"
+    if not os.path.exists(maps):
+        pytest.skip("no /proc")
+    server.post("/translate", {"q": "the <b>old</b> house", "source": "en", "target": "de", "format": "html"})
+    server.post("/v1/stream", {"text": "the old house", "beam": 1})
+    with open(maps) as file:
+        assert "libtorch" not in file.read()
+
+
+GARBAGE = [
+    b"\x00\xff\xfe garbage\r\n\r\n",
+    b"GET /\r\nHost: localhost\r\n\r\n",
+    b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 99999999999\r\n\r\n",
+    b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_garbage_is_refused_and_the_server_goes_on(server, expected, garbage):
+    with server.connect() as connection:
+        connection.sendall(garbage)
+        answer = connection.recv(1000)
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
+    is_well(server, expected)
+
+
+def test_clients_that_hang_up_are_forgotten(server, expected):
+    body = json.dumps({"texts": TEXTS * 20, "beam": 16}).encode()
+    lines = ["POST /v1/translate HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "", ""]
+    head = "\r\n".join(lines)
+    for attempt in range(200):  # how soon a request is read and how soon it is done, the machine decides
+        with server.connect() as connection:
+            connection.sendall(head.encode() + body)
+            time.sleep(0.02 * (attempt % 10))
+        if server.metric("onehop_dropped_sentences_total") > 0:
+            break
+    is_well(server, expected)
+    for _ in range(600):
+        if server.metric("onehop_queue_sentences") == 0 and server.metric("onehop_requests_running") == 1:
+            break
+        time.sleep(0.05)
+    assert server.metric("onehop_queue_sentences") == 0
+    assert server.metric("onehop_dropped_sentences_total") > 0
+
+
+def test_a_slow_sender_is_told_so_and_holds_nobody_up(model_file, expected):
+    server = Process(model_file, "--set", "read_seconds=2")
+    try:
+        with server.connect() as slow:
+            slow.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            is_well(server, expected)
+            assert slow.recv(1000).startswith(b"HTTP/1.1 408")
+        with server.connect() as slower:
+            slower.sendall(b"GET / HTT")
+            assert slower.recv(1000) == b""  # hung up on, for a head is not answered in parts
+            is_well(server, expected)
+        patient = HTTPConnection(server.host, server.port, timeout=30)
+        for _ in range(2):  # a second request on the same connection has its own time
+            patient.request("GET", "/languages")
+            assert json.loads(patient.getresponse().read())[0]["code"] == "en"
+            connection = patient.sock
+            time.sleep(2.2)
+        assert patient.sock is connection
+        patient.close()
+    finally:
+        server.stop()
+
+
+def test_a_term_signal_under_load_lets_every_accepted_request_be_answered(model_file, expected):
+    server = Process(model_file, "--set", "patience=0.05")
+    clients = 12
+
+    def ask(i):
+        mine = [TEXTS[(i + k) % len(TEXTS)] for k in range(20)]
+        answer = server.post("/v1/translate", {"texts": mine, "beam": 4})
+        return [t["text"] for t in answer.json()["translations"]] == [expected[text] for text in mine]
+
+    def accepted():
+        """Requests that the server has begun with, whether they are answered or not; not the one that asks."""
+        done = server.metric('onehop_requests_total{path="/v1/translate",status="200"}')
+        return done + server.metric("onehop_requests_running") - 1
+
+    with ThreadPoolExecutor(clients) as pool:
+        running = [pool.submit(ask, i) for i in range(clients)]
+        # Done is asked for before running: one that ends in between is missed for once, never counted twice.
+        deadline = time.monotonic() + 60
+        while accepted() < clients and time.monotonic() < deadline:
+            pass
+        server.process.send_signal(signal.SIGTERM)
+        assert all(task.result() for task in running)
+    assert server.process.wait(60) in (0, -signal.SIGTERM)  # uvicorn hands the signal on when all is done
+    with pytest.raises(httpx.ConnectError):
+        ask(0)
+    server.stop()
+    assert "Traceback" not in "".join(server.errors)
+
+
+@pytest.mark.slow
+def test_several_processes_share_a_port_and_their_counts(model_file, expected):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = Process(model_file, "--workers", "2", "--port", port)
+    try:
+        for _ in range(10):
+            is_well(server, expected)
+        assert server.metric('onehop_requests_total{path="/v1/translate",status="200"}') == 10
+    finally:
+        server.stop()
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+def refused(result, message):
+    assert result.stderr == f"onehop: {message}\n"
+    assert result.exit_code == 2
+
+
+def onehop(*args):
+    return CliRunner().invoke(app, ["serve", *map(str, args)])
+
+
+def test_what_cannot_be_served_is_said_in_one_line(model_file, tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        what = f"127.0.0.1:{port} cannot be listened on: address already in use."
+        refused(onehop("-m", model_file, "--port", port), f"{what} Choose another --host or --port.")
+    refused(onehop("-m", model_file, "--set", "patience"), "'patience' changes nothing. Write KEY=VALUE.")
+    refused(onehop("-m", model_file, "--set", "max_bean=3"), "There is no limit max_bean. Did you mean max_beam?")
+    refused(onehop("-m", model_file, "--set", "max_beam=x"), "max_beam is 'x'. It must be a number.")
+    refused(
+        onehop("-m", model_file, "--set", "max_beam=0"),
+        "serve.max_beam is 0. It must be at least 1: width of the beam.",
+    )
+    missing = tmp_path / "keys"
+    args = ("-m", model_file, "--port", 0, "--keys", missing)
+    refused(onehop(*args), f"{missing} cannot be read. Give a file of API keys that you may read.")
+    missing.write_text("# nobody\n")
+    refused(onehop(*args), f"{missing} holds no key. Make one: onehop serve --make-key NAME.")
+    missing.write_text("anna secret\n")
+    refused(onehop(*args), f"Line 1 of {missing} is not a name and a SHA-256. Make one: onehop serve --make-key NAME.")
+    monkeypatch.setattr(start, "find_spec", lambda name: None)
+    refused(onehop("-m", model_file), "prometheus_client is not installed. Run: pip install 'onehop[serve]'.")
+
+
+def test_a_key_is_made_and_only_its_hash_is_kept(tmp_path):
+    made = onehop("--make-key", "anna").stdout.splitlines()
+    key, line = (text.split(": ")[1] for text in made)
+    assert line == f"anna {auth.hashed(key)}"
+    assert auth.parsed([line], "x") == {auth.hashed(key): "anna"}
+    refused(onehop("--make-key", "an na"), "'an na' cannot be a key's name. Take letters, digits and . @ - _ only.")

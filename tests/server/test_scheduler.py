@@ -1,0 +1,520 @@
+"""Batches across requests: who is decoded with whom, in which order, and what is dropped."""
+
+import asyncio
+import threading
+
+import pytest
+
+from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.pipelines.translator import Translation
+from onehop.server.metrics import Metrics
+from onehop.server.problems import Problem
+from onehop.server.scheduler import LEAST_PLACES, LONG, Job, JoiningLane, Lane, fitting, has_room
+
+LOOP = asyncio.new_event_loop()  # for jobs that are only looked at
+# Sources here repeat themselves, for which the guard against loops would have other options.
+PLAIN, WIDE = SearchOptions(loop_repeats=0), SearchOptions(beam=8, loop_repeats=0)
+
+
+def answer(ids):
+    return [Translation(" ".join(map(str, ids)), ("t",), 0.0, 0.0, finished=True, looped=False)]
+
+
+class Engine:
+    """Answers with what it was asked, when it is allowed to; remembers the batches."""
+
+    def __init__(self, held=False):
+        self.batches, self.gate = [], threading.Event()
+        self.began = threading.Semaphore(0)
+        if not held:
+            self.gate.set()
+
+    def __call__(self, sources, options, numbers):
+        self.batches.append([len(ids) for ids in sources])
+        self.began.release()
+        assert self.gate.wait(30)
+        if any(ids == [666] for ids in sources):
+            raise RuntimeError("poison")
+        return [answer(ids) for ids in sources]
+
+    async def has_begun(self):
+        assert await asyncio.to_thread(self.began.acquire, timeout=30)
+
+
+def lane(engine, threads=1, budget=64, patience=0.0, most_waiting=10_000, most_seconds=60.0):
+    limits = {"most_waiting": most_waiting, "most_seconds": most_seconds}
+    return Lane(engine, threads=threads, budget=budget, patience=patience, metrics=Metrics(), **limits)
+
+
+def ids(length, mark=1):
+    return [mark] * length
+
+
+def run(work):
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+def test_requests_that_wait_are_decoded_together_and_get_their_own_answers():
+    engine = Engine(held=True)
+
+    async def work():
+        at = lane(engine)
+        first = asyncio.create_task(at.translate([ids(3, 0)], PLAIN))
+        await engine.has_begun()
+        others = [asyncio.create_task(at.translate([ids(4, n), ids(5, n)], PLAIN)) for n in (1, 2, 3)]
+        await asyncio.sleep(0)
+        engine.gate.set()
+        return [[best[0].text for best in found] for found in await asyncio.gather(first, *others)]
+
+    found = run(work())
+    assert found[0] == ["0 0 0"]
+    assert found[1:] == [[f"{n} {n} {n} {n}", f"{n} {n} {n} {n} {n}"] for n in (1, 2, 3)]
+    assert [len(batch) for batch in engine.batches] == [1, 6]
+
+
+def test_a_source_that_repeats_itself_may_be_answered_so():
+    asked = []
+
+    def engine(sources, options, numbers):
+        asked.append((len(sources[0]), options.loop_repeats))
+        return [answer(ids) for ids in sources]
+
+    async def work():
+        await lane(engine, patience=0.05).translate([ids(24), [1, 2, 3]], SearchOptions(loop_repeats=4))
+
+    run(work())
+    assert sorted(asked) == [(3, 4), (24, 48)]
+
+
+def test_patience_gathers_what_comes_at_about_the_same_time():
+    engine = Engine()
+
+    async def work():
+        at = lane(engine, patience=0.2)
+
+        async def later(delay):
+            await asyncio.sleep(delay)
+            return await at.translate([ids(3)], PLAIN)
+
+        await asyncio.gather(*(later(delay) for delay in (0, 0.01, 0.02)))
+
+    run(work())
+    assert engine.batches == [[3, 3, 3]]
+
+
+def test_a_full_batch_does_not_wait():
+    engine = Engine()
+
+    async def work():
+        at = lane(engine, budget=12, patience=600)
+        await at.translate([ids(6), ids(6)], PLAIN)
+
+    run(work())
+    assert engine.batches == [[6, 6]]
+
+
+def test_a_long_request_does_not_hold_up_a_short_one():
+    engine = Engine(held=True)
+    done = []
+
+    async def work():
+        at = lane(engine, budget=20)
+        many = asyncio.create_task(at.translate([ids(10)] * 40, PLAIN))
+        await engine.has_begun()
+        few = asyncio.create_task(at.translate([ids(10)], PLAIN))
+        few.add_done_callback(lambda _: done.append(len(engine.batches)))
+        await asyncio.sleep(0)
+        engine.gate.set()
+        await asyncio.gather(many, few)
+
+    run(work())
+    assert len(engine.batches) >= 20
+    assert done[0] <= 4  # of more than twenty batches it was in one of the next
+
+
+def test_long_sentences_leave_a_thread_for_others():
+    engine = Engine(held=True)
+
+    async def work():
+        at = lane(engine, threads=2, budget=LONG + 1)
+        long = [asyncio.create_task(at.translate([ids(LONG + 1)], PLAIN)) for _ in range(3)]
+        await engine.has_begun()
+        await asyncio.sleep(0.05)
+        assert engine.batches == [[LONG + 1]]
+        short = asyncio.create_task(at.translate([ids(2)], PLAIN))
+        await engine.has_begun()
+        assert engine.batches == [[LONG + 1], [2]]
+        engine.gate.set()
+        await asyncio.gather(short, *long)
+
+    run(work())
+
+
+def jobs(*lengths, options=PLAIN, request=0):
+    return [Job(ids(n), options, i, asyncio.Future(loop=LOOP), request) for i, n in enumerate(lengths)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "most", "expected"),
+    [
+        ((10, 10, 10), 100, 99, [10, 10, 10]),
+        ((10, 10, 10), 20, 99, [10, 10]),
+        ((10, 10, 10), 100, 2, [10, 10]),
+        ((3, 16, 30), 1000, 99, [3, 16, 30]),
+        ((3, 16, 33), 1000, 99, [3, 16]),
+        ((40, 19, 20, 80), 1000, 99, [40, 20]),
+        ((40, 80, 20), 1000, 99, [40, 80]),
+        ((500,), 10, 99, [500]),
+    ],
+)
+def test_a_batch_has_like_lengths_and_keeps_to_its_budget(lengths, budget, most, expected):
+    assert [job.length for job in fitting(jobs(*lengths), budget, most)] == expected
+
+
+def test_a_batch_has_one_kind_of_options_and_wide_beams_small_ones():
+    mixed = [*jobs(10), *jobs(10, options=WIDE), *jobs(10)]
+    assert len(fitting(mixed, 100, 99)) == 2
+    assert len(fitting(jobs(10, 10, 10, options=WIDE), 40, 99)) == 2
+
+
+def test_idle_threads_share_what_waits():
+    engine = Engine()
+
+    async def work():
+        await lane(engine, threads=2, budget=1000).translate([ids(10)] * 8, PLAIN)
+
+    run(work())
+    assert sorted(map(len, engine.batches)) == [4, 4]
+
+
+def test_what_nobody_waits_for_is_dropped():
+    engine = Engine(held=True)
+
+    async def work():
+        at = lane(engine)
+        first = asyncio.create_task(at.translate([ids(1)], PLAIN))
+        await engine.has_begun()
+        gone, stays = (asyncio.create_task(at.translate([ids(n)], PLAIN)) for n in (7, 8))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        engine.gate.set()
+        await asyncio.gather(first, stays)
+        return at.metrics.registry.get_sample_value("onehop_dropped_sentences_total")
+
+    assert run(work()) == 1
+    assert engine.batches == [[1], [8]]
+
+
+def test_a_full_queue_turns_away_and_says_when_to_come_again():
+    engine = Engine(held=True)
+
+    async def work():
+        at = lane(engine, most_waiting=10)
+        running = asyncio.create_task(at.translate([ids(2)], PLAIN))
+        await engine.has_begun()
+        waiting = asyncio.create_task(at.translate([ids(50)], PLAIN))  # an empty queue takes any
+        await asyncio.sleep(0)
+        with pytest.raises(Problem) as turned_away:
+            await at.translate([ids(1)], PLAIN)
+        engine.gate.set()
+        await asyncio.gather(running, waiting)
+        return turned_away.value
+
+    problem = run(work())
+    assert (problem.status, problem.sentence) == (
+        503,
+        "The server has more to translate than it can hold: try again soon.",
+    )
+    assert int(problem.headers["Retry-After"]) >= 1
+
+
+def test_a_request_that_would_wait_too_long_is_turned_away_at_once():
+    engine = Engine(held=True)
+
+    async def work():
+        at = lane(engine, most_seconds=10)
+        at.speed = 1.0
+        running = asyncio.create_task(at.translate([ids(2)], PLAIN))
+        await engine.has_begun()
+        waiting = asyncio.create_task(at.translate([ids(11)], PLAIN))
+        await asyncio.sleep(0)
+        with pytest.raises(Problem) as turned_away:
+            await at.translate([ids(1)], PLAIN)
+        engine.gate.set()
+        await asyncio.gather(running, waiting)
+        assert at.speed > 1.0  # and what it does is measured
+        return turned_away.value
+
+    assert run(work()).headers == {"Retry-After": "11"}
+
+
+def test_one_bad_sentence_does_not_spoil_the_others():
+    engine = Engine()
+
+    async def work():
+        at = lane(engine, patience=0.1)
+        return await asyncio.gather(
+            at.translate([ids(2)], PLAIN),
+            at.translate([[666]], PLAIN),
+            at.translate([ids(3)], PLAIN),
+            return_exceptions=True,
+        )
+
+    good, bad, also_good = run(work())
+    assert (good[0][0].text, also_good[0][0].text) == ("1 1", "1 1 1")
+    assert str(bad) == "poison"
+
+
+def test_a_large_request_gets_its_share_of_an_endless_stream_of_small_ones():
+    served = []
+
+    async def work():
+        at = lane(Engine(), budget=10)
+        at.pump = lambda: None
+        at.put(jobs(*[10] * 10))
+        for request in range(1, 150):
+            at.put(jobs(10, request=request))
+            served.extend(job.request for job in at.take())
+
+    run(work())
+    large = [turn for turn, request in enumerate(served) if request == 0]
+    assert len(large) == 10
+    assert large[1] > 1  # but small ones come between
+
+
+# --- between two steps ----------------------------------------------------------------------------------------
+
+
+class Stepping:
+    """A search in which a sentence takes as many steps as it has tokens; each step waits for its allowance."""
+
+    def __init__(self, fails_at=None):
+        self.live, self.log, self.fails_at = {}, [], fails_at
+        self.allowance, self.began = threading.Semaphore(0), threading.Semaphore(0)
+        self.tickets = 0
+
+    def join(self, sources, options):
+        if [666] in sources:
+            raise RuntimeError("poison")
+        new = list(range(self.tickets, self.tickets + len(sources)))
+        self.tickets += len(sources)
+        self.live.update(zip(new, [[ids, len(ids)] for ids in sources], strict=True))
+        return new
+
+    def leave(self, tickets):
+        for ticket in tickets:
+            del self.live[ticket]
+
+    def step(self):
+        self.log.append(sorted(len(ids) for ids, _ in self.live.values()))
+        self.began.release()
+        assert self.allowance.acquire(timeout=30)
+        if len(self.log) == self.fails_at:
+            raise RuntimeError("a step failed")
+        for sentence in self.live.values():
+            sentence[1] -= 1
+        done = {ticket: ids for ticket, (ids, rest) in self.live.items() if rest == 0}
+        self.leave(done)
+        return {ticket: [Hypothesis(tuple(ids), 0.0, 0.0, finished=True)] for ticket, ids in done.items()}
+
+    async def allow(self, steps):
+        """Let some steps be done, and wait until the next has begun."""
+        for _ in range(steps):
+            self.allowance.release()
+            assert await asyncio.to_thread(self.began.acquire, timeout=30)
+
+    async def has_begun(self):
+        assert await asyncio.to_thread(self.began.acquire, timeout=30)
+
+
+def joining_lane(search, engine=None, budget=64, **limits):
+    limits = {"patience": 0.0, "most_waiting": 10_000, "most_seconds": 60.0, **limits}
+
+    def read(found):
+        return answer(found[0].ids)
+
+    return JoiningLane(engine or Engine(), lambda: search, read, budget=budget, metrics=Metrics(), **limits)
+
+
+def asked(lane, length, mark=1, options=PLAIN):
+    return asyncio.create_task(lane.translate([ids(length, mark)], options))
+
+
+def text(task):
+    return task.result()[0][0].text
+
+
+def test_a_short_sentence_joins_a_long_one_that_is_running_and_is_answered_before_it():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search)
+        long = asked(at, 20)
+        await search.has_begun()
+        await search.allow(5)
+        short = asked(at, 2, mark=7)
+        await asyncio.sleep(0)
+        await search.allow(4)
+        assert short.done()
+        assert not long.done()
+        assert text(short) == "7 7"
+        for _ in range(30):
+            search.allowance.release()
+        await long
+        return at
+
+    at = run(work())
+    assert search.log == [[20]] * 6 + [[2, 20]] * 2 + [[20]] * 12
+    assert at.metrics.registry.get_sample_value("onehop_step_sentences_sum") == 22
+    assert at.metrics.registry.get_sample_value("onehop_batch_sentences_sum") == 2
+
+
+def test_who_hangs_up_leaves_at_the_next_step():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search, patience=0.05)
+        gone, stays = asked(at, 9), asked(at, 5)
+        await search.has_begun()
+        gone.cancel()
+        await asyncio.sleep(0)
+        for _ in range(30):
+            search.allowance.release()
+        await stays
+        return at.metrics.registry.get_sample_value("onehop_dropped_sentences_total")
+
+    assert run(work()) == 1
+    assert search.log[0] == [5, 9]
+    assert search.log[1:] == [[5]] * 4
+
+
+def test_one_that_may_not_join_does_not_hurt_the_others():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search)
+        first = asked(at, 6)
+        await search.has_begun()
+        bad, good = asyncio.create_task(at.translate([[666]], WIDE)), asked(at, 2)
+        for _ in range(30):
+            search.allowance.release()
+        return await asyncio.gather(first, bad, good, return_exceptions=True)
+
+    first, bad, good = run(work())
+    assert (first[0][0].text, good[0][0].text, str(bad)) == ("1 1 1 1 1 1", "1 1", "poison")
+
+
+def test_after_a_step_that_failed_each_is_translated_alone_and_the_next_ones_join_a_new_search():
+    spoilt, fresh, engine = Stepping(fails_at=2), Stepping(), Engine()
+    searches = iter([spoilt, fresh])
+
+    async def work():
+        at = joining_lane(None, engine, patience=0.05)
+        at.begin = lambda: next(searches)
+        for search in (spoilt, fresh):
+            for _ in range(30):
+                search.allowance.release()
+        both = await asyncio.gather(asked(at, 5), asked(at, 4, mark=3))
+        later = await at.translate([ids(3, 8)], PLAIN)
+        return [found[0][0].text for found in (*both, later)]
+
+    assert run(work()) == ["1 1 1 1 1", "3 3 3 3", "8 8 8"]
+    assert sorted(engine.batches) == [[4], [5]]
+    assert fresh.log == [[3]] * 3
+
+
+def test_after_a_step_that_failed_nothing_is_done_for_who_hung_up():
+    search, engine = Stepping(fails_at=1), Engine()
+
+    async def work():
+        at = joining_lane(search, engine, patience=0.05)
+        gone, stays = asked(at, 5), asked(at, 4)
+        await search.has_begun()
+        gone.cancel()
+        await asyncio.sleep(0)  # the cancelling reaches it
+        search.allowance.release()
+        return (await stays)[0][0].text
+
+    assert run(work()) == "1 1 1 1"
+    assert engine.batches == [[4]]
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_closed_it_answers_no_more_and_keeps_nobody_waiting(joins):
+    search, engine = Stepping(), Engine(held=True)
+
+    async def work():
+        at = joining_lane(search) if joins else lane(engine)
+        live = asked(at, 5)
+        await (search if joins else engine).has_begun()
+        waiting = asked(at, 500)
+        await asyncio.sleep(0)
+        at.close()
+        search.allowance.release()
+        engine.gate.set()
+        return await asyncio.gather(live, waiting, return_exceptions=True)
+
+    found, left = run(work())
+    assert isinstance(left, asyncio.CancelledError)
+    assert isinstance(found, asyncio.CancelledError) if joins else found[0][0].text == "1 1 1 1 1"
+
+
+def test_requests_of_other_options_are_live_side_by_side():
+    search = Stepping()
+
+    async def work():
+        at = joining_lane(search, patience=0.05)
+        tasks = asked(at, 3), asked(at, 3, options=WIDE)
+        for _ in range(30):
+            search.allowance.release()
+        await asyncio.gather(*tasks)
+
+    run(work())
+    assert search.log == [[3, 3]] * 3
+
+
+def test_live_sentences_keep_to_the_budget_and_long_ones_leave_a_place():
+    short, long = jobs(10)[0], jobs(LONG + 1)[0]
+    assert has_room(short, [short] * 9, budget=100)
+    assert not has_room(short, [short] * 10, budget=100)
+    assert not has_room(jobs(10, options=WIDE)[0], [short] * 9, budget=100)
+    assert has_room(long, [], budget=1)
+    assert has_room(long, [long] * (LEAST_PLACES - 2), budget=1)
+    assert not has_room(long, [long] * (LEAST_PLACES - 1), budget=1)
+    assert has_room(short, [long] * (LEAST_PLACES - 1), budget=1)
+    assert not has_room(short, [long] * LEAST_PLACES, budget=1)
+
+
+def test_long_sentences_wait_for_long_ones_and_short_ones_pass_but_nobody_waits_for_ever():
+    async def work():
+        at = joining_lane(Stepping(), budget=1)
+        at.pump = lambda: None
+        at.put([*jobs(*[LONG + 1] * 5), *jobs(2, request=1)])
+        assert [job.length for job in at.take()] == [LONG + 1] * (LEAST_PLACES - 1) + [2]
+        # Without a long one to wait for, a long one that is first keeps the others back until it has its place.
+        crowd = joining_lane(Stepping(), budget=100)
+        crowd.pump = lambda: None
+        crowd.live = dict(enumerate(jobs(*[5] * 20)))
+        crowd.put([*jobs(LONG + 1), *jobs(2, request=1)])
+        crowd.waiting[0].start = -1.0
+        assert crowd.take() == []
+        crowd.live = dict(enumerate(jobs(5, 5)))
+        assert [job.length for job in crowd.take()] == [LONG + 1, 2]
+
+    run(work())
+
+
+def test_what_a_small_batch_took_says_nothing_where_nobody_waits():
+    async def work():
+        at = lane(Engine())
+        at.learn(1, 1.0)
+        assert at.speed == 1000.0
+        at.waiting = jobs(1)
+        at.learn(1, 1.0)
+        assert at.speed < 1000.0
+        at.waiting = []
+        at.learn(10_000, 1.0)
+        assert at.speed > 1000.0
+
+    run(work())

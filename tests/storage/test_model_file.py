@@ -1,0 +1,907 @@
+"""A model file comes back bit for bit or is refused with a sentence; a kill or a full disk harms nothing."""
+
+import contextlib
+import errno
+import json
+import os
+import pickle
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as array_strategy
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.errors import ModelFileError
+from onehop.storage import writing
+from onehop.storage.model_file import CONTENT, StoredModel, content_hash
+from onehop.storage.number_formats import DTYPES, Int8Rows, Store, to_bfloat16, to_float32, to_int8
+from onehop.storage.reading import describe, read_model
+from onehop.storage.writing import write_model
+from onehop.text.tokenizer import Tokenizer
+
+D_MODEL = 16
+PROVENANCE = {"steps": 1200, "loss": 1.25, "corpora": ["news", "talks ü"], "machine": {"gpus": 0}, "parent": None}
+
+
+def make_tokenizer() -> bytes:
+    words = ["the cat sat on a mat", "die katze sass auf der matte", "one two three", "eins zwei drei"]
+    return Tokenizer.learn(words * 10, TokenizerSettings(vocab_size=320)).model
+
+
+def make_model(tokenizer: bytes, seed: int = 0) -> StoredModel:
+    noise = np.random.default_rng(seed)
+    vocabulary = Tokenizer(tokenizer).vocab_size
+    shapes = {
+        "embedding.weight": (vocabulary, D_MODEL),
+        "encoder.0.ffn.inner.weight": (64, D_MODEL),
+        "encoder.0.ffn.inner.bias": (64,),
+        "encoder.0.norm.weight": (D_MODEL,),
+    }
+    return StoredModel(
+        settings=Settings(model=ModelSettings(d_model=D_MODEL, n_heads=2, d_ff=64)),
+        tokenizer=tokenizer,
+        source="en",
+        target="de",
+        provenance=PROVENANCE,
+        tensors={name: noise.normal(size=shape).astype(np.float32) for name, shape in shapes.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> bytes:
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: bytes) -> StoredModel:
+    return make_model(tokenizer)
+
+
+def refusal(path: Path) -> str:
+    """The one line with which a file is refused."""
+    with pytest.raises(ModelFileError) as caught:
+        read_model(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], *, true_hash: bool = True) -> None:
+    """Change a file's header (its own and onehop's description in it); the hash is made to fit unless told not to."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    described = json.loads(header["__metadata__"]["onehop"])
+    change(header, described)
+    if true_hash:
+        body = data[8 + length :]
+        arrays = {}
+        for name, entry in header.items():
+            if name != "__metadata__":
+                begin, end = entry["data_offsets"]
+                arrays[name] = np.frombuffer(body[begin:end], dtype=DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        described["hash"] = content_hash({key: described[key] for key in CONTENT}, arrays)
+    header["__metadata__"]["onehop"] = json.dumps(described)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+# --- round trips ----------------------------------------------------------------------------------------------
+
+
+def test_everything_comes_back(model: StoredModel, tmp_path: Path) -> None:
+    assert write_model(tmp_path / "m.safetensors", model) == [tmp_path / "m.safetensors"]
+    back = read_model(tmp_path / "m.safetensors")
+    assert back == model
+    assert back.hash == model.hash
+    assert back.settings == model.settings
+    assert back.tokenizer == model.tokenizer
+    assert (back.source, back.target, back.provenance) == ("en", "de", PROVENANCE)
+    assert back.tensors.keys() == model.tensors.keys()
+    for name, tensor in back.weights().items():
+        assert np.array_equal(tensor, model.weights()[name])
+        assert tensor.dtype == np.float32
+
+
+def test_name_without_suffix(model: StoredModel, tmp_path: Path) -> None:
+    assert write_model(tmp_path / "en-de.v1", model) == [tmp_path / "en-de.v1.safetensors"]
+    (tmp_path / "en-de.v1").mkdir()  # a folder of that name is not what is meant
+    assert read_model(str(tmp_path / "en-de.v1")) == model
+
+
+def test_safetensors_library_reads_the_same(model: StoredModel, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", model, store="int8")
+    stored = model.stored_as("int8")
+    rows = stored.tensors["embedding.weight"]
+    assert isinstance(rows, Int8Rows)
+    with safe_open(tmp_path / "m.safetensors", framework="numpy") as file:
+        assert np.array_equal(file.get_tensor("embedding.weight"), rows.values)
+        assert np.array_equal(file.get_tensor("embedding.weight.scale"), rows.scale)
+        assert file.get_tensor("__tokenizer__").tobytes() == model.tokenizer
+        assert json.loads(file.metadata()["onehop"])["hash"] == stored.hash
+
+
+def test_torch_reads_bfloat16_through_the_library(model: StoredModel, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", model, store="bfloat16")
+    with safe_open(tmp_path / "m.safetensors", framework="pt") as file:
+        read = file.get_tensor("embedding.weight")
+    assert read.dtype == torch.bfloat16
+    assert torch.equal(read, torch.from_numpy(model.weights()["embedding.weight"]).bfloat16())
+
+
+def test_tensors_that_do_not_lie_in_order(model: StoredModel, tmp_path: Path) -> None:
+    turned = np.asfortranarray(model.weights()["encoder.0.ffn.inner.weight"])
+    strided = np.arange(128, dtype=np.float32)[::2]
+    scalar = np.array(2.5, dtype=np.float32)
+    odd = replace(model, tensors={"turned.weight": turned, "strided.bias": strided, "scalar": scalar})
+    for limit in (None, 8000):
+        write_model(tmp_path / "m", odd, shard_bytes=limit)
+        weights = read_model(tmp_path / "m").weights()
+        assert np.array_equal(weights["turned.weight"], turned)
+        assert np.array_equal(weights["strided.bias"], strided)
+        assert weights["scalar"].shape == ()
+
+
+def test_writing_twice_gives_the_same_bytes(model: StoredModel, tmp_path: Path) -> None:
+    write_model(tmp_path / "a", model)
+    shuffled = replace(model, tensors=dict(reversed(model.tensors.items())))
+    write_model(tmp_path / "b", shuffled)
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_file_can_be_read_by_others_as_the_umask_says(model: StoredModel, tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    write_model(tmp_path / "m", model)
+    assert (tmp_path / "m.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_describe_reads_the_header_alone(model: StoredModel, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    data = path.read_bytes()
+    path.write_bytes(data[: 8 + int.from_bytes(data[:8], "little")])  # no weights left
+    label = describe(path)
+    assert (label.hash, label.part, label.parts) == (model.hash, 1, 1)
+    assert label.content["provenance"] == PROVENANCE
+    assert label.content["settings"]["model"]["d_model"] == D_MODEL
+
+
+# --- number formats -------------------------------------------------------------------------------------------
+
+# Any float32, and more often than by chance one that lies halfway between two bfloat16, or beside halfway.
+any_bits = st.builds(
+    lambda upper, lower: upper << 16 | lower,
+    st.integers(0, 0xFFFF) | st.sampled_from([0x7F80, 0xFF80, 0x7FFF, 0xFFFF]),
+    st.integers(0, 0xFFFF) | st.sampled_from([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]),
+)
+finite_matrix = array_strategy(
+    np.float32, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.floats(-(2.0**100), 2.0**100, width=32)
+)
+
+
+@given(st.lists(any_bits, min_size=1, max_size=20))
+def test_bfloat16_rounds_as_torch_does(bits: list[int]) -> None:
+    values = np.array(bits, dtype=np.uint32).view(np.float32)
+    ours = to_bfloat16(values)
+    theirs = torch.from_numpy(values).bfloat16()
+    nan = np.isnan(values)
+    assert np.array_equal(ours[~nan], theirs.view(torch.int16).numpy().view(np.uint16)[~nan])
+    assert np.isnan(to_float32(ours)[nan]).all()
+
+
+@given(finite_matrix)
+def test_bfloat16_is_off_by_at_most_one_part_in_256(values: np.ndarray) -> None:
+    # Under the smallest normal number the steps are as wide as there.
+    allowed = np.maximum(np.abs(values, dtype=np.float64) * 2**-8, 2.0**-134)
+    assert (np.abs(to_float32(to_bfloat16(values)) - values.astype(np.float64)) <= allowed).all()
+
+
+@given(finite_matrix)
+def test_int8_is_off_by_at_most_half_a_step(values: np.ndarray) -> None:
+    rows = to_int8(values)
+    step = rows.scale[:, None].astype(np.float64)
+    exact = rows.values * step
+    assert (np.abs(exact - values) <= step * (0.5 + 1e-5)).all()  # the quotient is rounded to float32 first
+    assert np.allclose(rows.to_float32(), exact, rtol=1e-6)
+    largest = np.abs(values).max(axis=1)
+    ordinary = largest > 1e-35
+    assert (np.abs(rows.values).max(axis=1)[ordinary] == 127).all()
+    assert np.allclose(rows.scale[ordinary], largest[ordinary] / 127, rtol=1e-6)
+    assert np.isfinite(1 / rows.scale).all()
+
+
+def test_row_of_zeros() -> None:
+    rows = to_int8(np.array([[0, 0], [1, -2]], dtype=np.float32))
+    assert rows.values.tolist() == [[0, 0], [64, -127]]
+    assert rows.to_float32()[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("limit", [None, 9000])
+def test_stored_format_is_kept_bit_for_bit(model: StoredModel, tmp_path: Path, store: Store, limit: int | None) -> None:
+    write_model(tmp_path / "a", model, store=store, shard_bytes=limit)
+    once = read_model(tmp_path / "a")
+    assert once.hash == model.stored_as(store).hash
+    write_model(tmp_path / "b", once, store=store)
+    write_model(tmp_path / "c", once)
+    assert read_model(tmp_path / "b").hash == read_model(tmp_path / "c").hash == once.hash
+
+
+def test_only_matrices_shrink(model: StoredModel) -> None:
+    kinds = {"float32": np.float32, "bfloat16": np.uint16}
+    for store, kind in kinds.items():
+        tensors = model.stored_as(store).tensors  # type: ignore[arg-type]
+        assert tensors["embedding.weight"].dtype == kind
+        assert tensors["encoder.0.norm.weight"].dtype == np.float32
+    rows = model.stored_as("int8").tensors
+    assert isinstance(rows["embedding.weight"], Int8Rows)
+    assert np.array_equal(rows["encoder.0.norm.weight"], model.tensors["encoder.0.norm.weight"])
+
+
+def test_from_one_format_to_another(model: StoredModel) -> None:
+    rows = model.stored_as("int8")
+    floats = rows.stored_as("float32")
+    assert np.array_equal(floats.tensors["embedding.weight"], rows.weights()["embedding.weight"])
+    halves = rows.stored_as("bfloat16").tensors["embedding.weight"]
+    assert np.array_equal(halves, to_bfloat16(rows.weights()["embedding.weight"]))
+    again = model.stored_as("bfloat16").stored_as("int8").tensors["embedding.weight"]
+    assert isinstance(again, Int8Rows)
+
+
+def test_sizes(model: StoredModel, tmp_path: Path) -> None:
+    wide = np.random.default_rng(1).normal(size=(2000, 256)).astype(np.float32)
+    big = replace(model, tensors={"encoder.weight": wide})
+    size = {}
+    for store in ("float32", "bfloat16", "int8"):
+        path = write_model(tmp_path / store, big, store=store)[0]  # type: ignore[arg-type]
+        size[store] = path.stat().st_size
+    assert 0.49 < size["bfloat16"] / size["float32"] < 0.51
+    assert 0.25 < size["int8"] / size["float32"] < 0.27
+
+
+def test_int8_refuses_what_is_not_finite(model: StoredModel, tmp_path: Path) -> None:
+    broken = model.weights()
+    broken["embedding.weight"] = np.full_like(broken["embedding.weight"], np.nan)
+    with pytest.raises(ModelFileError) as caught:
+        write_model(tmp_path / "m", replace(model, tensors=broken), store="int8")
+    assert str(caught.value) == (
+        "The tensor embedding.weight has values that are not finite, which int8 cannot hold. "
+        "Take an earlier checkpoint: the training diverged."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the hash -------------------------------------------------------------------------------------------------
+
+
+def test_every_part_of_the_content_changes_the_hash(model: StoredModel) -> None:
+    one_bit = model.weights()
+    one_bit["encoder.0.norm.weight"] = one_bit["encoder.0.norm.weight"].copy()
+    one_bit["encoder.0.norm.weight"].view(np.uint32)[3] ^= 1
+    reshaped = model.weights()
+    reshaped["encoder.0.ffn.inner.weight"] = reshaped["encoder.0.ffn.inner.weight"].reshape(32, 32)
+    renamed = {name.replace("encoder", "decoder"): tensor for name, tensor in model.tensors.items()}
+    others = [
+        replace(model, source="fr"),
+        replace(model, target="fr"),
+        replace(model, source="de", target="en"),
+        replace(model, provenance={**PROVENANCE, "steps": 1201}),
+        replace(model, settings=Settings(model=replace(model.settings.model, dropout=0.2))),
+        replace(model, tokenizer=model.tokenizer + b"\0"),
+        replace(model, tensors=one_bit),
+        replace(model, tensors=reshaped),
+        replace(model, tensors=renamed),
+        model.stored_as("bfloat16"),
+        model.stored_as("int8"),
+    ]
+    assert len({m.hash for m in [model, *others]}) == len(others) + 1
+    assert replace(model, provenance=dict(reversed(PROVENANCE.items()))).hash == model.hash
+    assert model != others[0]
+    assert len({model, replace(model)}) == 1
+
+
+# --- shards ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("limit", [3500, 5000, 12_345, 100_000])
+def test_shards_keep_to_the_limit(model: StoredModel, tmp_path: Path, store: Store, limit: int) -> None:
+    paths = write_model(tmp_path / "m", model, store=store, shard_bytes=limit)
+    sizes = [path.stat().st_size for path in paths]
+    assert max(sizes) <= limit
+    assert len(paths) >= sum(sizes) / limit
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+    assert len(paths) == 1 or limit < 100_000
+    expected = model.stored_as(store).hash
+    for path in [*paths, tmp_path / "m"]:
+        assert read_model(path).hash == expected
+        assert describe(path).parts == len(paths)
+
+
+@settings(max_examples=30, deadline=None)
+@given(limit=st.integers(3500, 40_000))
+def test_any_limit_is_kept(limit: int, model: StoredModel, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("limit")
+    paths = write_model(folder / "m", model, shard_bytes=limit)
+    assert max(path.stat().st_size for path in paths) <= limit
+    assert read_model(folder / "m") == model
+
+
+@pytest.mark.parametrize("limit", range(6000, 15_000, 1000))
+def test_only_a_tensor_too_large_for_a_part_is_cut(model: StoredModel, tmp_path: Path, limit: int) -> None:
+    holders: Counter[str] = Counter()
+    for path in write_model(tmp_path / "m", model, shard_bytes=limit):
+        with safe_open(path, framework="numpy") as file:
+            holders.update(file.keys())
+    assert {name for name, times in holders.items() if times > 1} == {"embedding.weight"}
+
+
+def test_many_small_tensors(model: StoredModel, tmp_path: Path) -> None:
+    """Here the header is most of the file."""
+    many = replace(model, tensors={f"layer.{i}.ü": np.ones(1, np.float32) for i in range(500)})
+    paths = write_model(tmp_path / "m", many, shard_bytes=10_000)
+    assert max(path.stat().st_size for path in paths) <= 10_000
+    assert read_model(tmp_path / "m") == many
+
+
+def test_names_of_the_shards(model: StoredModel, tmp_path: Path) -> None:
+    first, *rest = write_model(tmp_path / "en-de.safetensors", model, shard_bytes=12_000)
+    assert first.name == "en-de.safetensors"
+    for number, path in enumerate(rest, start=2):
+        assert re.fullmatch(rf"en-de-[0-9a-f]{{8}}-{number:05d}-of-{len(rest) + 1:05d}\.safetensors", path.name)
+
+
+def test_too_small_a_limit(model: StoredModel, tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError) as caught:
+        write_model(tmp_path / "m", model, shard_bytes=1000)
+    found = re.fullmatch(r"Files of 1000 bytes are too small for this model\. Allow (\d+) or more\.", str(caught.value))
+    assert found
+    write_model(tmp_path / "m", model, shard_bytes=int(found[1]))
+    assert read_model(tmp_path / "m") == model
+
+
+def test_missing_shards_are_named(model: StoredModel, tmp_path: Path) -> None:
+    paths = write_model(tmp_path / "m", model, shard_bytes=9000)
+    assert len(paths) > 3
+    paths[1].unlink()
+    paths[2].unlink()
+    assert refusal(paths[3]) == (
+        f"{paths[0]} is the first of {len(paths)} parts, and {paths[1].name}, {paths[2].name} is missing. "
+        "Put all parts into one folder, under the names they were written with."
+    )
+    paths[0].unlink()
+    assert refusal(paths[3]) == (
+        f"{paths[3]} is part 4 of {len(paths)}, and the first part is not beside it. "
+        "Put all parts into one folder, under the names they were written with."
+    )
+    renamed = paths[3].rename(tmp_path / "renamed.safetensors")
+    assert refusal(renamed).startswith(f"{renamed} is part 4 of {len(paths)}, and the first part is not beside it.")
+
+
+def test_mixed_shards_are_named(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    paths = write_model(tmp_path / "m", model, shard_bytes=12_000)
+    others = write_model(tmp_path / "other" / "m", make_model(tokenizer, seed=1), shard_bytes=12_000)
+    assert len(paths) == len(others)
+    kept = paths[2].read_bytes()
+    remedy = "Fetch all parts of one model again."
+    for wrong in (others[2], paths[1]):  # another model's part, and another part of the same model
+        paths[2].write_bytes(wrong.read_bytes())
+        assert refusal(paths[0]) == f"{paths[2]} belongs to another model than {paths[0]}. {remedy}"
+    paths[2].write_bytes(kept)
+    assert read_model(paths[0]) == model
+    stray = tmp_path / others[1].name
+    stray.write_bytes(others[1].read_bytes())
+    assert refusal(stray) == f"{stray} belongs to another model than {paths[0]}. {remedy}"
+
+
+def test_damaged_shard(model: StoredModel, tmp_path: Path) -> None:
+    paths = write_model(tmp_path / "m", model, shard_bytes=12_000)
+    data = bytearray(paths[1].read_bytes())
+    data[-1] ^= 1
+    paths[1].write_bytes(data)
+    assert f"{paths[0]} is damaged: its hash is " in refusal(paths[2])
+    paths[1].write_bytes(data[:-1])
+    assert refusal(paths[0]).startswith(f"{paths[1]} is cut off or damaged: ")
+
+
+def test_old_parts_and_abandoned_temporaries_are_removed(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", model, shard_bytes=9000)
+    write_model(tmp_path / "m", model, shard_bytes=12_000)
+    neighbours = ["m2-01234567-00002-of-00003.safetensors", "m-notes.txt", ".m.safetensors.0123abcd.tmp"]
+    for name in neighbours:
+        (tmp_path / name).touch()
+    abandoned = tmp_path / ".m-01234567-00002-of-00003.safetensors.0123abcd.tmp"
+    abandoned.touch()
+    os.utime(abandoned, (time.time() - 7200, time.time() - 7200))
+    write_model(tmp_path / "m", make_model(tokenizer, seed=1))
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["m.safetensors", *neighbours])
+
+
+# --- refusals -------------------------------------------------------------------------------------------------
+
+OURS = "Give a .safetensors file that onehop has written."
+AGAIN = "Download it or make it again."
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    path = tmp_path / "none.safetensors"
+    assert refusal(path) == f"There is no model file {path}. Give the path of a .safetensors file."
+    assert refusal(tmp_path) == f"{tmp_path} is a folder. Give the .safetensors file in it."
+
+
+def test_name_that_no_file_system_takes(tmp_path: Path) -> None:
+    path = tmp_path / ("m" * 300)
+    assert refusal(path) == f"{path} cannot be read (File name too long). Check the path and its permissions."
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"")
+    assert refusal(path) == f"{path} is empty. {OURS}"
+    path.write_text("Just some text that somebody wrote.\n")
+    assert refusal(path) == f"{path} is no safetensors file. {OURS}"
+    path.write_bytes(b"\1\2\3")
+    assert refusal(path) == f"{path} is no safetensors file. {OURS}"
+    save_file({"weight": np.zeros(3, np.float32)}, path)
+    assert refusal(path) == f"{path} was written by another program. {OURS}"
+    save_file({"weight": np.zeros(3, np.float32)}, path, metadata={"format": "pt"})
+    assert refusal(path) == f"{path} was written by another program. {OURS}"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", b"x")
+    assert refusal(path) == f"{path} is a zip file, such as torch.save writes, and no safetensors file. {OURS}"
+    torch.save({"weight": torch.zeros(3)}, path)
+    assert refusal(path) == f"{path} is a zip file, such as torch.save writes, and no safetensors file. {OURS}"
+
+
+class Malice:
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.target,))
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+def test_a_pickle_is_not_run(protocol: int, tmp_path: Path) -> None:
+    path, proof = tmp_path / "m.safetensors", tmp_path / "it-ran"
+    path.write_bytes(pickle.dumps(Malice(proof), protocol))
+    message = refusal(path)
+    assert not proof.exists()
+    kind = "a pickle, which could run anything when it is read, and " if protocol else ""
+    assert message == f"{path} is {kind}no safetensors file. {OURS}"
+    pickle.loads(path.read_bytes())  # the trap was a real one
+    assert proof.exists()
+
+
+def test_cut_files(model: StoredModel, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    assert refusal(path) == f"{path} is cut off or damaged: incomplete metadata, file not fully covered. {AGAIN}"
+    path.write_bytes(data + b"\0")
+    assert refusal(path) == f"{path} is cut off or damaged: incomplete metadata, file not fully covered. {AGAIN}"
+    path.write_bytes(data[:100])
+    assert refusal(path) == f"{path} is cut off or damaged: its header is not complete. {AGAIN}"
+
+
+def test_one_flipped_bit_of_the_weights(model: StoredModel, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 4
+    path.write_bytes(data)
+    assert re.fullmatch(
+        rf"{re.escape(str(path))} is damaged: its hash is [0-9a-f]{{64}}, not {model.hash}\. {AGAIN}", refusal(path)
+    )
+
+
+def test_newer_format(model: StoredModel, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    rewritten(path, lambda _, described: described.update(format=2, layout="another kind of thing"))
+    expected = f"{path} has the format 2, and this onehop reads formats up to 1. Update onehop."
+    assert refusal(path) == expected
+    with pytest.raises(ModelFileError) as caught:
+        describe(path)
+    assert str(caught.value) == expected
+
+
+def test_settings_of_a_later_onehop(model: StoredModel, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    rewritten(path, lambda _, described: described["settings"]["model"].update(n_experts=8))
+    assert refusal(path) == (
+        f"{path} has settings that this onehop does not know: There is no setting model.n_experts. Update onehop."
+    )
+
+
+def test_settings_of_an_earlier_onehop(model: StoredModel, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    rewritten(path, lambda _, described: described["settings"]["train"].pop("seed"))  # as if it were a new setting
+    assert read_model(path).settings == model.settings
+
+
+Change = Callable[[dict[str, Any], dict[str, Any]], Any]
+CRAFTED: list[tuple[str, Change, str]] = [
+    ("no hash", lambda h, d: d.pop("hash"), "is damaged: there is no 'hash'."),
+    ("no settings", lambda h, d: d.pop("settings"), "is damaged: there is no 'settings'."),
+    ("no format", lambda h, d: d.pop("format"), "is damaged: there is no 'format'."),
+    ("format as text", lambda h, d: d.update(format="1"), "is damaged: the format is no number."),
+    ("short hash", lambda h, d: d.update(hash="abc"), "is damaged: hash or layout is not hexadecimal."),
+    ("path in layout", lambda h, d: d.update(layout="../../et"), "is damaged: hash or layout is not hexadecimal."),
+    ("part 0", lambda h, d: d.update(part=0), "is damaged: the number of the part is impossible."),
+    ("many parts", lambda h, d: d.update(parts=10**9), "is damaged: the number of the part is impossible."),
+    ("overlap", lambda h, d: h["embedding.weight"].update(data_offsets=[4, 8]), "is cut off or damaged: "),
+    ("huge shape", lambda h, d: h["embedding.weight"].update(shape=[2**62, 8]), "is cut off or damaged: "),
+    ("empty huge", lambda h, d: h.update(x={"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]}), "damaged: "),
+    ("foreign type", lambda h, d: h["__tokenizer__"].update(dtype="BOOL"), "is damaged: there is no 'BOOL'."),
+    ("not finite", lambda h, d: d["provenance"].update(loss=float("nan")), "is damaged: Out of range float"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [c[1:] for c in CRAFTED], ids=[c[0] for c in CRAFTED])
+def test_crafted_headers(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    rewritten(path, change, true_hash=False)
+    found = refusal(path)
+    assert found.startswith(str(path))
+    assert message in found
+    assert found.endswith(AGAIN)
+
+
+HASHED: list[tuple[str, Change, str]] = [
+    ("provenance", lambda h, d: d.update(provenance=[]), "is damaged: languages or provenance are of another type."),
+    ("language", lambda h, d: d.update(source=7), "is damaged: languages or provenance are of another type."),
+    ("no tokenizer", lambda h, d: h.update(tok=h.pop("__tokenizer__")), "is damaged: there is no '__tokenizer__'."),
+    (
+        "bytes as weights",
+        lambda h, d: h["embedding.weight"].update(dtype="U8"),
+        "is damaged: embedding.weight is no tensor of weights.",
+    ),
+    ("no scale", lambda h, d: h.update(x=h.pop("embedding.weight.scale")), "there is no 'embedding.weight.scale'."),
+    (
+        "scale of another shape",
+        lambda h, d: h["embedding.weight.scale"].update(shape=[1, *h["embedding.weight.scale"]["shape"]]),
+        "is damaged: int8 rows and their scales do not match.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [c[1:] for c in HASHED], ids=[c[0] for c in HASHED])
+def test_crafted_content_with_a_true_hash(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
+    path = write_model(tmp_path / "m", model, store="int8")[0]
+    rewritten(path, change)
+    assert message in refusal(path)
+
+
+def raw_file(path: Path, header: bytes, length: int | None = None) -> None:
+    path.write_bytes((len(header) if length is None else length).to_bytes(8, "little") + header)
+
+
+def test_headers_that_are_no_headers(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    raw_file(path, b'{"a":1}', length=2**63)
+    assert refusal(path) == f"{path} is cut off or damaged: its header is not complete. {AGAIN}"
+    raw_file(path, b'{"__metadata__":null}')
+    assert refusal(path) == f"{path} was written by another program. {OURS}"
+    raw_file(path, b"{not json")
+    assert refusal(path).startswith(f"{path} is damaged: ")
+    raw_file(path, b'{"\xff\xfe":1}')
+    assert refusal(path).startswith(f"{path} is damaged: ")
+    raw_file(path, b'{"a":' + b"[" * 200_000)
+    assert refusal(path).startswith(f"{path} is damaged: ")
+    deep = json.dumps({"__metadata__": {"onehop": "[" * 200_000}}).encode()
+    raw_file(path, deep)
+    assert refusal(path).startswith(f"{path} is damaged: ")
+    raw_file(path, json.dumps({"__metadata__": {"onehop": "[]"}}).encode())
+    assert refusal(path).startswith(f"{path} is damaged: ")
+
+
+def test_embedding_must_fit_the_tokenizer_and_the_settings(
+    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = Tokenizer(model.tokenizer).vocab_size
+    path = tmp_path / "m.safetensors"
+    for shape in [(vocabulary - 1, D_MODEL), (vocabulary, D_MODEL + 2)]:
+        wrong = replace(model, tensors={"embedding.weight": np.zeros(shape, np.float32)})
+        expected = (
+            f"{path} does not fit together: embedding.weight has the shape {shape}, where the tokenizer's vocabulary "
+            f"and d_model make {(vocabulary, D_MODEL)}. Use the settings and the tokenizer that it was trained with."
+        )
+        with pytest.raises(ModelFileError) as caught:
+            write_model(path, wrong)
+        assert str(caught.value) == expected
+        assert not path.exists()
+        with monkeypatch.context() as unchecked:
+            unchecked.setattr(writing, "check_fits", lambda *_: None)
+            write_model(path, wrong)
+        assert refusal(path) == expected
+        path.unlink()
+
+
+def test_tokenizer_must_load(model: StoredModel, tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    with pytest.raises(ModelFileError) as caught:
+        write_model(path, replace(model, tokenizer=b"no tokenizer"))
+    assert str(caught.value) == (
+        f"{path} does not fit together: The tokenizer is not a SentencePiece model. The file is damaged: make it again."
+    )
+
+
+def test_what_cannot_be_stored(model: StoredModel, tmp_path: Path) -> None:
+    def refused(**changes: Any) -> str:
+        with pytest.raises(ModelFileError) as caught:
+            write_model(tmp_path / "m", replace(model, **changes))
+        return str(caught.value)
+
+    remedy = "Keep it to strings, finite numbers, lists and tables."
+    assert refused(provenance={"when": {1, 2}}) == (
+        f"The provenance cannot be stored as JSON (Object of type set is not JSON serializable). {remedy}"
+    )
+    assert refused(provenance={"loss": float("nan")}).endswith(remedy)
+    rows = to_int8(np.ones((2, 2), np.float32))
+    twice = {"a": rows, "a.scale": np.ones(2, np.float32)}
+    assert refused(tensors=twice) == "There are two tensors a.scale. Rename one of them."
+    tokenizer_again = {"__tokenizer__": np.ones(2, np.float32)}
+    assert refused(tensors=tokenizer_again) == "There are two tensors __tokenizer__. Rename one of them."
+
+
+def test_unknown_number_format(model: StoredModel) -> None:
+    wrong = np.zeros(2)
+    with pytest.raises((ModelFileError, TypeError), match=r"The tensor x is of float64\. Give float32|type"):
+        assert replace(model, tensors={"x": wrong}).hash
+
+
+# --- fuzzing --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fuzzed(model: StoredModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[bytes], str]:
+    small = replace(model, provenance={"steps": 3}, tensors={"encoder.0.norm.weight": np.ones((40, 4), np.float32)})
+    paths = write_model(tmp_path_factory.mktemp("fuzz") / "m", small, store="int8", shard_bytes=4000)
+    assert len(paths) > 1
+    return paths, [path.read_bytes() for path in paths], read_model(paths[0]).hash
+
+
+def refused_or_unchanged(fuzzed: tuple[list[Path], list[bytes], str], which: int, data: bytes) -> None:
+    paths, originals, true_hash = fuzzed
+    paths[which].write_bytes(data)
+    message, found = "", true_hash
+    try:
+        found = read_model(paths[0]).hash
+    except ModelFileError as e:
+        message = str(e)
+    finally:
+        paths[which].write_bytes(originals[which])
+    assert found == true_hash
+    assert "\n" not in message
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data(), header=st.booleans())
+def test_flipped_bytes(fuzzed: tuple[list[Path], list[bytes], str], data: st.DataObject, header: bool) -> None:
+    which = data.draw(st.integers(0, len(fuzzed[0]) - 1))
+    mutated = bytearray(fuzzed[1][which])
+    last = 8 + int.from_bytes(mutated[:8], "little") if header else len(mutated)
+    for _ in range(data.draw(st.integers(1, 3))):
+        mutated[data.draw(st.integers(0, last - 1))] = data.draw(st.integers(0, 255))
+    refused_or_unchanged(fuzzed, which, bytes(mutated))
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_cut_and_moved_pieces(fuzzed: tuple[list[Path], list[bytes], str], data: st.DataObject) -> None:
+    which = data.draw(st.integers(0, len(fuzzed[0]) - 1))
+    whole = fuzzed[1][which]
+    a, b = sorted([data.draw(st.integers(0, len(whole))), data.draw(st.integers(0, len(whole)))])
+    mutated = data.draw(st.sampled_from([whole[:a], whole[a:], whole[:a] + whole[b:], whole[a:b], whole + whole[a:b]]))
+    refused_or_unchanged(fuzzed, which, mutated)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=300))
+def test_any_bytes(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.safetensors"
+    path.write_bytes(data)
+    refusal(path)
+
+
+# --- atomic writing -------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """No handler but `finally` meets it, and those can do nothing any more."""
+
+
+def killed_at(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """From the n-th operation on the disk on, nothing is done any more."""
+    calls = iter(range(10**6))
+
+    def dying(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def attempt(*args: Any, **options: Any) -> Any:
+            if next(calls) >= n:
+                raise Killed
+            return operation(*args, **options)
+
+        return attempt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", dying(os.replace))
+        patched.setattr(os, "fsync", dying(os.fsync))
+        patched.setattr(Path, "unlink", dying(Path.unlink))
+        yield
+
+
+TRANSITIONS = [(None, None), (None, 12_000), (12_000, None), (12_000, 12_000), (12_000, 9000)]
+
+
+@pytest.mark.parametrize(("before", "after"), TRANSITIONS)
+@pytest.mark.parametrize("same_model", [False, True])
+def test_killed_at_every_operation(
+    model: StoredModel,
+    tokenizer: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: int | None,
+    after: int | None,
+    same_model: bool,
+) -> None:
+    new = model if same_model else make_model(tokenizer, seed=1)
+    seen = []
+    for n in range(10**6):
+        write_model(tmp_path / "m", model, shard_bytes=before)
+        killed = False
+        for _ in killed_at(n, monkeypatch):
+            try:
+                write_model(tmp_path / "m", new, shard_bytes=after)
+            except Killed:
+                killed = True
+        found = read_model(tmp_path / "m").hash
+        assert found in (model.hash, new.hash)
+        seen.append(found)
+        if not killed:
+            break
+    assert len(seen) > 4
+    assert seen[0] == model.hash
+    assert seen[-1] == new.hash
+    assert seen == sorted(seen, key=lambda h: h == new.hash)  # once the new one is there it stays
+
+
+def test_same_model_cut_otherwise_into_as_many_parts(
+    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one case in which hash and number of parts are equal and the parts are not."""
+    first = write_model(tmp_path / "m", model, shard_bytes=12_000)
+    second = write_model(tmp_path / "n", model, shard_bytes=11_800)
+    assert len(first) == len(second)
+    assert first[1].read_bytes() != second[1].read_bytes()
+    for n in range(4, 20):
+        for _ in killed_at(n, monkeypatch):
+            with contextlib.suppress(Killed):
+                write_model(tmp_path / "m", model, shard_bytes=11_800)
+        assert read_model(tmp_path / "m") == model
+
+
+WRITER = """
+import sys
+from onehop.storage.reading import read_model
+from onehop.storage.writing import write_model
+folder = sys.argv[1]
+models = [read_model(f"{folder}/old"), read_model(f"{folder}/new")]
+print("ready", flush=True)
+while True:
+    for model in models:
+        for limit in (None, 12_000):
+            write_model(f"{folder}/m", model, shard_bytes=limit)
+"""
+
+
+@pytest.mark.slow
+def test_killed_processes(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
+    new = make_model(tokenizer, seed=1)
+    write_model(tmp_path / "old", model)
+    write_model(tmp_path / "new", new)
+    write_model(tmp_path / "m", model)
+    pause = random.Random(0)
+    for _ in range(12):
+        with subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(pause.uniform(0, 0.05))
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert read_model(tmp_path / "m").hash in (model.hash, new.hash)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("limit", [None, 9000])
+def test_full_disk(
+    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, limit: int | None
+) -> None:
+    paths = write_model(tmp_path / "m", model, shard_bytes=limit)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    calls = iter(range(100))
+
+    def full(descriptor: int) -> None:
+        if next(calls) >= len(paths) - 1:  # the last of the files no longer fits
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ModelFileError) as caught:
+        write_model(tmp_path / "m", replace(model, source="fr"), shard_bytes=limit)
+    assert str(caught.value) == (
+        f"The disk is full: {paths[0]} was not written, and what was there before is unharmed. "
+        "Free some space or choose another disk."
+    )
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_places_that_cannot_be_written_to(model: StoredModel, tmp_path: Path) -> None:
+    def refused(path: Path) -> str:
+        with pytest.raises(ModelFileError) as caught:
+            write_model(path, model)
+        return str(caught.value)
+
+    nowhere = tmp_path / "nowhere"
+    assert refused(nowhere / "m") == f"There is no folder {nowhere} to write the model to. Create it first."
+    folder = tmp_path / "m.safetensors"
+    folder.mkdir()
+    assert refused(folder) == f"The model cannot be written to {folder} (Is a directory). Choose another place."
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_leftovers_that_cannot_be_removed_do_not_matter(
+    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: Any, **__: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(writing, "remove_leftovers", busy)
+    write_model(tmp_path / "m", model)
+    assert read_model(tmp_path / "m") == model
+
+
+# --- company --------------------------------------------------------------------------------------------------
+
+
+def run_python(code: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_reads_without_torch(model: StoredModel, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", model, store="bfloat16")
+    code = """
+import sys
+from onehop.storage.reading import read_model
+model = read_model("m")
+model.weights()
+print(model.hash, "torch" in sys.modules, "numpy" in sys.modules)
+"""
+    assert run_python(code, tmp_path).split() == [model.stored_as("bfloat16").hash, "False", "True"]
+
+
+def test_snippet_of_the_docs(model: StoredModel, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "modelfile.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    write_model(tmp_path / "en-de", model, store="int8", shard_bytes=9000)
+    assert "onehop.storage.model_file" not in snippet
+    code = snippet + "\nnp.save('embedding.npy', embedding)\nopen('tokenizer', 'wb').write(tokenizer)"
+    assert run_python(code, tmp_path).split()[:3] == ["en", "de", model.stored_as("int8").hash]
+    expected = model.stored_as("int8").weights()["embedding.weight"]
+    assert np.array_equal(np.load(tmp_path / "embedding.npy"), expected)
+    assert (tmp_path / "tokenizer").read_bytes() == model.tokenizer

@@ -1,0 +1,435 @@
+"""The command line: what it prints, what it refuses and how, and how it behaves in a pipe and on a terminal."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from onehop import __version__
+from onehop.cli import app
+from onehop.config import TABLES, load_settings, settings_from_dict, settings_to_toml, with_changes
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.translator import Translator
+
+VERBS = ["config", "demo", "prepare", "train", "average", "curves", "verify-resume", "translate", "evaluate"]
+VERBS += ["models", "cache", "doctor"]
+ONEHOP = [sys.executable, "-m", "onehop"]
+
+
+def onehop(*args, stdin=None):
+    """Run the command line in this process."""
+    return CliRunner().invoke(app, [str(a) for a in args], input=stdin)
+
+
+def process(*args, **more):
+    """Run the command line as a person would."""
+    return subprocess.run([*ONEHOP, *map(str, args)], capture_output=True, text=True, check=False, **more)
+
+
+def refused(result, message):
+    """Whether a run ended with this one line and exit status 2."""
+    assert result.stderr == f"onehop: {message}\n"
+    assert result.stdout == ""
+    assert result.exit_code == 2
+
+
+# --- help and version -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_shows_the_verbs(option):
+    found = onehop(option)
+    assert found.exit_code == 0
+    for verb in VERBS:
+        assert re.search(rf"\b{verb}\b", found.stdout)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb):
+    found = onehop(verb, "--help")
+    assert found.exit_code == 0
+    assert f"onehop {verb}" in found.stdout
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["config", "base"], ["translate", "--help"]])
+def test_nothing_heavy_is_imported_before_a_verb_needs_it(args):
+    code = (
+        "import sys; from onehop.cli import app\n"
+        f"try: app({args})\n"
+        "except SystemExit: pass\n"
+        "print({'torch', 'numpy', 'sentencepiece', 'sacrebleu', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout
+    assert found.stderr == "set()\n"
+
+
+def test_version():
+    found = onehop("--version")
+    assert (found.stdout, found.stderr, found.exit_code) == (f"onehop {__version__}\n", "", 0)
+
+
+def test_no_verb_shows_the_help():
+    found = onehop()
+    assert "verify-resume" in found.output
+
+
+def test_shell_completion():
+    command = [Path(sys.executable).with_name("onehop")]  # the name of the command stands in what is shown
+    shown = subprocess.run([*command, "--show-completion", "bash"], capture_output=True, text=True, check=True)
+    assert "complete -o default -F _onehop_completion onehop" in shown.stdout
+    asked = {"_ONEHOP_COMPLETE": "complete_bash", "COMP_WORDS": "onehop tra", "COMP_CWORD": "1"}
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **asked})
+    assert sorted(answer.stdout.split()) == ["trace", "train", "translate"]
+
+
+# --- config ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ["tiny", "small", "base", "big"])
+def test_config_prints_settings_that_read_back(preset):
+    found = onehop("config", preset, "--set", "model.d_ff=1024", "--set", "data.source=fr")
+    assert found.exit_code == 0
+    changed = with_changes(load_settings(preset), ["model.d_ff=1024", "data.source=fr"])
+    assert changed.model.d_ff == 1024
+    assert settings_from_dict(tomllib.loads(found.stdout)) == changed
+
+
+def test_config_explains_every_field():
+    lines = onehop("config", "base").stdout.splitlines()
+    for kind in TABLES.values():
+        for field in fields(kind):
+            explained = [line for line in lines if re.match(rf"(# )?{field.name}\b", line)]
+            assert any(line.endswith(f"  # {field.metadata['doc']}") for line in explained), field.name
+
+
+def test_config_reads_a_file(tmp_path):
+    (tmp_path / "mine.toml").write_text("[train]\nsteps = 7\n")
+    assert "steps = 7 " in onehop("config", tmp_path / "mine.toml").stdout
+
+
+# --- errors ---------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    (["config", "bas"], "There is no preset 'bas'. Did you mean base?"),
+    (["config", "x"], "There is no preset 'x'. There are: base, big, decoder, digits, encoder, small, tiny."),
+    (
+        ["config", "x" * 300],
+        f"There is no preset '{'x' * 300}'. There are: base, big, decoder, digits, encoder, small, tiny.",
+    ),
+    (
+        ["config", "no.toml"],
+        "There is no settings file no.toml. "
+        "Give a TOML file or a preset (tiny, small, base, big, decoder, encoder, digits).",
+    ),
+    (["config", "bad.toml"], "bad.toml is not valid TOML: Invalid value (at line 2, column 8). Correct that line."),
+    (["config", "deep.toml"], "deep.toml is not valid TOML: "),
+    (["config", "folder.toml"], "The settings file folder.toml cannot be read: "),
+    (["config", "binary.toml"], "The settings file binary.toml cannot be read: 'utf-8' codec can't decode"),
+    (["config", "base", "--set", "model.dmodel=8"], "There is no setting model.dmodel. Did you mean d_model?"),
+    (["config", "base", "--set", "modle.d_ff=8"], "There is no table 'modle' in the settings. Did you mean model?"),
+    (
+        ["config", "base", "--set", "d_ff"],
+        "--set d_ff is not of the form table.key=value. Write --set model.d_ff=1024.",
+    ),
+    (["config", "base", "--set", "a\nb"], "--set a b is not of the form table.key=value. Write --set model.d_ff=1024."),
+    (
+        ["config", "base", "--set", "model.d_ff=many"],
+        "model.d_ff is 'many'. It must be a whole number: inner width of the feed-forward network.",
+    ),
+    (
+        ["config", "base", "--set", "model.d_ff=1\nx=2"],
+        "model.d_ff is '1\\nx=2'. It must be a whole number: inner width of the feed-forward network.",
+    ),
+    (["config", "base", "--set", f"model.d_ff={'9' * 5000}"], "model.d_ff is '999"),
+    (["config", "base", "--set", f"data.train={'[' * 5000}"], "data.train is '[[["),
+    (
+        ["config", "base", "--set", "model.d_model=500"],
+        "model.d_model 500 is not divisible by model.n_heads 8. Change one of them, or set model.d_k and model.d_v.",
+    ),
+    (
+        ["config", "base", "--set", "model.dropout=-0.1"],
+        "model.dropout is -0.1. It must be at least 0.0: on each sub-layer's output and on embedding + position.",
+    ),
+    (["translate", "-m", "no", "hi"], "There is no model 'no'. Give a .safetensors file (onehop train makes one, "),
+    (["translate", "-m", "x/no", "hi"], "There is no model file x/no. Give the path of a .safetensors file."),
+    (["translate", "hi"], "No model is installed. Give a .safetensors file (onehop train makes one, "),
+    (["models", "show", "no"], "There is no model 'no'. "),
+    (
+        ["translate", "-m", "corrupt", "hi"],
+        "corrupt is cut off or damaged: its header is not complete. Download it or make it again.",
+    ),
+    (["translate", "-m", "folder.toml", "hi"], "folder.toml is a folder. Give the .safetensors file in it."),
+    (["train", "tiny", "-o", "run", "--store", "no"], "There is no token store no. Make one with `onehop prepare`."),
+    (
+        ["train", "tiny", "-o", "run"],
+        "There is nothing to train on. Give --store, or settings with files in their [data] table.",
+    ),
+    (["train", "tiny", "-o", "run", "--dry-run"], "There is nothing to train on. "),
+    (["prepare", "-s", "tiny", "-o", "store"], "No training text is given. "),
+    (["prepare", "no.tsv", "-s", "tiny", "-o", "store"], "no.tsv does not exist. "),
+    (
+        ["prepare", "-s", "tiny", "-o", "store", "--tokenizer", "no"],
+        "no cannot be read: No such file or directory. Check the path.",
+    ),
+    (["average", "no", "-o", "a"], "no is not a run folder. Give the folder that `onehop train -o` wrote."),
+    (["curves", "no"], "There is no no. Give the folder that `onehop train -o` wrote."),
+]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, model_file):
+    """A folder with files of several kinds, to be in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr("onehop.storage.registry.package_folder", lambda: tmp_path / "none")
+    Path("bad.toml").write_text("[model]\nd_ff = \n")
+    Path("deep.toml").write_text(f"x = {'[' * 5000}\n")
+    Path("binary.toml").write_bytes(b"\xff\n")
+    Path("folder.toml").mkdir()
+    Path("corrupt").write_bytes(model_file.read_bytes()[:500])
+    return tmp_path
+
+
+@pytest.mark.parametrize(("args", "message"), REFUSED, ids=lambda x: " ".join(x)[:50] if isinstance(x, list) else "")
+def test_a_wrong_value_is_one_line_and_status_2(here, args, message):
+    result = onehop(*args)
+    assert result.stderr.startswith(f"onehop: {message}")
+    assert result.stderr.endswith(".\n") or result.stderr.endswith("?\n")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert result.exit_code == 2
+    assert not Path("run").exists()
+
+
+def test_an_error_of_the_installed_command_is_one_line():
+    found = process("config", "bas")
+    assert found.stderr == "onehop: There is no preset 'bas'. Did you mean base?\n"
+    assert (found.stdout, found.returncode) == ("", 2)
+
+
+def test_debug_shows_the_traceback():
+    found = onehop("--debug", "config", "bas")
+    assert found.stderr.startswith("Traceback (most recent call last):")
+    assert found.stderr.endswith("SettingsError: There is no preset 'bas'. Did you mean base?\n")
+    assert found.exit_code == 2
+
+
+def test_a_text_that_reads_debug_is_a_text():
+    refused(
+        onehop("config", "--", "--debug"),
+        "There is no preset '--debug'. There are: base, big, decoder, digits, encoder, small, tiny.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["cinfig"], "No such command 'cinfig'"),
+        (["config"], "Missing argument"),
+        (["config", "base", "--nothing"], "No such option"),
+        (["average", "run"], "Missing option"),
+        (["average", "run", "-o", "a", "--last", "0"], "--last"),
+        (["translate", "hi", "--beam", "wide"], "--beam"),
+        (["train", "tiny", "-o", "x", "--bleu-on", "-1"], "--bleu-on"),
+        (["prepare", "-s", "tiny", "-o", "x", "--processes", "0"], "--processes"),
+    ],
+)
+def test_a_wrong_call_is_explained_with_status_2(args, message):
+    result = onehop(*args)
+    assert message in result.stderr
+    assert "Usage: " in result.stderr
+    assert result.exit_code == 2
+
+
+# --- translate ------------------------------------------------------------------------------------------------
+
+LINES = ["the old house", "", "a bird", "Grüße 😀", "  ", "the new tree and the old bird"]
+
+
+@pytest.fixture(scope="module")
+def translated(model_file):
+    """What stands on each line: spaces and emoji stay outside of what is translated."""
+    sources = [line.strip(" 😀") for line in LINES]
+    found = [t.text for t in Translator.load(model_file, "cpu").translate(sources, SearchOptions(beam=2))]
+    assert len(set(found)) == len(LINES) - 1
+    return [
+        line.replace(source, text) if source else line for line, source, text in zip(LINES, sources, found, strict=True)
+    ]
+
+
+def test_translate_a_text(model_file, translated):
+    found = onehop("translate", "-m", model_file, "--beam", "2", "--device", "cpu", LINES[0])
+    assert (found.stdout, found.exit_code) == (translated[0] + "\n", 0)
+
+
+@pytest.mark.parametrize(("end", "last"), [("\n", True), ("\r\n", False)])
+def test_translate_line_by_line(model_file, translated, end, last):
+    stdin = end.join(LINES) + (end if last else "")
+    found = onehop("translate", "-m", model_file, "--beam", "2", "--device", "cpu", stdin=stdin.encode())
+    assert found.stdout.split("\n") == [*translated, ""]
+
+
+def test_translate_nothing(model_file):
+    found = onehop("translate", "-m", model_file, stdin=b"")
+    assert (found.stdout, found.exit_code) == ("", 0)
+
+
+def test_translate_as_a_process(model_file, translated):
+    found = process("translate", "-m", model_file, "--beam", "2", "--device", "cpu", input="\n".join(LINES))
+    assert found.stdout.split("\n") == [*translated, ""]
+    # Random models repeat themselves, and write bytes that are no letters.
+    repeats = "a translation repeated itself over and over, and was stopped"
+    broken = "a letter that the model does not know came out broken"
+    told = [(1, repeats), (3, repeats), (4, repeats), (4, broken), (6, repeats)]
+    assert found.stderr == "".join(f"onehop: line {n} of standard input: {what}\n" for n, what in told)
+
+
+def test_bad_utf8_is_refused_with_its_line(model_file):
+    found = onehop("translate", "-m", model_file, stdin=b"fine\nGr\xfc\xdfe\n")
+    assert found.stderr.endswith("\nonehop: Line 2 of standard input is not UTF-8. Convert it, e.g. with iconv.\n")
+    assert found.stdout.count("\n") == 1  # what came before is out
+    assert found.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--device", "tpu"], "There is no device 'tpu'. Choose cpu, cuda or cuda:N."),
+        (["--device", "cuda"], "There is no device cuda:0: torch sees no GPU here. Choose another, or cpu."),
+        (["--beam", "0"], "--beam is 0. It must be at least 1: hypotheses followed at a time; 1: greedy."),
+    ],
+)
+def test_what_cannot_be_translated_with(model_file, monkeypatch, option, message):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    refused(onehop("translate", "-m", model_file, *option, "hi"), message)
+
+
+def test_train_on_a_device_that_is_not_there(digits, tmp_path):
+    _, store = digits
+    found = onehop("train", "tiny", "--store", store.path, "-o", tmp_path / "run", "--device", "tpu")
+    refused(found, "There is no device 'tpu'. Choose cpu, cuda or cuda:N.")
+
+
+# --- pipes, signals, terminals --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [["config", "base"], ["--help"]])
+def test_a_closed_pipe_leaves_no_traceback(args):
+    running = subprocess.Popen([*ONEHOP, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running.stdout.close()  # long before it has started
+    assert running.stderr.read() == b""
+    running.stderr.close()
+    assert running.wait() == 1
+
+
+def test_ctrl_c_leaves_no_traceback(tmp_path):
+    (tmp_path / "stdin.toml").write_text('[data]\ntrain = ["-"]\n')
+    command = [*ONEHOP, "prepare", "-s", str(tmp_path / "stdin.toml"), "-o", str(tmp_path / "store")]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not (tmp_path / "store.partial" / "stdin.tsv").exists():  # it reads standard input from here on
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    with running:
+        assert running.wait(timeout=60) == 130
+        assert running.stderr.read().strip() == b""
+
+
+def on_terminal(args, **environment):
+    """What a command writes to a pseudo-terminal."""
+    outside, inside = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    env |= {"TERM": "xterm", **environment}
+    with subprocess.Popen([*ONEHOP, *args], stdin=inside, stdout=inside, stderr=inside, env=env):
+        os.close(inside)
+        shown = b""
+        while chunk := read(outside):
+            shown += chunk
+    os.close(outside)
+    return shown.decode()
+
+
+def read(terminal):
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # how Linux says that nobody writes to it any more
+        return b""
+
+
+@pytest.mark.parametrize("args", [["--help"], ["cinfig"], ["config", "--help"]])
+def test_no_color(args):
+    assert "\x1b[" in on_terminal(args)
+    shown = on_terminal(args, NO_COLOR="1")
+    assert "Usage: " in shown
+    assert "\x1b" not in shown
+
+
+# --- from raw text to a translation ---------------------------------------------------------------------------
+
+
+def test_the_verbs_together(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings, store = digits
+    Path("settings.toml").write_text(settings_to_toml(settings), encoding="utf-8")
+    made = onehop("prepare", "-s", "settings.toml", "--data", store.path.parent, "-o", "store", "--processes", "1")
+    assert made.exit_code == 0, made.stderr
+    assert made.stdout.endswith("store: 360 pairs to train on, 40 to validate on\n")
+    dry = onehop("train", "settings.toml", "--store", "store", "-o", "run", "--dry-run")
+    assert " parameters\n" in dry.stdout
+    assert not Path("run").exists()
+    train = ["train", "settings.toml", "--store", "store", "-o", "run", "--bleu-on", "5", "--device", "cpu"]
+    trained = onehop(*train)
+    assert trained.stdout == "run/model.safetensors\n", trained.stderr
+    assert "validation: loss" in trained.stderr
+    averaged = onehop("average", "run", "-o", "mean.safetensors", "--last", "2")
+    assert averaged.stdout == "mean.safetensors: the mean of the weights after steps 10, 20\n"
+    assert onehop("translate", "-m", "mean.safetensors", "1 2 3").exit_code == 0
+    assert onehop("curves", "run", "-o", "run.svg").stdout == "run.svg\n"
+    assert Path("run.svg").stat().st_size > 10_000
+
+
+def test_demo_shows_its_outcome(monkeypatch, tmp_path):
+    from onehop.experiments import demo
+
+    outcome = demo.Outcome(1, 2, [("1 2", "2 1")], tmp_path)
+    monkeypatch.setattr(demo, "demo", lambda folder: outcome if folder == tmp_path else None)
+    found = onehop("demo", "-o", tmp_path)
+    assert "1 of 2 right." in found.stderr
+    assert found.exit_code == 0
+
+
+@pytest.mark.parametrize(("same", "status"), [(True, 0), (False, 1)])
+def test_verify_resume_says_by_its_status_whether_the_runs_are_the_same(monkeypatch, same, status):
+    def verify(folder, *, kills, steps, seed, say, device):
+        assert (folder, kills, steps, seed, device) == (None, 2, 40, 3, "cuda:1")
+        say("hello")
+        return same
+
+    monkeypatch.setattr("onehop.experiments.verify_resume.verify_resume", verify)
+    found = onehop("verify-resume", "--kills", "2", "--steps", "40", "--seed", "3", "--device", "cuda:1")
+    assert (found.stdout, found.exit_code) == ("hello\n", status)
+
+
+def test_a_model_lends_its_tokenizer(model_file, tmp_path):
+    from onehop.cli.train import tokenizer_of
+    from onehop.errors import TextError
+    from onehop.storage.reading import read_model
+
+    own = read_model(model_file).tokenizer
+    (tmp_path / "tokenizer.model").write_bytes(own)
+    assert tokenizer_of(str(model_file)) == tokenizer_of(str(tmp_path / "tokenizer.model")) == own
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.safetensors").write_bytes(model_file.read_bytes())
+    assert tokenizer_of(str(tmp_path / "run")) == own
+    with pytest.raises(TextError, match="cannot be read"):
+        tokenizer_of(str(tmp_path / "missing.model"))

@@ -1,0 +1,454 @@
+"""The pages: links, commands, code, symbols and figures that they name are there, and the site builds."""
+
+import ast
+import doctest
+import importlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import pytest
+import typer
+from pymdownx.slugs import slugify
+from rich.text import Text
+
+from onehop.cli import app
+from onehop.config import TABLES, Settings, load_settings, preset_names, settings_from_dict, toml_value
+from onehop.evaluation.language_model import Likelihood
+from onehop.evaluation.masked_language_model import Kind, Recall
+from onehop.server.settings import ServerSettings
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+ONEHOP = typer.main.get_command(app)
+SHELL = ("", "bash", "console", "sh")
+RUN = "<!-- run -->"
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def module_from(file: Path):
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def in_each_page(find):
+    """Everything that a function finds in a page, as parameters of a test."""
+    return [
+        pytest.param(found, id=f"{page.stem}-{number}") for page in PAGES for number, found in enumerate(find(page))
+    ]
+
+
+# --- code blocks ---
+
+
+def code_blocks(page: Path) -> Iterator[tuple[str, str, bool]]:
+    """Language, code, and whether the page says that it can be run; indented blocks have no language."""
+    text = text_of(page)
+    fence = re.compile(r"(?P<mark><!-- run -->\n)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```", re.M | re.S)
+    for block in fence.finditer(text):
+        yield block["language"], block["code"], block["mark"] is not None
+    for indented in re.findall(r"(?:\A|(?<=\n))((?:(?: {4}[^\n]*)?\n)+)", fence.sub("", text)):
+        if indented.strip():
+            yield "", re.sub("^ {4}", "", indented, flags=re.M).strip("\n") + "\n", False
+
+
+def test_blocks_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# a\n    b\n\n    c\n\nd\n\n```console\n$ e\n```\n\n{RUN}\n```python\nf\n```\n")
+    assert list(code_blocks(page)) == [("console", "$ e\n", False), ("python", "f\n", True), ("", "b\n\nc\n", False)]
+
+
+# --- commands ---
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every call of onehop in blocks and in running text, as words."""
+    lines = (line for language, code, _ in code_blocks(page) if language in SHELL for line in joined(code))
+    inline = re.findall(r"`(onehop [^`\n]+)`", text_of(page))
+    return [call for line in itertools.chain(lines, inline) for call in calls(line)]
+
+
+def joined(code: str) -> list[str]:
+    """Lines, continued ones as one; where there are prompts, what has none was printed."""
+    lines = re.sub(r"\\\n\s*", " ", code).splitlines()
+    prompted = [line for line in lines if line.startswith("$ ")]
+    return prompted or lines
+
+
+def calls(line: str) -> Iterator[list[str]]:
+    """The words after `onehop` of each command of a line; an output that is no shell has none."""
+    lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;")
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        assert not line.startswith(("onehop ", "$ onehop ")), line
+        return
+    for is_end, command in itertools.groupby(words, lambda word: set(word) <= set("|&;")):
+        part = list(command)
+        names = [i for i, word in enumerate(part) if word.endswith("bin/onehop") or word == "onehop"]
+        if not is_end and names and (names[0] == 0 or part[names[0] - 1] in ("-m", "time")):
+            yield part[names[0] + 1 :]
+
+
+def is_placeholder(word: str) -> bool:
+    return "…" in word or word.isupper()
+
+
+def mistake(words: list[str]) -> str | None:
+    """What is wrong with a call: a verb, an option or a setting that is not there."""
+    command, path = ONEHOP, []
+    for place, word in enumerate(words):
+        subcommands = getattr(command, "commands", {})
+        if word.startswith("-") and len(word) > 1:
+            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+            if word.split("=")[0] not in known | {"--help", "-h"}:
+                return f"{word} is no option of onehop {' '.join(path)}"
+            if word == "--set" and not is_setting(words[place + 1], path):
+                return f"{words[place + 1]} is no setting"
+        elif subcommands and is_placeholder(word):
+            return None
+        elif subcommands:
+            if word not in subcommands:
+                return f"{word} is no verb of onehop {' '.join(path)}"
+            command, path = subcommands[word], [*path, word]
+    return None
+
+
+def is_setting(change: str, path: list[str]) -> bool:
+    name = change.split("=")[0]
+    if is_placeholder(name) or name == "table.key":
+        return True
+    if path == ["serve"]:
+        return name in {field.name for field in fields(ServerSettings)}
+    table, _, key = name.partition(".")
+    tables = {field.name: field.type for field in fields(Settings)}
+    return table in tables and key in {field.name for field in fields(tables[table])}
+
+
+@pytest.mark.parametrize("words", in_each_page(commands))
+def test_a_command_names_a_verb_and_options_that_are_there(words):
+    assert mistake(words) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("onehop trian small -o run", "trian is no verb of onehop "),
+        ("onehop train small --outt run", "--outt is no option of onehop train"),
+        ("echo a | onehop translate --bean 4", "--bean is no option of onehop translate"),
+        ("torchrun --nproc-per-node 2 -m onehop train small --stor x", "--stor is no option of onehop train"),
+        ("onehop models lst", "lst is no verb of onehop models"),
+        ("onehop train small -o run --set train.step=5", "train.step=5 is no setting"),
+        ("onehop serve --set max_bodies=5", "max_bodies=5 is no setting"),
+        ("onehop --debug VERB …", None),
+        ("onehop train small -o runs/a --set train.steps=5  # why", None),
+    ],
+)
+def test_a_wrong_command_would_be_found(line, wrong):
+    (words,) = calls(line)
+    assert mistake(words) == wrong
+
+
+def helps(command, path="onehop") -> Iterator[tuple[str, str]]:
+    """What --help says of each verb and its options."""
+    yield path, command.help or ""
+    for param in command.params:
+        yield f"{path} {param.name}", getattr(param, "help", None) or ""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from helps(below, f"{path} {name}")
+
+
+def test_no_word_in_brackets_is_lost_from_a_help_text():
+    for where, text in helps(ONEHOP):
+        assert Text.from_markup(text).plain == text.replace("\\[", "["), where
+
+
+def test_the_page_of_verbs_has_every_verb_and_no_other():
+    listed = re.findall(r"^\| `([\w-]+)` \|", text_of(DOCS / "verbs.md"), re.M)
+    assert sorted(listed) == sorted(ONEHOP.commands)
+
+
+def verb_pages() -> dict[str, tuple[str, str]]:
+    """For each verb of the page of verbs the file and the heading that it leads to."""
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\]\(([\w-]+\.md)(?:#([\w-]+))?\) \|$", text_of(DOCS / "verbs.md"), re.M)
+    return {verb: (file, anchor) for verb, file, anchor in rows}
+
+
+@pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
+def test_every_verb_has_a_page_or_a_section_with_its_name_and_a_call_of_it(verb):
+    file, anchor = verb_pages()[verb]
+    if anchor:
+        assert verb in anchor
+    else:
+        assert re.match(rf"# ([\w-]+, )*{verb}(, [\w-]+)*: ", text_of(DOCS / file))
+    assert any(words[:1] == [verb] for words in commands(DOCS / file))
+
+
+@pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
+def test_every_verb_stands_in_the_menu(verb):
+    guides = re.findall(r"^ {6}- ([\w, -]+): ([\w-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
+    assert [file for names, file in guides if verb in names.split(", ")] == [verb_pages()[verb][0]]
+
+
+def test_the_page_of_the_installation_has_every_extra_and_no_other():
+    listed = re.findall(r"^\| `(\w+)` \|", text_of(DOCS / "installation.md"), re.M)
+    extras = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
+    assert sorted(listed) == sorted(extras.keys() - {"dev"})
+
+
+# --- settings ---
+
+
+def toml_blocks(page: Path) -> list[str]:
+    return [code for language, code, _ in code_blocks(page) if language == "toml"]
+
+
+@pytest.mark.parametrize("code", in_each_page(toml_blocks))
+def test_settings_are_there(code):
+    settings_from_dict(tomllib.loads(code))
+
+
+def presets_row(name: str) -> str:
+    """A preset as the page of settings begins its row."""
+    settings = load_settings(name)
+    model, train = settings.model, settings.train
+    stacks = {None: (model.n_encoder_layers, model.n_decoder_layers), "decoder": (model.n_decoder_layers,)}
+    layers = "+".join(map(str, stacks.get(model.kind, (model.n_encoder_layers,))))
+    pieces = "–" if model.kind == "vision" else f"{settings.tokenizer.vocab_size:,}"
+    numbers = [f"{model.d_model:,}", f"{model.d_ff:,}", model.n_heads, pieces, f"{train.steps:,}"]
+    return f"| `{name}` | {layers} | {' | '.join(map(str, numbers))} | "
+
+
+def test_the_page_of_settings_has_every_preset():
+    page = text_of(DOCS / "config.md")
+    rows = [line for line in page.split("## A file of your own")[0].splitlines() if line.startswith("| `")]
+    assert len(rows) == len(preset_names())
+    for row, name in zip(rows, preset_names(), strict=True):
+        assert row.startswith(presets_row(name))
+
+
+def may_be(field) -> str:
+    """The values of a setting in words."""
+    choices = [
+        choice
+        for part in (field.type, *get_args(field.type))
+        if get_origin(part) is Literal
+        for choice in get_args(part)
+    ]
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    least, most, below = (field.metadata[key] for key in ("least", "most", "below"))
+    if least is None:
+        return {bool: "`true`, `false`", bool | None: "`true`, `false`"}.get(field.type, "")
+    return (
+        f"{least} to {most}"
+        if most is not None
+        else f"{least} to below {below}"
+        if below is not None
+        else f"{least} or more"
+    )
+
+
+def setting_row(field, default) -> str:
+    value = "unset" if default is None else f"`{toml_value(default)}`"
+    return f"| `{field.name}` | {value} | {may_be(field)} | {field.metadata['doc']} |"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_page_of_settings_has_every_setting_with_its_default(table):
+    shown = text_of(DOCS / "config.md").split(f"### [{table}]\n")[1].split("\n###")[0]
+    defaults = getattr(load_settings("base"), table)
+    assert [line for line in shown.splitlines() if line.startswith("| `")] == [
+        setting_row(field, getattr(defaults, field.name)) for field in fields(TABLES[table])
+    ]
+
+
+def test_the_tutorial_shows_the_settings_that_were_run():
+    (shown,) = toml_blocks(DOCS / "tutorial.md")
+    assert tomllib.loads(shown) == tomllib.loads(text_of(ROOT / "results" / "tutorial" / "mine.toml"))
+
+
+def test_the_tutorial_shows_the_scores_that_came_out():
+    scores = re.findall(r"^\S.*± [\d.]+$", text_of(ROOT / "results" / "tutorial" / "evaluate.txt"), re.M)
+    assert len(scores) == 6
+    for line in scores:
+        assert f"    {line}\n" in text_of(DOCS / "tutorial.md")
+
+
+def family_figures(name: str) -> dict:
+    return json.loads(text_of(ROOT / "results" / "family" / f"{name}.evaluate.json"))
+
+
+def test_the_page_of_generate_shows_the_perplexity_that_came_out():
+    figures = family_figures("decoder")
+    found = Likelihood(**{field.name: figures[field.name] for field in fields(Likelihood)})
+    shown = "".join(f"    {line}\n" for line in found.lines())
+    assert shown in text_of(DOCS / "generate.md")
+
+
+def test_the_page_of_fill_shows_what_was_found_again():
+    figures = family_figures("encoder")
+    pieces, words = (Kind(**figures[name]) for name in ("pieces", "words"))
+    found = Recall(texts=figures["texts"], pieces=pieces, words=words, nll=figures["nll"])
+    shown = "".join(f"    {line}\n" for line in found.lines())
+    assert shown in text_of(DOCS / "fill.md")
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder"])
+def test_the_settings_of_the_family_s_runs_are_settings(name):
+    assert load_settings(str(ROOT / "results" / "family" / f"{name}.toml")).model.kind == name
+
+
+# --- Python ---
+
+
+def python_blocks(page: Path) -> list[str]:
+    return [plain(code) for language, code, _ in code_blocks(page) if language == "python" or is_indented_python(code)]
+
+
+def is_indented_python(code: str) -> bool:
+    return code.startswith(("from onehop", "import onehop"))
+
+
+def plain(code: str) -> str:
+    """Without the prompts and answers of a dialogue."""
+    examples = doctest.DocTestParser().get_examples(code)
+    return "".join(example.source for example in examples) or code
+
+
+@pytest.mark.parametrize("code", in_each_page(python_blocks))
+def test_python_compiles_and_imports_what_is_there(code):
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "onehop":
+            module = importlib.import_module(node.module)
+            missing = [name.name for name in node.names if not hasattr(module, name.name)]
+            assert not missing, f"{node.module} has no {missing}"
+
+
+def runnable(page: Path) -> list[str]:
+    return [code for language, code, marked in code_blocks(page) if marked and language == "python"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", in_each_page(runnable))
+def test_python_that_says_so_runs(code, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, encoding="utf-8"
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_something_runs():
+    assert any(map(runnable, PAGES))
+
+
+# --- links, symbols, figures ---
+
+
+def anchors(page: Path) -> set[str]:
+    slug = slugify(case="lower")
+    outside_code = re.sub(r"^```.*?^```", "", text_of(page), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", outside_code, re.M)
+    return {slug(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", ""), "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_and_picture_leads_to_a_file_and_to_a_heading_in_it(page):
+    for target, _, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(#([^)\s]+))?\)", text_of(page)):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
+
+
+def symbols() -> list[tuple[str, str]]:
+    return re.findall(r"`(onehop/[\w/.]+\.(?:py|toml))(?::([\w.]+))?`", text_of(DOCS / "map.md"))
+
+
+@pytest.mark.parametrize(("file", "symbol"), symbols())
+def test_the_map_points_at_what_is_there(file, symbol):
+    assert (ROOT / file).exists()
+    found = importlib.import_module(file.removesuffix(".py").replace("/", ".")) if symbol else None
+    for name in filter(None, symbol.split(".")):
+        assert hasattr(found, name), f"{file} has no {symbol}"
+        found = getattr(found, name)
+        assert getattr(found, "__module__", "onehop").startswith("onehop")
+
+
+def test_the_map_has_every_file_of_the_variants_and_of_the_tables():
+    variants, experiments = ROOT / "onehop/model/variants", ROOT / "onehop/experiments"
+    files = {*variants.glob("*.py"), *experiments.glob("table*.py"), experiments / "family_figure.py"}
+    named = {ROOT / file for file, _ in symbols()}
+    assert files - named <= {variants / "__init__.py"}
+
+
+def test_the_map_s_settings_are_there():
+    tables = {field.type.__name__: {key.name for key in fields(field.type)} for field in fields(Settings)}
+    named = re.findall(r"config\.py:(\w+)` \(([^)]+)\)", text_of(DOCS / "map.md"))
+    assert named
+    for table, keys in named:
+        assert set(re.findall(r"`(\w+)`", keys)) <= tables[table]
+
+
+def test_the_figures_of_scaling_are_those_of_the_benchmark():
+    scaling = module_from(ROOT / "benchmarks" / "scaling.py")
+    page = text_of(DOCS / "scaling.md")
+    for row in [*scaling.byte_rows(), *scaling.rate_rows()]:
+        assert row in page
+
+
+# --- the site ---
+
+
+def test_every_page_has_its_place_in_the_menu_once():
+    in_menu = re.findall(r": ([\w-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
+    assert sorted(in_menu) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def test_the_site_knows_github_s_lists_and_files():
+    github = module_from(DOCS / "github_markdown.py")
+    written = "a:\n- b\n- c\n\n```text\nd\n- e\n```\n\nf\n| g |\n|---|\n1. h"
+    read = "a:\n\n- b\n- c\n\n```text\nd\n- e\n```\n\nf\n\n| g |\n|---|\n1. h"
+    assert github.on_page_markdown(written) == read
+    links = (
+        "[licence](../LICENSE) [LICENSE](../LICENSE) [docs/evaluate](evaluate) [a](model.md#b) [c](https://d) ![e](f)"
+    )
+    expected = "licence (`LICENSE`) `LICENSE` `docs/evaluate` [a](model.md#b) [c](https://d) ![e](f)"
+    assert github.on_page_markdown(links) == expected
+    assert github.on_page_markdown(r"| `a\|b` \|c\| |") == r"| `a|b` \|c\| |"
+    with pytest.raises(FileNotFoundError, match="leads nowhere"):
+        github.on_page_markdown("[a](../not-there)")
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_fetches_nothing(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    pages = sorted((tmp_path / "site").glob("*.html"))
+    assert {page.stem for page in DOCS.glob("*.md")} <= {page.stem for page in pages}
+    for page in pages:
+        html = text_of(page)
+        assert not re.findall(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//[^"'> ]+""", html)
+        assert not re.findall(r"""<link[^>]*\bhref=["']?(?:https?:)?//[^"'> ]+""", html)
+    api = text_of(tmp_path / "site" / "api.html")
+    assert 'id="onehop.pipelines.translator.Translator.translate"' in api

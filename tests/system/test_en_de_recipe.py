@@ -1,0 +1,169 @@
+"""The recipe of the English–German model from beginning to end, on corpora and a model that take seconds."""
+
+import lzma
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onehop.config import load_settings, with_changes
+from onehop.data.batches import Epoch
+from onehop.data.prepare import prepare
+from onehop.decoding.options import SearchOptions
+from onehop.evaluation.metrics import CONVENTIONS
+from onehop.evaluation.report import evaluate
+from onehop.experiments.verify_resume import result_hash
+from onehop.pipelines.translator import Translator
+from onehop.storage.reading import describe, read_model
+from onehop.storage.run_folder import Run
+from onehop.storage.writing import write_model
+from onehop.training import trainer as train_module
+from onehop.training import workflow
+from onehop.training.callbacks import Silent
+from onehop.training.trainer import train
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "en-de.toml"
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+SHARD_BYTES = 30_000
+
+SMALL = [
+    *("model.n_encoder_layers=1", "model.n_decoder_layers=1", "model.d_model=32", "model.d_ff=64", "model.n_heads=2"),
+    *("tokenizer.vocab_size=320", "tokenizer.sample=2000", "tokenizer.dropout=0.1", "data.valid_most=4"),
+    *("train.steps=24", "train.batch_tokens=512", "train.accumulate=1", "train.warmup=8", "train.save_every=8"),
+    *("train.validate_every=12", "train.report_every=4", "train.average=2", "train.learning_rate=5e-3"),
+    *("train.r_drop=0", 'train.weights={"europarl-*" = 0.5, tatoeba = 2.5, interface-strings = 0}'),
+]
+
+
+class GoneError(Exception):
+    """The machine went away."""
+
+
+class StoppedAt(Silent):
+    """A listener with which a run ends in the middle."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def stepped(self, report) -> None:
+        if report["step"] == self.step:
+            raise GoneError
+
+
+@pytest.fixture(autouse=True)
+def quick_peak(monkeypatch):
+    """Measuring the machine takes longer than a training here."""
+    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+
+
+def sentences(count: int, seed: int) -> list[tuple[str, str]]:
+    """Numbers in words and their translations."""
+    draw = random.Random(seed)
+    drawn = [draw.choices(list(WORDS), k=draw.randrange(6, 12)) for _ in range(count)]
+    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in drawn]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """Every file that the recipe names, with a few sentences."""
+    root = tmp_path_factory.mktemp("corpora") / "en-de"
+    data = load_settings(str(RECIPE)).data
+    for seed, name in enumerate([*data.train, *data.valid, *data.test]):
+        for number in range(2 if "*" in name else 1):
+            write(root / name.replace("*", str(number)), sentences(40, 10 * seed + number))
+    return root
+
+
+def write(path: Path, pairs: list[tuple[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if "{lang}" not in path.name:
+        path.write_bytes(lzma.compress("".join(f"{a}\t{b}\n" for a, b in pairs).encode()))
+        return
+    for column, language in enumerate(("en", "de")):
+        text = "".join(pair[column] + "\n" for pair in pairs)
+        path.with_name(path.name.replace("{lang}", language)).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def settings():
+    return with_changes(load_settings(str(RECIPE)), SMALL)
+
+
+@pytest.fixture(scope="module")
+def store(corpora, settings, tmp_path_factory):
+    return prepare(settings, tmp_path_factory.mktemp("prepared") / "store", root=corpora, processes=1)
+
+
+def test_the_weights_of_the_recipe_name_sources_that_there_are(store):
+    """A wrong name would show only on the GPU, after the corpora have been prepared."""
+    of_recipe = load_settings(str(RECIPE)).train.weights
+    assert len(Epoch(store.pairs("train", of_recipe), 512, 1, 0)) > 0
+
+
+def test_the_store_has_every_source_and_a_mixed_validation_set(store, settings):
+    names = [name for name, _ in store.sources]
+    assert names[:3] == ["europarl-0", "europarl-1", "tatoeba"]
+    assert len(names) == len(settings.data.train) + 1
+    assert store.report.valid == 3 * 4
+    assert store.report.dropped["test"].count == 0
+
+
+@pytest.fixture(scope="module")
+def runs(store, settings, tmp_path_factory):
+    """One run in one go, and one that was stopped twice and begun again."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_module, "measured_peak", lambda device: 1e10)
+        train(settings, store, folder / "whole", device="cpu")
+        for step in (12, 20):
+            with pytest.raises(GoneError):
+                train(settings, store, folder / "parts", device="cpu", listener=StoppedAt(step))
+        train(settings, store, folder / "parts", device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(runs):
+    return runs / "parts" / "model.safetensors"
+
+
+def test_a_run_in_pieces_ends_with_the_same_bits(runs):
+    assert result_hash(runs / "parts") == result_hash(runs / "whole")
+    assert Run(runs / "parts").steps()[-1] == 24
+
+
+def test_the_model_ships_as_int8_shards(model, tmp_path):
+    parts = write_model(tmp_path / "en-de.safetensors", read_model(model), store="int8", shard_bytes=SHARD_BYTES)
+    assert len(parts) > 1
+    assert all(part.stat().st_size <= SHARD_BYTES for part in parts)
+    assert sum(part.stat().st_size for part in parts) < 0.5 * model.stat().st_size
+    assert describe(parts[0]).content["source"] == "en"
+
+    before, after = read_model(model).weights(), read_model(parts[0]).weights()
+    assert before.keys() == after.keys()
+    for name, weights in before.items():
+        np.testing.assert_allclose(after[name], weights, atol=np.abs(weights).max() / 127)
+
+
+def test_the_shards_translate_and_can_be_evaluated(model, corpora, tmp_path):
+    parts = write_model(tmp_path / "en-de.safetensors", read_model(model), store="int8", shard_bytes=SHARD_BYTES)
+    valid = corpora / "valid"
+    texts = (valid / "newstest2013.en").read_text(encoding="utf-8").splitlines()
+    options = SearchOptions(beam=1, min_length=3)  # so young a model would like to say nothing
+    whole, shards = (Translator.load(file, device="cpu", engine="torch") for file in (model, parts[0]))
+    found, expected = (t.translate(texts, options) for t in (shards, whole))
+    assert all(t.text for t in found)
+    assert sum(a.text == b.text for a, b in zip(found, expected, strict=True)) > len(texts) / 2
+    scored = evaluate(valid / "newstest2013.en", valid / "newstest2013.de", model=str(parts[0]), resamples=10)
+    assert scored.sentences == len(texts) == 40
+    assert scored.scores.keys() == CONVENTIONS.keys()
+
+
+def test_the_raw_corpora_are_enough(corpora, settings, tmp_path):
+    """The one command: it prepares, trains and validates by translating."""
+    file = workflow.run(
+        with_changes(settings, ["train.steps=4", "train.average=1"]), tmp_path / "run", data=corpora, device="cpu"
+    )
+    assert file == tmp_path / "run" / "model.safetensors"
+    assert read_model(file).source == "en"

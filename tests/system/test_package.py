@@ -1,0 +1,139 @@
+"""The wheel: built from the sources alone, complete, and at work in an environment that has nothing else of ours."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import numpy
+import pytest
+
+from onehop import __version__
+from onehop.config import preset_names, settings_from_dict
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SOURCES = sorted((ROOT / "onehop").rglob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy: a build leaves folders behind, and takes in what an older one left."""
+    sources, out = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]):
+        shutil.copy(ROOT / name, sources)
+    for name in ("onehop", "tests"):
+        shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(sources)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = out.iterdir()
+    return file
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    assert wheel.name == f"onehop-{__version__}-py3-none-any.whl"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = {p.relative_to(ROOT).as_posix() for p in (ROOT / "onehop").rglob("*") if p.is_file() and p.suffix != ".pyc"}
+    assert {f"onehop/presets/{preset}.toml" for preset in preset_names()} | {"onehop/py.typed"} <= files
+    info = f"onehop-{__version__}.dist-info"
+    assert {name for name in names if not name.startswith(info)} == files
+    assert {f"{info}/licenses/LICENSE", f"{info}/licenses/THIRD_PARTY.md"} <= names
+
+
+@pytest.fixture(scope="module")
+def elsewhere(wheel, tmp_path_factory):
+    """An environment with the wheel in it, and a way to run its command; the dependencies are borrowed from here.
+
+    A .pth file lends them without downloading. Python reads no .pth files in a folder that one names, so that
+    what makes this checkout importable stays behind.
+    """
+    folder = tmp_path_factory.mktemp("elsewhere")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder / "venv" / "bin" / "python"]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (packages / "borrowed.pth").write_text(f"{Path(numpy.__file__).parent.parent}\n")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_", "COVERAGE"))}
+
+    def run(program, *args, stderr=""):
+        command = [str(folder / "venv" / "bin" / program), *map(str, args)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=folder)
+        assert (done.stderr, done.returncode) == (stderr, 0)
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.slow
+def test_the_wheel_works_elsewhere(elsewhere, model_file):
+    where = elsewhere("python", "-c", "import onehop; print(onehop.__file__)")
+    assert "elsewhere" in where
+    assert elsewhere("onehop", "--version") == f"onehop {__version__}\n"
+    for preset in preset_names():
+        settings_from_dict(tomllib.loads(elsewhere("onehop", "config", preset)))
+    repeats = "onehop: line 1 of the text: a translation repeated itself over and over, and was stopped\n"
+    assert elsewhere("onehop", "translate", "-m", model_file, "the old house", stderr=repeats).endswith("\n")
+
+
+# --- what the package says about itself -----------------------------------------------------------------------
+
+
+def test_what_is_imported_is_declared():
+    optional = {"triton", "matplotlib", "prometheus_client", "pydantic", "starlette", "uvicorn"}
+    optional |= {"sklearn", "tokenizers", "transformers"}
+    declared = {re.match(r"[\w-]+", wish)[0] for wish in PROJECT["dependencies"]} | optional
+    imported = set()
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    assert imported - set(sys.stdlib_module_names) - {"onehop"} == declared
+
+
+def test_every_extra_that_a_message_names_exists():
+    named = {
+        extra for file in SOURCES for extra in re.findall(r"onehop\[([\w,]+)\]'", file.read_text(encoding="utf-8"))
+    }
+    assert {"plots", "tensorboard"} <= named
+    assert named <= set(PROJECT["optional-dependencies"])
+
+
+def test_no_file_names_a_place_on_one_machine():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    places = re.compile(rb"(?<![\w.])/" + rb"(work|root|home/\w+)/\w")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    found = [file.name for file in files if file.is_file() and places.search(file.read_bytes())]
+    assert not found
+    assert places.search(b"cd /" + b"work/main")
+
+
+def test_the_readme_has_a_place_for_every_module_and_no_other():
+    tree = (ROOT / "README.md").read_text(encoding="utf-8").split("    onehop/\n")[1].split("    tests/")[0]
+    named = set(re.findall(r"\b(\w+)(?:\.py|/)", tree)) - {"models"}
+    there = {
+        path.stem for path in (ROOT / "onehop").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert named - {"kernels"} == there - {"__init__", "__main__", "_version"}
+
+
+def test_every_link_between_the_documents_leads_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"

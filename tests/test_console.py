@@ -1,0 +1,154 @@
+"""What a person sees: live on a terminal, plain lines elsewhere, and never markup out of somebody's text."""
+
+import io
+import re
+import sys
+
+import pytest
+from rich.console import Console
+
+from onehop.console import PrepareDisplay, TrainDisplay
+
+FACTS = {"steps": 100, "device": "cpu", "processes": 1, "parameters": 1234567, "pairs": 1000, "batch_tokens": 2048}
+FACTS["holds"] = "parallel text"
+STRANGE = "[bold]x[/bold] [/x] :smile: [link=a]" + " long" * 40
+
+
+class Terminal(io.StringIO):
+    """Takes what a terminal would show."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def on_terminal(monkeypatch):
+    """Call it in the test: what pytest puts in place of standard error comes after the fixtures."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def become() -> Terminal:
+        monkeypatch.setattr("sys.stderr", Terminal())
+        return sys.stderr
+
+    return become
+
+
+@pytest.fixture
+def in_pipe(monkeypatch):
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def report(step, **more):
+    numbers = {"seconds": 0.5, "tokens_per_second": 1000.0 * step, "share_of_peak": 0.25, "learning_rate": 1e-3}
+    return {"step": step, "loss": 2.0, "perplexity": 7.39, **numbers, **more}
+
+
+def train(every=2, steps=(1, 2, 3, 4), last=100):
+    with TrainDisplay(every=every) as shown:
+        shown.began({**FACTS, "steps": last, "run": "runs/[/x]"})
+        for step in steps:
+            shown.stepped(report(step))
+        shown.validated(
+            {"step": 4, "valid_nll": 1.5, "valid_perplexity": 4.48, "bleu": 12.345, "samples": [(STRANGE, "[/red]")]}
+        )
+        shown.said(STRANGE)
+    return shown
+
+
+def test_plain_lines_in_a_pipe(in_pipe, capsys):
+    train()
+    assert capsys.readouterr().err.splitlines() == [
+        "runs/[/x]: 1,234,567 parameters, 1,000 pairs, batches of 2,048 tokens, cpu, 1 process",
+        "step 2/100  loss 2.000  perplexity 7.39  rate 1.0e-03  1,500 target tokens/s, 25% of peak",
+        "step 4/100  loss 2.000  perplexity 7.39  rate 1.0e-03  2,500 target tokens/s, 25% of peak",
+        "step 4  validation: loss 1.500  perplexity 4.48  bleu 12.35",
+        f"    {STRANGE}",
+        "  → [/red]",
+        STRANGE,
+    ]
+
+
+@pytest.mark.parametrize(("holds", "said"), [("plain text", "1,000 texts,"), ("images", "1,000 images,")])
+def test_examples_are_called_what_they_are(in_pipe, capsys, holds, said):
+    with TrainDisplay(every=1) as shown:
+        shown.began({**FACTS, "run": "run", "holds": holds})
+    assert said in capsys.readouterr().err
+
+
+def test_the_last_step_is_always_told(in_pipe, capsys):
+    train(every=50, steps=(1, 2, 3), last=3)
+    assert "step 3/3" in capsys.readouterr().err
+
+
+def test_a_live_bar_and_line_on_a_terminal(on_terminal):
+    terminal = on_terminal()
+    train(every=1)
+    shown = terminal.getvalue()
+    assert "\x1b[2K" in shown  # a line drawn anew
+    assert "━" in shown
+    assert "step 4/100" in shown
+    assert "loss 2.000  perplexity 7.39  rate 1.0e-03  2,500 target tokens/s, 25% of peak" in shown
+    assert shown.count("bleu 12.35") == 1
+    assert STRANGE in shown
+    assert "  → [/red]" in shown
+
+
+def test_a_live_line_keeps_to_its_terminal(on_terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    on_terminal()
+    shown = TrainDisplay()
+    shown.began({**FACTS, "run": "run"})
+    shown.stepped(report(1))
+    drawn = Console(width=40, file=io.StringIO(), soft_wrap=True)
+    drawn.print(shown.bar.get_renderable(), soft_wrap=True)
+    assert [len(line) <= 40 for line in drawn.file.getvalue().splitlines()] == [True, True]
+
+
+def test_a_resumed_run_is_not_thought_to_be_fast(on_terminal):
+    on_terminal()
+    with TrainDisplay() as shown:
+        shown.began({**FACTS, "run": "run"})
+        for step in (91, 92, 93):
+            shown.stepped(report(step))
+    (task,) = shown.bar.tasks
+    assert task.completed == 93
+    assert all(sample.completed <= 1 for sample in task._progress)
+
+
+def test_nothing_but_text_with_no_color(on_terminal, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = on_terminal()
+    train()
+    shown = terminal.getvalue()
+    assert "\x1b" not in shown
+    assert "step 2/100" in shown
+
+
+def test_prepare_in_a_pipe(in_pipe, capsys):
+    with PrepareDisplay() as shown:
+        shown.advance(5)  # before any stage: nothing to show
+        shown.stage("reading [/x]", 100, "bytes")
+        shown.advance(60)
+        shown.note(STRANGE)
+    assert capsys.readouterr().err.splitlines() == ["reading [/x]", STRANGE]
+
+
+def test_prepare_on_a_terminal(on_terminal):
+    terminal = on_terminal()
+    with PrepareDisplay() as shown:
+        shown.stage("learning [/x]", None, "")
+        shown.stage("encoding", 100, "pairs")
+        shown.advance(60)
+        shown.note(STRANGE)
+        learning, encoding = shown.bars.tasks
+        assert learning.finished
+        assert (encoding.completed, encoding.finished) == (60, False)
+        assert re.fullmatch(r"[\d,]+/s", encoding.fields["rate"])
+    text = terminal.getvalue()
+    assert "learning [/x]" in text
+    assert STRANGE in text
+    assert "\x1b[2K" in text

@@ -1,0 +1,153 @@
+"""Sentences in capitals: which are, in which letters the model gets them, and how its answer becomes capitals again."""
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onehop.text.casing import capital, capitals, in_capitals, ordinary, small, spelling
+
+# Ids of a small vocabulary, the more frequent first; a word that is not in it is read letter by letter.
+KNOWN = ["the", "a", "I", "it", "door", "is", "open", "and", "EU", "Berlin", "do", "not", "us", "US", "i", "A"]
+KNOWN += ["o", "don", "straße", "ﬁne", "ǆin", "cafe\u0301", "οδος", "στον", "ας", "ısı"]
+
+
+def encode(word):
+    return [KNOWN.index(word)] if word in KNOWN else [100 + ord(letter) for letter in word]
+
+
+def spell(word):
+    return spelling(word, encode)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "THE DOOR IS OPEN.",
+        "HELLO",
+        "5 METRES, NOT 6!",
+        "ÜBER ALLES",
+        "ПРИВЕТ",
+        "FUßBALL",
+        "DO NOT OPEN THE DOOR OF THE HOUSE, Al",
+    ],
+)
+def test_these_are_in_capitals(text):
+    assert in_capitals(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("The door is open.", "", "...", "123", "OK", "USA", "EU, NATO and UNESCO", "WARNING: The floor is wet."),
+        *("PDFs", "CD-ROMs", "東京", "Siemens AG", "I", "ßßßß"),
+    ],
+)
+def test_these_are_not(text):
+    assert not in_capitals(text)
+
+
+def test_what_is_untouched_does_not_count():
+    text = "READ https://example.org/a NOW"
+    assert not in_capitals(text)
+    assert in_capitals(text, [(5, 26)])
+    assert not in_capitals("KEEP", [(0, 4)])
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("THE DOOR IS OPEN.", "The door is open."),
+        ("I OPEN IT AND I'M A DOOR.", "I open it and I'm a door."),
+        ("THE EU AND BERLIN", "The EU and Berlin"),
+        ("EU AND US", "EU and us"),
+        ("«OPEN» THE DOOR’S DOOR", "«Open» the door’s door"),
+        ("iPhone AND THE DOOR", "iPhone and the door"),
+        ("12 DOOR", "12 Door"),
+        ("123", "123"),
+        ("İ IS OPEN", "İ is open"),
+        ("DO NOT OPEN O'BERLIN’S DOOR", "Do not open o'Berlin’s door"),
+        ("IT IS 'BERLIN' AND 'EU'", "It is 'Berlin' and 'EU'"),
+        ("IT'D, IT’LL, DO'RE, I'VE, DON'T", "It'd, it’ll, do're, I've, don't"),
+        ("THE STRAßE IS OPEN", "The straße is open"),
+        ("THE ﬁNE ǅIN IS", "The ﬁne ǆin is"),
+        ("THE CAFE\u0301 IS OPEN", "The cafe\u0301 is open"),
+        ("I DO: ΟΔΟΣ ΣΤΟΝ, ΑΣ", "I do: οδος στον, ας"),
+    ],
+)
+def test_in_ordinary_letters(text, plain):
+    assert ordinary(text, spell) == plain
+
+
+def test_a_word_is_spelled_in_the_fewest_pieces():
+    assert spelling("BERLIN", encode) == "Berlin"
+    assert spelling("EU", encode) == "EU"
+    assert spelling("DOOR", encode) == "door"
+    assert spelling("A", encode) == "a"
+    assert spelling("I", encode) == "I"
+
+
+def test_a_name_ends_in_the_sigma_of_an_end():
+    assert spelling("ΑΣ", lambda word: [1] if word == "Ας" else [2, 3]) == "Ας"
+
+
+def test_what_is_untouched_stays_as_it_is():
+    assert ordinary("DOOR WWW.X.ORG", spell, [(5, 14)]) == "Door WWW.X.ORG"
+    assert capitals("offen anna@x.org", "", [(6, 16)]) == "OFFEN anna@x.org"
+    assert capitals("a bc d ef g", "", [(2, 6), (2, 4), (7, 9)]) == "A bc d ef G"
+
+
+def test_many_untouched_places_are_gone_through_once():
+    class Counted(list):
+        gone_through = 0
+
+        def __iter__(self):
+            self.gone_through += 1
+            return super().__iter__()
+
+    text = "DOOR {a} " * 100
+    places = Counted((i + 5, i + 8) for i in range(0, len(text), 9))
+    assert in_capitals(text, places)
+    assert ordinary(text, spell, places) == "Door {a} " + "door {a} " * 99
+    assert capitals("door {a} " * 100, text, places) == text
+    assert places.gone_through == 3
+
+
+def test_in_capitals_again():
+    assert capitals("Die Tür ist groß, 5 m.", "THE DOOR IS BIG, 5 M.") == "DIE TÜR IST GROẞ, 5 M."
+    assert capitals("das iPhone", "THE iPhone") == "DAS iPhone"
+    assert capitals("die Straße", "THE STRAßE") == "DIE STRAẞE"
+    assert capitals("οδός και ας", "ROADS") == "ΟΔΌΣ ΚΑΙ ΑΣ"
+
+
+@pytest.mark.parametrize("language", ["tr", "az", "tr-TR", "AZ_Latn"])
+def test_i_keeps_its_dot_or_has_none_where_a_language_has_both(language):
+    assert small("DİL VE ISPARTA", language) == "dil ve ısparta"
+    assert capital("dil ve ısparta", language) == "DİL VE ISPARTA"
+    assert spelling("ISI", encode, language) == "ısı"
+    assert capitals("iyi", "GOOD", language=language) == "İYİ"
+
+
+def test_elsewhere_i_has_one_capital():
+    assert small("DIL", "de") == small("DIL", "trv") == "dil"
+    assert capital("dil ı", "de") == "DIL I"
+
+
+def test_no_letter_becomes_two():
+    every = [c for c in map(chr, range(sys.maxunicode + 1)) if c.lower() != c or c.upper() != c]
+    for language in ("", "tr"):
+        assert (
+            [len(small(c, language)) for c in every] == [len(capital(c, language)) for c in every] == [1] * len(every)
+        )
+
+
+@given(st.text())
+def test_no_place_moves(text):
+    assert len(small(text)) == len(capital(text)) == len(text)
+    assert len(ordinary(text, spell)) == len(capitals(text, text)) == len(text)
+
+
+@given(st.text("AB, '1"))
+def test_what_was_in_capitals_is_so_again(text):
+    assert capitals(ordinary(text, spell), text) == text

@@ -1,0 +1,272 @@
+"""Text to ids and back: any string at all returns as its normalised self."""
+
+import contextlib
+import io
+import random
+
+import pytest
+import sentencepiece
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from onehop.config import TokenizerSettings
+from onehop.data.bpe_dropout import Segmenter
+from onehop.errors import ModelFileError, OnehopError, TextError
+from onehop.text.tokenizer import BOS, EOS, PAD, UNK, WORD_MARK, Tokenizer, normalise
+
+SPECIAL = {PAD, UNK, BOS, EOS}
+SIZE = TokenizerSettings(vocab_size=400)
+
+
+def generated_text() -> list[str]:
+    """Sentences of a made-up language with some pieces worth merging."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefgäöüß", k=rng.randint(2, 7))) for _ in range(150)]
+    return [" ".join(rng.choices(words, k=8)) + rng.choice([".", "!", " 1999"]) for _ in range(300)]
+
+
+SENTENCES = generated_text()
+TOKENIZER = Tokenizer.learn(SENTENCES, SIZE)
+
+# Python's own strings may hold halves of surrogate pairs; hypothesis leaves them out unless asked.
+any_text = (
+    st.text()
+    | st.text(st.characters())
+    | st.text(st.sampled_from("ab <>/s0x41\u2581\0\ud83d\ude00\u0301\t\r\n\x85\u3000"))
+)
+
+
+def nasty(test):
+    for text in (
+        "",
+        " ",
+        "\0",
+        "a\0b",
+        "\x01\x1b[0m\x7f",
+        "\ud83d",
+        "\ude00\ud83d",
+        "\ud83d\ude00",
+        "👩‍👩‍👧‍👦🏳️‍🌈",
+        "\u2581",
+        f"a{WORD_MARK}b{WORD_MARK}",
+        "<s>",
+        "</s>",
+        "<pad>",
+        "<unk>",
+        "<0x41>",
+        "⁇",
+        "\ufeffa",
+        "\ufffd",
+        "\U0010ffff",
+        "a\u0301",
+        "\u0301",
+        "\u1100\u1161\u11a8",
+        "汉字 עברית",
+        "\t a\u00a0b\u3000\r\n",
+    ):
+        test = example(text=text)(test)
+    return test
+
+
+# --- there and back -------------------------------------------------------------------------------------------
+
+
+def sample(text: str, dropout: float, key: str = "1") -> list[int]:
+    """One random segmentation, as training uses it."""
+    return Segmenter(TOKENIZER, dropout, key).segment([TOKENIZER.encode(text)], "here")[0]
+
+
+@nasty
+@given(text=any_text)
+@settings(max_examples=500, deadline=None)
+def test_any_text_comes_back_normalised(text):
+    ids = TOKENIZER.encode(text)
+    assert TOKENIZER.decode(ids) == normalise(text)
+    assert not SPECIAL & set(ids)
+    assert all(id < TOKENIZER.vocab_size for id in ids)
+
+
+@nasty
+@given(text=any_text)
+@settings(max_examples=300, deadline=None)
+def test_any_random_segmentation_comes_back_as_the_same_text(text):
+    ids = sample(text, 0.5)
+    assert TOKENIZER.decode(ids) == normalise(text)
+    assert not SPECIAL & set(ids)
+
+
+@nasty
+@given(text=any_text)
+@settings(max_examples=300, deadline=None)
+def test_normalising_twice_changes_nothing_more(text):
+    once = normalise(text)
+    assert normalise(once) == once
+    assert once == once.strip()
+    assert "  " not in once
+    assert once.encode().decode() == once
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("  a \t\n b  ", "a b"),
+        ("a\u00a0b\u3000c", "a b c"),
+        ("a\u2581b", "a b"),
+        ("e\u0301", "é"),
+        ("ﬁ ½ Ａ", "ﬁ ½ Ａ"),
+        ("a\ud83db", "a\ufffdb"),
+        ("\ud83d\ude00", "😀"),
+        ("\ufeffx", "\ufeffx"),
+        ("Ä a", "Ä a"),
+    ],
+)
+def test_normalising_is_nfc_and_white_space_and_nothing_else(text, normal):
+    assert normalise(text) == normal
+
+
+@given(texts=st.lists(any_text, max_size=4))
+@settings(max_examples=50, deadline=None)
+def test_a_batch_is_its_texts_one_by_one(texts):
+    assert TOKENIZER.encode_batch(texts) == [TOKENIZER.encode(t) for t in texts]
+
+
+# --- the vocabulary -------------------------------------------------------------------------------------------
+
+
+def test_special_ids_are_fixed():
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+    assert TOKENIZER.tokens([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+def test_marks_and_padding_are_left_out_of_decoded_text():
+    ids = TOKENIZER.encode(SENTENCES[0])
+    assert TOKENIZER.decode([BOS, *ids, EOS, PAD, PAD]) == SENTENCES[0]
+    assert TOKENIZER.decode([]) == ""
+
+
+def test_pieces_join_to_the_text_with_marks_for_spaces():
+    pieces = TOKENIZER.tokens(TOKENIZER.encode("abc gab"))
+    assert "".join(pieces).replace(WORD_MARK, " ") == " abc gab"
+
+
+def test_the_vocabulary_has_the_size_asked_for():
+    assert TOKENIZER.vocab_size == 400
+    assert len(set(TOKENIZER.tokens(range(400)))) == 400
+
+
+def test_a_text_with_fewer_pieces_than_asked_for_gives_all_it_has():
+    few = Tokenizer.learn(["aa bb"] * 10, TokenizerSettings(vocab_size=1000))
+    assert 260 < few.vocab_size < 300
+    assert few.decode(few.encode("anything 😀")) == "anything 😀"
+
+
+def test_it_has_learned_to_merge():
+    text = " ".join(SENTENCES[:20])
+    assert len(TOKENIZER.encode(text)) < 0.6 * len(text)
+
+
+def test_digits_stand_alone():
+    assert TOKENIZER.tokens(TOKENIZER.encode("1999")) == [WORD_MARK, "1", "9", "9", "9"]
+
+
+def test_a_saved_tokenizer_is_the_same():
+    again = Tokenizer(TOKENIZER.model)
+    assert [again.encode(s) for s in SENTENCES] == [TOKENIZER.encode(s) for s in SENTENCES]
+
+
+# --- learning -------------------------------------------------------------------------------------------------
+
+
+def test_learning_twice_gives_the_same_bytes():
+    assert Tokenizer.learn(iter(SENTENCES), SIZE).model == TOKENIZER.model
+
+
+def test_learning_looks_at_a_sample_of_sentences_that_are_not_empty():
+    first = [s for sentence in SENTENCES[:100] for s in ("", sentence, "  ")]
+    limited = Tokenizer.learn([*first, *SENTENCES[100:]], TokenizerSettings(vocab_size=350, sample=100))
+    assert limited.model == Tokenizer.learn(SENTENCES[:100], TokenizerSettings(vocab_size=350, sample=100)).model
+
+
+def test_text_that_names_special_pieces_teaches_nothing_special():
+    hostile = ["<s> </s> <unk> <pad> <0x41> a\tb \0 \u2581 \u2585 \ud83d"] * 200
+    tokenizer = Tokenizer.learn([*hostile, *SENTENCES], SIZE)
+    for text in (hostile[0], "<s>", "<0x41>", "A"):
+        assert tokenizer.decode(tokenizer.encode(text)) == normalise(text)
+        assert not SPECIAL & set(tokenizer.encode(text))
+
+
+def test_an_error_in_reading_the_sentences_stays_itself():
+    def sentences():
+        yield from SENTENCES
+        raise TextError("Line 301 is not UTF-8.", "Convert the file.")
+
+    with pytest.raises(TextError, match=r"^Line 301 is not UTF-8\. Convert the file\.$"):
+        Tokenizer.learn(sentences(), SIZE)
+
+
+@pytest.mark.parametrize("nothing", [[], ["", "  \n"]])
+def test_no_text_is_refused(nothing):
+    with pytest.raises(TextError) as caught:
+        Tokenizer.learn(nothing, SIZE)
+    assert str(caught.value) == "There is no text to learn a vocabulary from. Give sentences, one a line."
+
+
+def test_a_vocabulary_smaller_than_the_alphabet_is_refused():
+    many_characters = ["".join(chr(0x4E00 + 10 * i + j) for j in range(10)) for i in range(40)]
+    with pytest.raises(TextError) as caught:
+        Tokenizer.learn(many_characters, TokenizerSettings(vocab_size=300))
+    assert str(caught.value) == (
+        "A vocabulary of 300 pieces is too small for the characters of this text. Choose a larger tokenizer.vocab_size."
+    )
+
+
+# --- BPE-dropout ----------------------------------------------------------------------------------------------
+
+
+def test_without_dropout_a_sample_is_the_plain_segmentation():
+    assert all(sample(s, 0.0) == TOKENIZER.encode(s) for s in SENTENCES[:50])
+
+
+def test_dropout_varies_and_breaks_words_into_more_pieces():
+    text = " ".join(SENTENCES[:5])
+    plain = len(TOKENIZER.encode(text))
+    lengths = [len(sample(text, dropout)) for dropout in (0.1, 0.5, 0.9)]
+    assert plain < lengths[0] < lengths[1] < lengths[2]
+    assert len({tuple(sample(text, 0.1, key=str(epoch))) for epoch in range(10)}) > 1
+
+
+# --- models that are none -------------------------------------------------------------------------------------
+
+DAMAGED = "The tokenizer is not a SentencePiece model. The file is damaged: make it again."
+
+
+@pytest.mark.parametrize("model", [b"", b"garbage", TOKENIZER.model[:-1], TOKENIZER.model[: len(TOKENIZER.model) // 2]])
+def test_bytes_that_are_no_model_are_refused(model):
+    with pytest.raises(ModelFileError) as caught:
+        Tokenizer(model)
+    assert str(caught.value) == DAMAGED
+
+
+@given(
+    places=st.lists(st.tuples(st.integers(0, len(TOKENIZER.model) - 1), st.integers(1, 255)), min_size=1, max_size=3)
+)
+@settings(max_examples=300, deadline=None)
+def test_changed_bytes_load_or_are_refused_and_nothing_else(places):
+    model = bytearray(TOKENIZER.model)
+    for place, flip in places:
+        model[place] ^= flip
+    with contextlib.suppress(OnehopError):
+        Tokenizer(bytes(model))
+
+
+def test_a_model_with_other_special_ids_is_refused():
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(SENTENCES), model_writer=out, vocab_size=100, model_type="bpe", minloglevel=2
+    )
+    with pytest.raises(ModelFileError) as caught:
+        Tokenizer(out.getvalue())
+    assert str(caught.value) == (
+        "The tokenizer gives pad, unk, bos and eos other ids than 0, 1, 2 and 3. "
+        "It was made by another program: let `onehop prepare` learn one."
+    )

@@ -1,0 +1,217 @@
+"""The way from the store to the device: positions in the stream, the thread that works ahead, shares and fillings."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from onehop.config import load_settings, with_changes
+from onehop.data.batches import Batch, Epoch, pack
+from onehop.data.store import Pairs
+from onehop.model.transformer import Tokens, Transformer
+from onehop.model.variants import model_for
+from onehop.text.tokenizer import EOS, Tokenizer
+from onehop.training.dataloader import Fixed, ahead, feed, updates
+from onehop.training.distributed import World
+from onehop.training.step import Objective
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def pairs(digits) -> Pairs:
+    return digits[1].pairs("train")
+
+
+def settings_of(digits, *changes: str):
+    return with_changes(digits[0], changes)
+
+
+# --- the stream -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_updates_go_through_the_epochs_batch_by_batch(digits, pairs, accumulate):
+    settings = settings_of(digits, f"train.accumulate={accumulate}")
+    expected = [b.src.tolist() for number in range(3) for b in Epoch(pairs, 256, settings.train.seed, number)]
+    count = len(expected) // accumulate
+    found = list(itertools.islice(updates(lambda epoch: pairs, settings, 256, 0, 0), count))
+    assert [b.src.tolist() for u in found for b in u.batches] == expected[: count * accumulate]
+    assert {u.epoch for u in found} == {0, 1, 2}
+    for u in found:
+        assert len(u.batches) == accumulate
+        assert u.tokens == sum(len(b.labels) for b in u.batches)
+        assert u.src_tokens == sum(len(b.src) for b in u.batches)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_any_position_is_taken_up_without_replaying(digits, pairs, accumulate):
+    settings = settings_of(digits, f"train.accumulate={accumulate}")
+
+    def content(stream):
+        return [([b.labels.tolist() for b in u.batches], u.epoch, u.next_batch) for u in stream]
+
+    whole = list(itertools.islice(updates(lambda epoch: pairs, settings, 256, 0, 0), 30))
+    for i in range(29):
+        here = whole[i]
+        stream = updates(lambda epoch: pairs, settings, 256, here.epoch, here.next_batch)
+        assert content(itertools.islice(stream, 1)) == content([whole[i + 1]])
+
+
+def test_every_epoch_has_pairs_of_its_own(digits, pairs):
+    """BPE-dropout hands over other pieces each time; only the epochs that are reached are made."""
+    made = []
+    per_epoch = len(Epoch(pairs, 256, digits[0].train.seed, 0))
+
+    def pairs_of(epoch: int) -> Pairs:
+        made.append(epoch)
+        return pairs
+
+    list(itertools.islice(updates(pairs_of, digits[0], 256, 4, 0), per_epoch))
+    assert made == [4]
+    list(itertools.islice(updates(pairs_of, digits[0], 256, 4, per_epoch), 1))
+    assert made == [4, 4, 5]
+
+
+# --- working ahead --------------------------------------------------------------------------------------------
+
+
+def feeding() -> bool:
+    return any(t.name == "onehop-feed" for t in threading.enumerate())
+
+
+def gone_soon() -> bool:
+    end = time.monotonic() + 60
+    while feeding() and time.monotonic() < end:
+        time.sleep(0.01)
+    return not feeding()
+
+
+def test_ahead_gives_the_same_items_and_ends():
+    assert list(ahead(iter(range(50)), depth=3)) == list(range(50))
+    assert gone_soon()
+
+
+def test_ahead_makes_no_more_than_it_may():
+    made = []
+    stream = ahead((made.append(i) or i for i in range(100)), depth=3)
+    assert next(stream) == 0
+    end = time.monotonic() + 60
+    while len(made) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(0.1)  # in which it must not go on
+    assert 3 <= len(made) <= 5  # taken, waiting, and one in the hand
+    stream.close()
+    assert gone_soon()
+    assert len(made) <= 6
+
+
+def test_an_error_in_the_thread_comes_out_where_the_item_is_asked_for():
+    def broken():
+        yield 1
+        raise RuntimeError("no more")
+
+    stream = ahead(broken())
+    assert next(stream) == 1
+    with pytest.raises(RuntimeError, match="no more"):
+        next(stream)
+    assert gone_soon()
+
+
+def test_nobody_waits_for_an_item_when_it_is_time_to_stop():
+    stop, made, waited = threading.Event(), threading.Event(), []
+
+    def slow():
+        yield 1
+        waited.append(made.wait(60))
+        yield 2
+
+    stream = ahead(slow(), until=stop.is_set)
+    assert next(stream) == 1
+    threading.Timer(0.1, stop.set).start()
+    assert next(stream, None) is None
+    assert waited == []
+    made.set()
+    assert gone_soon()
+
+
+# --- one batch ------------------------------------------------------------------------------------------------
+
+
+def test_positions_begin_anew_in_each_sentence(pairs):
+    batch = pack(pairs, np.array([3, 0, 7]))
+    fed = feed(batch, World(0, 1, CPU))
+    for tokens, ids, lengths in ((fed.src, batch.src, batch.src_lengths), (fed.tgt, batch.tgt, batch.tgt_lengths)):
+        expected = Tokens.packed(torch.from_numpy(ids), torch.from_numpy(lengths))
+        assert torch.equal(tokens.ids, expected.ids)
+        assert torch.equal(tokens.positions, expected.positions)
+        assert torch.equal(tokens.packing.starts, expected.packing.starts)
+        assert tokens.packing.longest == expected.packing.longest
+    assert fed.labels.tolist() == batch.labels.tolist()
+
+
+def test_fixed_shapes_are_the_same_for_every_batch_and_process(pairs):
+    fixed = Fixed(rows=300, sentences=60, longest=64)
+    shapes = set()
+    for i in range(4):
+        for rank in range(2):
+            fed = feed(Epoch(pairs, 256, 1, 0)[i], World(rank, 2, CPU), fixed)
+            sides = [(x.ids.shape, x.packing.starts.shape, x.packing.longest) for x in (fed.src, fed.tgt)]
+            shapes.add((*sides, fed.labels.shape))
+    assert len(shapes) == 1
+
+
+def test_twice_is_the_share_twice(pairs):
+    batch = pack(pairs, np.arange(6))
+    fed = feed(batch, World(1, 2, CPU), twice=True)
+    assert fed.labels.tolist() == 2 * batch.share(1, 2).labels.tolist()
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 0.5])
+def test_shares_add_up_even_where_a_process_has_nothing_to_do(digits, pairs, r_drop):
+    """Five processes and two sentences: loss and gradients are the batch's, and every process has some."""
+    torch.manual_seed(0)
+    model = Transformer(digits[0].model, Tokenizer(digits[1].tokenizer).vocab_size)
+    objective = Objective(model, 0.1, r_drop)
+    batch = pack(pairs, np.array([1, 5]))
+
+    def gradients(world: World):
+        model.zero_grad()
+        loss, _ = objective(feed(batch, world, twice=r_drop > 0))
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in model.parameters())]
+
+    of = 5
+    found = [gradients(World(rank, of, CPU)) for rank in range(of)]
+    assert sum(float(one[0]) == 0 for one in found) == 3
+    for whole, *parts in zip(gradients(World(0, 1, CPU)), *found, strict=True):
+        torch.testing.assert_close(sum(parts), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_the_labels_end_with_the_end_mark(pairs):
+    assert feed(pack(pairs, np.array([0])), World(0, 1, CPU)).labels[-1] == EOS
+
+
+def test_a_process_without_an_image_computes_one_that_does_not_count():
+    """More processes than images: the model wants whole images, so the stand-in is one of the others'."""
+    settings = load_settings("digits").model
+    image = np.arange(64) % 17
+    batch = Batch(image, np.array([64]), image[:1], np.array([3]), np.array([1]))
+    shares = [feed(batch, World(rank, 2, torch.device("cpu"))) for rank in (0, 1)]
+    objective = Objective(model_for(settings, 20), 0.1, 0.0)
+    values = [float(objective(fed)[0].detach()) for fed in shares]
+    assert sorted(value > 0 for value in values) == [False, True]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_only_a_batch_that_was_filled_up_has_the_fixed_shapes(pairs, twice):
+    """One that is larger would be recorded in its own shape, which no other batch has."""
+    batch = pack(pairs, np.arange(4))
+    fixed, small = (Fixed(rows=120, sentences=count, longest=40) for count in (16, 3))
+    copies = 2 if twice else 1
+    assert fixed.are_of(feed(batch, World(0, 1, CPU), fixed, twice=twice), copies)
+    assert not small.are_of(feed(batch, World(0, 1, CPU), small, twice=twice), copies)
+    assert not fixed.are_of(feed(batch, World(0, 1, CPU), twice=twice), copies)

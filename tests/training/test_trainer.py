@@ -1,0 +1,839 @@
+"""The training loop on a model so small that a step takes milliseconds: exact, resumable, and hard to hurt."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from onehop.config import ModelSettings, Settings, settings_to_toml, with_changes
+from onehop.data.batches import Epoch
+from onehop.data.bpe_dropout import make_resegmenter
+from onehop.data.prepare import prepare
+from onehop.data.store import Store
+from onehop.errors import RunError, StoreError
+from onehop.model.transformer import Tokens, Transformer
+from onehop.pipelines.translator import Translator
+from onehop.storage import run_folder
+from onehop.storage.reading import read_model
+from onehop.storage.run_folder import Run, read_metrics
+from onehop.text.tokenizer import Tokenizer
+from onehop.training import trainer as train_module
+from onehop.training.dataloader import Update
+from onehop.training.distributed import World
+from onehop.training.step import Objective
+from onehop.training.trainer import Silent, Trainer, train
+from onehop.training.validation import Validation
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def quick_peak(monkeypatch):
+    """Measuring the machine takes longer than a training here."""
+    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+
+
+@pytest.fixture
+def go(digits, tmp_path):
+    """Train with changed settings in a folder of this test."""
+
+    def run(*changes: str, name: str = "run", **others) -> Path | None:
+        return train(with_changes(digits[0], changes), digits[1], tmp_path / name, device="cpu", **others)
+
+    return run
+
+
+@pytest.fixture
+def begun(digits, tmp_path):
+    """Trainers that have begun and wait."""
+    made = []
+
+    def begin(*changes: str) -> Trainer:
+        run = Run(tmp_path / f"run-{len(made)}")
+        made.append(Trainer(with_changes(digits[0], changes), digits[1], run, World(0, 1, CPU), Silent(), None))
+        made[-1].begin()
+        return made[-1]
+
+    yield begin
+    for trainer in made:
+        trainer.run.release()
+
+
+def metrics(folder: Path, key: str = "loss") -> list[float]:
+    return [line[key] for line in read_metrics(folder / "metrics.jsonl") if key in line]
+
+
+def state(folder: Path) -> dict[str, np.ndarray]:
+    """The whole state of a run, by name."""
+    found = Run(folder).latest()
+    return {**{f"w.{k}": v for k, v in found.weights.items()}, **found.optimizer}
+
+
+def assert_same_bits(one: Path, two: Path) -> None:
+    a, b = state(one), state(two)
+    assert a.keys() == b.keys()
+    assert [k for k in a if a[k].tobytes() != b[k].tobytes()] == []
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside: nothing after it happens."""
+
+
+class Watching(Silent):
+    """Keeps what it is told, and does something at a step."""
+
+    def __init__(self, at: int = -1, then=lambda: None) -> None:
+        self.at, self.then = at, then
+        self.steps, self.validations, self.texts, self.facts = [], [], [], {}
+
+    def began(self, facts) -> None:
+        self.facts = facts
+
+    def stepped(self, report) -> None:
+        self.steps.append(report)
+        if report["step"] == self.at:
+            self.then()
+
+    def validated(self, report) -> None:
+        self.validations.append(report)
+
+    def said(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def killed_at(step: int) -> Watching:
+    def die() -> None:
+        raise Killed
+
+    return Watching(step, die)
+
+
+def told_at(step: int, number: signal.Signals = signal.SIGTERM) -> Watching:
+    return Watching(step, lambda: os.kill(os.getpid(), number))
+
+
+# --- learning -------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_goes_down_and_the_result_translates(go, digits, tmp_path):
+    watching = Watching()
+    file = go("train.steps=60", "train.average=2", listener=watching)
+    losses = metrics(tmp_path / "run")
+    assert len(losses) == 60
+    assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
+    assert watching.validations[-1]["valid_nll"] < watching.validations[0]["valid_nll"]
+    assert [r["step"] for r in watching.steps] == list(range(1, 61))
+    assert watching.facts["pairs"] == 360
+
+    stored = read_model(file)
+    known = {"parameters", "pairs", "data", "tokenizer", "source", "target", "batch_tokens", "machines"}
+    assert stored.provenance.keys() == known | {"step", "averaged_steps", "exact"}
+    machine = {"from_step", "onehop", "torch", "device", "threads", "processes"}
+    assert [m.keys() for m in stored.provenance["machines"]] == [machine]
+    assert stored.provenance["data"] == digits[1].hash
+    assert (stored.provenance["step"], stored.provenance["averaged_steps"]) == (60, [50, 60])
+    assert (stored.source, stored.target) == ("digits", "reversed")
+    mean, _ = Run(tmp_path / "run").averaged(2)
+    assert all(np.array_equal(stored.weights()[name], mean[name]) for name in mean)
+    assert len(Translator.load(file, "cpu").translate(["1 2 3", ""])) == 2
+
+
+def test_a_report_says_what_a_person_wants_to_know(go, tmp_path):
+    go("train.steps=3", "train.label_smoothing=0.1")
+    line = read_metrics(tmp_path / "run" / "metrics.jsonl")[2]
+    assert line["perplexity"] == pytest.approx(np.exp(line["nll"]))
+    assert line["learning_rate"] == pytest.approx(3e-3 * 3 / 10)
+    assert line["tokens_per_second"] > 0
+    assert line["share_of_peak"] > 0
+    assert line["loss"] != line["nll"]
+    assert line["epoch"] == 0
+
+
+def test_reports_and_validations_come_when_they_should(go, tmp_path):
+    go("train.steps=11", "train.report_every=4", "train.validate_every=5", "train.save_every=3")
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["step"] for line in lines if "loss" in line] == [4, 8, 11]
+    assert [line["step"] for line in lines if "valid_nll" in line] == [5, 10, 11]
+    assert Run(tmp_path / "run").steps() == [9, 11]
+
+
+def test_the_validation_loss_is_the_padded_model_s(digits, begun):
+    trainer = begun()
+    pairs = digits[1].pairs("valid")
+    nll = tokens = 0
+    with torch.no_grad():
+        for i in range(len(pairs)):
+            src = torch.tensor([[*pairs.src(i).tolist(), 3]])
+            tgt = torch.tensor([[2, *pairs.tgt(i).tolist()]])
+            labels = torch.tensor([*pairs.tgt(i).tolist(), 3])
+            nll += float(
+                F.cross_entropy(trainer.model(Tokens.padded(src), Tokens.padded(tgt))[0], labels) * len(labels)
+            )
+            tokens += len(labels)
+    assert trainer.validation.loss(trainer.budget) == pytest.approx(nll / tokens, rel=1e-5)
+
+
+# --- gradients ------------------------------------------------------------------------------------------------
+
+
+def update_of(*batches) -> Update:
+    return Update(list(batches), sum(b.tokens for b in batches), sum(len(b.src) for b in batches), 0, 1)
+
+
+def gradients_of(trainer: Trainer, update: Update) -> list[torch.Tensor]:
+    trainer.optimizer.zero_grad()
+    loss, norm, _ = trainer.gradients(1, update)
+    return [loss.objective, loss.nll, norm, *(p.grad.clone() for p in trainer.model.parameters())]
+
+
+def assert_close(one: list[torch.Tensor], two: list[torch.Tensor]) -> None:
+    for a, b in zip(one, two, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_packed_gradients_are_the_padded_model_s(digits, begun, norm):
+    trainer = begun("train.label_smoothing=0.1", f"model.norm={norm}")
+    batch = Epoch(digits[1].pairs("train"), 256, 1, 0)[0]
+    packed = gradients_of(trainer, update_of(batch))[3:]
+
+    def rows(ids, lengths):
+        return pad_sequence(torch.from_numpy(ids).split(lengths.tolist()), batch_first=True)
+
+    trainer.optimizer.zero_grad()
+    src, tgt = rows(batch.src, batch.src_lengths), rows(batch.tgt, batch.tgt_lengths)
+    logits = trainer.model(Tokens.padded(src), Tokens.padded(tgt)).flatten(0, 1)
+    labels = rows(batch.labels, batch.tgt_lengths).flatten()
+    F.cross_entropy(logits, labels, ignore_index=0, label_smoothing=0.1).backward()
+    assert_close(packed, [p.grad for p in trainer.model.parameters()])
+
+
+def test_accumulated_batches_are_one_large_batch(digits, begun):
+    trainer = begun()
+    large = Epoch(digits[1].pairs("train"), 512, 1, 0)[0]
+    parts = large.part(0, 3), large.part(3, len(large.src_lengths))
+    assert parts[0].tokens < parts[1].tokens / 2  # a mean of means would be another number
+    assert_close(gradients_of(trainer, update_of(*parts)), gradients_of(trainer, update_of(large)))
+
+
+def test_long_gradients_are_shortened_and_short_ones_left(digits, begun):
+    batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
+    free = gradients_of(begun(), batch)
+    norm = float(nn.utils.get_total_norm(free[3:]))
+    assert float(free[2]) == pytest.approx(norm)
+    for clip in (norm / 3, norm * 3):
+        trainer = begun(f"train.clip={clip}")
+        assert float(gradients_of(trainer, batch)[2]) == pytest.approx(norm)
+        taken = []
+        trainer.optimizer.register_step_pre_hook(
+            lambda *_, own=trainer, taken=taken: taken.extend(p.grad.clone() for p in own.model.parameters())
+        )
+        trainer.optimizer.zero_grad()
+        trainer.update(1, batch)
+        assert_close(taken, [g * min(1.0, clip / norm) for g in free[3:]])
+
+
+def test_an_update_is_the_paper_s_adam(digits, begun):
+    """Two steps by hand: β 0.9 and 0.98, ε 1e-9, bias corrected; weight decay on matrices only, beside the moments."""
+    trainer = begun("train.weight_decay=5.0")
+    stream = trainer.stream()
+    ours = {name: p.detach().double().clone() for name, p in trainer.model.named_parameters()}
+    first = {name: torch.zeros_like(p) for name, p in ours.items()}
+    second = {name: torch.zeros_like(p) for name, p in ours.items()}
+    for step in (1, 2):
+        update = next(stream)
+        gradients_of(trainer, update)
+        grads = {name: p.grad.double() for name, p in trainer.model.named_parameters()}
+        trainer.optimizer.zero_grad()
+        trainer.update(step, update)
+        rate = 3e-3 * step / 10
+        for name, p in ours.items():
+            first[name] = 0.9 * first[name] + 0.1 * grads[name]
+            second[name] = 0.98 * second[name] + 0.02 * grads[name] ** 2
+            moved = first[name] / (1 - 0.9**step) / ((second[name] / (1 - 0.98**step)).sqrt() + 1e-9)
+            ours[name] = p * (1 - rate * 5.0 * (p.dim() > 1)) - rate * moved
+    for name, p in trainer.model.named_parameters():
+        torch.testing.assert_close(p.detach().double(), ours[name], rtol=1e-4, atol=1e-5)
+
+
+def test_r_drop_adds_the_divergence_of_two_passes(digits, begun):
+    """With dropout the passes differ, without it the second one changes nothing."""
+    batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
+    still, plain = (gradients_of(begun(f"train.r_drop={r}"), batch) for r in (3.0, 0.0))
+    assert_close(still, plain)
+    light, heavy = (gradients_of(begun("model.dropout=0.3", f"train.r_drop={r}"), batch) for r in (1.0, 3.0))
+    torch.testing.assert_close(light[1], heavy[1])  # the same two passes
+    assert heavy[0] > light[0] > light[1]
+
+
+# --- from another model ---------------------------------------------------------------------------------------
+
+
+def test_training_starts_from_a_model(digits, go, tmp_path):
+    first = go("train.steps=4")
+    onwards = go("train.steps=1", "train.warmup=1000000", f"train.start_from={first}", name="onwards")
+    before, after = read_model(first), read_model(onwards)
+    for name, value in before.tensors.items():
+        np.testing.assert_allclose(after.tensors[name], value, atol=1e-6)
+    assert after.provenance["started_from"] == before.hash
+
+
+def test_a_start_that_does_not_fit_is_refused(digits, go, tmp_path, model_file):
+    first = go("train.steps=1")
+    with pytest.raises(RunError, match=r"has another shape than this model\. Give this one the same"):
+        go("train.steps=1", "model.d_ff=64", f"train.start_from={first}", name="other")
+    with pytest.raises(RunError, match=r"has another tokenizer than the store\. Prepare the text with"):
+        go("train.steps=1", f"train.start_from={model_file}", name="other")
+
+
+# --- as if never stopped --------------------------------------------------------------------------------------
+
+RANDOM = {
+    "plain": (),
+    "dropout": ("model.dropout=0.2",),
+    "BPE-dropout": ("tokenizer.dropout=0.2",),
+    "accumulation": ("train.accumulate=3",),
+    "EMA": ("train.ema=0.9",),
+    "R-Drop": ("model.dropout=0.2", "train.r_drop=1.0"),
+    "all": ("model.dropout=0.1", "tokenizer.dropout=0.1", "train.accumulate=2", "train.ema=0.9", "train.r_drop=1.0"),
+}
+
+
+@pytest.mark.parametrize("changes", RANDOM.values(), ids=RANDOM)
+def test_a_run_that_was_stopped_ends_with_the_same_bits(go, tmp_path, changes):
+    changes = ("train.average=2", "train.steps=28", "train.validate_every=6", *changes)
+    go(*changes, name="whole")
+    with pytest.raises(Killed):
+        go(*changes, name="stopped", listener=killed_at(7))  # before the first checkpoint
+    assert go(*changes, name="stopped", listener=told_at(13)) is None  # between two
+    with pytest.raises(Killed):
+        go(*changes, name="stopped", listener=killed_at(22))
+    assert go(*changes, name="stopped") is not None
+    assert_same_bits(tmp_path / "whole", tmp_path / "stopped")
+    # Each step once and in order, as if nothing had been.
+    whole, stopped = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("whole", "stopped"))
+    timeless = [[{k: v for k, v in x.items() if k not in TIMES} for x in lines] for lines in (whole, stopped)]
+    assert timeless[0] == timeless[1]
+    assert [x["step"] for x in stopped if "loss" in x] == list(range(1, 29))
+
+
+TIMES = ("seconds", "tokens_per_second", "share_of_peak")
+
+
+def test_each_kind_of_chance_matters(go, tmp_path):
+    """Otherwise the equalities above would say nothing."""
+    results = set()
+    for name, changes in RANDOM.items():
+        go("train.steps=3", *changes, name=name)
+        results.add(state(tmp_path / name)["w.embedding.weight"].tobytes())
+    assert len(results) == len(RANDOM) - 1  # EMA changes nothing in the weights themselves
+
+
+def test_dropout_is_another_in_each_step(digits, begun):
+    trainer = begun("model.dropout=0.3")
+    batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
+    first, again, second = (float(trainer.gradients(step, batch)[0].objective) for step in (1, 1, 2))
+    assert first == again != second
+
+
+def test_a_longer_run_is_the_same_run_continued(go, tmp_path):
+    go("train.steps=10")
+    go("train.steps=20")
+    go("train.steps=20", name="whole")
+    assert_same_bits(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_finished_run_started_again_changes_nothing(go, tmp_path):
+    def content() -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+
+    go()
+    before = content()
+    listener = Watching()
+    assert go(listener=listener) == tmp_path / "run" / "model.safetensors"
+    assert listener.steps == listener.validations == []
+    assert content() == before
+
+
+def test_the_seed_decides(go, tmp_path):
+    for name, seed in (("one", 5), ("two", 5), ("three", 6)):
+        go(f"train.seed={seed}", "train.steps=4", name=name)
+    one, two, three = (state(tmp_path / name)["w.embedding.weight"] for name in ("one", "two", "three"))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, three)
+
+
+# --- the exponential average, early stopping ------------------------------------------------------------------
+
+
+def test_the_exponential_average_is_validated_and_becomes_the_result(go, digits, tmp_path):
+    seen = []
+
+    def validator(model: Transformer) -> dict[str, float]:
+        assert not model.training
+        seen.append(model.embedding.weight.detach().clone().numpy())
+        return {}
+
+    file = go("train.ema=0.8", "train.save_every=1", "train.keep=30", validator=validator)
+    torch.manual_seed(digits[0].train.seed)
+    fresh = Transformer(digits[0].model, Tokenizer(digits[1].tokenizer).vocab_size)
+    expected = fresh.embedding.weight.detach().double().numpy()
+    run = Run(tmp_path / "run")
+    by_step = {}
+    for step in range(1, 21):
+        decay = min(0.8, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * run.weights(step)["embedding.weight"]
+        by_step[step] = expected
+    np.testing.assert_allclose(seen[0], by_step[10], atol=1e-5)
+    np.testing.assert_allclose(seen[1], by_step[20], atol=1e-5)
+    result = read_model(file)
+    np.testing.assert_array_equal(result.weights()["embedding.weight"], seen[1])
+    assert result.provenance["averaged_steps"] == [20]
+    # Validation gave the weights back: the next step went on from them.
+    go("train.ema=0.8", "train.validate_every=99", name="unseen")
+    unseen = Run(tmp_path / "unseen").latest().weights["embedding.weight"]
+    assert np.array_equal(run.weights(20)["embedding.weight"], unseen)
+
+
+def scores(monkeypatch, watch: str, values: list[float]):
+    """A validator, or validation losses, that follow a script."""
+    script = iter(values)
+    if watch == "bleu":
+        return lambda model: {"bleu": next(script), "samples": [("a", "b")]}
+    monkeypatch.setattr(Validation, "loss", lambda self, budget: next(script))
+    return None
+
+
+EARLY = ("train.validate_every=2", "train.save_every=4", "train.patience=2")
+
+
+@pytest.mark.parametrize(("watch", "values"), [("bleu", [1, 3, 3, 2]), ("loss", [5, 2, 2, 3])])
+def test_stopping_early(go, tmp_path, monkeypatch, watch, values):
+    changes = (*EARLY, f"train.watch={watch}")
+    listener = Watching()
+    file = go(*changes, listener=listener, validator=scores(monkeypatch, watch, values))
+    assert listener.texts == [f"Finished early at step 8: no better {watch} in 2 validations."]
+    assert Run(tmp_path / "run").latest().progress.step == 8
+    before = file.read_bytes()
+    # The result is the best of the validations, not the last checkpoints: the second, after step 4.
+    best, at_step_4 = read_model(file), Run(tmp_path / "run").weights(4)
+    assert best.provenance["averaged_steps"] == [4]
+    assert all(np.array_equal(best.weights()[name], at_step_4[name]) for name in at_step_4)
+    assert "samples" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+    # Started again it stays finished, until more patience is asked for.
+    assert go(*changes, validator=scores(monkeypatch, watch, [])) == file
+    assert file.read_bytes() == before
+    go(*changes, "train.patience=3", "train.steps=12", validator=scores(monkeypatch, watch, [9, 1]))
+    assert Run(tmp_path / "run").latest().progress.step == (12 if watch == "bleu" else 10)
+
+
+@pytest.mark.parametrize("stop", [3, 5, 6])
+def test_an_interruption_does_not_reset_patience(go, tmp_path, monkeypatch, stop):
+    values = [1.0, 3.0, 2.0, 2.0]
+    changes = (*EARLY, "train.watch=bleu", "train.save_every=3")
+    validator = scores(monkeypatch, "bleu", values)
+    assert go(*changes, listener=told_at(stop), validator=validator) is None
+    go(*changes, validator=validator)
+    assert Run(tmp_path / "run").latest().progress.step == 8
+
+
+def test_what_was_the_best_before_patience_was_off_is_not_the_best_after(go, tmp_path, monkeypatch):
+    """Nobody keeps weights while it is off, and those of before are not those that were validated best."""
+    validator = scores(monkeypatch, "bleu", [1.0, 3.0, 4.0, 2.0, 2.0])
+    changes = ("train.validate_every=2", "train.save_every=2", "train.watch=bleu", "train.average=1")
+    go(*changes, "train.patience=2", "train.steps=4", validator=validator)
+    assert (tmp_path / "run" / "best.safetensors").exists()
+    go(*changes, "train.patience=0", "train.steps=6", validator=validator)
+    file = go(*changes, "train.patience=2", "train.steps=10", validator=validator)
+    assert read_model(file).provenance["averaged_steps"] == [10]
+
+
+def test_bleu_cannot_be_watched_by_nobody(go):
+    with pytest.raises(RunError) as e:
+        go("train.watch=bleu")
+    assert str(e.value) == "train.watch is bleu, and nothing here measures BLEU. Set train.watch=loss."
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights(digits, begun):
+    changes = ("train.learning_rate=1e30", "train.warmup=1", "train.save_every=1")
+    trainer = begun(*changes)
+    with pytest.raises(RunError) as e:
+        trainer.fit()
+    file = trainer.run.path / "not-finite-step-2.npz"
+    assert str(e.value) == (
+        f"The loss is nan and the gradient's norm nan at step 2 (epoch 0). The weights were not touched and the "
+        f"batch is in {file}; begin again in another folder with a lower train.learning_rate or "
+        "train.clip=1.0."
+    )
+    last = trainer.run.latest()
+    assert last.progress.step == 1
+    for name, p in trainer.model.named_parameters():
+        assert np.array_equal(p.detach().numpy(), last.weights[name])
+    expected = Epoch(digits[1].pairs("train"), 256, 1, 0)[1]
+    with np.load(file) as kept:
+        assert {name: kept[f"{name}_0"].tolist() for name in vars(expected)} == {
+            name: array.tolist() for name, array in vars(expected).items()
+        }
+
+
+def test_a_gradient_that_is_not_finite_does_too(go, tmp_path, monkeypatch):
+    norms = iter([1.0, 1.0, float("inf")])
+    monkeypatch.setattr(nn.utils, "get_total_norm", lambda grads: torch.tensor(next(norms)))
+    with pytest.raises(RunError, match=r"^The loss is \d\.\d+ and the gradient's norm inf at step 3 \(epoch 0\)\."):
+        go("train.save_every=1")
+    assert Run(tmp_path / "run").steps() == [1, 2]
+
+
+ON_GPU = torch.OutOfMemoryError("out of memory")
+ON_CPU = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+
+
+def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU, *, training: bool = True) -> list[int]:
+    """A machine whose memory holds so many target rows in training, or in validating; the sizes that were tried."""
+    whole, tried = Objective.forward, []
+
+    def forward(self, fed):
+        if self.model.training == training:
+            tried.append(len(fed.labels))
+            if len(fed.labels) > rows:
+                raise error
+        return whole(self, fed)
+
+    monkeypatch.setattr(Objective, "forward", forward)
+    return tried
+
+
+@pytest.mark.parametrize(("accumulate", "error"), [(1, ON_GPU), (2, ON_CPU)])
+def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch, accumulate, error):
+    changes = ("train.steps=4", f"train.accumulate={accumulate}", "train.batch_tokens=200")
+    go(*changes, name="whole")
+    tried, listener = too_small(monkeypatch, 60, error), Watching()
+    go(*changes, name="split", listener=listener)
+    assert max(tried) > 120  # so the halves had to be split again
+    assert "Step 1 did not fit into memory and was split into" in listener.texts[0]
+    whole, split = (state(tmp_path / name) for name in ("whole", "split"))
+    for name in whole:
+        np.testing.assert_allclose(split[name], whole[name], rtol=1e-3, atol=2e-5, err_msg=name)
+    facts = Run(tmp_path / "split").facts()
+    assert sorted(set(facts["split_at"])) == [1, 2, 3, 4]
+    assert not Run(tmp_path / "split").latest().progress.exact
+    assert Run(tmp_path / "whole").latest().progress.exact
+    assert "split_at" not in Run(tmp_path / "whole").facts()
+
+
+def test_a_validation_that_does_not_fit_is_split_and_finds_the_same(go, monkeypatch):
+    whole, split = Watching(), Watching()
+    go("train.steps=4", name="whole", listener=whole)
+    tried = too_small(monkeypatch, 30, training=False)
+    go("train.steps=4", name="split", listener=split)
+    assert max(tried) > 60
+    assert split.validations[-1]["valid_nll"] == pytest.approx(whole.validations[-1]["valid_nll"], rel=1e-6)
+
+
+def test_a_sentence_that_cannot_be_validated_is_told_of(go, monkeypatch):
+    too_small(monkeypatch, 2, training=False)
+    with pytest.raises(RunError) as e:
+        go("train.steps=4")
+    assert str(e.value) == (
+        "A validation does not fit into memory. Begin again in another folder with a smaller train.batch_tokens."
+    )
+
+
+def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
+    too_small(monkeypatch, 2)
+    with pytest.raises(RunError) as e:
+        go()
+    assert str(e.value) == (
+        "Step 1 does not fit into memory. Begin again in another folder with a smaller train.batch_tokens."
+    )
+
+
+def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_module, "budget_that_fits", lambda *_: 192)
+    listener = Watching()
+    go("train.batch_tokens=0", "train.steps=10", listener=listener)
+    assert Run(tmp_path / "run").facts()["batch_tokens"] == 192
+    assert "Batches of 192 source and target tokens fit into memory." in listener.texts
+    monkeypatch.setattr(train_module, "budget_that_fits", lambda *_: 96)
+    go("train.batch_tokens=0")
+    go("train.batch_tokens=192", name="whole")
+    one, two = (state(tmp_path / name) for name in ("run", "whole"))
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_leaves(go, tmp_path, number):
+    before = signal.getsignal(number)
+    listener = told_at(7, number)
+    assert go(listener=listener) is None
+    assert listener.texts[-1] == "Stopped at step 7; the same command goes on from here."
+    assert Run(tmp_path / "run").latest().progress.step == 7
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch):
+    """Re-segmenting a large corpus takes a while; nobody should wait for it."""
+    original, enough, made = Trainer.pairs_of, threading.Event(), []
+
+    def slow(self, epoch: int):
+        if epoch:
+            enough.wait(60)
+            made.append(epoch)
+        return original(self, epoch)
+
+    monkeypatch.setattr(Trainer, "pairs_of", slow)
+    last = len(Epoch(digits[1].pairs("train"), 256, 1, 0))
+    listener = told_at(last, signal.SIGTERM)
+    assert go("train.steps=1000", "train.validate_every=1000", listener=listener) is None
+    assert made == []  # it was not waited for
+    enough.set()
+    assert Run(tmp_path / "run").latest().progress.step == last
+
+
+def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
+    whole = run_folder.save_file
+
+    def full(arrays, file):
+        if "step-00000020" in str(file):
+            raise OSError(28, "No space left on device")
+        whole(arrays, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "save_file", full)
+        with pytest.raises(RunError, match=r"No space left on device\. Make room and start again"):
+            go()
+    assert Run(tmp_path / "run").latest().progress.step == 10
+    go()
+    go(name="whole")
+    assert_same_bits(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_changed_setting_is_refused_by_its_name(go, tmp_path):
+    go("train.steps=3")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(RunError, match=r"was begun with model\.dropout = 0\.0, and now it is 0\.5\. Train in another"):
+        go("train.steps=3", "model.dropout=0.5")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+def test_a_store_with_another_tokenizer_is_refused(go, digits, tmp_path):
+    go("train.steps=3")
+    settings = with_changes(digits[0], ["tokenizer.vocab_size=310"])
+    other = prepare(settings, tmp_path / "store", root=digits[1].path.parent, processes=1)
+    with pytest.raises(RunError, match=r"was begun with another tokenizer than the store has\. Give the store it was"):
+        train(with_changes(digits[0], ["train.steps=3"]), other, tmp_path / "run", device="cpu")
+
+
+def test_a_store_that_vanishes_is_one_line(go, digits, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(digits[1].path, store)
+    settings = with_changes(digits[0], ["train.steps=200", "train.validate_every=999"])
+    opened, listener = Store.open(store), Watching(12, lambda: shutil.rmtree(store))
+    with pytest.raises(StoreError, match=r"^The token store .* lacks its file .*\. Make it again with"):
+        train(settings, opened, tmp_path / "run", device="cpu", listener=listener)
+    kept = Run(tmp_path / "run").latest()
+    assert kept.progress.step >= 10
+    train(settings, digits[1], tmp_path / "run", device="cpu", listener=Watching())
+    assert Run(tmp_path / "run").latest().progress.step == 200
+
+
+def test_sentences_longer_than_the_model_s(go):
+    with pytest.raises(StoreError) as e:
+        go("model.max_length=10")
+    longest = str(e.value).split()[6]
+    assert str(e.value) == (
+        f"The store has a sentence of {longest} tokens, and model.max_length is 10. "
+        f"Set model.max_length={longest}, or prepare with data.longest=9."
+    )
+
+
+def test_sentences_longer_than_a_batch(go, digits):
+    pairs = digits[1].pairs("train")
+    longest = int(max(pairs.src_lengths.max(), pairs.tgt_lengths.max())) + 1
+    with pytest.raises(StoreError) as e:
+        go(f"train.batch_tokens={longest - 1}")
+    assert str(e.value) == (
+        f"The store has a sentence of {longest} tokens, and train.batch_tokens is {longest - 1}. "
+        f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest."
+    )
+
+
+def test_other_pieces_make_no_sentence_longer_than_a_batch(digits):
+    changes = ["tokenizer.dropout=0.1", "train.batch_tokens=25"]
+    with closing(make_resegmenter(with_changes(digits[0], changes), digits[1])) as resegmenter:
+        assert resegmenter.given[-1] == 24
+
+
+def test_a_process_on_another_machine_must_see_the_run_folder(digits, tmp_path, monkeypatch):
+    """Otherwise it would begin anew while the others go on."""
+    monkeypatch.setattr(World, "spread", lambda self, objective, model, *, shard: objective)
+    monkeypatch.setattr(World, "wait", lambda self: None)
+    second = Trainer(digits[0], digits[1], Run(tmp_path / "elsewhere"), World(1, 2, CPU), Silent(), None)
+    with pytest.raises(RunError) as e:
+        second.begin()
+    assert str(e.value) == (
+        f"{tmp_path / 'elsewhere'} is not the same folder for every process. Put it on a disk that they share."
+    )
+
+
+# --- from outside ---------------------------------------------------------------------------------------------
+
+
+def command(folder: Path, settings: Settings, store: Store, *more: str) -> list[str]:
+    (folder / "settings.toml").write_text(settings_to_toml(settings))
+    start = [sys.executable, "-m", "onehop", "train", str(folder / "settings.toml"), "--store", str(store.path)]
+    return [*start, "-o", str(folder / "run"), "--device", "cpu", "--bleu-on", "0", *more]
+
+
+def reached(folder: Path, step: int, process: "subprocess.Popen[str]") -> None:
+    file = folder / "run" / "metrics.jsonl"
+    while process.poll() is None and not (file.exists() and any(x["step"] >= step for x in read_metrics(file))):
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_killed_and_told_to_stop_from_outside(digits, tmp_path):
+    """kill -9, start again, SIGTERM, start again: each step once in the metrics, and the bits of a run in one go."""
+    settings = with_changes(digits[0], ["model.dropout=0.1", "train.steps=400", "train.save_every=25"])
+    start = command(tmp_path, settings, digits[1])
+    process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
+    reached(tmp_path, 60, process)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    process = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    reached(tmp_path, 120, process)
+    process.terminate()
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert out == ""
+    assert "goes on from here." in said.splitlines()[-1]
+    assert Run(tmp_path / "run").latest().progress.step >= 120
+    done = subprocess.run(start, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path / 'run' / 'model.safetensors'}\n"
+    steps = [x["step"] for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if "loss" in x]
+    assert steps == list(range(1, 401))
+    train(settings, digits[1], tmp_path / "whole", device="cpu")
+    one, two = (state(tmp_path / name) for name in ("run", "whole"))
+    assert [k for k in one if one[k].tobytes() != two[k].tobytes()] == []
+
+
+@pytest.mark.slow
+def test_errors_are_one_line_and_status_two(digits, tmp_path):
+    gone = Store(tmp_path / "gone", digits[1].description)
+    done = subprocess.run(command(tmp_path, digits[0], gone), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"onehop: There is no token store {tmp_path / 'gone'}.")
+
+
+def test_a_run_that_is_already_longer_is_not_passed_off_as_shorter(go, tmp_path):
+    go("train.steps=6")
+    before = {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")}
+    with pytest.raises(RunError, match=r"has 6 steps, and train\.steps is 4\. Train in another folder"):
+        go("train.steps=4")
+    assert {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")} == before
+
+
+COMPILED = """
+import numpy as np
+import torch
+import onehop.model.attention as attention
+from onehop.data.batches import Batch
+from onehop.config import load_settings
+from onehop.training.dataloader import Fixed, feed
+from onehop.model.transformer import Transformer
+from onehop.training.distributed import World
+from onehop.training.step import Objective
+
+# The ragged kernel needs a GPU; something of its shape stands in for it.
+attention.packed_attention = lambda q, k, v, pattern: attention.fused_attention(q, k, v)
+ids, lengths = np.arange(4, 64) % 50, np.array([20, 10, 30])
+fed = feed(Batch(ids, lengths, ids, ids, lengths), World(0, 1, torch.device("cpu")), Fixed(128, 8, 64), twice=True)
+torch.manual_seed(0)
+objective = Objective(Transformer(load_settings("tiny").model, 50), 0.1, 1.0)
+plain = objective(fed)[0]
+compiled = torch.compile(objective, dynamic=False, fullgraph=True, backend="aot_eager")(fed)[0]
+compiled.backward()
+torch.testing.assert_close(plain, compiled)
+assert all(p.grad is not None for p in objective.parameters())
+"""
+
+
+@pytest.mark.slow
+def test_the_objective_compiles_as_one_graph():
+    # Without the type checks of the test run: the compiler cannot look through them.
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
+    """A finished run that is started elsewhere is not said to be from there; one that goes on there says both."""
+    file = go("train.steps=6")
+    before = file.read_bytes()
+    monkeypatch.setattr(train_module, "device_name", lambda device: "another")
+    go("train.steps=6")
+    assert file.read_bytes() == before
+    listener = Watching()
+    provenance = read_model(go("train.steps=8", listener=listener)).provenance
+    assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
+    assert not provenance["exact"]
+    assert any("the last bits may differ" in text for text in listener.texts)
+
+
+def test_another_machine_is_not_forgotten_though_it_was_killed_at_once(go, tmp_path, monkeypatch):
+    go("train.steps=6")
+    monkeypatch.setattr(train_module, "device_name", lambda device: "another")
+
+    def kill() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        go("train.steps=9", listener=Watching(7, kill))
+    provenance = read_model(go("train.steps=9")).provenance
+    assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
+    assert not provenance["exact"]
+
+
+@pytest.mark.parametrize(
+    ("model", "fixed"),
+    [
+        (ModelSettings(), True),
+        (ModelSettings(d_k=16), True),
+        (ModelSettings(n_heads=2), True),
+        (ModelSettings(n_heads=1), False),  # a head of 512, which no kernel for ragged rows takes
+        (ModelSettings(d_v=320), False),
+    ],
+)
+def test_only_a_step_of_fixed_shapes_is_compiled(model, fixed):
+    assert train_module.has_fixed_shapes(model) is fixed
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_wish(monkeypatch):
+    """As when a whole group is told to end, and the parent passes it on; later it is another one."""
+    now = iter([0.0, 0.5, 2.0])
+    monkeypatch.setattr(train_module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    trainer = Trainer.__new__(Trainer)
+    with train_module.stopping_on_signals(trainer):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert trainer.stop == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
