@@ -4,16 +4,16 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from onehop.training.callbacks import GOES_ON
-
 Report = Mapping[str, Any]
 
+# What a run that was stopped says, where its folder stays.
+GOES_ON = "the same command goes on from here."
 EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
 
 
@@ -24,6 +24,33 @@ def console(*, stderr: bool = True) -> Console:
     """
     plain = False if os.environ.get("NO_COLOR") else None
     return Console(stderr=stderr, force_terminal=plain, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+@runtime_checkable
+class StageProgress(Protocol):
+    """What `prepare` reports while it works."""
+
+    def stage(self, name: str, total: int | None, unit: str) -> None:
+        """A stage begins; `total` is its size where that is known."""
+
+    def advance(self, amount: int) -> None:
+        """So much more of the stage is done."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+
+class NoProgress:
+    """Reports nothing."""
+
+    def stage(self, name: str, total: int | None, unit: str) -> None:
+        """Nothing."""
+
+    def advance(self, amount: int) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
 
 
 class PrepareDisplay:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
-from onehop.data.filters import IDENTIFIER, LANGUAGE_BYTES, LanguageCheck, identifier_version
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator
 from onehop.pipelines.translator import Translator
+from onehop.text.language_id import IDENTIFIER, LANGUAGE_BYTES, LanguageCheck, identifier_version
 
 # The first windows are small, so that the first lines come soon; the later ones let the translator fill its batches.
 FIRST_WINDOW, LAST_WINDOW = 64, 4096

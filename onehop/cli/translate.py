@@ -67,10 +67,10 @@ def translate(
     """Translate a text, files, or standard input line by line."""
     from onehop.cli import line_filter
     from onehop.decoding.options import SearchOptions
+    from onehop.pipelines.glossary import Terms, read_glossary
     from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
     from onehop.pipelines.translator import Translator
     from onehop.storage.registry import find_model
-    from onehop.text.sentences import Terms, read_glossary
 
     files = inputs or []
     if text == "-" or files == [Path("-")]:  # as elsewhere: standard input

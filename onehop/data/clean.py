@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onehop.config import DataSettings
+from onehop.console import StageProgress
 from onehop.data.corpus import ParallelFile, Plain, RawChunk, read_chunks
 from onehop.data.filters import (
     Dropped,
@@ -41,33 +42,6 @@ PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-2.json"
 # A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.
 BAD_LINES = 10
 BAD_SHARE = 0.1
-
-
-@runtime_checkable
-class Progress(Protocol):
-    """What `prepare` tells whoever watches."""
-
-    def stage(self, name: str, total: int | None, unit: str) -> None:
-        """A stage begins; `total` is its size where that is known."""
-
-    def advance(self, amount: int) -> None:
-        """So much more of the stage is done."""
-
-    def note(self, text: str) -> None:
-        """Something worth a line."""
-
-
-class Silent:
-    """A progress that nobody watches."""
-
-    def stage(self, name: str, total: int | None, unit: str) -> None:
-        """Say nothing."""
-
-    def advance(self, amount: int) -> None:
-        """Say nothing."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +123,7 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
     )
 
 
-def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: Progress) -> None:
+def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: StageProgress) -> None:
     """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
     report = Report(files={f.name: 0 for f in inputs.train}, notes=language_notes(settings))
     held_out = held_out_sides(pairs_in(inputs.test + inputs.valid, settings.plain))
@@ -174,7 +148,7 @@ def write_filtered(
     files: list[ParallelFile],
     filtered: Iterator[FilteredChunk],
     report: Report,
-    progress: Progress,
+    progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write what is no duplicate; where each chunk begins, and how many pairs each file has left."""
     seen, watch, done, kept = SeenHashes(), EncodingWatch(), Counter[int](), Counter[int]()

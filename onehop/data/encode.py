@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onehop.config import DataSettings, Settings, TokenizerSettings
-from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Progress, Span, nothing_left, spread
+from onehop.console import StageProgress
+from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, nothing_left, spread
 from onehop.data.filters import (
     Dropped,
     HeldOut,
@@ -48,7 +49,7 @@ def learn_stage(
     settings: TokenizerSettings,
     given: bytes | None,
     processes: int,
-    progress: Progress,
+    progress: StageProgress,
 ) -> None:
     """Write the tokenizer, given or learned."""
     if given is None:
@@ -234,7 +235,7 @@ def cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
 
 
 def encode_stage(
-    work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: Progress
+    work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: StageProgress
 ) -> None:
     """Encode everything into a folder that is a store as soon as its description is written."""
     folder, report, data = work / "store", filtered.report, settings.data
@@ -270,7 +271,7 @@ def encode_stage(
     write_description(folder, description)
 
 
-def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: Progress) -> Counter[int]:
+def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: StageProgress) -> Counter[int]:
     """Write the training pairs as they come; how many each file gave."""
     writer, counts = PairsWriter(folder, "train"), Counter[int]()
     for chunk in chunks:

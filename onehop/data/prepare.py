@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
 from onehop.config import Settings
-from onehop.data.clean import FILTERED, Inputs, Progress, Silent, filter_stage, read_filtered
+from onehop.console import NoProgress, StageProgress
+from onehop.data.clean import FILTERED, Inputs, filter_stage, read_filtered
 from onehop.data.corpus import STDIN, ParallelFile, content_hash, find_files
 from onehop.data.encode import encode_stage, learn_stage
-from onehop.data.filters import identifier_version
 from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash, write_json
 from onehop.data.worker_pool import cores
 from onehop.errors import StoreError, TextError
+from onehop.text.language_id import identifier_version
 
 MADE_FROM = "made_from.json"
 
@@ -44,14 +45,14 @@ def prepare(
     processes: int | None = None,
     force: bool = False,
     stdin: Readable | None = None,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> Store:
     """Make a token store from the files in `settings.data`, relative ones below `root`; `-` is `stdin`.
 
     Without `tokenizer` (a SentencePiece model) one is learned. A store that was made from the same settings and
     files is returned as it is, another one is replaced only with `force`. The bytes do not depend on `processes`.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     refuse_foreign_folder(out)
     with work_folder(out) as work:
         inputs = find_inputs(settings, root or Path(), work, tokenizer, stdin)
@@ -71,7 +72,7 @@ def make_store(
     inputs: Inputs,
     tokenizer: bytes | None,
     processes: int,
-    progress: Progress,
+    progress: StageProgress,
 ) -> None:
     """Run the stages that have no result yet."""
     if (work / "store" / DESCRIPTION).exists():

@@ -14,21 +14,12 @@ from typing import Any
 from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
+from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
 from onehop.pipelines.translator import Translation, Translator
 from onehop.storage.reading import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import capitals, in_capitals, ordinary, spelling
-from onehop.text.sentences import (
-    Segment,
-    Term,
-    Terms,
-    as_stood,
-    missing_numbers,
-    restored,
-    segment,
-    sentences,
-    shortened,
-)
+from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened
 
 # A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
 # a sentence of 500 words that was cut into parts of 250 tokens, and one in parts of this size.

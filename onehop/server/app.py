@@ -23,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError
+from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.paragraphs import Paragraph
 from onehop.server import access_log, auth, metrics, openapi
 from onehop.server.explore import Exploring, off
@@ -41,7 +42,6 @@ from onehop.server.schemas import (
 from onehop.server.service import Service, Wish
 from onehop.server.settings import ServerSettings
 from onehop.text.language_id import Identifier, name_of
-from onehop.text.sentences import Term, Terms
 from onehop.text.tokenizer import normalise
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"

@@ -15,6 +15,7 @@ from onehop.decoding.engine import Engine
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError
 from onehop.pipelines.alignment import align
+from onehop.pipelines.glossary import Terms, missing_numbers
 from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together, reading
 from onehop.pipelines.html_markup import Flow, parse
 from onehop.pipelines.html_tags import TooMuchMarkup
@@ -25,7 +26,7 @@ from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
 from onehop.server.scheduler import Call, Found, JoiningLane, Lane, Steps
 from onehop.server.settings import ServerSettings
-from onehop.text.sentences import Segment, Terms, missing_numbers
+from onehop.text.sentences import Segment
 
 # Searches that are watched or forced run one at a time; so many may wait.
 MOST_SETTLING = 32

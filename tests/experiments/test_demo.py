@@ -5,14 +5,13 @@ from xml.etree import ElementTree
 import pytest
 
 from onehop.config import load_settings, with_changes
-from onehop.console import TrainDisplay
+from onehop.console import GOES_ON, TrainDisplay
 from onehop.data.store import Store
 from onehop.errors import RunError
 from onehop.experiments import demo as module
 from onehop.experiments.demo import Outcome, check, demo, digit_strings, show, write_pairs
 from onehop.pipelines.translator import Translation, Translator
 from onehop.storage.reading import read_model
-from onehop.training.callbacks import GOES_ON
 
 
 def test_the_strings_are_different_and_always_the_same():

