@@ -30,8 +30,9 @@ from onehop.data.batches import Batch, Epoch
 from onehop.data.store import Pairs, Store, side_from_lists
 from onehop.model import attention, kernels, loss
 from onehop.model import transformer as model
-from onehop.model.attention import Packed, Packing, padded_attention, varlen_attention
+from onehop.model.attention import padded_attention, varlen_attention
 from onehop.model.loss import Loss
+from onehop.model.packing import Packed, Packing
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import PAD
 from onehop.text.vocabulary import vocabulary_of

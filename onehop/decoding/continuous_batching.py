@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import Beam, Candidates, RowInts, Task
 from onehop.decoding.torch_engine import TorchEngine, padded
-from onehop.model.transformer import Layer, LayerCache, Tokens, Transformer
+from onehop.model.kv_cache import LayerCache
+from onehop.model.transformer import Layer, Tokens, Transformer
 from onehop.text.tokenizer import BOS, PAD
 
 # --- the device's half: keys and values ---------------------------------------------------------------------------

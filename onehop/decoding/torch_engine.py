@@ -16,7 +16,8 @@ from onehop.decoding.cuda_graph_state import operations
 from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import search
-from onehop.model.transformer import Cache, Tokens, Transformer
+from onehop.model.kv_cache import Cache
+from onehop.model.transformer import Tokens, Transformer
 from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import EOS, PAD
 

@@ -5,15 +5,15 @@ end to end in one row and must not see each other.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 
 from onehop.model import kernels
+from onehop.model.packing import Mask, Packed, Packing, Pattern, causal_mask
 from onehop.model.taps import Tap, Tapped
 
 if kernels.usable():
@@ -25,10 +25,7 @@ Queries = Float[Tensor, "batch heads query d_k"]
 Keys = Float[Tensor, "batch heads key d_k"]
 Values = Float[Tensor, "batch heads key d_v"]
 HeadOutputs = Float[Tensor, "batch heads query d_v"]
-Mask = Bool[Tensor, "#batch #heads #query key"]
 Heads = Float[Tensor, "batch heads _ _"]
-
-GROUPS = 8
 FLASH_WIDTH = 256  # the widest head that the flash kernel takes
 
 
@@ -55,58 +52,6 @@ def fused_attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None) ->
 
 
 # --- sentences packed end to end ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Where the sentences of one packed row begin and end: sentence i is rows starts[i] to starts[i + 1].
-
-    The last entry is the row's length, so that every position belongs to a sentence, and `sentence_of_row` says to
-    which. `longest` is a plain number and may be an upper bound: shapes that depend on it stay the same from batch to
-    batch.
-    """
-
-    starts: Int[Tensor, " sentences_and_end"]
-    sentence_of_row: Int[Tensor, " rows"]
-    longest: int
-
-    @staticmethod
-    def of(lengths: Int[Tensor, " sentences"], longest: int | None = None) -> "Packing":
-        """The packing of sentences of these lengths."""
-        starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-        numbers = torch.arange(len(lengths), dtype=torch.int32, device=lengths.device)
-        return Packing(starts, numbers.repeat_interleave(lengths), int(lengths.max()) if longest is None else longest)
-
-    @property
-    def inside(self) -> Bool[Tensor, "sentences longest"]:
-        """Which cells of the padded form hold a token."""
-        lengths = self.starts.diff()
-        return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
-
-    def groups(self) -> list["Packing"]:
-        """The packings of a few runs of neighbouring sentences, each with its own longest."""
-        sentences = len(self.starts) - 1
-        size = max(16, -(-sentences // GROUPS))
-        runs = [self.starts[first : first + size + 1].diff() for first in range(0, sentences, size)]
-        return [Packing.of(lengths, max(1, int(lengths.max()))) for lengths in runs]
-
-
-@dataclass(frozen=True)
-class Packed:
-    """Attention within each sentence of a packed row; `causal`: to oneself and to what stands before."""
-
-    query: Packing
-    key: Packing
-    causal: bool = False
-
-    @property
-    def mask(self) -> Mask:
-        """The same as a mask over the whole rows, which only a watched model can afford."""
-        same = self.query.sentence_of_row[:, None] == self.key.sentence_of_row
-        return (same & causal_mask(len(same), same.device) if self.causal else same)[None, None]
-
-
-Pattern = Mask | Packed | None
 
 
 def packed_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
@@ -163,11 +108,6 @@ def varlen_attention(q: Queries, k: Keys, v: Values, pattern: Packed, scale: flo
     out = varlen_attn(q, k, v, query.starts, key.starts, query.longest, key.longest, scale=scale, window_size=window)
     assert isinstance(out, Tensor)
     return out.transpose(0, 1)[None]
-
-
-def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
-    """The lower triangle: each position may attend to itself and to what stands before."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def side_by_side(x: Float[Tensor, "rows d_model"], *linears: nn.Linear) -> Float[Tensor, "rows width"]:

@@ -20,7 +20,7 @@ from onehop.config import Settings
 from onehop.data.batches import Batch, Epoch
 from onehop.data.objectives import Task
 from onehop.data.store import Pairs
-from onehop.model.attention import Packing
+from onehop.model.packing import Packing
 from onehop.model.transformer import Tokens
 from onehop.text.tokenizer import PAD
 from onehop.training.distributed import World

@@ -12,15 +12,13 @@ from onehop.model import attention as attention_module
 from onehop.model import kernels
 from onehop.model.attention import (
     MultiHeadAttention,
-    Packed,
-    Packing,
     attention,
-    causal_mask,
     fused_attention,
     of_one_width,
     packed_attention,
     padded_attention,
 )
+from onehop.model.packing import Packed, Packing, causal_mask
 from onehop.model.taps import Recorder, watch
 
 BOTH = pytest.mark.parametrize("attend", [attention, fused_attention])

@@ -17,12 +17,13 @@ if os.environ["TRITON_INTERPRET"] != "1":
 pytest.importorskip("triton", reason="Triton is not installed: its interpreter runs the kernels on the CPU")
 
 from onehop.model import attention, kernels
-from onehop.model.attention import MultiHeadAttention, Packed, Packing, padded_attention
+from onehop.model.attention import MultiHeadAttention, padded_attention
 from onehop.model.kernels import ragged
 from onehop.model.kernels.add_norm import add_norm
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.model.kernels.feed_forward import feed_forward, fits
 from onehop.model.loss import cross_entropy
+from onehop.model.packing import Packed, Packing
 
 HEADS, WIDTH = 2, 16
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from onehop.config import ModelSettings, load_settings
 from onehop.errors import OnehopError
+from onehop.model.kv_cache import Cache
 from onehop.model.taps import Recorder, watch
-from onehop.model.transformer import Cache, Tokens, Transformer, parameter_count, sinusoids
+from onehop.model.transformer import Tokens, Transformer, parameter_count, sinusoids
 
 NORMS = pytest.mark.parametrize("norm", ["post", "pre"])
 

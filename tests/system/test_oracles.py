@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
 from onehop.config import ModelSettings
-from onehop.model.attention import MultiHeadAttention, causal_mask
+from onehop.model.attention import MultiHeadAttention
+from onehop.model.packing import causal_mask
 from onehop.model.transformer import Layer, Stack, Tokens, Transformer, sinusoids
 from onehop.text.tokenizer import BOS, EOS, PAD
 

@@ -5,17 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from onehop.config import ModelSettings
-from onehop.model.transformer import (
-    Activations,
-    Cache,
-    Ids,
-    Input,
-    LayerCache,
-    Predictor,
-    Stack,
-    Tokens,
-    pattern,
-)
+from onehop.model.kv_cache import Cache, Ids, LayerCache
+from onehop.model.transformer import Activations, Input, Predictor, Stack, Tokens, pattern
 
 
 class DecoderOnly(Predictor):

@@ -1,0 +1,73 @@
+"""Keys and values that decoding keeps from step to step."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from onehop.model.packing import Packed
+
+Ids = Int[Tensor, "batch length"]
+WhoAcross = Bool[Tensor, "#batch #heads #length source"] | Packed | None
+
+
+@dataclass
+class LayerCache:
+    """Keys and values that a decoder layer has already computed."""
+
+    keys: Float[Tensor, "batch heads capacity d_k"]
+    values: Float[Tensor, "batch heads capacity d_v"]
+    cross_keys: Float[Tensor, "batch heads source d_k"]
+    cross_values: Float[Tensor, "batch heads source d_v"]
+
+    def append(
+        self, k: Float[Tensor, "batch heads new d_k"], v: Float[Tensor, "batch heads new d_v"], length: int
+    ) -> tuple[Float[Tensor, "batch heads past d_k"], Float[Tensor, "batch heads past d_v"]]:
+        """Write new positions behind the first `length`; all of them so far."""
+        end = length + k.shape[2]
+        assert end <= self.keys.shape[2], "the cache is full"  # torch would drop a single position in silence
+        self.keys[:, :, length:end] = k
+        self.values[:, :, length:end] = v
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def select(self, rows: Int[Tensor, " rows"], length: int, *, same_sources: bool) -> "LayerCache":
+        """The cache of these rows of the batch, in this order; only what is filled is copied."""
+        keys, values = (selected(t, rows, length) for t in (self.keys, self.values))
+        if same_sources:
+            return LayerCache(keys, values, self.cross_keys, self.cross_values)
+        return LayerCache(keys, values, self.cross_keys.index_select(0, rows), self.cross_values.index_select(0, rows))
+
+
+def selected(
+    filled: Float[Tensor, "batch heads capacity d"], rows: Int[Tensor, " rows"], length: int
+) -> Float[Tensor, "rows heads capacity d"]:
+    """These rows with the same capacity, of which the first `length` positions are filled."""
+    out = filled.new_empty(len(rows), *filled.shape[1:])
+    out[:, :, :length] = filled[rows, :, :length]
+    return out
+
+
+@dataclass
+class Cache:
+    """What decoding remembers: every decoder layer's keys and values, those of the source projected once."""
+
+    layers: list[LayerCache]
+    who_across: WhoAcross
+    length: int = 0
+
+    def positions_of(self, ids: Ids) -> Ids:
+        """Places of new tokens behind the cached ones."""
+        return torch.arange(self.length, self.length + ids.shape[1], device=ids.device).expand_as(ids)
+
+    def select(self, rows: Int[Tensor, " rows"], *, same_sources: bool = False) -> "Cache":
+        """The cache of these hypotheses, in this order.
+
+        `same_sources` promises that each row's source is the one that stood there before, as in a beam whose
+        hypotheses only change places within their sentence: what belongs to the sources then stays as it is.
+        """
+        who = self.who_across
+        if isinstance(who, Tensor) and not same_sources:
+            who = who.index_select(0, rows)
+        layers = [layer.select(rows, self.length, same_sources=same_sources) for layer in self.layers]
+        return Cache(layers, who, self.length)
