@@ -17,7 +17,7 @@ from onehop.converters.importing import read_bytes, read_json, read_weights
 from onehop.converters.marian import Array
 from onehop.data.store import write_json
 from onehop.errors import ExportError, SettingsError
-from onehop.model.variants.encoder import EncoderOnly
+from onehop.model.variants import EncoderOnly
 from onehop.pipelines.embed import Embedder
 from onehop.pipelines.load import member_of
 from onehop.storage.model_file import StoredModel

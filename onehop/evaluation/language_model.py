@@ -9,7 +9,7 @@ import torch
 
 from onehop.model.loss import cross_entropy
 from onehop.model.transformer import Tokens
-from onehop.model.variants.decoder import DecoderOnly
+from onehop.model.variants import DecoderOnly
 from onehop.pipelines.generate import Writer
 from onehop.text.tokenizer import BOS, EOS, Tokenizer, normalise
 

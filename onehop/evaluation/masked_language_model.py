@@ -16,7 +16,7 @@ from onehop.data.objectives import MARKS, MASK
 from onehop.errors import TextError
 from onehop.evaluation.language_model import batches
 from onehop.model.transformer import Tokens
-from onehop.model.variants.encoder import EncoderOnly
+from onehop.model.variants import EncoderOnly
 from onehop.pipelines.fill_mask import Filler
 from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, normalise
 

@@ -36,7 +36,7 @@ from onehop.errors import SettingsError
 from onehop.experiments.measure import made
 from onehop.experiments.patches import FILE, chosen, looks, patches
 from onehop.interpret.attention_svg import Panel, heatmap_svg
-from onehop.model.variants.vision import VisionTransformer
+from onehop.model.variants import VisionTransformer
 from onehop.pipelines.load import load_member
 from onehop.storage.reading import describe
 from onehop.text.vocabulary import Classes

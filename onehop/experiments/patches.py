@@ -10,7 +10,7 @@ from torch import Tensor
 from onehop.interpret.trace_file import Named, pack
 from onehop.interpret.tracer import to_numpy
 from onehop.model.taps import Recorder, watch
-from onehop.model.variants.vision import VisionTransformer
+from onehop.model.variants import VisionTransformer
 
 Json = dict[str, Any]
 FILE = "patches.json"

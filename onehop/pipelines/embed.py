@@ -12,7 +12,7 @@ from jaxtyping import Float32, Int
 from onehop.data.filters import counted
 from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.model.transformer import Tokens
-from onehop.model.variants.encoder import EncoderOnly
+from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_member
 from onehop.text.tokenizer import EOS, PAD, Tokenizer
 from onehop.text.vocabulary import Classes, WordPieces, vocabulary_of

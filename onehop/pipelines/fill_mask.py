@@ -13,7 +13,7 @@ from torch import Tensor
 from onehop.data.objectives import MARKS, MASK
 from onehop.errors import ModelFileError, TextError
 from onehop.model.transformer import Tokens
-from onehop.model.variants.encoder import EncoderOnly
+from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_member
 from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer
 from onehop.text.vocabulary import vocabulary_of

@@ -10,7 +10,7 @@ from torch import Tensor
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import search
 from onehop.errors import SettingsError
-from onehop.model.variants.decoder import DecoderOnly
+from onehop.model.variants import DecoderOnly
 from onehop.pipelines.load import load_member
 from onehop.text.tokenizer import BOS, Tokenizer
 

@@ -34,7 +34,7 @@ from onehop.explorer.worked_example import worked_example
 from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
 from onehop.model.transformer import Transformer
-from onehop.model.variants.vision import VisionTransformer
+from onehop.model.variants import VisionTransformer
 from onehop.pipelines.translator import Translator
 from onehop.text.tokenizer import EOS, Tokenizer
 

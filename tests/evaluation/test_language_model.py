@@ -8,7 +8,7 @@ import torch
 from onehop.config import ModelSettings, load_settings
 from onehop.evaluation.language_model import Likelihood, of_texts
 from onehop.model.transformer import Tokens
-from onehop.model.variants.decoder import DecoderOnly
+from onehop.model.variants import DecoderOnly
 from onehop.text.tokenizer import BOS, EOS, Tokenizer
 
 TEXTS = ["one two three", "", "  four   five ", "six seven eight nine ten eleven twelve"]

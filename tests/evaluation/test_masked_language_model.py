@@ -13,7 +13,7 @@ from onehop.data.objectives import MARKS, MASK
 from onehop.errors import TextError
 from onehop.evaluation.masked_language_model import EVERY, Kind, Recall, of_texts, whole_words
 from onehop.model.transformer import Tokens
-from onehop.model.variants.encoder import EncoderOnly
+from onehop.model.variants import EncoderOnly
 from onehop.storage.model_file import StoredModel
 from onehop.storage.writing import write_model
 from onehop.text.tokenizer import EOS, Tokenizer

@@ -54,7 +54,7 @@ from onehop.interpret.trace_file import Trace, unpack
 from onehop.interpret.tracer import Tracer
 from onehop.model.taps import watch
 from onehop.model.transformer import Tokens
-from onehop.model.variants.vision import VisionTransformer
+from onehop.model.variants import VisionTransformer
 from onehop.storage.reading import describe
 
 TEXT = "the old house"

@@ -11,10 +11,7 @@ from onehop.config import ModelSettings, Settings
 from onehop.errors import SettingsError
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Layer, Stack, Tokens, Transformer
-from onehop.model.variants import model_for
-from onehop.model.variants.decoder import DecoderOnly
-from onehop.model.variants.encoder import EncoderOnly
-from onehop.model.variants.vision import VisionTransformer
+from onehop.model.variants import DecoderOnly, EncoderOnly, VisionTransformer, model_for
 from onehop.training.estimate import kept_bytes_per_token, update_flops
 from onehop.training.step import Objective
 

@@ -15,8 +15,7 @@ from onehop.data.prepare import prepare
 from onehop.data.store import Store
 from onehop.errors import ModelFileError, SettingsError, StoreError
 from onehop.model.transformer import Tokens
-from onehop.model.variants.decoder import DecoderOnly
-from onehop.model.variants.encoder import EncoderOnly
+from onehop.model.variants import DecoderOnly, EncoderOnly
 from onehop.pipelines.embed import Embedder
 from onehop.pipelines.generate import Continuation, Teller, Writer, options_of
 from onehop.pipelines.translator import Translator

@@ -1,0 +1,140 @@
+"""The paper's blocks in other subsets: decoder-only as in GPT, encoder-only as in BERT, and ViT for images."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from onehop.config import ModelSettings
+from onehop.model.kv_cache import Cache, Ids, LayerCache
+from onehop.model.transformer import Activations, Input, Predictor, Stack, Tokens, Transformer, pattern
+
+
+class DecoderOnly(Predictor):
+    """GPT's place, the causal stack without cross-attention: logits of the token after each token."""
+
+    def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
+        super().__init__(settings, vocab_size)
+        self.embedding = nn.Embedding(vocab_size, settings.d_model)
+        self.output = None if settings.tied else nn.Linear(settings.d_model, vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
+        self.target_input = Input(settings)
+        self.decoder = Stack(settings, settings.n_decoder_layers, cross=False)
+        self.initialise()
+
+    def states(self, src: Tokens, tgt: Tokens) -> Activations:
+        """The stack's output; there is no source to look at."""
+        x = self.target_input(self.embedding(tgt.ids), tgt.positions, tgt.segments)
+        out: Activations = self.decoder(x, pattern(tgt, tgt, causal=True))
+        return out
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection: the embedding matrix once more when tied."""
+        return self.embedding.weight if self.output is None else self.output.weight
+
+    def begin(self, rows: int, capacity: int) -> Cache:
+        """Make room for `capacity` tokens in each of so many texts."""
+        self.target_input.reach(capacity)
+        return Cache([self._room(rows, capacity) for _ in self.decoder.layers], None)
+
+    def _room(self, rows: int, capacity: int) -> LayerCache:
+        s, like = self.settings, self.embedding.weight
+        keys, values = (like.new_empty(rows, s.n_heads, capacity, d) for d in (s.key_width, s.value_width))
+        return LayerCache(keys, values, keys[:, :, :0], values[:, :, :0])
+
+    def step(self, ids: Ids, cache: Cache) -> Float[Tensor, "batch length vocab"]:
+        """Logits after each of these new tokens, given all cached ones; the cache grows by them."""
+        x = self.target_input(self.embedding(ids), cache.positions_of(ids))
+        return self.logits(self.decoder.step(x, cache))
+
+
+class EncoderOnly(Predictor):
+    """BERT's place, the stack that looks both ways: logits of the token at each place, hidden by a mask or not."""
+
+    def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
+        super().__init__(settings, vocab_size)
+        self.embedding = nn.Embedding(vocab_size, settings.d_model)
+        self.output = None if settings.tied else nn.Linear(settings.d_model, vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
+        self.source_input = Input(settings)
+        self.encoder = Stack(settings, settings.n_encoder_layers, cross=False)
+        self.initialise()
+
+    def states(self, src: Tokens, tgt: Tokens) -> Activations:
+        """The stack's output over the text in which words are hidden."""
+        return self.encode(tgt)
+
+    def encode(self, text: Tokens) -> Activations:
+        """The stack's output over a text."""
+        x = self.source_input(self.embedding(text.ids), text.positions, text.segments)
+        out: Activations = self.encoder(x, pattern(text, text))
+        return out
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection: the embedding matrix once more when tied."""
+        return self.embedding.weight if self.output is None else self.output.weight
+
+    def sentence_vectors(self, text: Tokens) -> Float[Tensor, "batch d_model"]:
+        """One vector of length 1 for each padded sentence: the mean over its tokens."""
+        states = self.encode(text)
+        if text.inside is None:
+            return F.normalize(states.mean(1), dim=-1)
+        inside = text.inside[:, :, None].to(states.dtype)
+        return F.normalize((states * inside).sum(1) / inside.sum(1), dim=-1)
+
+
+class VisionTransformer(Predictor):
+    """Gives the logits of each image's class. An image is its pixels row by row, as steps of grey from 0."""
+
+    def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
+        super().__init__(settings, vocab_size)
+        self.side, self.patch = settings.image or 0, settings.patch or 0  # the settings see to it that they are there
+        self.white = (settings.levels or 0) - 1
+        self.projection = nn.Linear(self.patch**2, settings.d_model)
+        self.answer_embedding = nn.Parameter(torch.empty(settings.d_model))
+        self.output = nn.Linear(settings.d_model, vocab_size, bias=False)
+        self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
+        self.source_input = Input(settings)
+        self.encoder = Stack(settings, settings.n_encoder_layers, cross=False)
+        self.source_input.reach(1 + (self.side // self.patch) ** 2)
+        self.initialise()
+        if settings.positions == "learned":
+            nn.init.normal_(self.source_input.positions)  # as strong as the patches, or it learns slowly where they are
+
+    def states(self, src: Tokens, tgt: Tokens) -> Activations:
+        """What was gathered of each image; its class is all that is asked, so a target has one position."""
+        return self.gathered(src.ids.view(-1, self.side, self.side))[None]
+
+    def gathered(self, images: Int[Tensor, "images height width"]) -> Float[Tensor, "images d_model"]:
+        """The stack's output at the token in front of the patches."""
+        patches: Tensor = self.projection(self.patches(images))
+        x = torch.cat([self.answer_embedding.expand(len(patches), 1, -1), patches], dim=1)
+        positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+        states: Tensor = self.encoder(self.source_input(x, positions), None)
+        return states[:, 0]
+
+    def patches(self, images: Int[Tensor, "images height width"]) -> Float[Tensor, "images patches pixels"]:
+        """Squares row by row, each as its pixels from 0, black, to 1, white."""
+        n, p = self.side // self.patch, self.patch
+        squares = images.view(-1, n, p, n, p).transpose(2, 3).reshape(-1, n * n, p * p)
+        return squares.to(self.projection.weight.dtype) / self.white
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection."""
+        return self.output.weight
+
+
+MEMBERS: dict[str | None, type[Predictor]] = {
+    None: Transformer,
+    "decoder": DecoderOnly,
+    "encoder": EncoderOnly,
+    "vision": VisionTransformer,
+}
+
+
+def model_for(settings: ModelSettings, vocab_size: int) -> Predictor:
+    """A fresh model of the kind that the settings name."""
+    return MEMBERS[settings.kind](settings, vocab_size)
