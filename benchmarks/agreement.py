@@ -20,7 +20,7 @@ import torch
 
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.translator import Translation, Translator
-from onehop.storage.reading import describe
+from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
 
 SEARCHES = {"beam 4": SearchOptions(), "greedy": SearchOptions(beam=1)}

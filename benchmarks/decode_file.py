@@ -69,9 +69,10 @@ def naive_torch(exports: Path, lines: list[str]) -> Iterator[str]:
     """What one writes first: everything again for every token, the most probable token taken."""
     import torch
 
-    from onehop.decoding.torch_engine import model_of, padded
+    from onehop.decoding.torch_engine import padded
     from onehop.model.transformer import Tokens
-    from onehop.storage.reading import read_model
+    from onehop.pipelines.load import model_of
+    from onehop.storage.model_io import read_model
     from onehop.text.tokenizer import BOS, EOS, PAD
 
     model, tokenizer = model_of(read_model(exports / "model.safetensors")).eval(), tokenizer_of(exports)

@@ -40,9 +40,8 @@ from onehop.decoding.options import SearchOptions
 from onehop.model.transformer import Transformer
 from onehop.pipelines.translator import Translator
 from onehop.storage.model_file import StoredModel
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model, write_model
 from onehop.storage.registry import find_model
-from onehop.storage.writing import write_model
 from onehop.text.tokenizer import EOS, Tokenizer
 
 LENGTH = 25

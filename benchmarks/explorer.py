@@ -24,14 +24,14 @@ import torch
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.decoding import engine
-from onehop.experiments.measure import machine
+from onehop.experiments.provenance import machine
 from onehop.explorer.content import Explorer
 from onehop.explorer.routes import explorer_routes
 from onehop.explorer.serve import HOST, listening
 from onehop.interpret.tracer import Tracer
 from onehop.model.transformer import Transformer
 from onehop.storage.model_file import StoredModel
-from onehop.storage.writing import write_model
+from onehop.storage.model_io import write_model
 from onehop.text.tokenizer import EOS, Tokenizer
 
 SENTENCE = "The animal didn't cross the street because it was much too tired."

@@ -34,13 +34,13 @@ from onehop.model.attention import padded_attention, varlen_attention
 from onehop.model.loss import Loss
 from onehop.model.packing import Packed, Packing
 from onehop.model.transformer import Transformer
-from onehop.text.tokenizer import PAD
-from onehop.text.vocabulary import vocabulary_of
+from onehop.text.tokenizer import PAD, vocabulary_of
+from onehop.training.cuda_step import RecordedStep
 from onehop.training.dataloader import Fed, Fixed, ahead, feed
 from onehop.training.distributed import World
 from onehop.training.estimate import measured_peak, update_flops
 from onehop.training.optimizer import make_optimizer, set_rate
-from onehop.training.step import Objective, RecordedStep, forward_and_backward, gradient_norm
+from onehop.training.step import Objective, forward_and_backward, gradient_norm
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")

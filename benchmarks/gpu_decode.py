@@ -32,9 +32,10 @@ from onehop.decoding import one_token
 from onehop.decoding.cuda_graph_search import CapturedSearch
 from onehop.decoding.cuda_graph_state import Shape, operations
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.torch_engine import TorchEngine, model_of
+from onehop.decoding.torch_engine import TorchEngine
 from onehop.model.transformer import Transformer
-from onehop.storage.reading import read_model
+from onehop.pipelines.load import model_of
+from onehop.storage.model_io import read_model
 from onehop.text.tokenizer import EOS, Tokenizer
 
 LENGTH = 28

@@ -66,7 +66,7 @@ def random_model(folder: Path) -> Path:
     """Base shape; nothing ends a sentence but the greatest length, here and in the server."""
     import decode_speed
 
-    from onehop.storage.writing import write_model
+    from onehop.storage.model_io import write_model
 
     engines.MORE_THAN_SOURCE = 0
     file = folder / "model.safetensors"

@@ -102,7 +102,7 @@ def model_file(tmp_path_factory):
     from onehop.config import ModelSettings, Settings, TokenizerSettings
     from onehop.model.transformer import Transformer
     from onehop.storage.model_file import StoredModel
-    from onehop.storage.writing import write_model
+    from onehop.storage.model_io import write_model
     from onehop.text.tokenizer import Tokenizer
 
     words = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]

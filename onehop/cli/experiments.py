@@ -60,7 +60,8 @@ def paper_heads(
 ) -> None:
     """What the heads of a model look at, and what is left without some of them."""
     from onehop.evaluation.report import aligned
-    from onehop.experiments import heads_report, provenance
+    from onehop.experiments import heads as heads_report
+    from onehop.experiments import provenance
     from onehop.interpret.tracer import Tracer
     from onehop.storage.registry import find_model
 

@@ -51,9 +51,8 @@ def write_again(
     ] = None,
 ) -> None:
     """Write a model again, smaller or in parts: what trained in float32 ships as int8."""
-    from onehop.storage.reading import read_model
+    from onehop.storage.model_io import read_model, write_model
     from onehop.storage.registry import find_model
-    from onehop.storage.writing import write_model
 
     limit = None if shard is None else int(shard * 1e6)
     for part in write_model(out, read_model(find_model(model)), store=store, shard_bytes=limit):

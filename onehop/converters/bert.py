@@ -21,7 +21,7 @@ from onehop.model.variants import EncoderOnly
 from onehop.pipelines.embed import Embedder
 from onehop.pipelines.load import member_of
 from onehop.storage.model_file import StoredModel
-from onehop.text.vocabulary import WordPieces
+from onehop.text.tokenizer import WordPieces
 
 # The largest difference between two numbers of a vector that rounding explains.
 NEAR = 1e-5

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from onehop.config import nearest
 from onehop.converters.parity import SENTENCES, Parity, compare, read_sentences
 from onehop.errors import ExportError
-from onehop.storage.reading import check_kind, read_model
+from onehop.storage.model_io import check_kind, read_model, write_model
 from onehop.storage.registry import named_model
-from onehop.storage.writing import write_model
 
 if TYPE_CHECKING:
     from onehop.converters import bert

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from onehop.converters.parity import Logits, greedy, positions
 from onehop.decoding.engine import MORE_THAN_SOURCE
-from onehop.decoding.torch_engine import model_of
 from onehop.model.kv_cache import LayerCache
 from onehop.model.transformer import Layer, Tokens, Transformer
+from onehop.pipelines.load import model_of
 from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 

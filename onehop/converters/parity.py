@@ -19,9 +19,10 @@ from onehop.config import ModelSettings
 from onehop.decoding.engine import MORE_THAN_SOURCE
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.search import Step, search
-from onehop.decoding.torch_engine import CachedStep, model_of
+from onehop.decoding.torch_engine import CachedStep
 from onehop.errors import TextError
 from onehop.model.transformer import Tokens
+from onehop.pipelines.load import model_of
 from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import BOS, EOS, Tokenizer
 

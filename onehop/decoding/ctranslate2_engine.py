@@ -19,7 +19,7 @@ from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, loo
 from onehop.errors import SettingsError
 from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
-from onehop.storage.reading import describe, read_model
+from onehop.storage.model_io import describe, read_model
 from onehop.text.tokenizer import EOS
 
 # Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.

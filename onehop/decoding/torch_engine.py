@@ -18,7 +18,6 @@ from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import search
 from onehop.model.kv_cache import Cache
 from onehop.model.transformer import Tokens, Transformer
-from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import EOS, PAD
 
 BATCH_TOKENS = 4096
@@ -111,14 +110,6 @@ class TorchEngine:
         """How long each output may become: sinusoids go on for ever, a learned table ends."""
         model = self.model.settings
         return greatest_lengths(sources, model.max_length if model.positions == "learned" else math.inf)
-
-
-def model_of(stored: StoredModel) -> Transformer:
-    """The model that a file holds."""
-    weights = stored.weights()
-    model = Transformer(stored.settings.model, len(weights["embedding.weight"]))
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
-    return model
 
 
 def padded(sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:

@@ -5,7 +5,6 @@ __all__ = [
     "digits",
     "family_figure",
     "heads",
-    "heads_report",
     "lengths",
     "measure",
     "parallel_runs",

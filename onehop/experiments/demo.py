@@ -16,13 +16,13 @@ from onehop.config import DataSettings, Settings, load_settings
 from onehop.console import PrepareDisplay, TrainDisplay, console
 from onehop.data.prepare import prepare
 from onehop.decoding.options import SearchOptions
-from onehop.decoding.torch_engine import model_of
 from onehop.errors import RunError
 from onehop.interpret.attention_svg import Panel, heatmap_svg
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Tokens
+from onehop.pipelines.load import model_of
 from onehop.pipelines.translator import Translator
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 from onehop.text.tokenizer import BOS, EOS, WORD_MARK, Tokenizer
 from onehop.training.trainer import train
 

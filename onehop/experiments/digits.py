@@ -33,13 +33,13 @@ from onehop.data.store import (
     write_whole,
 )
 from onehop.errors import SettingsError
-from onehop.experiments.measure import made
 from onehop.experiments.patches import FILE, chosen, looks, patches
+from onehop.experiments.provenance import made
 from onehop.interpret.attention_svg import Panel, heatmap_svg
 from onehop.model.variants import VisionTransformer
 from onehop.pipelines.load import load_member
-from onehop.storage.reading import describe
-from onehop.text.vocabulary import Classes
+from onehop.storage.model_io import describe
+from onehop.text.tokenizer import Classes
 from onehop.training.trainer import train
 
 SEED, HELD_OUT, VALID = 0, 5, 10  # one in so many

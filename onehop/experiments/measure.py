@@ -11,17 +11,12 @@ Every file says which model, machine and command made it. docs/explore.md says w
 
 import argparse
 import json
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from onehop.config import settings_from_dict
 from onehop.data.corpus import Lines
@@ -29,12 +24,13 @@ from onehop.data.store import Store
 from onehop.errors import OnehopError, SettingsError
 from onehop.experiments.heads import coreference, patterns
 from onehop.experiments.lengths import lengths
+from onehop.experiments.provenance import made
 from onehop.experiments.pruning import pruning
 from onehop.experiments.short_runs import twins, warmup
 from onehop.experiments.synthetic import complexity, dimension, paths
 from onehop.explorer.content import DATA, MEASUREMENTS
 from onehop.interpret.tracer import Tracer
-from onehop.storage.reading import describe
+from onehop.storage.model_io import describe
 from onehop.storage.registry import find_model
 
 Json = dict[str, Any]
@@ -144,24 +140,6 @@ def measure(name: str, request: Request) -> Json:
         model = {"name": about["name"], "hash": about["hash"]}
     found = MEASURE[name](request)
     return {**made(name, request.command(name)), "model": model, "set": request.set_of(name), **found}
-
-
-def made(name: str, command: str) -> Json:
-    """What made a file, when, and on what machine."""
-    return {"name": name, "made_by": command, "date": datetime.now(UTC).date().isoformat(), "machine": machine()}
-
-
-def machine() -> Json:
-    """What it was measured on."""
-    return {"cpu": cpu_name(), "cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
-
-
-def cpu_name() -> str:
-    """The processor's name, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from onehop.interpret.trace_fields import to_numpy
 from onehop.interpret.trace_file import Named, pack
-from onehop.interpret.tracer import to_numpy
 from onehop.model.taps import Recorder, watch
 from onehop.model.variants import VisionTransformer
 

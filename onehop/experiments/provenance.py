@@ -1,13 +1,16 @@
 """What every table leaves behind: raw numbers with their origin, a table in Markdown, a picture."""
 
+import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from onehop.data.store import write_json, write_whole
 from onehop.errors import RunError, SettingsError
-from onehop.experiments.measure import machine
 
 Json = dict[str, Any]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333")
@@ -58,3 +61,21 @@ def new_figure(panels: int) -> tuple[Any, list[Any]]:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     return figure, axes
+
+
+def made(name: str, command: str) -> Json:
+    """What made a file, when, and on what machine."""
+    return {"name": name, "made_by": command, "date": datetime.now(UTC).date().isoformat(), "machine": machine()}
+
+
+def machine() -> Json:
+    """What it was measured on."""
+    return {"cpu": cpu_name(), "cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
+
+
+def cpu_name() -> str:
+    """The processor's name, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -9,7 +9,7 @@ from typing import Any
 from onehop.config import ModelSettings, Settings, TrainSettings
 from onehop.data.store import Store
 from onehop.errors import DivergedError, RunError, SettingsError
-from onehop.text.vocabulary import vocabulary_of
+from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Report, Silent
 from onehop.training.trainer import train
 

@@ -15,7 +15,7 @@ from onehop.config import settings_to_toml, with_changes
 from onehop.data.prepare import prepare
 from onehop.errors import RunError
 from onehop.experiments.demo import demo_settings, digit_strings, in_words, write_pairs
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 
 Say = Callable[[str], None]

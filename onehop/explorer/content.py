@@ -7,12 +7,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
 from onehop.errors import OnehopError
 from onehop.explorer.html import page_alone, served_page
-from onehop.explorer.worked_example import worked_example
 from onehop.interpret.ablations import ROLES, Role, parse_edits
 from onehop.interpret.trace_file import Json, Trace, pack
 from onehop.interpret.tracer import LIMIT, Tracer
+from onehop.model.attention import attention
 from onehop.storage.ctranslate2_format import alignment_layer
 
 DATA = Path(__file__).with_name("data")
@@ -163,3 +166,26 @@ def read_data(name: str) -> Any:
     """A file of the data folder."""
     file = DATA / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+WORDS = ["Hello", "World"]
+MATRICES = {
+    "x": [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]],
+    "w_q": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [0.1, 0.2, 0.3]],
+    "w_k": [[0.2, 0.3, 0.4], [0.5, 0.6, 0.7], [0.8, 0.9, 0.1], [0.2, 0.3, 0.4]],
+    "w_v": [[0.3, 0.4, 0.5], [0.6, 0.7, 0.8], [0.9, 0.1, 0.2], [0.3, 0.4, 0.5]],
+}
+
+
+def worked_example() -> dict[str, Any]:
+    """The matrices and every step from them to the output."""
+    given = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in MATRICES.items()}
+    steps = {letter: given["x"] @ given[f"w_{letter}"] for letter in ("q", "k", "v")}
+
+    def keep(name: str, value: Tensor) -> Tensor:
+        steps[name] = value[0, 0]
+        return value
+
+    q, k, v = (steps[letter][None, None] for letter in ("q", "k", "v"))
+    attention(q, k, v, tap=keep)
+    return {"words": WORDS, "given": MATRICES, "steps": {name: value.tolist() for name, value in steps.items()}}

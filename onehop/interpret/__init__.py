@@ -3,4 +3,4 @@
 It records; the explorer draws.
 """
 
-__all__ = ["ablations", "attention_svg", "embedding_space", "recorded_search", "trace_file", "tracer"]
+__all__ = ["ablations", "attention_svg", "embedding_space", "recorded_search", "trace_fields", "trace_file", "tracer"]

@@ -3,4 +3,4 @@
 It takes tensors and settings, and knows nothing of text, files or training.
 """
 
-__all__ = ["attention", "device", "kernels", "loss", "taps", "transformer", "variants"]
+__all__ = ["attention", "device", "kernels", "kv_cache", "loss", "packing", "taps", "transformer", "variants"]

@@ -8,6 +8,7 @@ __all__ = [
     "embed",
     "fill_mask",
     "generate",
+    "glossary",
     "html",
     "html_markup",
     "html_tags",

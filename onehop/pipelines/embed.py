@@ -14,8 +14,7 @@ from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_member
-from onehop.text.tokenizer import EOS, PAD, Tokenizer
-from onehop.text.vocabulary import Classes, WordPieces, vocabulary_of
+from onehop.text.tokenizer import EOS, PAD, Classes, Tokenizer, WordPieces, vocabulary_of
 
 BATCH = 64
 Vectors = Float32[np.ndarray, "texts d_model"]

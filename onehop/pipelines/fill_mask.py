@@ -15,8 +15,7 @@ from onehop.errors import ModelFileError, TextError
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_member
-from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer
-from onehop.text.vocabulary import vocabulary_of
+from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, vocabulary_of
 
 GAP = "[MASK]"
 PRIVATE_USE = range(0xE000, 0xF900)

@@ -1,4 +1,4 @@
-"""Models of the family out of their files: each with what its ids stand for, on the device asked for."""
+"""Stored models as torch models, on the device asked for."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import torch
 
 from onehop.errors import ModelFileError
 from onehop.model.device import pick_device
-from onehop.model.transformer import Predictor
+from onehop.model.transformer import Predictor, Transformer
 from onehop.model.variants import model_for
 from onehop.storage.model_file import StoredModel
-from onehop.storage.reading import check_kind, read_model
+from onehop.storage.model_io import check_kind, read_model
 from onehop.storage.registry import named_model
 
 
@@ -32,3 +32,11 @@ def member_of(path: str | Path, stored: StoredModel) -> Predictor:
         reason = " ".join(str(e).split())
         raise ModelFileError(f"{path} does not fit together: {reason}", "Make it again.") from None
     return model.eval()
+
+
+def model_of(stored: StoredModel) -> Transformer:
+    """The model that a file holds."""
+    weights = stored.weights()
+    model = Transformer(stored.settings.model, len(weights["embedding.weight"]))
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    return model

@@ -16,7 +16,7 @@ from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
 from onehop.pipelines.translator import Translation, Translator
-from onehop.storage.reading import describe
+from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import capitals, in_capitals, ordinary, spelling
 from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened

@@ -13,7 +13,7 @@ from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import SettingsError
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_file import StoredModel
-from onehop.storage.reading import check_kind, read_model
+from onehop.storage.model_io import check_kind, read_model
 from onehop.storage.registry import find_model, shortlist_beside
 from onehop.text.tokenizer import Tokenizer
 
@@ -272,8 +272,9 @@ def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -
     """The torch engine over a stored model."""
     import torch
 
-    from onehop.decoding.torch_engine import TorchEngine, model_of
+    from onehop.decoding.torch_engine import TorchEngine
     from onehop.model.device import pick_device
+    from onehop.pipelines.load import model_of
 
     if threads is not None:
         torch.set_num_threads(threads)

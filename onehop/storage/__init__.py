@@ -3,13 +3,4 @@
 It holds weights as NumPy arrays and knows nothing of torch.
 """
 
-__all__ = [
-    "cache",
-    "ctranslate2_format",
-    "model_file",
-    "number_formats",
-    "reading",
-    "registry",
-    "run_folder",
-    "writing",
-]
+__all__ = ["cache", "ctranslate2_format", "model_file", "model_io", "number_formats", "registry", "run_folder"]

@@ -1,4 +1,8 @@
-"""A model as a description and plain arrays, and the hash over both."""
+"""One model file: weights, settings, tokenizer, languages, provenance, and a hash over all of it.
+
+It is a safetensors file, so it holds numbers and text and nothing that could be run, and it is read without torch.
+`docs/modelfile.md` describes the layout, the hash and the shards.
+"""
 
 import hashlib
 import json
@@ -24,7 +28,7 @@ from onehop.storage.number_formats import (
     plain_bytes,
     to_float32,
 )
-from onehop.text.vocabulary import vocabulary_of
+from onehop.text.tokenizer import vocabulary_of
 
 FORMAT = 1
 SUFFIX = ".safetensors"

@@ -19,8 +19,8 @@ import numpy as np
 from onehop.config import settings_to_toml
 from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.storage.model_file import PART, SUFFIX, Label, with_suffix
+from onehop.storage.model_io import describe, find_head, read_model
 from onehop.storage.number_formats import Int8Rows, Tensor
-from onehop.storage.reading import describe, find_head, read_model
 
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"

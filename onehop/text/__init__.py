@@ -3,4 +3,4 @@
 It knows nothing of files, models or torch.
 """
 
-__all__ = ["casing", "language_id", "sentences", "tokenizer", "vocabulary"]
+__all__ = ["casing", "language_id", "sentences", "tokenizer"]

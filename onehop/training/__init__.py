@@ -3,11 +3,11 @@
 __all__ = [
     "callbacks",
     "checks",
+    "cuda_step",
     "dataloader",
     "distributed",
     "estimate",
     "optimizer",
-    "schedule",
     "step",
     "trainer",
     "validation",

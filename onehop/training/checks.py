@@ -8,7 +8,7 @@ from onehop.config import Settings
 from onehop.data.store import Pairs, Store
 from onehop.errors import RunError, StoreError
 from onehop.storage.model_file import StoredModel
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 from onehop.storage.registry import named_model
 
 

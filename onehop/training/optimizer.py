@@ -1,5 +1,6 @@
-"""A run's state as arrays and back: weights, Adam's moments, the exponential average of the weights."""
+"""The optimizer, its learning rate (section 5.3, equation 3), the moving average, and their state as arrays."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -102,3 +103,19 @@ def load_weights(model: nn.Module, arrays: Arrays) -> None:
 def to_numpy(tensor: Tensor) -> NDArray[Any]:
     """A tensor's values on the host, gathered if they are spread."""
     return whole(tensor.detach()).cpu().numpy()
+
+
+def learning_rate(step: int, settings: TrainSettings, d_model: int) -> float:
+    """Grows linearly for `warmup` steps to its peak, then falls. Steps count from 1.
+
+    With the defaults this is the paper's d_model^-0.5 · min(step^-0.5, step · warmup^-1.5), whose peak is
+    (d_model · warmup)^-0.5.
+    """
+    warmup = settings.warmup
+    peak = settings.learning_rate or (d_model * warmup) ** -0.5
+    if step <= warmup:
+        return peak * step / warmup
+    if settings.decay == "sqrt":
+        return peak * math.sqrt(warmup / step)
+    done = min(1.0, (step - warmup) / max(1, settings.steps - warmup))
+    return peak * 0.5 * (1.0 + math.cos(math.pi * done))

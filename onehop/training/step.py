@@ -1,13 +1,8 @@
-"""One batch forwards and backwards, and the update of the weights that follows; on a GPU both recorded and replayed.
-
-A step of a small model is hundreds of short kernels, and launching them one by one takes longer than running them. In
-fixed shapes the launches are the same every time, so a CUDA graph keeps them.
-"""
+"""One batch forwards and backwards, and the update of the weights that follows."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from copy import deepcopy
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -15,11 +10,10 @@ from torch import Tensor, fx, nn
 from onehop.model import kernels
 from onehop.model.loss import Loss, cross_entropy, divergence, output_loss
 from onehop.model.transformer import Predictor
-from onehop.training.dataloader import Fed, tensors_of
+from onehop.training.dataloader import Fed
 from onehop.training.distributed import whole
 
 Compute = Callable[[Fed], tuple[Tensor, Tensor]]
-Results = TypeVar("Results")
 
 
 class Objective(nn.Module):
@@ -125,136 +119,3 @@ def update_if_finite(
         apply_gradients(model, optimizer, clip, norm)
     finally:
         del optimizer.found_inf  # type: ignore[attr-defined]
-
-
-class Recording(Generic[Results]):
-    """Work on tensors that stay in their place, as a CUDA graph."""
-
-    def __init__(self, work: Callable[[], Results], warm_up: int = 0) -> None:
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(warm_up):
-                work()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # others may go on with their work
-            self.results = work()
-
-    def replay(self) -> Results:
-        """Do the work again on what the tensors hold now; the results are overwritten each time."""
-        self.graph.replay()
-        return self.results
-
-
-def copy_all(into: list[Tensor], given: list[Tensor]) -> None:
-    """Copy tensors of several types with one launch a type: between two steps the device waits for the host."""
-    for dtype in {tensor.dtype for tensor in into}:
-        pairs = [(own, new) for own, new in zip(into, given, strict=True) if own.dtype == dtype]
-        torch._foreach_copy_([own for own, _ in pairs], [new for _, new in pairs], non_blocking=True)
-
-
-class ShortTwin:
-    """A model's twin on a GPU: its linear layers have weights in bfloat16, and everything else is the model's own.
-
-    So the weights are shortened all together, once a step, instead of one by one where they are used; and so are their
-    gradients lengthened.
-    """
-
-    def __init__(self, objective: Objective, dtype: torch.dtype = torch.bfloat16) -> None:
-        own = (*objective.parameters(), *objective.buffers())
-        self.objective = deepcopy(objective, {id(tensor): tensor for tensor in own})
-        self.long: list[Tensor] = []
-        self.short: list[Tensor] = []
-        output = objective.model.output_weight  # not a matter of one product: with tied weights it is an embedding
-        for module in self.objective.modules():
-            if isinstance(module, nn.Linear) and module.weight is not output:
-                for name, parameter in list(module.named_parameters()):
-                    setattr(module, name, nn.Parameter(parameter.detach().to(dtype, copy=True)))
-                    self.long.append(parameter)
-                    self.short.append(getattr(module, name))
-
-    @torch.no_grad()
-    def take_weights(self) -> None:
-        """Have the model's present weights, and no gradients."""
-        torch._foreach_copy_(self.short, self.long)
-        for parameter in self.short:
-            parameter.grad = None
-
-    @torch.no_grad()
-    def give_gradients(self) -> None:
-        """Hand the gradients over to the model; what was not used has none."""
-        found = [(own, short.grad) for own, short in zip(self.long, self.short, strict=True) if short.grad is not None]
-        lengthened = [torch.empty_like(own) for own, _ in found]
-        torch._foreach_copy_(lengthened, [gradient for _, gradient in found])
-        for (own, _), gradient in zip(found, lengthened, strict=True):
-            own.grad = gradient
-
-
-class RecordedStep:
-    """The steps of one process on one GPU, for batches in the shapes of the first."""
-
-    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, clip: float, fed: Fed) -> None:
-        self.model, self.optimizer = objective.model, optimizer
-        self.twin = ShortTwin(objective)
-        self.fed = fed
-        # Translating for a validation may put longer position tables in place of these, which the graph goes on with.
-        self.tables = list(self.model.buffers())
-        self.scale = torch.zeros((), device=fed.labels.device)
-        compute = compiled(self.twin.objective)
-        random = torch.cuda.get_rng_state()
-        self.passes = Recording(lambda: self._pass(compute), warm_up=2)
-        torch.cuda.set_rng_state(random)
-        self.gradients = [p.grad for p in self.model.parameters()]
-        self.clip = clip
-        self.update: Recording[None] | None = None
-        self.passed, self.aside = torch.cuda.Event(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-
-    def _pass(self, compute: Compute) -> tuple[Loss, Tensor, Tensor]:
-        self.optimizer.zero_grad()  # to None: the graph's own gradients are overwritten, not added to
-        self.twin.take_weights()
-        loss = forward_and_backward(compute, self.fed, self.scale)
-        self.twin.give_gradients()
-        norm = gradient_norm(self.model)
-        return loss, norm, torch.stack([loss.objective, loss.nll, norm])
-
-    def fits(self, fed: Fed) -> bool:
-        """Whether a batch has the recorded shapes."""
-        pairs = zip(tensors_of(self.fed), tensors_of(fed), strict=True)
-        return all(own.shape == new.shape for own, new in pairs)
-
-    def run(self, fed: Fed, scale: float) -> tuple[Loss, Tensor]:
-        """Loss and gradients of a batch, and the gradients' norm."""
-        copy_all(tensors_of(self.fed), tensors_of(fed))
-        self.scale.fill_(scale)
-        if self.update is None:
-            self._point_to_gradients()
-        loss, norm, _ = self.passes.replay()
-        self.passed.record()
-        return loss, norm
-
-    def settle(self) -> list[float]:
-        """Update the weights unless something is not finite; the last run's objective, likelihood and norm.
-
-        The device looks for itself, so the update is on its way when the numbers are read, and has not to wait for
-        that; nor has the next batch, which can be launched while the update is at work.
-        """
-        if self.update is None:
-            # The first time as it is: the optimiser makes its state then, and recording does nothing.
-            self._apply()
-            self._point_to_gradients()
-            self.update = Recording(self._apply)
-        else:
-            self.update.replay()
-        self.aside.wait_event(self.passed)
-        with torch.cuda.stream(self.aside):
-            numbers: list[float] = self.passes.results[2].tolist()
-        return numbers
-
-    def _apply(self) -> None:
-        _, norm, numbers = self.passes.results
-        update_if_finite(self.model, self.optimizer, self.clip, norm, numbers)
-
-    def _point_to_gradients(self) -> None:
-        for p, gradient in zip(self.model.parameters(), self.gradients, strict=True):
-            p.grad = gradient

@@ -35,16 +35,18 @@ from onehop.model.loss import Loss
 from onehop.model.transformer import parameter_count
 from onehop.model.variants import model_for
 from onehop.storage.model_file import StoredModel
+from onehop.storage.model_io import write_model
 from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
-from onehop.storage.writing import write_model
-from onehop.text.vocabulary import vocabulary_of
+from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Listener, Report, Silent
 from onehop.training.checks import check_fits, first_weights
+from onehop.training.cuda_step import RecordedStep
 from onehop.training.dataloader import Fed, Fixed, Update, ahead, feed, updates
 from onehop.training.distributed import World, without_sync, world
 from onehop.training.estimate import budget_that_fits, measured_peak, update_flops
 from onehop.training.optimizer import (
     Average,
+    learning_rate,
     load_optimizer,
     load_weights,
     make_optimizer,
@@ -52,16 +54,7 @@ from onehop.training.optimizer import (
     set_rate,
     to_numpy,
 )
-from onehop.training.schedule import learning_rate
-from onehop.training.step import (
-    Compute,
-    Objective,
-    RecordedStep,
-    apply_gradients,
-    compiled,
-    forward_and_backward,
-    gradient_norm,
-)
+from onehop.training.step import Compute, Objective, apply_gradients, compiled, forward_and_backward, gradient_norm
 from onehop.training.validation import Validation, Validator
 
 # A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.

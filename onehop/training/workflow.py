@@ -20,10 +20,9 @@ from onehop.model.transformer import Predictor
 from onehop.model.variants import model_for
 from onehop.pipelines.translator import Translator
 from onehop.storage.model_file import StoredModel
+from onehop.storage.model_io import write_model
 from onehop.storage.run_folder import Run
-from onehop.storage.writing import write_model
-from onehop.text.tokenizer import Tokenizer
-from onehop.text.vocabulary import vocabulary_of
+from onehop.text.tokenizer import Tokenizer, vocabulary_of
 from onehop.training.callbacks import Listener
 from onehop.training.checks import check_fits, first_weights
 from onehop.training.distributed import processes

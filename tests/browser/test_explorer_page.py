@@ -26,11 +26,10 @@ from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError
 from onehop.experiments import heads, lengths, patches, pruning, short_runs, synthetic
 from onehop.explorer import content
-from onehop.explorer.content import Explorer
+from onehop.explorer.content import Explorer, worked_example
 from onehop.explorer.html import FOLDER
 from onehop.explorer.routes import explorer_routes
 from onehop.explorer.view import View
-from onehop.explorer.worked_example import worked_example
 from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
 from onehop.model.transformer import Transformer

@@ -21,8 +21,7 @@ from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.translator import Translation, Translator
 from onehop.storage import cache, registry
-from onehop.storage.reading import read_model
-from onehop.storage.writing import write_model
+from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import Tokenizer
 
 GERMAN = "Dies ist gewiss kein englischer Satz, oder doch?"

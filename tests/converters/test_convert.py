@@ -24,12 +24,12 @@ from onehop.converters.onnx import DecoderGraph, EncoderGraph, Onnx, OnnxStep, a
 from onehop.converters.parity import SENTENCES, Reference, compare, read_sentences
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.search import search
-from onehop.decoding.torch_engine import CachedStep, model_of, padded
+from onehop.decoding.torch_engine import CachedStep, padded
 from onehop.errors import ExportError, OnehopError
 from onehop.model.transformer import Tokens, Transformer
+from onehop.pipelines.load import model_of
 from onehop.storage.model_file import StoredModel
-from onehop.storage.reading import read_model
-from onehop.storage.writing import write_model
+from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import EOS, PAD, Tokenizer
 
 TEXTS = (

@@ -27,9 +27,8 @@ from onehop.pipelines.translator import Translation, Translator
 from onehop.storage import cache
 from onehop.storage.ctranslate2_format import CONVERTER
 from onehop.storage.model_file import StoredModel
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model, write_model
 from onehop.storage.registry import installed
-from onehop.storage.writing import write_model
 from onehop.text.tokenizer import Tokenizer
 from onehop.training.trainer import train
 

@@ -30,7 +30,7 @@ from onehop.pipelines.translator import Translator
 from onehop.storage import cache, registry
 from onehop.storage.ctranslate2_format import vocabulary, vocabulary_map
 from onehop.storage.model_file import StoredModel
-from onehop.storage.writing import write_model
+from onehop.storage.model_io import write_model
 from onehop.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from onehop.evaluation.masked_language_model import EVERY, Kind, Recall, of_text
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
 from onehop.storage.model_file import StoredModel
-from onehop.storage.writing import write_model
+from onehop.storage.model_io import write_model
 from onehop.text.tokenizer import EOS, Tokenizer
 
 TEXTS = ["one two three", "", "  four   five ", "six seven eight nine ten eleven twelve, then one again"]

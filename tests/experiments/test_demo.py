@@ -11,7 +11,7 @@ from onehop.errors import RunError
 from onehop.experiments import demo as module
 from onehop.experiments.demo import Outcome, check, demo, digit_strings, show, write_pairs
 from onehop.pipelines.translator import Translation, Translator
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 
 
 def test_the_strings_are_different_and_always_the_same():

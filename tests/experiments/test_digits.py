@@ -11,8 +11,8 @@ from onehop.cli import app
 from onehop.errors import SettingsError
 from onehop.experiments import digits
 from onehop.explorer.content import patches_in
-from onehop.storage.reading import describe, read_model
-from onehop.text.vocabulary import vocabulary_of
+from onehop.storage.model_io import describe, read_model
+from onehop.text.tokenizer import vocabulary_of
 from onehop.training import trainer as train_module
 
 QUICK = ["train.steps=40", "train.save_every=20", "train.validate_every=20", "train.warmup=10", "model.d_model=32"]

@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 from onehop.cli import app
 from onehop.config import load_settings, settings_to_toml, with_changes
 from onehop.errors import RunError, SettingsError, StoreError
-from onehop.experiments import family_figure, heads_report, parallel_runs, provenance, table1, table3
+from onehop.experiments import family_figure, parallel_runs, provenance, table1, table3
+from onehop.experiments import heads as heads_report
 from onehop.experiments.sample_store import sampled
 from onehop.training import trainer as train_module
 

@@ -44,18 +44,26 @@ from onehop.experiments.pruning import Head, gate_gradients, heads_by_importance
 from onehop.experiments.short_runs import means, thinned, twins, warmup
 from onehop.experiments.synthetic import complexity, dimension, full_attention, paths, restricted_attention
 from onehop.explorer import serve
-from onehop.explorer.content import MEASUREMENTS, SENTENCES, Explorer, is_shown, measured, patches_in, read_data
+from onehop.explorer.content import (
+    MEASUREMENTS,
+    SENTENCES,
+    Explorer,
+    is_shown,
+    measured,
+    patches_in,
+    read_data,
+    worked_example,
+)
 from onehop.explorer.html import ALONE, assets, in_script, policy_of
 from onehop.explorer.routes import MOST_BODY, explorer_routes
 from onehop.explorer.view import View
-from onehop.explorer.worked_example import worked_example
 from onehop.interpret.ablations import EditTap, parse_edits
 from onehop.interpret.trace_file import Trace, unpack
 from onehop.interpret.tracer import Tracer
 from onehop.model.taps import watch
 from onehop.model.transformer import Tokens
 from onehop.model.variants import VisionTransformer
-from onehop.storage.reading import describe
+from onehop.storage.model_io import describe
 
 TEXT = "the old house"
 HOSTILE = "</script><!--"

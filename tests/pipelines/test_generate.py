@@ -19,10 +19,8 @@ from onehop.model.variants import DecoderOnly, EncoderOnly
 from onehop.pipelines.embed import Embedder
 from onehop.pipelines.generate import Continuation, Teller, Writer, options_of
 from onehop.pipelines.translator import Translator
-from onehop.storage.reading import read_model
-from onehop.storage.writing import write_model
-from onehop.text.tokenizer import BOS, Tokenizer
-from onehop.text.vocabulary import Classes
+from onehop.storage.model_io import read_model, write_model
+from onehop.text.tokenizer import BOS, Classes, Tokenizer
 from onehop.training import trainer as train_module
 from onehop.training.trainer import train
 

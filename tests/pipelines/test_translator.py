@@ -12,14 +12,13 @@ from onehop.config import Settings
 from onehop.decoding import engine, torch_engine
 from onehop.decoding.engine import batches_by_length
 from onehop.decoding.options import LOOP_SPAN, SearchOptions
-from onehop.decoding.torch_engine import model_of
 from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.model.device import pick_device
 from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines import translator as module
+from onehop.pipelines.load import model_of
 from onehop.pipelines.translator import Translator
-from onehop.storage.reading import read_model
-from onehop.storage.writing import write_model
+from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import BOS, EOS
 
 TEXTS = ["the old house", "a bird", "", "Grüße 😀", "the new tree and the old bird and a house", "x"]

@@ -13,8 +13,8 @@ from onehop.model.transformer import Transformer
 from onehop.model.transformer import sinusoids as sinusoids_in_torch
 from onehop.storage import ctranslate2_format
 from onehop.storage.model_file import StoredModel
+from onehop.storage.model_io import read_model
 from onehop.storage.number_formats import Int8Rows
-from onehop.storage.reading import read_model
 
 SHAPE = {"n_encoder_layers": 1, "n_decoder_layers": 2, "d_model": 16, "d_ff": 32, "n_heads": 2, "max_length": 24}
 VARIANTS = [{}, {"norm": "pre"}, {"tied": False}, {"positions": "learned"}]

@@ -29,11 +29,10 @@ from safetensors.numpy import save_file
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.errors import ModelFileError
-from onehop.storage import writing
+from onehop.storage import model_io as writing
 from onehop.storage.model_file import CONTENT, StoredModel, content_hash
+from onehop.storage.model_io import describe, read_model, write_model
 from onehop.storage.number_formats import DTYPES, Int8Rows, Store, to_bfloat16, to_float32, to_int8
-from onehop.storage.reading import describe, read_model
-from onehop.storage.writing import write_model
 from onehop.text.tokenizer import Tokenizer
 
 D_MODEL = 16
@@ -798,8 +797,8 @@ def test_same_model_cut_otherwise_into_as_many_parts(
 
 WRITER = """
 import sys
-from onehop.storage.reading import read_model
-from onehop.storage.writing import write_model
+from onehop.storage.model_io import read_model
+from onehop.storage.model_io import write_model
 folder = sys.argv[1]
 models = [read_model(f"{folder}/old"), read_model(f"{folder}/new")]
 print("ready", flush=True)
@@ -887,7 +886,7 @@ def test_reads_without_torch(model: StoredModel, tmp_path: Path) -> None:
     write_model(tmp_path / "m", model, store="bfloat16")
     code = """
 import sys
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 model = read_model("m")
 model.weights()
 print(model.hash, "torch" in sys.modules, "numpy" in sys.modules)

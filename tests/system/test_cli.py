@@ -423,7 +423,7 @@ def test_verify_resume_says_by_its_status_whether_the_runs_are_the_same(monkeypa
 def test_a_model_lends_its_tokenizer(model_file, tmp_path):
     from onehop.cli.train import tokenizer_of
     from onehop.errors import TextError
-    from onehop.storage.reading import read_model
+    from onehop.storage.model_io import read_model
 
     own = read_model(model_file).tokenizer
     (tmp_path / "tokenizer.model").write_bytes(own)

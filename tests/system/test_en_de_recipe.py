@@ -15,9 +15,8 @@ from onehop.evaluation.metrics import CONVENTIONS
 from onehop.evaluation.report import evaluate
 from onehop.experiments.verify_resume import result_hash
 from onehop.pipelines.translator import Translator
-from onehop.storage.reading import describe, read_model
+from onehop.storage.model_io import describe, read_model, write_model
 from onehop.storage.run_folder import Run
-from onehop.storage.writing import write_model
 from onehop.training import trainer as train_module
 from onehop.training import workflow
 from onehop.training.callbacks import Silent

@@ -15,7 +15,7 @@ from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.translator import Translator
 from onehop.storage import registry
 from onehop.storage.model_file import SUFFIX
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 
 FOLDER = registry.package_folder() / "en-de"
 MODEL = FOLDER / registry.MODEL

@@ -12,9 +12,10 @@ from torch import nn
 
 from onehop.config import ModelSettings, TrainSettings
 from onehop.model.transformer import Tokens, Transformer
+from onehop.training.cuda_step import ShortTwin, copy_all
 from onehop.training.dataloader import Fed
 from onehop.training.optimizer import make_optimizer, set_rate
-from onehop.training.step import Objective, ShortTwin, apply_gradients, copy_all, update_if_finite
+from onehop.training.step import Objective, apply_gradients, update_if_finite
 
 SHAPE = {"n_encoder_layers": 1, "n_decoder_layers": 2, "d_model": 16, "d_ff": 32, "n_heads": 2, "dropout": 0.0}
 
@@ -151,7 +152,8 @@ import copy, math, torch
 from onehop.config import ModelSettings, TrainSettings
 from onehop.training.dataloader import Fed, tensors_of
 from onehop.model.transformer import Tokens, Transformer
-from onehop.training.step import Objective, RecordedStep, forward_and_backward, gradient_norm, apply_gradients
+from onehop.training.step import Objective, forward_and_backward, gradient_norm, apply_gradients
+from onehop.training.cuda_step import RecordedStep
 from onehop.training.optimizer import make_optimizer, set_rate
 
 torch.manual_seed(1)

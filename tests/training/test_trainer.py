@@ -27,7 +27,7 @@ from onehop.errors import RunError, StoreError
 from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.translator import Translator
 from onehop.storage import run_folder
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
 from onehop.training import trainer as train_module

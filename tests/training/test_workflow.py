@@ -10,11 +10,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from onehop.config import DataSettings, Settings, load_settings, with_changes
 from onehop.decoding.options import SearchOptions
-from onehop.decoding.torch_engine import model_of
 from onehop.errors import OnehopError, SettingsError, StoreError
 from onehop.evaluation.metrics import bleu
+from onehop.pipelines.load import model_of
 from onehop.pipelines.translator import Translator
-from onehop.storage.reading import read_model
+from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
 from onehop.training import workflow

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from onehop.config import TrainSettings
-from onehop.training.schedule import learning_rate
+from onehop.training.optimizer import learning_rate
 
 PAPER = TrainSettings()
 
