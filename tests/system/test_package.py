@@ -133,6 +133,28 @@ def test_the_readme_has_a_place_for_every_module_and_no_other():
     assert named - {"kernels"} == there - {"__init__", "__main__", "_version"}
 
 
+def test_the_architecture_page_names_what_is_there():
+    """Each package and no other, in the order of the contract; every module and test that it names exists."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = page.split("    onehop/\n")[1].split("\n\n")[0]
+    folder, packages = ROOT / "onehop", []
+    for line in tree.splitlines():
+        if line.startswith(" " * 6) and line[6] != " ":
+            folder = ROOT / "onehop" / (re.match(r"(\w+)/", line.strip()) or [None, ""])[1]
+            packages += re.findall(r"(?<![\w.])([a-z]+)/(?= |$)", line[:32])
+        for module in re.findall(r"\b(\w+\.py)\b", line):
+            assert (folder / module).exists(), f"{folder.name}: {module}"
+    there = {path.parent.name for path in (ROOT / "onehop").glob("*/__init__.py")}
+    assert set(packages) == there
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][
+        0
+    ]
+    ranks = {name.split(".")[1]: -i for i, row in enumerate(layers["layers"]) for name in row.split(" | ")}
+    assert [ranks[p] for p in packages] == sorted(ranks[p] for p in packages)
+    for file in re.findall(r"`((?:onehop|tests)/[\w/.]+)`", page.split("## Where do I add")[1]):
+        assert (ROOT / file).exists(), file
+
+
 def test_every_link_between_the_documents_leads_somewhere():
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
