@@ -1,6 +1,6 @@
 """The reference: the model of `model` under the search of `search`. Every option, any device, nothing hidden.
 
-On a GPU the usual searches are taken over by `captured`, which gives the same answers sooner.
+On a GPU the usual searches are taken over by `cuda_graph_search`, which gives the same answers sooner.
 """
 
 import math
@@ -69,7 +69,7 @@ class TorchEngine:
 
     @property
     def joins(self) -> bool:
-        """Whether sentences may join between two steps (`joining`); a recorded step has its rows once and for all."""
+        """Whether sentences may join between two steps (`continuous_batching`): a recorded step has a fixed batch."""
         return self.captured is None
 
     def reaches(self, source: Sequence[int]) -> bool:

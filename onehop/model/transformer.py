@@ -1,7 +1,7 @@
 """The Transformer of the paper, figure 1 from the bottom to the top.
 
 One `Layer` serves everywhere: without cross-attention it is the encoder's, or a decoder-only model's under a causal
-mask; with it, the decoder's. The members of the family that have one stack alone are in `family/`.
+mask; with it, the decoder's. Models with one stack alone are in `variants`.
 """
 
 import math

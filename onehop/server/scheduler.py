@@ -241,7 +241,7 @@ class Lane:
 
 @runtime_checkable
 class Steps(Protocol):
-    """A search that sentences join and leave, as `engines.joining` has it."""
+    """A search that sentences join and leave, as `decoding.continuous_batching` has it."""
 
     def join(self, sources: Sequence[list[int]], options: SearchOptions) -> list[int]:
         """Let sentences in; their tickets."""

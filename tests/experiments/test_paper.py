@@ -330,8 +330,8 @@ def wait_for(file: Path, seconds: float = 60.0) -> bool:
 
 
 def test_no_training_outlives_a_parent_that_was_killed(tmp_path):
-    program = "from tests.test_paper import *; p = Path(sys.argv[1]); "
-    program += "beside.side_by_side([beside.Task(a_task_that_waits, (p,), p / 'log')], 1)"
+    program = "from tests.experiments.test_paper import *; p = Path(sys.argv[1]); "
+    program += "parallel_runs.side_by_side([parallel_runs.Task(a_task_that_waits, (p,), p / 'log')], 1)"
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[2])
     assert wait_for(tmp_path / "ready")
     parent.kill()

@@ -1,4 +1,4 @@
-"""One new token a row, as decoding needs it. Specified by the functions of the same names in `engines.one_token`.
+"""One new token a row, as decoding needs it. Specified by the functions of the same names in `decoding.one_token`.
 
 A step of decoding has so little to compute that the number of its kernels decides how long it takes: each of these
 stands for five to fifteen of torch's, and reads nothing that is not yet written or belongs to nobody.
