@@ -1,14 +1,17 @@
 """The token store: what is written is what is read, and anything else is one clear line."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from onehop.data.filters import Report, report_to_dict
-from onehop.data.store import Pairs, PairsWriter, Store, id_type, side_from_lists, write_description
+from onehop.data.store import Pairs, PairsWriter, Store, id_type, side_from_lists, write_description, write_whole
 from onehop.errors import StoreError
 
 SRC = [[5, 6, 7], [8], [9, 10], [65535]]
@@ -169,3 +172,29 @@ def test_changed_content_is_found_by_verify_only(folder):
     store = Store.open(folder)
     with pytest.raises(StoreError, match=r"is damaged: its content does not match its hash\. Make it again"):
         store.verify()
+
+
+def test_a_file_that_two_processes_write_at_once_is_one_of_theirs(tmp_path, monkeypatch):
+    file, sync = tmp_path / "data.json", os.fsync
+    other = "import sys, pathlib; from onehop.data.store import write_whole; "
+    other += "write_whole(pathlib.Path(sys.argv[1]), b'other')"
+
+    def meanwhile(descriptor: int) -> None:
+        sync(descriptor)
+        subprocess.run([sys.executable, "-c", other, str(file)], check=True)
+        assert file.read_bytes() == b"other"
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    write_whole(file, b"own")
+    assert file.read_bytes() == b"own"
+    assert os.listdir(tmp_path) == ["data.json"]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "data.json", b"own")
+    assert os.listdir(tmp_path) == []
