@@ -1,16 +1,18 @@
-"""Models that have a name because they lie in a folder for models: those of the package and those of the user.
+"""Models by name: those in the user's folder, the one that comes with onehop, and those of installed model packages.
 
-A model lies there as NAME.safetensors, or in a folder of its own as NAME/model.safetensors, where its card.md may lie
-beside it.
+In a folder a model is NAME.safetensors or NAME/model.safetensors, with its card.md beside it. A model package holds
+model.safetensors and names itself in the entry point group `onehop.models`.
 """
 
 import difflib
+import importlib.util
 import json
 import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from onehop.storage.number_formats import Int8Rows, Tensor
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"
 SHORTLIST = ".shortlist"
+GROUP = "onehop.models"
+DEFAULT = "en-de"
 
 
 def user_folder() -> Path:
@@ -40,6 +44,16 @@ def package_folder() -> Path:
     return Path(__file__).parent.with_name("models")
 
 
+def model_packages() -> dict[str, Path]:
+    """The models that installed packages bring, by name; none of them is imported."""
+    found = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        spec = importlib.util.find_spec(entry.value)
+        if spec is not None and spec.origin is not None:
+            found[entry.name] = Path(spec.origin).with_name(MODEL)
+    return found
+
+
 def installed() -> dict[str, Path]:
     """Every model by its name; of two with one name the user's counts."""
     found: dict[str, Path] = {}
@@ -49,7 +63,7 @@ def installed() -> dict[str, Path]:
                 found.setdefault(file.name.removesuffix(SUFFIX), file)
         for file in sorted(folder.glob(f"*/{MODEL}")):
             found.setdefault(file.parent.name, file)
-    return found
+    return model_packages() | found
 
 
 def labels() -> dict[str, Label]:
@@ -62,7 +76,7 @@ def labels() -> dict[str, Label]:
 
 
 def find_model(name: str | None = None, source: str | None = None, target: str | None = None) -> Path:
-    """The file that a name or path means, or the only model that is installed for the languages."""
+    """The file that a name or path means, or the only model for the languages; if nothing is asked for, en-de."""
     path = only_model(source, target) if name is None else named_model(name)
     check_languages(path, source, target)
     return path
@@ -95,6 +109,8 @@ def only_model(source: str | None, target: str | None) -> Path:
     there = installed()
     if len(fitting) == 1:
         return there[next(iter(fitting))]
+    if source is None and target is None and DEFAULT in fitting:
+        return there[DEFAULT]
     if fitting:
         raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
     pair = f" from {source or 'any language'} to {target or 'any language'}" if source or target else ""

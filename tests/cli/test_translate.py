@@ -370,6 +370,7 @@ def here(tmp_path, monkeypatch, model_file):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
     monkeypatch.setattr(registry, "package_folder", lambda: tmp_path / "none")
+    monkeypatch.setattr(registry, "model_packages", dict)
     Path("model.safetensors").write_bytes(model_file.read_bytes())
     Path("a.txt").write_text("one\n\ntwo\n")
     with gzip.open("b.gz", "wb") as file:

@@ -192,6 +192,7 @@ def here(tmp_path, monkeypatch, model_file):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
     monkeypatch.setattr("onehop.storage.registry.package_folder", lambda: tmp_path / "none")
+    monkeypatch.setattr("onehop.storage.registry.model_packages", dict)
     Path("bad.toml").write_text("[model]\nd_ff = \n")
     Path("deep.toml").write_text(f"x = {'[' * 5000}\n")
     Path("binary.toml").write_bytes(b"\xff\n")

@@ -1,0 +1,71 @@
+"""Models that packages bring, and which model is meant where none is named."""
+
+from dataclasses import replace
+
+import pytest
+
+from onehop.errors import ModelFileError
+from onehop.storage import registry
+from onehop.storage.model_io import read_model, write_model
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """No model but those that a test installs."""
+    monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr(registry, "package_folder", lambda: tmp_path / "none")
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.setattr(registry, "entry_points", lambda group: onehop_entries(packages, group))
+    return tmp_path
+
+
+def onehop_entries(packages, group):
+    from importlib.metadata import distributions
+
+    return [entry for d in distributions(path=[str(packages)]) for entry in d.entry_points if entry.group == group]
+
+
+def install(folder, name, stored):
+    """What pip leaves of a model package."""
+    module = f"onehop_{name.replace('-', '_')}"
+    (folder / "site-packages" / module).mkdir()
+    (folder / "site-packages" / module / "__init__.py").write_text("raise AssertionError('it was imported')\n")
+    info = folder / "site-packages" / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[onehop.models]\n{name} = {module}\n")
+    write_model(folder / "site-packages" / module / "model.safetensors", stored)
+    return folder / "site-packages" / module / "model.safetensors"
+
+
+def test_a_package_brings_a_model_under_its_name(alone, model_file):
+    file = install(alone, "fr-de", replace(read_model(model_file), source="fr"))
+    assert registry.installed() == {"fr-de": file}
+    assert registry.find_model("fr-de") == registry.find_model(None, source="fr") == registry.find_model() == file
+
+
+def test_a_model_of_the_user_goes_before_that_of_a_package(alone, model_file):
+    stored = read_model(model_file)
+    install(alone, "en-de", stored)
+    own = alone / "models" / "en-de.safetensors"
+    own.parent.mkdir()
+    write_model(own, stored)
+    assert registry.installed() == {"en-de": own}
+
+
+def test_an_entry_that_leads_nowhere_is_no_model(alone, model_file):
+    install(alone, "de-en", read_model(model_file)).parent.rename(alone / "site-packages" / "gone")
+    assert registry.installed() == {}
+
+
+def test_where_nothing_is_asked_for_the_model_is_en_de(alone, model_file):
+    stored = read_model(model_file)
+    install(alone, "de-en", replace(stored, source="de", target="en"))
+    file = install(alone, "en-de", stored)
+    assert registry.find_model() == file
+    install(alone, "other", stored)
+    assert registry.find_model() == file
+    with pytest.raises(ModelFileError, match=r"^Several models are installed: en-de, other\."):
+        registry.find_model(None, target="de")
