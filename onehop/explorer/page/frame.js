@@ -60,7 +60,7 @@ export function snippet(figure, view) {
 /** The lines that make the trace on show. */
 export function opening(view) {
   const edits = view.trace.edits.length ? `, edits=[${view.trace.edits.map(quoted).join(", ")}]` : "";
-  return `from onehop.trace import Tracer
+  return `from onehop.interpret.tracer import Tracer
 
 trace = Tracer.load(${quoted(view.trace.model.name)}).trace(${quoted(view.trace.source.text)}${edits})
 `;
@@ -98,7 +98,7 @@ const OPTIONS = {
   twins: "--table3 FILE",
 };
 
-const command = (name) => (name === "patches" ? "onehop digits -o FOLDER" : `python -m onehop.explorer.measure ${name} ${OPTIONS[name] ?? ""}`);
+const command = (name) => (name === "patches" ? "onehop digits -o FOLDER" : `python -m onehop.experiments.measure ${name} ${OPTIONS[name] ?? ""}`);
 
 /** What stands where a measurement is missing. */
 export function unmeasured(name, what) {

@@ -96,7 +96,7 @@ export const table = (view) => {
 };
 
 export const python = (view) => `from onehop.config import TrainSettings
-from onehop.schedule import learning_rate
+from onehop.training.optimizer import learning_rate
 
 settings = TrainSettings(warmup=${Number(view.dial("family.warmup", 4000))})
 rows = [[step, learning_rate(step, settings, ${view.trace.settings.d_model})] for step in (1, 100, 1000, 4000, 10000, 100000)]`;

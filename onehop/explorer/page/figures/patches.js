@@ -129,7 +129,7 @@ export const python = (view) => {
   const place = data ? chosen(view, data) : { image: 0, layer: 0, head: 0, token: 0, across: 1 };
   const source = data?.file ? `patches_in(${quoted(data.file)})` : 'measured()["patches"]';
   return `from onehop.explorer.content import ${data?.file ? "patches_in" : "measured"}
-from onehop.tracefile import unpack
+from onehop.interpret.trace_file import unpack
 
 data = ${source}
 weights = unpack(data)["weights"].values[${place.image}, ${place.layer}, ${place.head}, ${place.token}] if data else []
