@@ -15,9 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from onehop.decoding.options import Hypothesis as Hypothesis
-from onehop.decoding.options import SearchOptions as SearchOptions
-from onehop.decoding.options import ends_in_loop
+from onehop.decoding.options import Hypothesis, SearchOptions, ends_in_loop
 from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import BOS, EOS
 

@@ -1,4 +1,4 @@
-"""Fields of a trace that are computed from the recorded tensors alone."""
+"""Fields of a trace, each computed from its arguments alone: recorded tensors, a step of the search, the settings."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,7 +7,6 @@ from torch import Tensor
 
 from onehop.decoding.search import Kept
 from onehop.interpret.trace_file import Array, Json
-from onehop.interpret.trace_file import Trace as Trace
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from onehop.decoding.options import allowing
-from onehop.decoding.search import Beam, Candidates, History, Hypothesis, SearchOptions, Task, drawn, search
+from onehop.decoding.options import Hypothesis, SearchOptions, allowing
+from onehop.decoding.search import Beam, Candidates, History, Task, drawn, search
 from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import BOS, EOS
 

@@ -18,8 +18,8 @@ from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
 from onehop.training import workflow
+from onehop.training.callbacks import Silent
 from onehop.training.estimate import Plan
-from onehop.training.trainer import Silent
 
 
 @pytest.fixture(scope="module")
