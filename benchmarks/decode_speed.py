@@ -35,7 +35,7 @@ from transformers import MarianMTModel, logging
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters import ctranslate2 as to_ctranslate2
 from onehop.converters import huggingface as to_huggingface
-from onehop.decoding import engine as engines
+from onehop.decoding import engine as engine_module
 from onehop.decoding.options import SearchOptions
 from onehop.model.transformer import Transformer
 from onehop.pipelines.translator import Translator
@@ -69,7 +69,7 @@ def main() -> None:
 def on_fixed_lengths(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     logging.set_verbosity_error()
-    engines.MORE_THAN_SOURCE = 0  # outputs as long as the sources, and no longer
+    engine_module.MORE_THAN_SOURCE = 0  # outputs as long as the sources, and no longer
     stored = random_model()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ONEHOP_CACHE"] = folder
@@ -130,7 +130,7 @@ def make_systems(stored: StoredModel, folder: Path) -> dict[str, Call]:
     }
 
 
-def by_engine(engine: engines.Engine, ids: list[list[int]], beam: int) -> int:
+def by_engine(engine: engine_module.Engine, ids: list[list[int]], beam: int) -> int:
     found = engine.translate(ids, SearchOptions(beam=beam, loop_repeats=0), list(range(len(ids))))
     return sum(len(h[0].ids) for h in found)
 

@@ -28,8 +28,7 @@ from torch.nn import functional as F
 from onehop.config import ModelSettings, TrainSettings
 from onehop.data.batches import Batch, Epoch
 from onehop.data.store import Pairs, Store, side_from_lists
-from onehop.model import attention, kernels, loss
-from onehop.model import transformer as model
+from onehop.model import attention, kernels, loss, transformer
 from onehop.model.attention import padded_attention, varlen_attention
 from onehop.model.loss import Loss
 from onehop.model.packing import Packed, Packing
@@ -534,13 +533,13 @@ def exact_update(objective: Objective, fed: Fed, scale: float) -> Loss:
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
     """Without the kernels, for a while."""
-    kept = attention.ragged, loss.linear_cross_entropy, model.feed_forward, model.add_norm
-    attention.ragged = loss.linear_cross_entropy = model.feed_forward = model.add_norm = None
+    kept = attention.ragged, loss.linear_cross_entropy, transformer.feed_forward, transformer.add_norm
+    attention.ragged = loss.linear_cross_entropy = transformer.feed_forward = transformer.add_norm = None
     torch._dynamo.reset()
     try:
         yield
     finally:
-        attention.ragged, loss.linear_cross_entropy, model.feed_forward, model.add_norm = kept
+        attention.ragged, loss.linear_cross_entropy, transformer.feed_forward, transformer.add_norm = kept
         torch._dynamo.reset()
 
 

@@ -27,7 +27,7 @@ from safetensors.numpy import save
 from onehop.config import ModelSettings
 from onehop.converters.huggingface import config, generation_config, write_json
 from onehop.converters.marian import to_marian
-from onehop.decoding import engine as engines
+from onehop.decoding import engine as engine_module
 from onehop.decoding import one_token
 from onehop.decoding.cuda_graph_search import CapturedSearch
 from onehop.decoding.cuda_graph_state import Shape, operations
@@ -60,7 +60,7 @@ def report_speed(arguments: argparse.Namespace) -> None:
     sizes = (1, 4) if arguments.tiny else (1, 32, 512)
     result: dict[str, Any] = {"machine": machine(), "length": LENGTH, "vocabulary": vocab}
     result["agreement"] = check(Transformer(settings, vocab).eval(), device, 8 if arguments.tiny else 64)
-    engines.MORE_THAN_SOURCE = 1  # with the end mark, outputs as long as the sources, and no longer
+    engine_module.MORE_THAN_SOURCE = 1  # with the end mark, outputs as long as the sources, and no longer
     with tempfile.TemporaryDirectory() as folder:
         systems = make_systems(settings, vocab, device, Path(folder), not arguments.alone)
     cells = [(size, beam) for size in sizes for beam in (1, 4)]

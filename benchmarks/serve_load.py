@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import httpx
 
-from onehop.decoding import engine as engines
+from onehop.decoding import engine as engine_module
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.translator import Translator
 from onehop.storage.registry import find_model
@@ -68,7 +68,7 @@ def random_model(folder: Path) -> Path:
 
     from onehop.storage.model_io import write_model
 
-    engines.MORE_THAN_SOURCE = 0
+    engine_module.MORE_THAN_SOURCE = 0
     file = folder / "model.safetensors"
     write_model(file, decode_speed.random_model())
     return file
@@ -132,7 +132,7 @@ def serving(model: Path, arguments: argparse.Namespace):
         port = free.getsockname()[1]
     program = (
         "from onehop import cli; from onehop.decoding import engine; "
-        f"engine.MORE_THAN_SOURCE = {engines.MORE_THAN_SOURCE}; cli.main()"
+        f"engine.MORE_THAN_SOURCE = {engine_module.MORE_THAN_SOURCE}; cli.main()"
     )
     command = [sys.executable, "-c", program, "serve", "-m", str(model), "--port", str(port)]
     command += ["--compute", arguments.compute, "--engine", arguments.engine, "--set", "read_seconds=2"]

@@ -60,20 +60,17 @@ def paper_heads(
 ) -> None:
     """What the heads of a model look at, and what is left without some of them."""
     from onehop.evaluation.report import aligned
-    from onehop.experiments import heads as heads_report
-    from onehop.experiments import provenance
+    from onehop.experiments import heads, provenance
     from onehop.interpret.tracer import Tracer
     from onehop.storage.registry import find_model
 
     sources, references = (lines[:sentences] for lines in aligned([source, reference]))
     tracer = Tracer.load(find_model(model), device)
-    found = heads_report.heads(tracer, sources, references)
+    found = heads.heads(tracer, sources, references)
     files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
     command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
     told = {**provenance.origin(command), "model": tracer.about()["hash"], **found}
-    show_table(
-        provenance.leave(out, "heads", told, heads_report.table_text(found), lambda: heads_report.picture(found))
-    )
+    show_table(provenance.leave(out, "heads", told, heads.table_text(found), lambda: heads.picture(found)))
 
 
 @paper_app.command(name="table3")

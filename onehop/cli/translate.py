@@ -189,23 +189,23 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score translations in every convention, with confidence, by length and sentence by sentence."""
-    from onehop.evaluation import report as evaluation
+    from onehop.evaluation import report
 
     if text is not None:
-        found = evaluation.of_text(text, model)
+        found = report.of_text(text, model)
         typer.echo(json.dumps(found.figures(), indent=1) if as_json else "\n".join(found.lines()))
         return
     if src is None or ref is None:
         lacking = " and ".join(name for name, given in (("--src", src), ("--ref", ref)) if given is None)
         remedy = "Give --src and --ref, or --text for a decoder or an encoder."
         raise SettingsError(f"There is nothing to evaluate without {lacking}.", remedy)
-    report = evaluation.evaluate(
+    result = report.evaluate(
         src, ref, hyp=hyp, model=model, against=against, language=language, resamples=resamples, worst=worst
     )
     if as_json:
-        typer.echo(json.dumps(asdict(report), ensure_ascii=False, indent=1))
+        typer.echo(json.dumps(asdict(result), ensure_ascii=False, indent=1))
     else:
-        evaluation.show(report)
+        report.show(result)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -216,9 +216,9 @@ def export(
     sentences: Sentences = None,
 ) -> None:
     """Write a model for another program, and prove that it translates the same."""
-    from onehop.converters import convert as exports
+    from onehop.converters import convert
 
-    parity = exports.export(model, target, out, exports.sentences_of(sentences))
+    parity = convert.export(model, target, out, convert.sentences_of(sentences))
     typer.echo("\n".join([f"{out}: {model} for {target}", *parity.lines()]))
 
 
@@ -231,8 +231,8 @@ def import_(
     sentences: Sentences = None,
 ) -> None:
     """Make a model file of another program's model, and prove that it gives the same."""
-    from onehop.converters import convert as exports
+    from onehop.converters import convert
 
-    parity = exports.import_folder(folder, out, exports.sentences_of(sentences))
+    parity = convert.import_folder(folder, out, convert.sentences_of(sentences))
     not_compared = ["not compared with the original: pip install 'onehop[export]'"]
     typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))

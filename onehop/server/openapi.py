@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from onehop._version import __version__
-from onehop.server import schemas as bodies
+from onehop.server import schemas
 
 REF = "#/components/schemas/{model}"
 ERRORS = {
@@ -46,34 +46,39 @@ EVENTS = ["settled", "sentence", "done", "error"]
 ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
 OPERATIONS = (
     Operation(
-        "post", "/translate", "LibreTranslate: translate", bodies.LibreBody, True, bodies.LibreAnswer, errors=ASKED
+        "post", "/translate", "LibreTranslate: translate", schemas.LibreBody, True, schemas.LibreAnswer, errors=ASKED
     ),
-    Operation("post", "/detect", "LibreTranslate: detect", bodies.DetectBody, True, bodies.Guess, True, errors=ASKED),
-    Operation("get", "/languages", "Languages", answer=bodies.LanguageAnswer, many=True),
+    Operation("post", "/detect", "LibreTranslate: detect", schemas.DetectBody, True, schemas.Guess, True, errors=ASKED),
+    Operation("get", "/languages", "Languages", answer=schemas.LanguageAnswer, many=True),
     Operation("get", "/frontend/settings", "LibreTranslate: what its clients ask for"),
-    Operation("get", "/health", "Whether translations work", answer=bodies.HealthAnswer),
+    Operation("get", "/health", "Whether translations work", answer=schemas.HealthAnswer),
     Operation("get", "/metrics", "Counts for Prometheus", media="text/plain", errors=(401,)),
     Operation(
-        "post", "/v1/translate", "Translate a batch", bodies.TranslateBody, answer=bodies.TranslateAnswer, errors=ASKED
+        "post",
+        "/v1/translate",
+        "Translate a batch",
+        schemas.TranslateBody,
+        answer=schemas.TranslateAnswer,
+        errors=ASKED,
     ),
     Operation(
         "post",
         "/v1/trace",
         "Every named quantity of a translation, as docs/trace.md describes it",
-        bodies.TraceBody,
+        schemas.TraceBody,
         errors=ASKED,
     ),
     Operation(
-        "post", "/v1/stream", "Tokens as they are settled", bodies.StreamBody, media="text/event-stream", errors=ASKED
+        "post", "/v1/stream", "Tokens as they are settled", schemas.StreamBody, media="text/event-stream", errors=ASKED
     ),
 )
 
 
 def description() -> dict[str, Any]:
     """The whole document."""
-    answers = {o.answer for o in OPERATIONS if o.answer} | {bodies.ErrorAnswer}
+    answers = {o.answer for o in OPERATIONS if o.answer} | {schemas.ErrorAnswer}
     models = [(o.body, "validation") for o in OPERATIONS if o.body] + [(a, "serialization") for a in answers]
-    _, schemas = models_json_schema(models, ref_template=REF)  # type: ignore[arg-type]
+    _, definitions = models_json_schema(models, ref_template=REF)  # type: ignore[arg-type]
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = described(operation)
@@ -82,7 +87,7 @@ def description() -> dict[str, Any]:
         "info": {"title": "onehop", "version": __version__, "description": "Translation by a Transformer."},
         "paths": paths,
         "components": {
-            "schemas": dict(sorted(schemas["$defs"].items())),
+            "schemas": dict(sorted(definitions["$defs"].items())),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
@@ -99,9 +104,9 @@ def described(operation: Operation) -> dict[str, Any]:
             content["application/x-www-form-urlencoded"] = {"schema": schema}
         found["requestBody"] = {"required": True, "content": content}
     for status in sorted({ANYWHERE, *operation.errors}):
-        found["responses"][str(status)] = answer(ERRORS[status], bodies.ErrorAnswer)
+        found["responses"][str(status)] = answer(ERRORS[status], schemas.ErrorAnswer)
     if operation.path == "/health":
-        found["responses"]["503"] = answer("No translation has worked yet.", bodies.HealthAnswer)
+        found["responses"]["503"] = answer("No translation has worked yet.", schemas.HealthAnswer)
     return found
 
 

@@ -103,7 +103,7 @@ def measurements(tracer) -> dict:
 
 
 def short_trainings() -> dict:
-    """Two comparisons as `trainings` gives them, without the training."""
+    """Two comparisons as `short_runs` gives them, without the training."""
     curve = [[1, 9.0], [10, 4.0], [20, 3.0]]
     norms = [{"norm": n, "warmup": w, "curve": curve, "diverged": w == 1} for n in ("post", "pre") for w in (1, 10)]
     scores = [(1, 1, 9.0, 3.0), (8, 1, 7.0, 5.0), (1, 2, 8.0, 4.0), (8, 2, 6.5, 6.0)]

@@ -13,10 +13,9 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 from typer.testing import CliRunner
 
-import onehop.converters.convert as exports
 from onehop.cli import app
 from onehop.config import ModelSettings, Settings, TokenizerSettings
-from onehop.converters import ctranslate2, huggingface, parity
+from onehop.converters import convert, ctranslate2, huggingface, parity
 from onehop.converters.convert import export, import_folder
 from onehop.converters.huggingface import HuggingFace
 from onehop.converters.importing import import_marian
@@ -469,7 +468,7 @@ def test_onnx_graphs_translate_the_same(graphs):
         proof = json.loads((folder / "parity.json").read_text())
         assert proof["equal"] == proof["sentences"] == len(SENTENCES) - proof["too_long"]
         assert proof["largest_logit_difference"] < LARGEST
-        assert str(Path(exports.__file__).parent.parent).encode() not in (folder / "decoder.onnx").read_bytes()
+        assert str(Path(convert.__file__).parent.parent).encode() not in (folder / "decoder.onnx").read_bytes()
 
 
 @pytest.mark.slow
@@ -581,7 +580,7 @@ def test_sentences_come_from_a_file(tmp_path):
 
 
 def test_a_missing_library_is_named_before_any_work(monkeypatch, tmp_path):
-    monkeypatch.setattr(exports, "is_installed", lambda name: name == "onnx")
+    monkeypatch.setattr(convert, "is_installed", lambda name: name == "onnx")
     with pytest.raises(ExportError) as e:
         export("no model at all", "onnx", tmp_path / "out")
     assert str(e.value) == (
@@ -593,7 +592,7 @@ def test_a_missing_library_is_named_before_any_work(monkeypatch, tmp_path):
 
 
 def test_an_import_without_transformers_says_that_it_proved_nothing(marian, monkeypatch, tmp_path):
-    monkeypatch.setattr(exports, "is_installed", lambda name: name != "transformers")
+    monkeypatch.setattr(convert, "is_installed", lambda name: name != "transformers")
     done = CliRunner().invoke(app, ["import", str(marian), "-o", str(tmp_path / "back.safetensors")])
     assert done.exit_code == 0
     assert "not compared with the original: pip install 'onehop[export]'" in done.output
@@ -601,8 +600,8 @@ def test_an_import_without_transformers_says_that_it_proved_nothing(marian, monk
 
 
 def test_a_module_in_a_package_that_is_not_there_is_not_installed():
-    assert not exports.is_installed("no_such_package.module")
-    assert exports.is_installed("json.decoder")
+    assert not convert.is_installed("no_such_package.module")
+    assert convert.is_installed("json.decoder")
 
 
 def test_an_unknown_target_and_a_folder_in_use_are_refused(plain, tmp_path):

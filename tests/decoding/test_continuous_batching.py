@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from onehop.config import ModelSettings
-from onehop.decoding import engine as engines
+from onehop.decoding import engine as engine_module
 from onehop.decoding.continuous_batching import Joining
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.torch_engine import TorchEngine
@@ -45,7 +45,7 @@ def engine(**changes):
 @pytest.fixture(autouse=True)
 def short_outputs(monkeypatch, request):
     if "slow" not in request.keywords:
-        monkeypatch.setattr(engines, "MORE_THAN_SOURCE", 10)
+        monkeypatch.setattr(engine_module, "MORE_THAN_SOURCE", 10)
 
 
 @pytest.fixture(scope="module")

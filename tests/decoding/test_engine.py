@@ -15,7 +15,7 @@ import torch
 from onehop.config import ModelSettings, Settings, TokenizerSettings, with_changes
 from onehop.data.prepare import prepare
 from onehop.decoding import ctranslate2_engine
-from onehop.decoding import engine as engines
+from onehop.decoding import engine as engine_module
 from onehop.decoding.ctranslate2_engine import SHORT, Converted, cores, end_of_loop
 from onehop.decoding.engine import CTRANSLATE2_LACKS, Engine, lacking
 from onehop.decoding.options import SearchOptions, ends_in_loop
@@ -126,7 +126,7 @@ def test_engines_agree_on_every_sentence_of_a_fixed_set(trained, options):
     "changes", [{}, {"norm": "pre"}, {"tied": False}, {"positions": "learned"}, {"norm": "pre", "tied": False}]
 )
 def test_engines_agree_on_every_kind_of_model(random_model, monkeypatch, changes):
-    monkeypatch.setattr(engines, "MORE_THAN_SOURCE", 8)
+    monkeypatch.setattr(engine_module, "MORE_THAN_SOURCE", 8)
     plain, fast = both(random_model(**changes))
     texts = ["", *sentences(20)]
     for options in (GREEDY, BEAM):
@@ -265,7 +265,7 @@ EVERYWHERE = [
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
 @pytest.mark.parametrize("which", ["random", "trained"])
 def test_a_translation_does_not_depend_on_its_batch(random_model, trained, monkeypatch, engine, count, options, which):
-    monkeypatch.setattr(engines, "MORE_THAN_SOURCE", 5)
+    monkeypatch.setattr(engine_module, "MORE_THAN_SOURCE", 5)
     path, texts = (trained, FIXED_SET) if which == "trained" else (random_model(tied=False), sentences(200))
     texts = texts[:count]
     translator = Translator.load(path, engine=engine, compute="float32", threads=1)

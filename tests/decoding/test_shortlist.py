@@ -25,7 +25,7 @@ from onehop.errors import OnehopError
 from onehop.experiments.demo import digit_strings, in_words
 from onehop.experiments.digits import Images, write_store
 from onehop.model.transformer import Transformer
-from onehop.pipelines import translator as translating
+from onehop.pipelines import translator as translator_module
 from onehop.pipelines.translator import Translator
 from onehop.storage import cache, registry
 from onehop.storage.ctranslate2_format import vocabulary, vocabulary_map
@@ -346,7 +346,7 @@ def test_torch_alone_has_none(model):
 
 
 def test_without_the_option_no_table_is_read(model, monkeypatch):
-    monkeypatch.setattr(translating, "shortlist_beside", None)
+    monkeypatch.setattr(translator_module, "shortlist_beside", None)
     monkeypatch.setattr(Converted, "with_shortlist", None)
     assert Translator.load(model, "cpu").translate(["one"])[0].shortlist is False
 
@@ -381,7 +381,7 @@ def test_a_table_is_made_and_used(store, model, tmp_path):
 def test_where_torch_translates_it_is_said_that_there_is_none(store, model, tmp_path, monkeypatch):
     mine = shutil.copy(model, tmp_path / "mine.safetensors")
     write_shortlist(tmp_path / "mine.shortlist", make_shortlist(store, pairs=50))
-    monkeypatch.setattr(translating, "prefers_ctranslate2", lambda device: False)
+    monkeypatch.setattr(translator_module, "prefers_ctranslate2", lambda device: False)
     found = onehop("translate", "-m", mine, "--device", "cpu", "--fast", "--beam", 1, "one two")
     assert found.exit_code == 0
     assert found.stderr.startswith("onehop: --fast is left out: this goes to torch, which has no shortlist.\n")

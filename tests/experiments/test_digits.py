@@ -13,14 +13,14 @@ from onehop.experiments import digits
 from onehop.explorer.content import patches_in
 from onehop.storage.model_io import describe, read_model
 from onehop.text.tokenizer import vocabulary_of
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
 
 QUICK = ["train.steps=40", "train.save_every=20", "train.validate_every=20", "train.warmup=10", "model.d_model=32"]
 
 
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch):
-    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
 
 def test_every_image_is_in_one_part_alone():

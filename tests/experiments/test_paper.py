@@ -21,10 +21,9 @@ from typer.testing import CliRunner
 from onehop.cli import app
 from onehop.config import load_settings, settings_to_toml, with_changes
 from onehop.errors import RunError, SettingsError, StoreError
-from onehop.experiments import family_figure, parallel_runs, provenance, table1, table3
-from onehop.experiments import heads as heads_report
+from onehop.experiments import family_figure, heads, parallel_runs, provenance, table1, table3
 from onehop.experiments.sample_store import sampled
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
 
 NO_LOAD = {
     "paths": {"rows": [{"distance": d, "attention": 1.0, "recurrent": 0.1, "lstm": 0.2} for d in (1, 4, 16, 64)]}
@@ -128,7 +127,7 @@ def test_heads_of_a_small_model_on_the_command_line(model_file, tmp_path):
 def test_a_pattern_counts_the_heads_that_follow_it_mostly():
     best = {"layer": 1, "head": 0, "share": 0.9, "weight": 0.5}
     pattern = {"name": "itself", "role": "encoder", "sentences": 7, "chance": 0.1, "heads": [best]}
-    row = heads_report.pattern_row({**pattern, "all": [[0.2, 0.51], [0.9, 0.5]]})
+    row = heads.pattern_row({**pattern, "all": [[0.2, 0.51], [0.9, 0.5]]})
     assert row == ["itself", "encoder", "7", "2 of 4", "2.1", "90%", "0.50", "0.10"]
 
 
@@ -182,7 +181,7 @@ def few_rows(digits, tmp_path, monkeypatch):
     """Settings whose rows take a second, and the folder with their data."""
     from onehop.experiments.demo import digit_strings, in_words, write_pairs
 
-    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
     write_pairs(tmp_path / "digits.tsv", in_words(digit_strings(200)))
     return with_changes(digits[0], ["train.steps=6", "data.valid_size=5"]), tmp_path
 
@@ -393,12 +392,12 @@ def test_a_row_that_is_stopped_goes_on_in_its_middle(few_rows, monkeypatch):
     monkeypatch.setattr(table3, "run", lambda *args, **more: None)
     assert table3.table3(settings, store, out, rows, device="cpu") is None
     monkeypatch.undo()
-    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
     half = with_changes(settings, ["train.average=1", "train.seed=1", "train.steps=3"])
     assert table3.run(half, out / "runs" / "base-seed-1", store=store.path, device="cpu", bleu_on=0) is not None
     begun: list[int] = []
-    went_on = train_module.Trainer.one_step
-    monkeypatch.setattr(train_module.Trainer, "one_step", lambda self, *args: begun.append(1) or went_on(self, *args))
+    went_on = trainer_module.Trainer.one_step
+    monkeypatch.setattr(trainer_module.Trainer, "one_step", lambda self, *args: begun.append(1) or went_on(self, *args))
     found = table3.table3(settings, store, out, rows, device="cpu", say=lambda text: None)
     assert len(begun) == 3  # of six
     assert found["rows"][0]["row"] == "base"
@@ -569,6 +568,6 @@ def test_the_pages_table_is_the_commands():
 def test_the_pages_measurements_are_the_raw_files():
     root = Path(__file__).parents[2]
     page = (root / "docs" / "paper.md").read_text(encoding="utf-8")
-    for name, module in (("table1", table1), ("heads", heads_report)):
+    for name, module in (("table1", table1), ("heads", heads)):
         found = json.loads((root / "results" / "paper" / f"{name}.json").read_text(encoding="utf-8"))
         assert module.table_text(found) in page

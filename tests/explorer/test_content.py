@@ -25,7 +25,7 @@ import onehop
 from onehop.cli import app
 from onehop.config import ModelSettings
 from onehop.errors import OnehopError, SettingsError
-from onehop.experiments import measure as measuring
+from onehop.experiments import measure
 from onehop.experiments.heads import (
     PATTERNS,
     Tally,
@@ -186,7 +186,7 @@ def test_a_variant_that_cannot_be_computed_says_why(tracer, monkeypatch):
 
 
 def test_every_measurement_has_a_place_in_the_page():
-    assert MEASUREMENTS == tuple(measuring.MEASURE) == tuple(measuring.OPTIONS)
+    assert MEASUREMENTS == tuple(measure.MEASURE) == tuple(measure.OPTIONS)
     assert tuple(measured()) == (*MEASUREMENTS, "patches")
 
 
@@ -862,7 +862,7 @@ def test_a_measurement_carries_its_provenance(model_file, tmp_path, capsys):
     (tmp_path / "s.en").write_text("the old house\na new bird\nthe tree\n", encoding="utf-8")
     args = ["coreference", "lengths", "-m", str(model_file), "--source", str(tmp_path / "s.en")]
     args += ["--reference", str(tmp_path / "s.en"), "--sentences", "2", "--device", "cpu", "-o", str(tmp_path)]
-    assert measuring.main(args) == 0
+    assert measure.main(args) == 0
     found = json.loads((tmp_path / "lengths.json").read_text(encoding="utf-8"))
     assert found["made_by"] == (
         "python -m onehop.experiments.measure lengths --model model.safetensors --source s.en --reference s.en "
@@ -889,7 +889,7 @@ def test_a_measurement_carries_its_provenance(model_file, tmp_path, capsys):
     ],
 )
 def test_what_a_measurement_needs_is_told(names, message, tmp_path, capsys):
-    assert measuring.main([*names, "-o", str(tmp_path)]) == 2
+    assert measure.main([*names, "-o", str(tmp_path)]) == 2
     assert capsys.readouterr().err == message
 
 
@@ -897,11 +897,11 @@ def test_files_that_are_not_aligned_are_refused(model_file, tmp_path, capsys):
     (tmp_path / "a").write_text("one\ntwo\n")
     (tmp_path / "b").write_text("one\n")
     args = ["lengths", "-m", str(model_file), "--source", str(tmp_path / "a"), "--reference", str(tmp_path / "b")]
-    assert measuring.main(args) == 2
+    assert measure.main(args) == 2
     assert capsys.readouterr().err == "onehop: There are 2 sources and 1 references. Give aligned files.\n"
 
 
 def test_the_command_is_documented_as_it_is():
     """The module's own help names every measurement once."""
-    named = ast.get_docstring(ast.parse(Path(measuring.__file__).read_text(encoding="utf-8")))
+    named = ast.get_docstring(ast.parse(Path(measure.__file__).read_text(encoding="utf-8")))
     assert all(name in named for name in MEASUREMENTS)

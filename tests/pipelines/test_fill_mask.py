@@ -13,7 +13,7 @@ from onehop.pipelines.embed import Embedder
 from onehop.pipelines.fill_mask import Filler
 from onehop.storage.run_folder import read_metrics
 from onehop.text.tokenizer import Tokenizer
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
 from onehop.training.trainer import train
 
 SMALL = [
@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
     settings = with_changes(load_settings("encoder"), [*SMALL, 'data.train=["text.txt"]'])
     store = prepare(settings, folder / "store", root=folder, processes=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_module, "measured_peak", lambda device: 1e10)
+        patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
         return train(settings, store, folder / "run", device="cpu")
 
 

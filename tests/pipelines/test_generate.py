@@ -21,7 +21,7 @@ from onehop.pipelines.generate import Continuation, Teller, Writer, options_of
 from onehop.pipelines.translator import Translator
 from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import BOS, Classes, Tokenizer
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
 from onehop.training.trainer import train
 
 SMALL = [
@@ -47,7 +47,7 @@ def trained(tmp_path_factory):
     settings = with_changes(load_settings("decoder"), [*SMALL, 'data.train=["text.txt"]'])
     store = prepare(settings, folder / "store", root=folder, processes=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_module, "measured_peak", lambda device: 1e10)
+        patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
         model = train(settings, store, folder / "run", device="cpu")
     return settings, store, model
 
@@ -120,7 +120,7 @@ def test_a_prompt_that_fills_the_model_is_refused(trained):
 
 def test_a_decoder_goes_on_where_it_was_stopped_to_the_bit(trained, tmp_path, monkeypatch):
     settings, store, _ = trained
-    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
     half = with_changes(settings, ["train.decay=sqrt", "train.steps=30"])
     whole = with_changes(settings, ["train.decay=sqrt"])
     train(half, store, tmp_path / "run", device="cpu")

@@ -29,7 +29,7 @@ from safetensors.numpy import save_file
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.errors import ModelFileError
-from onehop.storage import model_io as writing
+from onehop.storage import model_io
 from onehop.storage.model_file import CONTENT, StoredModel, content_hash
 from onehop.storage.model_io import describe, read_model, write_model
 from onehop.storage.number_formats import DTYPES, Int8Rows, Store, to_bfloat16, to_float32, to_int8
@@ -626,7 +626,7 @@ def test_embedding_must_fit_the_tokenizer_and_the_settings(
         assert str(caught.value) == expected
         assert not path.exists()
         with monkeypatch.context() as unchecked:
-            unchecked.setattr(writing, "check_fits", lambda *_: None)
+            unchecked.setattr(model_io, "check_fits", lambda *_: None)
             write_model(path, wrong)
         assert refusal(path) == expected
         path.unlink()
@@ -869,7 +869,7 @@ def test_leftovers_that_cannot_be_removed_do_not_matter(
     def busy(*_: Any, **__: Any) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(writing, "remove_leftovers", busy)
+    monkeypatch.setattr(model_io, "remove_leftovers", busy)
     write_model(tmp_path / "m", model)
     assert read_model(tmp_path / "m") == model
 

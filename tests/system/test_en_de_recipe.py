@@ -17,7 +17,7 @@ from onehop.experiments.verify_resume import result_hash
 from onehop.pipelines.translator import Translator
 from onehop.storage.model_io import describe, read_model, write_model
 from onehop.storage.run_folder import Run
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
 from onehop.training import workflow
 from onehop.training.callbacks import Silent
 from onehop.training.trainer import train
@@ -53,7 +53,7 @@ class StoppedAt(Silent):
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch):
     """Measuring the machine takes longer than a training here."""
-    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, str]]:
@@ -113,7 +113,7 @@ def runs(store, settings, tmp_path_factory):
     """One run in one go, and one that was stopped twice and begun again."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train_module, "measured_peak", lambda device: 1e10)
+        patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
         train(settings, store, folder / "whole", device="cpu")
         for step in (12, 20):
             with pytest.raises(GoneError):

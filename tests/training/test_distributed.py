@@ -11,7 +11,7 @@ import torch
 
 from onehop.config import settings_to_toml, with_changes
 from onehop.storage.run_folder import Run, read_metrics
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
 from onehop.training.distributed import World, whole, without_sync, world
 from onehop.training.trainer import train
 
@@ -59,7 +59,7 @@ def torchrun(*command: str) -> "subprocess.CompletedProcess[str]":
 @pytest.fixture
 def trained(digits, tmp_path, monkeypatch):
     """Train in a folder, with one process here or two outside."""
-    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
     def run(name: str, processes: int, steps: int = STEPS, *changes: str) -> "subprocess.CompletedProcess[str] | None":
         settings = with_changes(digits[0], [*CHANGES, f"train.steps={steps}", *changes])
@@ -123,14 +123,14 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
 from onehop.config import load_settings
 from onehop.data.store import Store
 from onehop.training.trainer import train
 
 rank = int(os.environ["RANK"])
 settings, store, folder = load_settings(sys.argv[1]), Store.open(sys.argv[2]), Path(sys.argv[3])
-train_module.budget_that_fits = lambda *_: 64 - 8 * rank
+trainer_module.budget_that_fits = lambda *_: 64 - 8 * rank
 
 def validator(model):
     if rank == 1:  # the first process is told nothing

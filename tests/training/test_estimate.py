@@ -11,7 +11,7 @@ from onehop.data.batches import Batch, Epoch
 from onehop.errors import SettingsError
 from onehop.model.transformer import Transformer, parameter_count
 from onehop.text.tokenizer import Tokenizer
-from onehop.training import estimate as plan_module
+from onehop.training import estimate as estimate_module
 from onehop.training.dataloader import feed
 from onehop.training.distributed import World
 from onehop.training.estimate import (
@@ -98,7 +98,7 @@ def test_the_estimate_is_what_autograd_really_keeps():
 
 @pytest.mark.parametrize("memory", [0, 10**8, 2 * 10**8, 10**9, 10**12])
 def test_the_budget_fits_into_half_of_what_is_free(monkeypatch, memory):
-    monkeypatch.setattr(plan_module, "available_memory", lambda: memory)
+    monkeypatch.setattr(estimate_module, "available_memory", lambda: memory)
     settings = Settings(model=small())
     objective = objective_for(settings.model)
     budget = budget_that_fits(objective, settings, CPU)
@@ -129,7 +129,7 @@ def test_some_memory_is_free():
 
 
 def test_a_plan_says_what_the_training_will_do(digits, monkeypatch):
-    monkeypatch.setattr(plan_module, "measured_peak", lambda device: 1e9)
+    monkeypatch.setattr(estimate_module, "measured_peak", lambda device: 1e9)
     settings, store = with_changes(digits[0], ["train.accumulate=2", "train.steps=100"]), digits[1]
     pairs = store.pairs("train")
     model = Transformer(settings.model, Tokenizer(store.tokenizer).vocab_size)

@@ -30,11 +30,12 @@ from onehop.storage import run_folder
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
-from onehop.training import trainer as train_module
+from onehop.training import trainer as trainer_module
+from onehop.training.callbacks import Silent
 from onehop.training.dataloader import Update
 from onehop.training.distributed import World
 from onehop.training.step import Objective
-from onehop.training.trainer import Silent, Trainer, train
+from onehop.training.trainer import Trainer, train
 from onehop.training.validation import Validation
 
 CPU = torch.device("cpu")
@@ -43,7 +44,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch):
     """Measuring the machine takes longer than a training here."""
-    monkeypatch.setattr(train_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
 
 @pytest.fixture
@@ -566,12 +567,12 @@ def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
 
 
 def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_module, "budget_that_fits", lambda *_: 192)
+    monkeypatch.setattr(trainer_module, "budget_that_fits", lambda *_: 192)
     listener = Watching()
     go("train.batch_tokens=0", "train.steps=10", listener=listener)
     assert Run(tmp_path / "run").facts()["batch_tokens"] == 192
     assert "Batches of 192 source and target tokens fit into memory." in listener.texts
-    monkeypatch.setattr(train_module, "budget_that_fits", lambda *_: 96)
+    monkeypatch.setattr(trainer_module, "budget_that_fits", lambda *_: 96)
     go("train.batch_tokens=0")
     go("train.batch_tokens=192", name="whole")
     one, two = (state(tmp_path / name) for name in ("run", "whole"))
@@ -788,7 +789,7 @@ def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
     """A finished run that is started elsewhere is not said to be from there; one that goes on there says both."""
     file = go("train.steps=6")
     before = file.read_bytes()
-    monkeypatch.setattr(train_module, "device_name", lambda device: "another")
+    monkeypatch.setattr(trainer_module, "device_name", lambda device: "another")
     go("train.steps=6")
     assert file.read_bytes() == before
     listener = Watching()
@@ -800,7 +801,7 @@ def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
 
 def test_another_machine_is_not_forgotten_though_it_was_killed_at_once(go, tmp_path, monkeypatch):
     go("train.steps=6")
-    monkeypatch.setattr(train_module, "device_name", lambda device: "another")
+    monkeypatch.setattr(trainer_module, "device_name", lambda device: "another")
 
     def kill() -> None:
         raise Killed
@@ -823,15 +824,15 @@ def test_another_machine_is_not_forgotten_though_it_was_killed_at_once(go, tmp_p
     ],
 )
 def test_only_a_step_of_fixed_shapes_is_compiled(model, fixed):
-    assert train_module.has_fixed_shapes(model) is fixed
+    assert trainer_module.has_fixed_shapes(model) is fixed
 
 
 def test_a_signal_that_comes_twice_at_once_is_one_wish(monkeypatch):
     """As when a whole group is told to end, and the parent passes it on; later it is another one."""
     now = iter([0.0, 0.5, 2.0])
-    monkeypatch.setattr(train_module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: next(now)))
     trainer = Trainer.__new__(Trainer)
-    with train_module.stopping_on_signals(trainer):
+    with trainer_module.stopping_on_signals(trainer):
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
         assert trainer.stop == "SIGINT"
