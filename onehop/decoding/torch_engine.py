@@ -1,6 +1,7 @@
-"""The reference: the model of `model` under the search of `search`. Every option, any device, nothing hidden.
+"""The reference: the model of `model.transformer` under the search of `search`.
 
-On a GPU the usual searches are taken over by `cuda_graph_search`, which gives the same answers sooner.
+It has every option on any device and hides nothing. On a GPU the usual searches are taken over by
+`cuda_graph_search`, which gives the same answers sooner.
 """
 
 import math

@@ -198,7 +198,7 @@ class Tensors:
 
 
 def sinusoids(length: int, d_model: int) -> Float32[np.ndarray, "length d_model"]:
-    """Section 3.5, as `model.sinusoids` has it, sines and cosines alternating."""
+    """Section 3.5, as `model.transformer.sinusoids` has it, sines and cosines alternating."""
     angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(np.float32)
 
