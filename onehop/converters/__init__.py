@@ -1,3 +1,6 @@
-"""Models to and from Hugging Face, ONNX and CTranslate2, each with a parity report."""
+"""Models to and from Hugging Face, ONNX and CTranslate2, each with a parity report.
+
+It knows nothing of training or of the server.
+"""
 
 __all__ = ["bert", "convert", "ctranslate2", "huggingface", "importing", "marian", "onnx", "parity", "pieces"]

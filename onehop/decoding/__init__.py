@@ -1,6 +1,6 @@
 """Source ids to target ids: search options, beam search, and the engines that compute its steps.
 
-Only the torch engines import torch; strings are not known here.
+Texts are not known here. Options, shortlists and the CTranslate2 engine do without torch.
 """
 
 __all__ = [

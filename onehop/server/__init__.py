@@ -1,4 +1,7 @@
-"""The translator over HTTP: LibreTranslate's API and our own, batches across requests, limits, a page."""
+"""The translator over HTTP: LibreTranslate's API and our own, batches across requests, limits, a page.
+
+It knows nothing of training or converters; texts go through `pipelines`, as on the command line.
+"""
 
 __all__ = [
     "access_log",

@@ -39,9 +39,6 @@ PLACES = (
 )
 
 
-# --- sentences ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Segment:
     """A sentence, or a part of one that was too long, between spaces and emoji that stay as they are.

@@ -2,6 +2,9 @@
 
 What comes back from `decode(encode(text))` is `normalise(text)`, exactly, for any string at all: pieces that
 were never seen fall back to their UTF-8 bytes.
+
+Below it stand the other things that a model's ids can mean: the word pieces of a model made elsewhere, and the names
+of classes. A model file holds any of the three as bytes; `vocabulary_of` tells them apart.
 """
 
 import io
