@@ -65,7 +65,7 @@ def new_figure(panels: int) -> tuple[Any, list[Any]]:
 
 def made(name: str, command: str) -> Json:
     """What made a file, when, and on what machine."""
-    return {"name": name, "made_by": command, "date": datetime.now(UTC).date().isoformat(), "machine": machine()}
+    return {"name": name, **origin(command)}
 
 
 def machine() -> Json:
