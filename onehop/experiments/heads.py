@@ -1,4 +1,7 @@
-"""Heads that do something, found by looking at many sentences: patterns of attention, and what "it" looks at."""
+"""Heads that do something, found by looking at many sentences: patterns of attention, and what "it" looks at.
+
+The table of `onehop paper heads` is made of the patterns and of what is left without some heads.
+"""
 
 import itertools
 import re
@@ -324,6 +327,8 @@ def best_heads(values: Float[Tensor, "layer head"]) -> list[tuple[int, int]]:
     order = values.flatten().argsort(descending=True)[:BEST].tolist()
     return [(i // values.shape[1], i % values.shape[1]) for i in order]
 
+
+# --- the table ------------------------------------------------------------------------------------------------
 
 # A head follows a pattern when it does so in so large a share of the sentences.
 OFTEN = 0.5

@@ -39,6 +39,11 @@ from onehop.storage.number_formats import DTYPES, TAGS, Array, Store, plain_byte
 OURS = f"Give a {SUFFIX} file that onehop has written."
 AGAIN = "Download it or make it again."
 TOGETHER = "Put all parts into one folder, under the names they were written with."
+# A temporary that nobody has written to for so long was left by a process that was killed.
+ABANDONED_SECONDS = 3600
+
+
+# --- reading --------------------------------------------------------------------------------------------------
 
 
 def read_model(path: str | Path) -> StoredModel:
@@ -229,8 +234,7 @@ def refused_if_malformed(path: Path) -> Iterator[None]:
         raise ModelFileError(f"{path} is damaged: {' '.join(reason.split())}.", AGAIN) from None
 
 
-# A temporary that nobody has written to for so long was left by a process that was killed.
-ABANDONED_SECONDS = 3600
+# --- writing --------------------------------------------------------------------------------------------------
 
 
 def write_model(
