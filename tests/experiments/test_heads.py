@@ -1,0 +1,134 @@
+"""What heads do, found by looking at many sentences."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from onehop.cli import app
+from onehop.experiments import heads
+from onehop.experiments.heads import (
+    PATTERNS,
+    Tally,
+    attention_weights,
+    coreference,
+    coreference_sentences,
+    pair,
+    patterns,
+    places_of,
+    subject_sentences,
+    words,
+)
+
+
+def onehop(*words: str):
+    return CliRunner().invoke(app, list(words))
+
+
+def test_pieces_make_words():
+    tokens = ["▁The", "▁ani", "mal", "▁slept", ".", "</s>"]
+    assert [(w.text, w.places) for w in words(tokens)] == [("The", (0,)), ("animal", (1, 2)), ("slept.</s>", (3, 4, 5))]
+    assert places_of("animal", tokens) == [1, 2]
+    assert places_of("dog", tokens) == []
+    assert places_of("it", ["▁it", "."]) == [0]
+
+
+def test_the_patterns_want_what_their_names_say():
+    tokens = ["▁a", "▁b", "▁a", "</s>"]
+    wanted = {name: pattern(tokens).int().tolist() for (name, role), pattern in PATTERNS.items() if role == "encoder"}
+    assert wanted["previous token"] == [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    assert wanted["next token"] == [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert wanted["itself"] == torch.eye(4).int().tolist()
+    assert wanted["first token"] == [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
+    assert wanted["end mark"] == [[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert wanted["same word"] == [[0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert pair("b", "a")(tokens).nonzero().tolist() == [[1, 0]]
+    assert PATTERNS["same word", "decoder"](tokens).nonzero().tolist() == [[2, 0]]
+
+
+def test_a_tally_finds_the_head_that_was_planted():
+    torch.manual_seed(1)
+    tally, tokens = Tally(), ["▁a", "▁b", "▁c", "▁d", "▁e"]
+    for _ in range(10):
+        weights = torch.rand(2, 3, 5, 5).softmax(-1)
+        weights[1, 2] = torch.eye(5).roll(-1, 1) * 0.9 + 0.02  # row i looks at i - 1
+        tally.add(weights, PATTERNS["previous token", "encoder"](tokens), causal=False)
+    found = tally.result("previous token", "encoder")
+    assert (found["heads"][0]["layer"], found["heads"][0]["head"], found["heads"][0]["share"]) == (1, 2, 1.0)
+    assert found["heads"][0]["weight"] == pytest.approx(0.92)
+    assert found["all"][1][2] == 1.0
+    assert found["heads"][1]["share"] < 1.0
+    assert found["chance"] == pytest.approx(1 / 5)
+    assert Tally().result("nothing", "encoder") is None
+
+
+def test_patterns_are_counted_over_sentences(tracer, monkeypatch):
+    monkeypatch.setattr("onehop.experiments.heads.SUBJECTS", ("cat",))
+    found = patterns(tracer, ["the old house", "a new bird the bird"])
+    names = {(p["name"], p["role"]) for p in found["patterns"]}
+    assert {*PATTERNS, ("verb to subject", "encoder"), ("pronoun to noun", "encoder")} >= names
+    assert ("previous token", "encoder") in names
+    for p in found["patterns"]:
+        assert p["sentences"] > 0
+        assert all(0 <= share <= 1 for layer in p["all"] for share in layer)
+        assert p["heads"][0]["share"] == max(share for layer in p["all"] for share in layer)
+
+
+def test_attention_is_looked_at_with_both_marks(tracer):
+    weights = attention_weights(tracer, [5, 6], [7])
+    assert {role: tuple(w.shape) for role, w in weights.items()} == {
+        "encoder": (1, 2, 3, 3),
+        "decoder": (2, 2, 2, 2),
+        "cross": (2, 2, 2, 3),
+    }
+
+
+def test_it_is_followed_in_every_sentence(tracer):
+    found = coreference(tracer)
+    sentences = coreference_sentences()
+    assert len(found["sentences"]) == len(sentences) >= 30
+    assert {s.pronoun for s in sentences} == {"er", "sie", "es"}
+    assert all(" it " in s.source and s.noun in s.source for s in sentences)
+    assert len(set(subject_sentences())) == 320
+    row = found["sentences"][0]
+    assert row["expected"] == "es"
+    assert row["right"] == (row["pronoun"] == "es")
+    assert found["none"] == (found["best"][0]["share"] <= 0.5)
+    shares = [head["share"] for head in found["best"]]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_a_pronoun_is_read_from_the_translation(tracer, monkeypatch):
+    text = "Das Tier überquerte die Straße nicht, weil es zu müde war."
+    monkeypatch.setattr(type(tracer.translator), "translate", lambda *_: [SimpleNamespace(text=text)])
+    rows = coreference(tracer)["sentences"]
+    assert (rows[0]["pronoun"], rows[0]["right"], rows[0]["noun_found"]) == ("es", True, True)
+    assert (rows[1]["pronoun"], rows[1]["right"], rows[1]["noun_found"]) == ("es", False, True)
+    assert (rows[2]["german"], rows[2]["noun_found"]) == ("Katze", False)
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+
+def test_heads_of_a_small_model_on_the_command_line(model_file, tmp_path):
+    for name in ("en", "de"):
+        (tmp_path / f"test.{name}").write_text("the old house\na new tree\nthe bird\n")
+    paths = ["--source", str(tmp_path / "test.en"), "--reference", str(tmp_path / "test.de")]
+    found = onehop("paper", "heads", "-m", str(model_file), *paths, "-o", str(tmp_path / "out"), "--device", "cpu")
+    assert found.exit_code == 0, found.output
+    told = json.loads((tmp_path / "out" / "heads.json").read_text())
+    assert told["patterns"]["sentences"] == 3
+    assert told["pruning"]["rows"][0]["removed"] == 0
+    assert told["pruning"]["rows"][-1]["removed"] == told["pruning"]["heads"] == 10  # 1 + 2 layers twice, two heads
+    text = (tmp_path / "out" / "heads.md").read_text()
+    assert "| previous token | encoder | 3 | " in text
+    assert (tmp_path / "out" / "heads.svg").read_text().startswith("<?xml")
+
+
+def test_a_pattern_counts_the_heads_that_follow_it_mostly():
+    best = {"layer": 1, "head": 0, "share": 0.9, "weight": 0.5}
+    pattern = {"name": "itself", "role": "encoder", "sentences": 7, "chance": 0.1, "heads": [best]}
+    row = heads.pattern_row({**pattern, "all": [[0.2, 0.51], [0.9, 0.5]]})
+    assert row == ["itself", "encoder", "7", "2 of 4", "2.1", "90%", "0.50", "0.10"]

@@ -1,0 +1,53 @@
+"""What every table leaves behind: raw numbers, a table, a picture."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from onehop.cli import app
+from onehop.config import settings_to_toml
+from onehop.errors import RunError, SettingsError
+from onehop.experiments import heads, provenance, table1, table3
+
+
+def onehop(*words: str):
+    return CliRunner().invoke(app, list(words))
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError) as error:
+        provenance.leave(tmp_path / "file", "table1", {}, "", lambda: provenance.new_figure(1)[0])
+    assert str(error.value) == f"{tmp_path / 'file'} cannot be written: File exists. Give another -o."
+
+
+def test_a_table_whose_picture_cannot_be_drawn_is_not_lost(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(SettingsError) as error:
+        provenance.leave(tmp_path, "table1", {"found": 1}, "a table", lambda: provenance.new_figure(1)[0])
+    assert str(error.value) == (
+        f"The table is in {tmp_path / 'table1.md'}, without a picture: matplotlib is not installed."
+        " Run: pip install 'onehop[plots]'."
+    )
+    assert (tmp_path / "table1.md").read_text() == "a table"
+    assert json.loads((tmp_path / "table1.json").read_text()) == {"found": 1}
+
+
+def test_a_table_that_was_stopped_ends_like_any_interrupted_program(few_rows, monkeypatch):
+    settings, folder = few_rows
+    (folder / "small.toml").write_text(settings_to_toml(settings))
+    monkeypatch.setattr(table3, "run", lambda *args, **more: None)
+    words = ["paper", "table3", str(folder / "small.toml"), "--rows", "base", "--data", str(folder)]
+    assert onehop(*words, "-o", str(folder / "out")).exit_code == 130
+    assert not (folder / "out" / "table3.md").exists()
+
+
+def test_the_pages_measurements_are_the_raw_files():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "paper.md").read_text(encoding="utf-8")
+    for name, module in (("table1", table1), ("heads", heads)):
+        found = json.loads((root / "results" / "paper" / f"{name}.json").read_text(encoding="utf-8"))
+        assert module.table_text(found) in page

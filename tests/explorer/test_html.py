@@ -1,0 +1,72 @@
+"""The page as one HTML text."""
+
+import base64
+import json
+import re
+
+import numpy as np
+from page_data import HOSTILE, TEXT, data_of
+
+from onehop.explorer.content import (
+    is_shown,
+)
+from onehop.explorer.html import ALONE, assets, in_script
+from onehop.interpret.trace_file import Trace, unpack
+
+
+def test_the_page_alone_holds_everything_and_asks_for_nothing(explorer):
+    html = explorer.alone(TEXT)
+    data = data_of(html)
+    assert data["home"] == "export"
+    trace = Trace.from_json(explorer.trace(TEXT))
+    assert {key: value for key, value in data["trace"].items() if key not in ("tensors", "opening")} == trace.header
+    assert len(data_of(html, "variants")) == 12
+    assert [w["role"] for w in data_of(html, "weights")] == ["encoder", "decoder", "cross"]
+    assert set(data) >= {"about", "measured", "worked", "paper"}
+    (imports,) = re.findall(r'<script type="importmap">(.*?)</script>', html)
+    modules = json.loads(imports)["imports"]
+    assert set(modules) == {f"onehop/{path}" for path in assets() if path.endswith(".js")}
+    for name, url in modules.items():
+        content = base64.b64decode(url.removeprefix("data:text/javascript;base64,"))
+        assert content == assets()[name.removeprefix("onehop/")]
+    assert ALONE in html
+    assert not re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?!data:)', html)
+    assert "<!-- onehop:" not in html
+
+
+def test_the_page_alone_begins_with_its_first_picture(explorer):
+    """The tensors that no figure shows stay away; the others come after the script, but for those of the opening."""
+    html = explorer.alone(TEXT)
+    trace, first = Trace.from_json(explorer.trace(TEXT)), data_of(html)["trace"]
+    shown = unpack({"tensors": first["tensors"], "blob": data_of(html, "blob")})
+    assert shown.keys() == {name for name in trace if is_shown(name, trace.header)} < set(trace)
+    for name, tensor in shown.items():
+        np.testing.assert_array_equal(tensor.values, trace[name])
+    ((name, tensor),) = unpack(first["opening"]).items()
+    layers = explorer.tracer.model.settings.n_decoder_layers
+    assert name == f"decoder.layers.{layers - 2}.cross_attention.weights"  # the layer that aligns
+    np.testing.assert_array_equal(tensor.values, trace[name])
+    places = [html.index(mark) for mark in ('id="onehop-data"', '<script type="module" async>', 'id="onehop-blob"')]
+    assert places == sorted(places)
+
+
+def test_edits_can_be_on_when_the_page_opens(explorer):
+    assert data_of(explorer.alone(TEXT, ["scale=off"]))["trace"]["edits"] == ["scale=off"]
+
+
+def test_no_text_can_end_the_script_it_stands_in(explorer):
+    html = explorer.alone(HOSTILE)
+    assert HOSTILE not in html
+    assert html.count("</script>") == 6
+    assert data_of(html)["trace"]["source"]["text"] == HOSTILE
+    assert "<" not in in_script({"text": "<!--<script>\u2028"})
+
+
+def test_every_bare_import_of_the_page_has_a_file():
+    """The page's modules name each other as onehop/…, which the import map resolves in every home."""
+    for path, content in assets().items():
+        if path.endswith(".js") and not path.startswith("vendor/"):
+            for name in re.findall(
+                r'^(?:import|export)\b(?:[^;"=]*\bfrom)?\s+"([^"]+)"', content.decode(), re.MULTILINE
+            ):
+                assert name.removeprefix("onehop/") in assets(), f"{path} imports {name}"

@@ -1,0 +1,129 @@
+"""The page over HTTP."""
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from page_data import HOSTILE, TEXT, data_of
+
+from onehop.explorer.content import (
+    measured,
+)
+from onehop.explorer.html import assets, policy_of
+from onehop.explorer.routes import MOST_BODY
+
+
+def test_the_served_page_links_its_files_and_allows_only_its_own_scripts(client, explorer):
+    answer = client.get("/")
+    assert answer.status_code == 200
+    data = data_of(answer.text)
+    assert data["home"] == "live"
+    assert data["about"] == explorer.about()
+    assert "trace" not in data
+    policy = answer.headers["content-security-policy"]
+    inline = re.findall(r"<script type=\"(?:importmap|module)\"(?: async)?>(.*?)</script>", answer.text, re.DOTALL)
+    assert len(inline) == 2
+    for script in inline:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+    for path in assets():
+        found = client.get(f"/page/{path}")
+        assert found.status_code == 200
+        assert found.content == assets()[path]
+        assert found.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/page/../content.py", "/page/%2e%2e/content.py", "/page/none.js", "/page/"])
+def test_nothing_but_the_pages_own_files_is_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_the_policy_of_a_page_without_scripts_allows_none():
+    assert "sha256" not in policy_of("<p>nothing</p>")
+
+
+def test_the_questions_of_the_page_are_answered(client, explorer, tracer):
+    assert client.get("/api/about").json() == explorer.about()
+    assert client.get("/api/measured").json() == measured()
+    trace = client.post("/api/trace", json={"text": TEXT, "edits": ["scale=off"]}).json()
+    assert trace["edits"] == ["scale=off"]
+    assert client.post("/api/trace", json={"text": TEXT}).json() == json.loads(explorer.trace(TEXT))
+    variant = client.post("/api/variant", json={"text": TEXT, "edits": ["heads=averaged"]}).json()
+    assert variant == explorer.variant(TEXT, ["heads=averaged"])
+    weights = client.get("/api/weights?role=cross&layer=1&head=0").json()
+    assert weights == tracer.weights("cross", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b"[]", 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b'{"text": 3}', 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b'{"text": "the", "edits": "scale=off"}', "The edits of a request are a list of texts. Send at most 16."),
+        (b'{"text": "the", "edits": [1]}', "The edits of a request are a list of texts. Send at most 16."),
+        (b'{"text": "", "edits": []}', "There is nothing to trace: the text is empty. Give a sentence."),
+        (b'{"text": "the", "edits": ["mask=on"]}', "'mask=on' is no edit of mask. Write mask=off."),
+        (b"[" * 60_000, 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b"\xff\xfe", 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
+    ],
+)
+def test_a_wrong_question_is_answered_in_one_line(client, body, message):
+    for path in ("/api/trace", "/api/variant"):
+        answer = client.post(path, content=body)
+        assert (answer.status_code, answer.json()) == (422, {"error": message})
+
+
+def test_a_question_that_is_too_long_is_not_read_to_its_end(client):
+    answer = client.post("/api/trace", content=b'{"text": "' + b"x" * MOST_BODY + b'"}')
+    assert (answer.status_code, answer.json()) == (
+        413,
+        {"error": "A question may have 65,536 bytes. Give a shorter text."},
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "role=encoder",
+        "role=attic&layer=0&head=0",
+        "role=encoder&layer=-1&head=0",
+        "role=encoder&layer=99999&head=9999",
+    ],
+)
+def test_a_head_must_be_named(client, query):
+    answer = client.get(f"/api/weights?{query}")
+    assert (answer.status_code, answer.json()) == (
+        422,
+        {"error": "The request names no head. Ask for role=encoder&layer=0&head=0."},
+    )
+
+
+@pytest.mark.parametrize("query", ["role=encoder&layer=7&head=0", "role=cross&layer=0&head=2"])
+def test_a_head_that_is_not_there_is_told(client, query):
+    answer = client.get(f"/api/weights?{query}")
+    assert answer.status_code == 422
+    assert "\n" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [HOSTILE, "👩‍👩‍👧‍👦🏳️‍🌈", "\u202eesuoh\u202c البيت", "\u200b\u200d\ufeff", "the\x00\x1b[31m", "\ud83d"],
+    ids=["script", "emoji", "right to left", "zero width", "controls", "half a pair"],
+)
+def test_hostile_texts_break_nothing(client, text):
+    answer = client.post("/api/trace", content=json.dumps({"text": text}))
+    assert answer.status_code == 200
+    assert answer.json()["format"] == "onehop trace"
+    assert client.post("/api/variant", content=json.dumps({"text": text, "edits": ["norm=off"]})).status_code == 200
+
+
+def test_the_routes_can_be_had_without_torch():
+    code = "import sys, onehop.explorer.routes; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

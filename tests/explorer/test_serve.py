@@ -1,0 +1,107 @@
+"""`onehop explore`: the page at an address of this machine alone."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from page_data import TEXT, data_of
+from starlette.testclient import TestClient
+
+from onehop.errors import SettingsError
+from onehop.explorer import serve
+from onehop.explorer.content import (
+    Explorer,
+)
+
+
+def test_a_port_that_is_taken_is_told():
+    with socket.socket() as taken:
+        taken.bind((serve.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError) as error:
+            serve.listening(port)
+    assert str(error.value) == f"Port {port} cannot be had. Choose another with --port, or leave it out."
+
+
+def test_where_the_usual_port_is_taken_any_other_does(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind((serve.HOST, 0))
+        taken.listen()
+        monkeypatch.setattr(serve, "PORT", taken.getsockname()[1])
+        with serve.listening(None) as bound:
+            assert bound.getsockname()[0] == "127.0.0.1"
+            assert bound.getsockname()[1] != serve.PORT
+
+
+def test_serving_needs_its_packages(monkeypatch):
+    monkeypatch.setattr(serve, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError) as error:
+        serve.check_installed()
+    assert str(error.value) == (
+        "The explorer's server needs starlette and uvicorn. "
+        "Run: pip install 'onehop[serve]', or write a file with --export."
+    )
+
+
+def test_a_link_opens_the_page_with_edits():
+    assert serve.fragment([]) == ""
+    assert serve.fragment(["scale=off", "head=off@cross.1.0"]) == "#edit=scale%3Doff&edit=head%3Doff%40cross.1.0"
+
+
+def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkeypatch):
+    served, opened = {}, []
+
+    class Server:
+        def __init__(self, config):
+            served["app"] = config.app
+
+        def run(self, sockets):
+            served["address"] = sockets[0].getsockname()
+            sockets[0].close()
+
+    def timer(seconds, function, args):
+        return SimpleNamespace(start=lambda: function(*args))
+
+    monkeypatch.setattr("uvicorn.Server", Server)
+    ready = []
+    now = SimpleNamespace(Timer=timer, Thread=lambda target, args, daemon: timer(0, target, args))
+    monkeypatch.setattr(serve, "threading", now)
+    monkeypatch.setattr(explorer, "trace", ready.append)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    said = []
+    serve.serve(explorer, port=0, browser=True, say=said.append, edits=["mask=off"])
+    host, port = served["address"]
+    assert host == "127.0.0.1"
+    assert ready == [TEXT]
+    assert opened == [f"http://127.0.0.1:{port}/#edit=mask%3Doff"]
+    assert said == [f"The explorer is at http://127.0.0.1:{port}/ (Ctrl-C ends it)."]
+    assert TestClient(served["app"], base_url="http://127.0.0.1").get("/api/about").status_code == 200
+    assert TestClient(served["app"], base_url="http://evil.example").get("/api/about").status_code == 400
+
+
+@pytest.mark.slow
+def test_the_verb_serves_until_it_is_interrupted(model_file):
+    command = [sys.executable, "-m", "onehop", "explore", TEXT, "-m", str(model_file), "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            (address,) = re.findall(r"http://127\.0\.0\.1:\d+/", line)
+            with httpx.Client(base_url=address, timeout=60) as client:
+                assert data_of(client.get("/").text)["about"]["sentences"][0] == TEXT
+                assert client.post("/api/trace", json={"text": TEXT}).json()["source"]["text"] == TEXT
+                assert client.post("/api/trace", json={"text": "the old house. " * 667}).status_code == 422
+                assert client.get("/api/about", headers={"Host": "evil.example"}).status_code == 400
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(20) in (0, 130)
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_an_opening_sentence_that_cannot_be_traced_does_not_stop_the_server(tracer):
+    serve.warm_up(Explorer(tracer, ""))
