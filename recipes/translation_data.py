@@ -251,7 +251,7 @@ def tagged(pairs: Iterable[Pair], name: str, target: str, glossary: Glossary, rn
         if draw > 1 - LANGUAGE_SHARE:
             yield f"<2{target}> {pair[0]}", pair[1]
         elif draw > 1 - LANGUAGE_SHARE - 2 * TERM_SHARE and name not in NO_SENTENCES:
-            # The glossary finds no term in about half of the sentences, so twice the share is tried.
+            # The glossary finds no term in many sentences, so it tries twice the share.
             yield glossary.mark(pair, rng) or pair
         else:
             yield (f"{tag} {pair[0]}", pair[1]) if tag else pair
