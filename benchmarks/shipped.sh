@@ -1,16 +1,19 @@
 #!/bin/sh
-# Every figure that hangs on the model that ships, made again, one after the other.
-#   sh benchmarks/shipped.sh FOLDER [PART …]
+# Every figure that hangs on a model that ships, made again, one after the other.
+#   [MODEL=en-de] sh benchmarks/shipped.sh FOLDER [PART …]
 # FOLDER holds newstest2013, newstest2014, tatoeba-valid, tatoeba-test, europarl-valid, europarl-test and
-# multi30k-test2016, each as NAME.en and NAME.de. PARTs: scores behaviour inside decoding; otherwise all four.
+# multi30k-test2016, each in both languages of MODEL: NAME.en and NAME.de. PARTs: scores behaviour inside decoding;
+# otherwise all four. Only scores are made for another model than en-de.
 # A part that fails is told of in the end; what it had made before stays.
 set -u
-[ $# -ge 1 ] || { sed -n 's/^# //; 2,6p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n 's/^# //; 2,7p' "$0"; exit 2; }
 sets=$(cd "$1" && pwd) || exit 2
 shift
 root=$(cd "$(dirname "$0")/.." && pwd) && cd "$root" || exit 2
 python=${PYTHON:-python}
 onehop="$python -m onehop"
+model=${MODEL:-en-de}
+from=${model%-*} to=${model#*-}
 failed=""
 
 make_again() { # NAME COMMAND…
@@ -21,16 +24,17 @@ make_again() { # NAME COMMAND…
 }
 
 score() { # SET: its translations and their report
-    ln -sf "$sets/$1.en" "$sets/$1.de" "$work"
-    $onehop translate --model en-de --whole-lines -i "$work/$1.en" -o "$work/$1.hyp" &&
-        (cd "$work" && PYTHONPATH=$root $onehop evaluate --src "$1.en" --ref "$1.de" --hyp "$1.hyp" --json >"$1.json") &&
-        mv "$work/$1.json" "results/en-de/$1.json" || return 1
-    case $1 in newstest*) gzip -9 -n -c "$work/$1.hyp" >"results/en-de/$1.hyp.gz" ;; esac
+    ln -sf "$sets/$1.$from" "$sets/$1.$to" "$work"
+    mkdir -p "results/$model"
+    $onehop translate --model "$model" --whole-lines -i "$work/$1.$from" -o "$work/$1.hyp" &&
+        (cd "$work" && PYTHONPATH=$root $onehop evaluate --src "$1.$from" --ref "$1.$to" --hyp "$1.hyp" --json >"$1.json") &&
+        mv "$work/$1.json" "results/$model/$1.json" || return 1
+    case $1 in newstest*) gzip -9 -n -c "$work/$1.hyp" >"results/$model/$1.hyp.gz" ;; esac
 }
 
 scores() {
     for set in newstest2014 newstest2013 tatoeba-test europarl-test multi30k-test2016; do make_again "$set" score $set; done
-    make_again alpha $python benchmarks/alpha.py --model en-de --data "$sets" -o results/en-de/alpha.jsonl
+    make_again alpha $python benchmarks/alpha.py --model "$model" --data "$sets" -o "results/$model/alpha.jsonl"
 }
 
 behaviour() {
