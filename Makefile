@@ -15,10 +15,11 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 install: $(VENV)/.runtime
 
 # torch comes first and by its exact version: so a CPU build that lies on the machine is taken, not gigabytes of CUDA.
-$(VENV)/.runtime: pyproject.toml constraints.txt
+$(VENV)/.runtime: pyproject.toml constraints.txt $(wildcard packages/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
 	$(PIP) --config-settings editable_mode=compat -e ".[serve]"
+	$(PIP) --config-settings editable_mode=compat --no-deps $(patsubst %,-e %,$(wildcard packages/*))
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

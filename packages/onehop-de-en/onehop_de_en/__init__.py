@@ -1,0 +1,1 @@
+"""German → English for onehop; `model.safetensors` and its card lie beside this file."""

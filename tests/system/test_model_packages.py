@@ -1,0 +1,106 @@
+"""The translators under `packages/`: each can be installed, is whole, says what it is, and translates."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onehop.config import load_settings
+from onehop.pipelines.translator import Translator
+from onehop.storage.model_io import read_model
+from onehop.storage.registry import CARD, GROUP, MODEL
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = sorted((ROOT / "packages").iterdir())
+MOST_BYTES = 60_000_000
+GREETINGS = {"de-en": ("Guten Morgen!", "Good morning!")}
+
+
+def name_of(package: Path) -> str:
+    return package.name.removeprefix("onehop-")
+
+
+def folder_of(package: Path) -> Path:
+    return package / package.name.replace("-", "_")
+
+
+each = pytest.mark.parametrize("package", PACKAGES, ids=name_of)
+
+
+def test_every_package_is_tested():
+    assert list(map(name_of, PACKAGES)) == sorted(GREETINGS)
+
+
+@each
+def test_it_names_its_model(package):
+    project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == package.name
+    assert project["entry-points"][GROUP] == {name_of(package): folder_of(package).name}
+
+
+@each
+def test_the_model_is_one_small_file_of_the_papers_base_shape(package):
+    files = sorted(file.name for file in folder_of(package).glob("*.safetensors"))
+    assert files == [MODEL]
+    assert (folder_of(package) / MODEL).stat().st_size <= MOST_BYTES
+    stored = read_model(folder_of(package) / MODEL)
+    assert f"{stored.source}-{stored.target}" == name_of(package)
+    model = stored.settings.model
+    assert model == replace(load_settings("base").model, dropout=model.dropout, max_length=model.max_length)
+
+
+@each
+def test_the_recipe_has_its_data_and_its_shape(package):
+    """Not its steps: the card tells in which parts it was trained."""
+    settings, recipe = read_model(folder_of(package) / MODEL).settings, load_settings(str(recipe_of(package)))
+    assert (settings.model, settings.tokenizer, settings.data) == (recipe.model, recipe.tokenizer, recipe.data)
+    assert settings.train.weights == recipe.train.weights
+
+
+def recipe_of(package: Path) -> Path:
+    return ROOT / "recipes" / f"{name_of(package)}.toml"
+
+
+@each
+def test_the_card_speaks_of_these_weights(package):
+    stored, card = read_model(folder_of(package) / MODEL), (folder_of(package) / CARD).read_text(encoding="utf-8")
+    assert re.findall(r"\b[0-9a-f]{64}\b", card) == [stored.hash]
+    assert stored.provenance["data"] in card
+    assert f"{stored.provenance['pairs']:,} sentence pairs" in card
+
+
+@each
+def test_the_scores_of_the_card_are_those_of_the_reports(package):
+    card = (folder_of(package) / CARD).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (newstest201[34]|Tatoeba test|Europarl test)\b.*?\| (\d+\.\d) ± (\d\.\d) \|", card, re.M)
+    assert len(rows) == 4
+    for shown, value, plus_minus in rows:
+        report = ROOT / "results" / name_of(package) / f"{shown.lower().replace(' ', '-')}.json"
+        score = json.loads(report.read_text(encoding="utf-8"))["scores"]["bleu_13a"]["score"]
+        assert (value, plus_minus) == (f"{score['value']:.1f}", f"{score['interval']['plus_minus']:.1f}")
+
+
+@each
+def test_it_translates_with_both_engines(package):
+    source, target = GREETINGS[name_of(package)]
+    for engine in ("ctranslate2", "torch"):
+        translator = Translator.load(folder_of(package) / MODEL, device="cpu", engine=engine, threads=1)
+        assert translator.translate([source])[0].text == target
+
+
+@pytest.mark.slow
+@each
+def test_installed_it_is_found_by_its_name(package, tmp_path):
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
+    subprocess.run([*pip, str(tmp_path / "site"), str(package)], check=True, capture_output=True)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "onehop", "models", "show", name_of(package)]
+    shown = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert shown.startswith(str(tmp_path / "site"))
+    assert shown.endswith((folder_of(package) / CARD).read_text(encoding="utf-8"))
