@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -98,7 +99,8 @@ def test_it_translates_with_both_engines(package):
 @each
 def test_installed_it_is_found_by_its_name(package, tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
-    subprocess.run([*pip, str(tmp_path / "site"), str(package)], check=True, capture_output=True)
+    copy = shutil.copytree(package, tmp_path / "source")  # a build leaves its files beside the source
+    subprocess.run([*pip, str(tmp_path / "site"), str(copy)], check=True, capture_output=True)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-m", "onehop", "models", "show", name_of(package)]
     shown = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
