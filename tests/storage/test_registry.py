@@ -41,9 +41,9 @@ def install(folder, name, stored):
 
 
 def test_a_package_brings_a_model_under_its_name(alone, model_file):
-    file = install(alone, "fr-de", replace(read_model(model_file), source="fr"))
-    assert registry.installed() == {"fr-de": file}
-    assert registry.find_model("fr-de") == registry.find_model(None, source="fr") == registry.find_model() == file
+    file = install(alone, "xx-de", replace(read_model(model_file), source="xx"))
+    assert registry.installed() == {"xx-de": file}
+    assert registry.find_model("xx-de") == registry.find_model(None, source="xx") == registry.find_model() == file
 
 
 def test_a_model_of_the_user_goes_before_that_of_a_package(alone, model_file):
@@ -56,13 +56,13 @@ def test_a_model_of_the_user_goes_before_that_of_a_package(alone, model_file):
 
 
 def test_an_entry_that_leads_nowhere_is_no_model(alone, model_file):
-    install(alone, "de-en", read_model(model_file)).parent.rename(alone / "site-packages" / "gone")
+    install(alone, "xx-en", read_model(model_file)).parent.rename(alone / "site-packages" / "gone")
     assert registry.installed() == {}
 
 
 def test_where_nothing_is_asked_for_the_model_is_en_de(alone, model_file):
     stored = read_model(model_file)
-    install(alone, "de-en", replace(stored, source="de", target="en"))
+    install(alone, "xx-en", replace(stored, source="xx", target="en"))
     file = install(alone, "en-de", stored)
     assert registry.find_model() == file
     install(alone, "other", stored)
