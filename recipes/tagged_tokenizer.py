@@ -8,11 +8,9 @@ not filtered before. The piece of a tag includes the space before it, so a tag m
 """
 
 import argparse
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
-import sentencepiece as spm
 from translation_data import TAGS
 
 from onehop.config import Settings, load_settings
@@ -20,7 +18,7 @@ from onehop.data.clean import spread
 from onehop.data.corpus import ParallelFile, find_files, read_chunks
 from onehop.data.filters import columns_of, decoded
 from onehop.data.mixture import quotas, source_name, weights_of
-from onehop.text.tokenizer import BOS, EOS, PAD, UNK, WORD_MARK, Tokenizer
+from onehop.text.tokenizer import Tokenizer
 
 
 def sample(settings: Settings, root: Path) -> Iterator[str]:
@@ -42,28 +40,8 @@ def sides(file: ParallelFile, chosen: frozenset[int]) -> Iterator[str]:
 
 
 def learn(settings: Settings, root: Path) -> bytes:
-    """Learn the vocabulary with the options of `Tokenizer.learn` and a piece for each tag."""
-    out = io.BytesIO()
-    spm.SentencePieceTrainer.Train(
-        sentence_iterator=sample(settings, root),
-        model_writer=out,
-        model_type="bpe",
-        vocab_size=settings.tokenizer.vocab_size,
-        character_coverage=0.9999,
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        pad_id=PAD,
-        unk_id=UNK,
-        bos_id=BOS,
-        eos_id=EOS,
-        user_defined_symbols=[WORD_MARK + tag for tag in TAGS],
-        split_digits=True,
-        max_sentence_length=16384,
-        hard_vocab_limit=False,
-        num_threads=1,  # more threads change the result
-        minloglevel=2,
-    )
-    return out.getvalue()
+    """Learn the vocabulary with a piece for each tag."""
+    return Tokenizer.learn(sample(settings, root), settings.tokenizer, TAGS).model
 
 
 def main() -> None:

@@ -54,8 +54,8 @@ class Tokenizer:
             )
 
     @classmethod
-    def learn(cls, sentences: Iterable[str], settings: TokenizerSettings) -> "Tokenizer":
-        """Learn a joint vocabulary from sentences of both languages."""
+    def learn(cls, sentences: Iterable[str], settings: TokenizerSettings, tags: Sequence[str] = ()) -> "Tokenizer":
+        """Learn a joint vocabulary from sentences of both languages; a tag that stands as a word is one piece."""
         out = io.BytesIO()
         failures: list[BaseException] = []
         try:
@@ -71,6 +71,7 @@ class Tokenizer:
                 unk_id=UNK,
                 bos_id=BOS,
                 eos_id=EOS,
+                user_defined_symbols=[WORD_MARK + tag for tag in tags],
                 split_digits=True,
                 max_sentence_length=16384,
                 hard_vocab_limit=False,
