@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onehop._version import __version__
+from onehop.machine import available_cores
 from onehop.storage.cache import cache_root, entries
 
 # Instructions that the engines use where the processor has them.
@@ -68,7 +69,7 @@ def processor() -> Iterator[str]:
     has = (facts.get("flags") or facts.get("Features") or "").split()
     yield f"features: {' '.join(f for f in CPU_FEATURES if f in has) or 'none that matter, or not known'}"
     limit = os.environ.get("OMP_NUM_THREADS")
-    yield f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores" + (f", OMP_NUM_THREADS={limit}" if limit else "")
+    yield f"{available_cores()} of {os.cpu_count()} cores" + (f", OMP_NUM_THREADS={limit}" if limit else "")
 
 
 def gpu() -> Iterator[str]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from onehop.config import Settings
 from onehop.data.store import Pairs, Side, Store, side_from_lists
-from onehop.data.worker_pool import cores, spawned_pool
+from onehop.data.worker_pool import spawned_pool
+from onehop.machine import available_cores
 from onehop.text.tokenizer import WORD_MARK, Tokenizer
 
 CHUNK = 4096
@@ -193,5 +194,5 @@ def make_resegmenter(settings: Settings, store: Store) -> Resegmenter | None:
     if not dropout:
         return None
     pairs, tokenizer = store.pairs("train", settings.train.weights), Tokenizer(store.tokenizer)
-    processes = min(8, cores() - 1)
+    processes = min(8, available_cores() - 1)
     return Resegmenter(pairs, tokenizer, dropout, seed=settings.train.seed, longest=longest, processes=processes)

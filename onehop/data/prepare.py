@@ -6,14 +6,15 @@ stopped and ends with the same bytes. The store appears by a rename at the very 
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+from filelock import FileLock, Timeout
 
 from onehop.config import Settings
 from onehop.console import NoProgress, StageProgress
@@ -21,8 +22,8 @@ from onehop.data.clean import FILTERED, Inputs, filter_stage, read_filtered
 from onehop.data.corpus import STDIN, ParallelFile, content_hash, find_files
 from onehop.data.encode import encode_stage, learn_stage
 from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash, write_json
-from onehop.data.worker_pool import cores
 from onehop.errors import StoreError, TextError
+from onehop.machine import available_cores, sync
 from onehop.text.language_id import identifier_version
 
 MADE_FROM = "made_from.json"
@@ -60,7 +61,7 @@ def prepare(
             progress.note(f"{out} is already made from these settings and files.")
         else:
             begin(work, inputs.made_from)
-            make_store(work, settings, inputs, tokenizer, processes or cores(), progress)
+            make_store(work, settings, inputs, tokenizer, processes or available_cores(), progress)
             move_into_place(work, out)
         shutil.rmtree(work)
     return Store.open(out)
@@ -94,8 +95,7 @@ def work_folder(out: Path) -> Iterator[Path]:
     work = out.with_name(out.name + ".partial")
     try:
         work.mkdir(parents=True, exist_ok=True)
-        with (work / "lock").open("w") as lock:
-            take(lock, out)
+        with held(work / "lock", out):
             try:
                 yield work
             finally:
@@ -106,13 +106,11 @@ def work_folder(out: Path) -> Iterator[Path]:
         raise StoreError(f"{work} cannot be written: {e.strerror or e}.", f"{remedy}.") from None
 
 
-def take(lock: IO[str], out: Path) -> None:
+def held(lock: Path, out: Path) -> AbstractContextManager[Any]:
     """Refuse to work where another process does. The lock goes with its process, however that ends."""
-    import fcntl
-
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return FileLock(lock).acquire(timeout=0)
+    except Timeout:
         raise StoreError(f"Another process is making {out} right now.", "Wait for it or give another -o.") from None
 
 
@@ -133,9 +131,7 @@ def move_into_place(work: Path, out: Path) -> None:
         shutil.rmtree(work / "old", ignore_errors=True)
         out.rename(work / "old")
     (work / "store").rename(out)
-    folder = os.open(out.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
+    sync(out.parent)
 
 
 # --- what is there already ------------------------------------------------------------------------------------

@@ -77,8 +77,3 @@ def leave_when_orphaned() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def cores() -> int:
-    """How many processes can run at the same time here."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,7 @@ import numpy as np
 from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, loop_span
 from onehop.errors import SettingsError
+from onehop.machine import available_cores
 from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_io import describe, read_model
@@ -232,5 +233,4 @@ def cores() -> int:
     limit = os.environ.get("OMP_NUM_THREADS", "")
     if limit.isdecimal() and int(limit) > 0:
         return int(limit)
-    # Only Linux says which ones; elsewhere all are taken.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available_cores()

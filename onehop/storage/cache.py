@@ -24,11 +24,12 @@ ABANDONED_SECONDS = 3600
 
 
 def cache_root() -> Path:
-    """ONEHOP_CACHE, else onehop's folder in XDG_CACHE_HOME or ~/.cache."""
+    """ONEHOP_CACHE, else onehop's folder where the system keeps caches: on Linux XDG_CACHE_HOME or ~/.cache."""
     if chosen := os.environ.get("ONEHOP_CACHE"):
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "onehop"
+    from platformdirs import user_cache_path  # only here: a training does not need it
+
+    return user_cache_path("onehop", appauthor=False)
 
 
 def find(name: str) -> Path | None:

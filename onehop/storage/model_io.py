@@ -18,6 +18,7 @@ from safetensors import SafetensorError, deserialize
 
 from onehop.config import settings_from_dict
 from onehop.errors import ModelFileError, OnehopError
+from onehop.machine import sync
 from onehop.storage.model_file import (
     CONTENT,
     FORMAT,
@@ -320,22 +321,12 @@ def replace_together(files: Sequence[tuple[Path, Sequence[bytes | memoryview]]])
                 file.flush()
                 os.fsync(file.fileno())
         for temporary, name in reversed(moves):
-            sync_folder(name.parent)  # what moved before is on the disk before the next one moves
+            sync(name.parent)  # what moved before is on the disk before the next one moves
             os.replace(temporary, name)
-        sync_folder(files[0][0].parent)
+        sync(files[0][0].parent)
     finally:
         for temporary, _ in moves:
             temporary.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut, where the system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def remove_leftovers(head: Path, keep: Sequence[Path]) -> None:

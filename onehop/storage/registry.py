@@ -32,11 +32,12 @@ DEFAULT = "en-de"
 
 
 def user_folder() -> Path:
-    """ONEHOP_MODELS, else onehop's folder in XDG_DATA_HOME or ~/.local/share."""
+    """ONEHOP_MODELS, else in onehop's folder where the system keeps data: on Linux XDG_DATA_HOME or ~/.local/share."""
     if chosen := os.environ.get("ONEHOP_MODELS"):
         return Path(chosen)
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "onehop" / "models"
+    from platformdirs import user_data_path  # only here: a training does not need it
+
+    return user_data_path("onehop", appauthor=False) / "models"
 
 
 def package_folder() -> Path:

@@ -13,17 +13,16 @@ A checkpoint is a folder that is written under another name and then renamed, so
 
 import contextlib
 import errno
-import fcntl
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
@@ -31,6 +30,7 @@ from safetensors.numpy import load_file, save_file
 from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
 from onehop.data.store import DESCRIPTION
 from onehop.errors import RunError
+from onehop.machine import sync
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -70,7 +70,8 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        # Not a thread's own: whoever ends the run releases it.
+        self._lock = FileLock(path / ".lock", timeout=0, thread_local=False)
 
     # --- beginning and going on ---
 
@@ -88,19 +89,16 @@ class Run:
             write_text(self.path / "run.json", json.dumps({**facts, **self.facts()}, indent=2) + "\n")
 
     def _hold(self) -> None:
-        self._lock = (self.path / ".lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            self._lock.acquire()
+        except Timeout:
             raise RunError(
                 f"Another process is training in {self.path}.", "Wait for it, or choose another folder."
             ) from None
 
     def release(self) -> None:
         """Let another process hold the folder."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
     def check_overwrites_nothing(self) -> None:
         """Refuse a folder that no run has begun in and that has files of a run's names."""
@@ -379,15 +377,6 @@ def write_bytes(file: Path, content: bytes) -> None:
     partial.write_bytes(content)
     sync(partial)
     partial.replace(file)
-
-
-def sync(path: Path) -> None:
-    """Make sure that a file or folder is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_folder(folder: Path) -> None:

@@ -1,9 +1,7 @@
 """What a training will take, before it is begun: parameters, memory, arithmetic, steps an epoch."""
 
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +12,7 @@ from onehop.data.batches import Batch, Epoch
 from onehop.data.objectives import black_images
 from onehop.data.store import Pairs
 from onehop.errors import SettingsError
+from onehop.machine import available_memory
 from onehop.model.transformer import Predictor, parameter_count
 from onehop.training.dataloader import feed
 from onehop.training.distributed import World
@@ -155,23 +154,3 @@ def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.dev
         room, most = 0.5 * available_memory(), MOST_ON_CPU
     fits = int((room - state) / kept_bytes_per_token(objective, settings))
     return max(2 * settings.model.max_length, min(fits, most) // 64 * 64)
-
-
-def available_memory() -> int:
-    """Bytes of main memory that may still be taken: the machine's, or its control group's if that is less."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    machine, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-    free = total // 2
-    if machine.exists():
-        lines = dict(line.split(":") for line in machine.read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    limit, used = (group / "memory.max", group / "memory.current")
-    if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
-        free = min(free, int(limit.read_text()) - int(used.read_text()) + given_back(group / "memory.stat"))
-    return free
-
-
-def given_back(statistics: Path) -> int:
-    """Bytes of files that a control group keeps in memory only as long as nobody else wants it."""
-    lines = statistics.read_text().splitlines() if statistics.exists() else []
-    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from onehop.data.worker_pool import AHEAD, cores, in_order
+from onehop.data.worker_pool import AHEAD, in_order
 from onehop.errors import OnehopError
 
 _offset = 0
@@ -87,7 +87,3 @@ def running(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_cores():
-    assert 1 <= cores() <= (os.cpu_count() or 1)

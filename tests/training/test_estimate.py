@@ -15,10 +15,8 @@ from onehop.training import estimate as estimate_module
 from onehop.training.dataloader import feed
 from onehop.training.distributed import World
 from onehop.training.estimate import (
-    available_memory,
     budget_that_fits,
     example_batch,
-    given_back,
     kept_bytes_per_token,
     measured_peak,
     plan,
@@ -112,17 +110,6 @@ def test_the_budget_fits_into_half_of_what_is_free(monkeypatch, memory):
         assert state + (budget + 64) * per_token > 0.5 * memory
     assert (memory >= 10**9) == (budget == most)
     assert (memory == 0) == (budget == least)
-
-
-def test_files_that_a_group_keeps_in_memory_count_as_free(tmp_path):
-    statistics = tmp_path / "memory.stat"
-    assert given_back(statistics) == 0
-    statistics.write_text("anon 5\nactive_file 6\ninactive_file 7000\n")
-    assert given_back(statistics) == 7000
-
-
-def test_some_memory_is_free():
-    assert 10**6 < available_memory() < 10**14
 
 
 # --- the dry run ----------------------------------------------------------------------------------------------
