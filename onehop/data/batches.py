@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
 from numpy.typing import NDArray
 
 from onehop.data.mixture import drawn
 from onehop.data.store import Pairs, Side
 from onehop.errors import SettingsError
+from onehop.shapes import Int
 from onehop.text.tokenizer import BOS, EOS, PAD
 
 Ids = Int[np.ndarray, " rows"]

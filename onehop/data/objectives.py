@@ -7,11 +7,11 @@ arrays. What is random in it depends on the numbers it is asked with, so that a 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
 from numpy.typing import NDArray
 
 from onehop.config import ModelSettings
 from onehop.data.batches import Batch
+from onehop.shapes import Int
 from onehop.text.tokenizer import EOS, PAD, UNK
 
 # Byte fallback leaves the unknown without a use, so it stands for what is hidden.

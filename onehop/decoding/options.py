@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from onehop.config import check_fields, setting
 from onehop.errors import SettingsError
+from onehop.shapes import Bool, Int
 
 LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop
 LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha ha ha" may be said

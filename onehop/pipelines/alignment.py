@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from onehop.pipelines.translator import Translation, Translator
+from onehop.shapes import Float
 from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import Tokenizer
 

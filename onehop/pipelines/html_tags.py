@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from onehop.pipelines.html_markup import Mark
+from onehop.shapes import Bool, Float
 
 WORD = re.compile(r"\w+|[^\w\s]")
 Span = tuple[int, int]

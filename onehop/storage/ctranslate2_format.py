@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Float32, Num
 
 from onehop.config import ModelSettings
+from onehop.shapes import Float32, Num
 from onehop.storage.cache import Pieces
 from onehop.storage.model_file import StoredModel
 from onehop.storage.number_formats import Int8Rows, convert, plain_bytes, to_float32

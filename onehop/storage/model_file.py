@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 
 from onehop.config import Settings, settings_to_dict
 from onehop.errors import ModelFileError
+from onehop.shapes import Float32
 from onehop.storage.number_formats import (
     TAGS,
     Array,

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Float32, Int8, Num, UInt16
 
 from onehop.errors import ModelFileError
+from onehop.shapes import Float, Float32, Int8, Num, UInt16
 
 TAGS = {"float32": "F32", "uint16": "BF16", "int8": "I8", "uint8": "U8"}
 DTYPES = {tag: np.dtype(name).newbyteorder("<") for name, tag in TAGS.items()}
