@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
-import sentencex
-
 EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"
 # Joiners, variants and tags belong to the emoji before them, and alone are none.
 EMOJI = f"[{EMOJI_RANGES}][{EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]*"
@@ -84,6 +82,8 @@ def sentences(line: str, language: str) -> list[Segment]:
 
 def sentence_pieces(line: str, language: str) -> list[str]:
     """A line cut where the splitter finds the end of a sentence, but not in an address or after an item's number."""
+    import sentencex  # only here: who gives single sentences does without
+
     plain = SPACE_BEFORE_STOP.sub(lambda space: " " * len(space[0]), line)
     try:
         found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
