@@ -18,7 +18,7 @@ install: $(VENV)/.runtime
 $(VENV)/.runtime: pyproject.toml constraints.txt $(wildcard packages/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) --config-settings editable_mode=compat -e ".[serve]"
+	$(PIP) --config-settings editable_mode=compat -e ".[torch,serve,evaluate]"
 	$(PIP) --config-settings editable_mode=compat --no-deps $(patsubst %,-e %,$(wildcard packages/*))
 	@touch $@
 

@@ -1,5 +1,28 @@
 """Errors that a user can cause: one line that says what happened and what to do about it."""
 
+from importlib.util import find_spec
+
+# The extra of onehop that brings a module which the base install does not have.
+EXTRAS = {
+    **dict.fromkeys(("torch", "jaxtyping"), "torch"),
+    **dict.fromkeys(("prometheus_client", "pydantic", "starlette", "uvicorn"), "serve"),
+    **dict.fromkeys(("sacrebleu", "sacremoses"), "evaluate"),
+    **dict.fromkeys(("google", "onnx", "onnxruntime", "onnxscript", "tokenizers", "transformers"), "export"),
+    "matplotlib": "plots",
+    "sklearn": "digits",
+    "tensorboard": "tensorboard",
+    "zstandard": "data",
+}
+# What people call some of them.
+NAMES = {
+    "google": "protobuf",
+    "prometheus_client": "prometheus-client",
+    "sacrebleu": "sacreBLEU",
+    "sklearn": "scikit-learn",
+    "tensorboard": "TensorBoard",
+    "torch": "PyTorch",
+}
+
 
 class OnehopError(Exception):
     """Something the user can put right. The command line prints it as one line and exits with status 2."""
@@ -44,3 +67,31 @@ class DivergedError(RunError):
 
 class ExportError(OnehopError):
     """A model cannot be written for another program, or read from it."""
+
+
+class MissingPackageError(OnehopError):
+    """A package is not installed that one of onehop's extras brings."""
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module could be imported; it is not."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it is not there
+        return False
+
+
+def missing_package(module: str, instead: str = "") -> MissingPackageError:
+    """The error for a missing module of an extra; `instead` says what else the user can do."""
+    package = module.partition(".")[0]
+    remedy = f'Install it with: pip install "onehop[{EXTRAS[package]}]"'
+    return MissingPackageError(
+        f"This needs {NAMES.get(package, package)}.", remedy + (f", or {instead}" * bool(instead))
+    )
+
+
+def require(*modules: str, instead: str = "") -> None:
+    """Refuse, before any work, what needs a module that is missing."""
+    for module in modules:
+        if not is_installed(module):
+            raise missing_package(module, instead)

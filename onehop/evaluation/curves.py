@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onehop.errors import RunError, SettingsError
+from onehop.errors import RunError, SettingsError, require
 from onehop.storage.run_folder import read_metrics
 
 if TYPE_CHECKING:
@@ -53,10 +53,9 @@ def reports(file: Path) -> list[dict[str, Any]]:
 
 def panels(count: int) -> tuple[Any, list["Axes"]]:
     """An empty figure with panels, two in a row, all over the same steps."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SettingsError("matplotlib is not installed.", "Run: pip install 'onehop[plots]'.") from None
+    require("matplotlib")
+    from matplotlib.figure import Figure
+
     rows = -(-count // 2)
     figure = Figure(figsize=(10, 3 * rows), layout="constrained")
     axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)

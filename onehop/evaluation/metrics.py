@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from onehop.errors import SettingsError
+from onehop.errors import require
 
 RESAMPLES = 1000
 TRIALS = 10_000
@@ -97,10 +97,8 @@ class Moses:
 
 def moses_package() -> Any:
     """The optional package with Moses' tokenizer."""
-    try:
-        return importlib.import_module("sacremoses")
-    except ImportError:
-        raise SettingsError("sacremoses is not installed.", "Run: pip install 'onehop[moses]'.") from None
+    require("sacremoses")
+    return importlib.import_module("sacremoses")
 
 
 def moses_languages() -> set[str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from onehop.console import console
 from onehop.data.corpus import Lines, ParallelFile, unequal_lines
 from onehop.data.filters import counted
-from onehop.errors import OnehopError, SettingsError, TextError
+from onehop.errors import OnehopError, SettingsError, TextError, require
 from onehop.evaluation.metrics import (
     CONVENTIONS,
     FALLBACK_LANGUAGE,
@@ -120,6 +120,7 @@ def evaluate(
     worst: int = 5,
 ) -> Report:
     """Score a file of translations, or a model's translations of the source."""
+    require("sacrebleu")
     if (hyp is None) == (model is None):
         what = "There is nothing to evaluate." if hyp is None else "Both --hyp and --model are given."
         raise SettingsError(what, "Give --hyp FILE with translations, or --model MODEL that makes them.")

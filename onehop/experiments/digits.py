@@ -32,7 +32,7 @@ from onehop.data.store import (
     write_description,
     write_whole,
 )
-from onehop.errors import SettingsError
+from onehop.errors import require
 from onehop.experiments.patches import FILE, chosen, looks, patches
 from onehop.experiments.provenance import made
 from onehop.interpret.attention_svg import Panel, heatmap_svg
@@ -79,10 +79,9 @@ class Outcome:
 
 def split_digits() -> tuple[Images, Images, Images]:
     """Training, validation and held-out images, always the same."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise SettingsError("scikit-learn is not installed.", "Run: pip install 'onehop[digits]'.") from None
+    require("sklearn")
+    from sklearn.datasets import load_digits
+
     found = load_digits()
     every = Images(found.images.astype(np.int64), found.target.astype(np.int64))
     order = np.random.default_rng(SEED).permutation(len(every))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from onehop.data.store import write_json, write_whole
-from onehop.errors import RunError, SettingsError
+from onehop.errors import MissingPackageError, RunError, require
 
 Json = dict[str, Any]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333")
@@ -44,16 +44,15 @@ def drawn(figure: Callable[[], Any], table: Path) -> Any:
     """The picture; where it cannot be drawn, the word for it says that the table is there."""
     try:
         return figure()
-    except SettingsError as e:
-        raise SettingsError(f"The table is in {table}, without a picture: {e.what}", e.remedy) from None
+    except MissingPackageError as e:
+        raise MissingPackageError(f"The table is in {table}, without a picture: {e.what}", e.remedy) from None
 
 
 def new_figure(panels: int) -> tuple[Any, list[Any]]:
     """An empty picture with panels side by side."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SettingsError("matplotlib is not installed.", "Run: pip install 'onehop[plots]'.") from None
+    require("matplotlib")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(5 * panels, 4), layout="constrained")
     axes = list(figure.subplots(1, panels, squeeze=False).flat)
     for axis in axes:

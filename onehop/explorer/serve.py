@@ -5,10 +5,9 @@ import threading
 import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from urllib.parse import urlencode
 
-from onehop.errors import OnehopError, SettingsError
+from onehop.errors import OnehopError, SettingsError, require
 from onehop.explorer.content import Explorer
 
 HOST = "127.0.0.1"
@@ -19,7 +18,7 @@ def serve(
     explorer: Explorer, *, port: int | None, browser: bool, say: Callable[[str], None], edits: Sequence[str] = ()
 ) -> None:
     """Serve until interrupted."""
-    check_installed()
+    require("starlette", "uvicorn", instead="write a file with --export")
     import uvicorn
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -48,15 +47,6 @@ def warm_up(explorer: Explorer) -> None:
 def fragment(edits: Sequence[str]) -> str:
     """The part of an address that makes the page open with edits."""
     return "#" + urlencode([("edit", edit) for edit in edits]) if edits else ""
-
-
-def check_installed() -> None:
-    """Refuse before anything is loaded."""
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise SettingsError(
-            "The explorer's server needs starlette and uvicorn.",
-            "Run: pip install 'onehop[serve]', or write a file with --export.",
-        )
 
 
 def listening(port: int | None) -> socket.socket:

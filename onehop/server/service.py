@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from onehop.decoding.engine import Engine
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.errors import OnehopError
+from onehop.errors import OnehopError, is_installed
 from onehop.pipelines.alignment import align
 from onehop.pipelines.glossary import Terms, missing_numbers
 from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together, reading
@@ -129,7 +128,7 @@ class Service:
 
     def check_torch(self) -> None:
         """Refuse what only torch does where it is not installed."""
-        if find_spec("torch") is None:
+        if not is_installed("torch"):
             raise Problem(501, "This needs torch, which is not installed on the server: ask for a plain beam.")
 
     async def n_best(self, sources: Sequence[list[int]], options: SearchOptions) -> list[Found]:

@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from onehop.config import nearest
-from onehop.errors import SettingsError
+from onehop.errors import SettingsError, is_installed, require
 from onehop.server import auth
 from onehop.server.settings import ServerSettings
 from onehop.storage.registry import find_model
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-NEEDED = ("prometheus_client", "pydantic", "starlette", "uvicorn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +22,12 @@ class Doors:
     port: int = 5000
     workers: int = 1
     proxies: str | None = None  # addresses whose word about the client's address is taken
-    explore: bool | None = None  # whether one may look inside; unset: on this machine alone
+    explore: bool | None = None  # whether one may look inside; unset: on this machine alone, where torch is installed
 
     @property
     def explores(self) -> bool:
         """A look inside takes all cores for a while, so that strangers get it only where somebody wants them to."""
-        return self.host in LOOPBACK if self.explore is None else self.explore
+        return self.host in LOOPBACK and is_installed("torch") if self.explore is None else self.explore
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -67,8 +65,7 @@ def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:
 
 def serve(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
     """Serve until a signal comes; then finish what is running."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise SettingsError(f"{missing[0]} is not installed.", "Run: pip install 'onehop[serve]'.")
+    require("prometheus_client", "pydantic", "starlette", "uvicorn", *["torch"] * doors.explores)
     from onehop.server import run
 
     run.run(models, settings, doors, **engine)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import sentencepiece as spm
 
 from onehop.config import TokenizerSettings
-from onehop.errors import ModelFileError, SettingsError, TextError
+from onehop.errors import ModelFileError, TextError, require
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
@@ -180,13 +180,9 @@ class WordPieces:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        try:
-            from tokenizers import Tokenizer as Library
-        except ImportError:
-            raise SettingsError(
-                "This model's word pieces need the package tokenizers, which is not installed.",
-                "Run: pip install 'onehop[export]'.",
-            ) from None
+        require("tokenizers")
+        from tokenizers import Tokenizer as Library
+
         found = Library.from_str(self.model.decode())
         found.no_padding()
         found.no_truncation()

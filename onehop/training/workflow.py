@@ -13,7 +13,7 @@ from onehop.data.filters import report_to_text
 from onehop.data.prepare import prepare
 from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
-from onehop.errors import OnehopError, SettingsError, StoreError
+from onehop.errors import OnehopError, SettingsError, StoreError, require
 from onehop.evaluation.metrics import bleu, chrf
 from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor
@@ -43,6 +43,8 @@ def run(
     bleu_on: int = 500,
 ) -> Path | None:
     """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
+    if bleu_on and settings.model.kind is None:
+        require("sacrebleu", instead="leave BLEU out with --bleu-on 0")
     Run(out).check_overwrites_nothing()  # before minutes are spent on preparing
     opened = open_store(settings, out, store, data)
     settings = as_prepared(settings, opened)
@@ -118,10 +120,9 @@ class WithTensorBoard:
     """A listener that passes everything on and also writes TensorBoard events."""
 
     def __init__(self, listener: Listener, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise SettingsError("TensorBoard is not installed.", "Run: pip install 'onehop[tensorboard]'.") from None
+        require("tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
         self.listener = listener
         self.folder = folder
         self.events: Any = None

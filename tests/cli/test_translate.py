@@ -800,8 +800,8 @@ def test_doctor_says_what_is_there(here):
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
     monkeypatch.setattr(doctor, "version", lambda name: (_ for _ in ()).throw(doctor.PackageNotFoundError(name)))
-    assert "torch is missing: pip install torch" in list(doctor.installation())
-    assert "zstandard is missing: it reads .zst files: pip install 'onehop[data]'" in list(doctor.extras())
+    assert "sentencex is missing: pip install sentencex" in list(doctor.installation())
+    assert 'zstandard is missing: it reads .zst files: pip install "onehop[data]"' in list(doctor.extras())
 
 
 def test_doctor_outlives_what_is_broken(monkeypatch, tmp_path):
@@ -818,11 +818,11 @@ def test_doctor_outlives_what_is_broken(monkeypatch, tmp_path):
 
 
 def test_doctor_runs_where_packages_are_missing():
-    hidden = "import sys; sys.modules.update(dict.fromkeys(('numpy', 'torch', 'sentencepiece')))"
+    hidden = "import sys; sys.modules.update(dict.fromkeys(('numpy', 'ctranslate2', 'sentencepiece')))"
     code = f"{hidden}; from onehop.cli import app; app()"
     found = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
-    assert "torch cannot be used: " in found.stdout
+    assert "ctranslate2 cannot be used: " in found.stdout
     assert "Folders\n  cannot be found out: ModuleNotFoundError: " in found.stdout
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from onehop.cli import app
+from onehop.errors import MissingPackageError
 from onehop.evaluation import report as module
 from onehop.evaluation.metrics import bleu, chrf
 from onehop.evaluation.report import evaluate, show
@@ -109,12 +110,18 @@ def test_a_system_against_itself_does_not_differ():
     assert {(row.difference, row.p_value) for row in found.scores.values()} == {(0.0, 1.0)}
 
 
+def test_without_sacrebleu_nothing_is_translated_first(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(MissingPackageError, match=r'^This needs sacreBLEU\. .*"onehop\[evaluate\]"$'):
+        evaluate(SRC, REF, model="no such model")
+
+
 def test_without_sacremoses_the_rest_is_there_and_the_gap_says_what_to_do(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     found = evaluate(SRC, REF, hyp=FIRST, resamples=100)
     without = {name for name, row in found.scores.items() if row.score is None}
     assert without == {"bleu_tokenised", "bleu_compounds"}
-    remedy = "sacremoses is not installed. Run: pip install 'onehop[moses]'."
+    remedy = 'This needs sacremoses. Install it with: pip install "onehop[evaluate]"'
     assert {found.scores[name].missing for name in without} == {remedy}
     show(found)
     shown = capsys.readouterr().out

@@ -1,6 +1,6 @@
 """Images through the same loop as text: the store, a training that learns, and where the model looks."""
 
-import builtins
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from onehop.cli import app
-from onehop.errors import SettingsError
+from onehop.errors import MissingPackageError
 from onehop.experiments import digits
 from onehop.explorer.content import patches_in
 from onehop.storage.model_io import describe, read_model
@@ -84,14 +84,7 @@ def test_the_preset_reads_97_of_100(tmp_path):
 
 
 def test_without_scikit_learn_the_remedy_is_said(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("sklearn"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(SettingsError) as error:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingPackageError) as error:
         digits.split_digits()
-    assert str(error.value) == "scikit-learn is not installed. Run: pip install 'onehop[digits]'."
+    assert str(error.value) == 'This needs scikit-learn. Install it with: pip install "onehop[digits]"'

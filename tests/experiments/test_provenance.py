@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from onehop.cli import app
 from onehop.config import settings_to_toml
-from onehop.errors import RunError, SettingsError
+from onehop.errors import MissingPackageError, RunError
 from onehop.experiments import heads, provenance, table1, table3
 
 
@@ -25,12 +25,12 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_table_whose_picture_cannot_be_drawn_is_not_lost(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(SettingsError) as error:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingPackageError) as error:
         provenance.leave(tmp_path, "table1", {"found": 1}, "a table", lambda: provenance.new_figure(1)[0])
     assert str(error.value) == (
-        f"The table is in {tmp_path / 'table1.md'}, without a picture: matplotlib is not installed."
-        " Run: pip install 'onehop[plots]'."
+        f"The table is in {tmp_path / 'table1.md'}, without a picture: This needs matplotlib."
+        ' Install it with: pip install "onehop[plots]"'
     )
     assert (tmp_path / "table1.md").read_text() == "a table"
     assert json.loads((tmp_path / "table1.json").read_text()) == {"found": 1}

@@ -12,7 +12,7 @@ import pytest
 from page_data import TEXT, data_of
 from starlette.testclient import TestClient
 
-from onehop.errors import SettingsError
+from onehop.errors import MissingPackageError, SettingsError
 from onehop.explorer import serve
 from onehop.explorer.content import (
     Explorer,
@@ -39,14 +39,12 @@ def test_where_the_usual_port_is_taken_any_other_does(monkeypatch):
             assert bound.getsockname()[1] != serve.PORT
 
 
-def test_serving_needs_its_packages(monkeypatch):
-    monkeypatch.setattr(serve, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError) as error:
-        serve.check_installed()
-    assert str(error.value) == (
-        "The explorer's server needs starlette and uvicorn. "
-        "Run: pip install 'onehop[serve]', or write a file with --export."
-    )
+def test_serving_needs_its_packages(explorer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingPackageError) as error:
+        serve.serve(explorer, port=None, browser=False, say=print)
+    install = 'This needs uvicorn. Install it with: pip install "onehop[serve]"'
+    assert str(error.value) == f"{install}, or write a file with --export"
 
 
 def test_a_link_opens_the_page_with_edits():

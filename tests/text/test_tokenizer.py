@@ -1,10 +1,10 @@
 """Text to ids and back: any string at all returns as its normalised self."""
 
-import builtins
 import contextlib
 import io
 import json
 import random
+import sys
 
 import pytest
 import sentencepiece
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onehop.config import TokenizerSettings, load_settings
 from onehop.data.bpe_dropout import Segmenter
-from onehop.errors import ModelFileError, OnehopError, SettingsError, TextError
+from onehop.errors import MissingPackageError, ModelFileError, OnehopError, TextError
 from onehop.text.tokenizer import (
     BOS,
     EOS,
@@ -335,19 +335,9 @@ def test_a_damaged_one_is_refused(damaged):
 
 
 def test_without_the_library_its_size_is_known_and_the_remedy_said(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name == "tokenizers":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     found = vocabulary_of(PIECES)
     assert found.vocab_size == 5
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(MissingPackageError) as error:
         found.encode_batch(["dogs"])
-    assert str(error.value) == (
-        "This model's word pieces need the package tokenizers, which is not installed. "
-        "Run: pip install 'onehop[export]'."
-    )
+    assert str(error.value) == 'This needs tokenizers. Install it with: pip install "onehop[export]"'

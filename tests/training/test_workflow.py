@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from onehop.config import DataSettings, Settings, load_settings, with_changes
 from onehop.decoding.options import SearchOptions
-from onehop.errors import OnehopError, SettingsError, StoreError
+from onehop.errors import MissingPackageError, OnehopError, SettingsError, StoreError
 from onehop.evaluation.metrics import bleu
 from onehop.pipelines.load import model_of
 from onehop.pipelines.translator import Translator
@@ -286,10 +286,19 @@ def test_everything_is_passed_on(tmp_path):
 
 
 def test_without_tensorboard(digits, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    message = r"TensorBoard is not installed\. Run: pip install 'onehop\[tensorboard\]'\."
-    with pytest.raises(SettingsError, match=message):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    message = r'^This needs TensorBoard\. Install it with: pip install "onehop\[tensorboard\]"$'
+    with pytest.raises(MissingPackageError, match=message):
         workflow.run(digits[0], tmp_path / "run", store=digits[1].path, device="cpu", tensorboard=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_sacrebleu_a_training_that_measures_bleu_does_not_begin(digits, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(MissingPackageError) as error:
+        workflow.run(digits[0], tmp_path / "run", store=digits[1].path, device="cpu")
+    install = 'This needs sacreBLEU. Install it with: pip install "onehop[evaluate]"'
+    assert str(error.value) == f"{install}, or leave BLEU out with --bleu-on 0"
     assert not (tmp_path / "run").exists()
 
 
