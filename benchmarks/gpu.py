@@ -35,7 +35,7 @@ from onehop.model.packing import Packed, Packing
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import PAD, vocabulary_of
 from onehop.training.cuda_step import RecordedStep
-from onehop.training.dataloader import Fed, Fixed, ahead, feed
+from onehop.training.dataloader import Fed, Fixed, feed, prefetch
 from onehop.training.distributed import World
 from onehop.training.estimate import measured_peak, update_flops
 from onehop.training.optimizer import make_optimizer, set_rate
@@ -424,22 +424,23 @@ class Bench:
 
     def ours(self) -> Row:
         """Target tokens a second as training runs."""
-        step = self.our_step()
-        for _ in range(5):
-            step()
-        synchronize()
-        began, tokens, sources, times = time.perf_counter(), 0, 0, []
-        for _ in range(self.steps_timed):
-            at = time.perf_counter()
-            tgt, src = step()
-            times.append(time.perf_counter() - at)
-            tokens, sources = tokens + tgt, sources + src
-        synchronize()
-        return self.rates(tokens, sources, time.perf_counter() - began, times)
+        with prefetch(self.batches()) as loader:
+            step = self.our_step(loader)
+            for _ in range(5):
+                step()
+            synchronize()
+            began, tokens, sources, times = time.perf_counter(), 0, 0, []
+            for _ in range(self.steps_timed):
+                at = time.perf_counter()
+                tgt, src = step()
+                times.append(time.perf_counter() - at)
+                tokens, sources = tokens + tgt, sources + src
+            synchronize()
+            return self.rates(tokens, sources, time.perf_counter() - began, times)
 
-    def our_step(self) -> Callable[[], tuple[int, int]]:
+    def our_step(self, stream: Iterator[Batch]) -> Callable[[], tuple[int, int]]:
         objective, optimizer = self.make()
-        fixed, stream = self.fixed, ahead(self.batches())
+        fixed = self.fixed
         if not CUDA:
             return lambda: self.plain_step(objective, optimizer, next(stream))
         set_rate(optimizer, 1e-4)
@@ -504,14 +505,15 @@ class Bench:
         """Milliseconds of all kernels of a step, and of those that take most of it, with how often they run."""
         from torch.profiler import ProfilerActivity, profile
 
-        step = self.our_step()
-        for _ in range(4):
-            step()
-        synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            for _ in range(3):
+        with prefetch(self.batches()) as loader:
+            step = self.our_step(loader)
+            for _ in range(4):
                 step()
             synchronize()
+            with profile(activities=[ProfilerActivity.CUDA]) as seen:
+                for _ in range(3):
+                    step()
+                synchronize()
         rows = sorted(seen.key_averages(), key=lambda row: -row.device_time_total)
         total = sum(row.device_time_total for row in rows) / 3e3
         return {"all": [total, 0], **{row.key: [row.device_time_total / 3e3, row.count / 3] for row in rows[:36]}}

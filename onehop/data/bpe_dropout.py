@@ -7,7 +7,7 @@ that resumes must see the pieces it would have seen.
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from onehop.machine import available_cores
 from onehop.text.tokenizer import WORD_MARK, Tokenizer
 
 CHUNK = 4096
+Chunk = tuple[int, int, Pairs]  # epoch, number of the first pair, pairs
 
 # A word has this many segmentations an epoch, drawn afresh in the next: few enough that those of frequent words
 # are computed once, many enough that nobody could tell.
@@ -46,12 +47,13 @@ class Resegmenter:
         self.given = (tokenizer.model, dropout, seed, longest)
         self.pool = spawned_pool(processes, set_up, self.given) if processes > 1 else None
         self.coming: tuple[int, list[Future[Pairs]]] = (-1, [])
+        self.closed = False
 
     def epoch(self, number: int) -> Pairs:
-        """The pairs of an epoch."""
+        """The pairs of an epoch; a CancelledError if `close` is called meanwhile."""
         if self.pool is None:
             set_up(*self.given)
-            chunks = [resegment_chunk(work) for work in chunks_of(self.pairs, number)]
+            chunks = [resegment_chunk(work) for work in self.until_closed(chunks_of(self.pairs, number))]
         else:
             if self.coming[0] != number:
                 self.begin(number)
@@ -66,13 +68,21 @@ class Resegmenter:
             future.cancel()
         self.coming = (number, [self.pool.submit(resegment_chunk, work) for work in chunks_of(self.pairs, number)])
 
+    def until_closed(self, work: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The same chunks, as long as somebody wants the epoch."""
+        for chunk in work:
+            if self.closed:
+                raise CancelledError
+            yield chunk
+
     def close(self) -> None:
-        """Send the processes home."""
+        """End the processes, and an epoch that another thread is making; chunks that are begun are waited for."""
+        self.closed = True
         if self.pool is not None:
-            self.pool.shutdown(wait=False, cancel_futures=True)
+            self.pool.shutdown(cancel_futures=True)
 
 
-def chunks_of(pairs: Pairs, epoch: int) -> Iterator[tuple[int, int, Pairs]]:
+def chunks_of(pairs: Pairs, epoch: int) -> Iterator[Chunk]:
     """Chunks of a fixed size with the numbers of epoch and first pair, so that it does not matter who does which."""
     for first in range(0, len(pairs), CHUNK):
         last = min(first + CHUNK, len(pairs))
@@ -108,7 +118,7 @@ def segmenter_of(epoch: int) -> "Segmenter":
     return _segmenters[key]
 
 
-def resegment_chunk(work: tuple[int, int, Pairs]) -> Pairs:
+def resegment_chunk(work: Chunk) -> Pairs:
     """New pieces for both sides of a chunk."""
     epoch, first, chunk = work
     segmenter = segmenter_of(epoch)

@@ -6,7 +6,7 @@ What comes next depends on (seed, epoch, batch) alone, so a run that goes on tak
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -89,33 +89,40 @@ def updates(
 Item = TypeVar("Item")
 
 
-def ahead(
+@contextlib.contextmanager
+def prefetch(
     items: Iterator[Item], depth: int = 4, until: Callable[[], bool] = lambda: False
-) -> Generator[Item, None, None]:
+) -> Iterator[Iterator[Item]]:
     """The same items, made by a thread up to `depth` of them before they are asked for.
 
-    It ends at once when `until` says so: a new epoch may take a minute to make, and nobody waits that long for Ctrl-C.
+    They end at once when `until` says so: a new epoch may take a minute to make, and nobody waits that long for Ctrl-C.
+    Leaving the block joins the thread. A thread that still runs when the interpreter ends can abort the process.
     """
     waiting: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
     stopped = threading.Event()
-    work = threading.Thread(target=hand_over, args=(items, waiting, stopped), name="onehop-feed", daemon=True)
-    work.start()
+    thread = threading.Thread(target=_fill, args=(items, waiting, stopped), name="onehop-prefetch")
+    thread.start()
     try:
-        while not until():
-            try:
-                item = waiting.get(timeout=0.2)
-            except queue.Empty:
-                continue
-            if item is None:
-                return
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+        yield _taken(waiting, until)
     finally:
         stopped.set()
+        thread.join()
 
 
-def hand_over(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: threading.Event) -> None:
+def _taken(waiting: "queue.Queue[Item | BaseException | None]", until: Callable[[], bool]) -> Iterator[Item]:
+    while not until():
+        try:
+            item = waiting.get(timeout=0.2)
+        except queue.Empty:
+            continue
+        if item is None:
+            return
+        if isinstance(item, BaseException):
+            raise item
+        yield item
+
+
+def _fill(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: threading.Event) -> None:
     """Put items into a queue until nobody wants them; then None, or the error that there was."""
 
     def put(item: Any) -> None:

@@ -41,7 +41,7 @@ from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Listener, Report, Silent
 from onehop.training.checks import check_fits, first_weights
 from onehop.training.cuda_step import RecordedStep
-from onehop.training.dataloader import Fed, Fixed, Update, ahead, feed, updates
+from onehop.training.dataloader import Fed, Fixed, Update, feed, prefetch, updates
 from onehop.training.distributed import World, without_sync, world
 from onehop.training.estimate import budget_that_fits, measured_peak, update_flops
 from onehop.training.optimizer import (
@@ -115,7 +115,7 @@ class Trainer:
         self.fixed: Fixed | None = None
         self.compute: Compute = self.parallel
         self.recording: RecordedStep | None = None
-        self.waiting: Iterator[Update] = iter(())
+        self.loader: Iterator[Update] = iter(())
         self.upcoming: tuple[Update, Fed | None] | None = None
         self.stop: str | None = None
         self.peak = math.inf
@@ -207,7 +207,7 @@ class Trainer:
         return file
 
     def close(self) -> None:
-        """Let go of processes."""
+        """End the processes that cut epochs into pieces; a second call does nothing."""
         if self.resegmenter:
             self.resegmenter.close()
 
@@ -243,19 +243,22 @@ class Trainer:
         self.resume()
         if self.progress.step < last and not self.stop:
             self.note_machine()
-        with stopping_on_signals(self):
+        with (
+            stopping_on_signals(self),
+            prefetch(self.stream(), AHEAD, until=lambda: self.stop is not None) as self.loader,
+            closing(self),  # gives up an epoch that is being made, which the thread would wait for
+        ):
             self.train_until(last)
             self.save()
 
     def train_until(self, last: int) -> None:
         """Step after step, until the last one or until a process is told to stop."""
-        with closing(ahead(self.stream(), AHEAD, until=lambda: self.stop is not None)) as self.waiting:
-            while self.progress.step < last:
-                began = time.perf_counter()  # waiting for the batch counts
-                update = self.upcoming[0] if self.upcoming else next(self.waiting, None)
-                if self.world.any(self.stop is not None) or update is None:
-                    break
-                self.one_step(update, began)
+        while self.progress.step < last:
+            began = time.perf_counter()  # waiting for the batch counts
+            update = self.upcoming[0] if self.upcoming else next(self.loader, None)
+            if self.world.any(self.stop is not None) or update is None:
+                break
+            self.one_step(update, began)
 
     def one_step(self, update: Update, began: float) -> None:
         """One update with all that follows from it."""
@@ -359,7 +362,7 @@ class Trainer:
 
     def look_ahead(self, fixed: Fixed) -> None:
         """Bring the next batch to the device while it works on this one."""
-        update = next(self.waiting, None)
+        update = next(self.loader, None)
         self.upcoming = (update, None) if update else None
         with suppress(torch.OutOfMemoryError):  # there may be room when its turn has come
             self.upcoming = (update, self.fed(update.batches[0], fixed)) if update else None

@@ -3,7 +3,10 @@
 import random
 import subprocess
 import sys
+from concurrent.futures import CancelledError
 from contextlib import closing
+from multiprocessing import active_children
+from threading import Event, Thread, Timer
 
 import numpy as np
 import pytest
@@ -44,6 +47,34 @@ def content(pairs: Pairs) -> list[list[list[int]]]:
 def resegment(pairs: Pairs, tokenizer: Tokenizer, dropout: float, *, epoch: int, **how) -> Pairs:
     with closing(Resegmenter(pairs, tokenizer, dropout, **how)) as resegmenter:
         return resegmenter.epoch(epoch)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_closing_ends_the_processes_and_an_epoch_that_is_being_made(tokenizer, pairs, processes, monkeypatch):
+    begun, go_on, ended = Event(), Event(), []
+
+    def chunks(*_):
+        begun.set()
+        go_on.wait(60)
+        for first in range(0, 500 * 10_000, 500):  # more than anybody would wait for
+            yield 0, first, pairs
+
+    monkeypatch.setattr("onehop.data.bpe_dropout.chunks_of", chunks)
+    resegmenter = Resegmenter(pairs, tokenizer, 0.1, seed=1, processes=processes)
+
+    def make() -> None:
+        with pytest.raises((CancelledError, RuntimeError)):  # what is asked for, or what follows, is not made
+            resegmenter.epoch(0)
+        ended.append(True)
+
+    thread = Thread(target=make)
+    thread.start()
+    begun.wait(60)
+    Timer(0.2, go_on.set).start()
+    resegmenter.close()
+    thread.join(60)
+    assert ended
+    assert active_children() == []
 
 
 def test_other_pieces_same_text(tokenizer, pairs):

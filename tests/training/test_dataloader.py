@@ -14,7 +14,7 @@ from onehop.data.store import Pairs
 from onehop.model.transformer import Tokens, Transformer
 from onehop.model.variants import model_for
 from onehop.text.tokenizer import EOS, Tokenizer
-from onehop.training.dataloader import Fixed, ahead, feed, updates
+from onehop.training.dataloader import Fixed, feed, prefetch, updates
 from onehop.training.distributed import World
 from onehop.training.step import Objective
 
@@ -79,48 +79,56 @@ def test_every_epoch_has_pairs_of_its_own(digits, pairs):
 # --- working ahead --------------------------------------------------------------------------------------------
 
 
-def feeding() -> bool:
-    return any(t.name == "onehop-feed" for t in threading.enumerate())
+@pytest.fixture
+def joined():
+    """Every thread that a test starts has ended with it."""
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) == before
 
 
-def gone_soon() -> bool:
+def wait_until(condition) -> None:
     end = time.monotonic() + 60
-    while feeding() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:
         time.sleep(0.01)
-    return not feeding()
 
 
-def test_ahead_gives_the_same_items_and_ends():
-    assert list(ahead(iter(range(50)), depth=3)) == list(range(50))
-    assert gone_soon()
+@pytest.mark.usefixtures("joined")
+def test_prefetch_gives_the_same_items_and_ends():
+    with prefetch(iter(range(50)), depth=3) as loader:
+        assert list(loader) == list(range(50))
 
 
-def test_ahead_makes_no_more_than_it_may():
+@pytest.mark.usefixtures("joined")
+def test_prefetch_makes_no_more_than_it_may_and_ends_on_a_full_queue():
     made = []
-    stream = ahead((made.append(i) or i for i in range(100)), depth=3)
-    assert next(stream) == 0
-    end = time.monotonic() + 60
-    while len(made) < 3 and time.monotonic() < end:
-        time.sleep(0.01)
-    time.sleep(0.1)  # in which it must not go on
-    assert 3 <= len(made) <= 5  # taken, waiting, and one in the hand
-    stream.close()
-    assert gone_soon()
-    assert len(made) <= 6
+    with prefetch((made.append(i) or i for i in range(100)), depth=3) as loader:
+        assert next(loader) == 0
+        wait_until(lambda: len(made) >= 5)
+        time.sleep(0.1)  # in which it must not go on
+        assert len(made) == 5  # taken, three that wait, and one in the hand
+    assert len(made) == 5
 
 
+@pytest.mark.usefixtures("joined")
 def test_an_error_in_the_thread_comes_out_where_the_item_is_asked_for():
     def broken():
         yield 1
         raise RuntimeError("no more")
 
-    stream = ahead(broken())
-    assert next(stream) == 1
-    with pytest.raises(RuntimeError, match="no more"):
-        next(stream)
-    assert gone_soon()
+    with prefetch(broken()) as loader:
+        assert next(loader) == 1
+        with pytest.raises(RuntimeError, match="no more"):
+            next(loader)
 
 
+@pytest.mark.usefixtures("joined")
+def test_an_error_of_the_consumer_joins_the_thread():
+    with pytest.raises(ZeroDivisionError), prefetch(itertools.count()) as loader:
+        1 / next(loader)
+
+
+@pytest.mark.usefixtures("joined")
 def test_nobody_waits_for_an_item_when_it_is_time_to_stop():
     stop, made, waited = threading.Event(), threading.Event(), []
 
@@ -129,13 +137,15 @@ def test_nobody_waits_for_an_item_when_it_is_time_to_stop():
         waited.append(made.wait(60))
         yield 2
 
-    stream = ahead(slow(), until=stop.is_set)
-    assert next(stream) == 1
-    threading.Timer(0.1, stop.set).start()
-    assert next(stream, None) is None
-    assert waited == []
-    made.set()
-    assert gone_soon()
+    with prefetch(slow(), until=stop.is_set) as loader:
+        assert next(loader) == 1
+        timer = threading.Timer(0.1, stop.set)
+        timer.start()
+        assert next(loader, None) is None
+        assert waited == []
+        timer.join()
+        made.set()
+    assert waited == [True]  # leaving the block waits for the item in the making
 
 
 # --- one batch ------------------------------------------------------------------------------------------------
