@@ -26,16 +26,22 @@ def serve(
 
     from onehop.explorer.routes import explorer_routes
 
-    bound = listening(port)
-    address = f"http://{HOST}:{bound.getsockname()[1]}/"
     # A page of another name that resolves to this machine must not read along.
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     app = Starlette(routes=explorer_routes(lambda: explorer), middleware=[guard])
-    threading.Thread(target=warm_up, args=[explorer], daemon=True).start()
-    say(f"The explorer is at {address} (Ctrl-C ends it).")
-    if browser:
-        threading.Timer(0.5, webbrowser.open, [address + fragment(edits)]).start()
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
+    with listening(port) as bound:
+        address = f"http://{HOST}:{bound.getsockname()[1]}/"
+        say(f"The explorer is at {address} (Ctrl-C ends it).")
+        warming = threading.Thread(target=warm_up, args=[explorer])
+        opening = threading.Timer(0.5, webbrowser.open, [address + fragment(edits)])
+        warming.start()
+        if browser:
+            opening.start()
+        try:
+            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
+        finally:
+            opening.cancel()
+            warming.join()  # torch in a thread that the interpreter's end cuts off aborts the process
 
 
 def warm_up(explorer: Explorer) -> None:

@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import httpx
@@ -64,12 +66,11 @@ def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkey
             sockets[0].close()
 
     def timer(seconds, function, args):
-        return SimpleNamespace(start=lambda: function(*args))
+        return SimpleNamespace(start=lambda: function(*args), cancel=lambda: None)
 
     monkeypatch.setattr("uvicorn.Server", Server)
     ready = []
-    now = SimpleNamespace(Timer=timer, Thread=lambda target, args, daemon: timer(0, target, args))
-    monkeypatch.setattr(serve, "threading", now)
+    monkeypatch.setattr(serve.threading, "Timer", timer)
     monkeypatch.setattr(explorer, "trace", ready.append)
     monkeypatch.setattr("webbrowser.open", opened.append)
     said = []
@@ -81,6 +82,32 @@ def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkey
     assert said == [f"The explorer is at http://127.0.0.1:{port}/ (Ctrl-C ends it)."]
     assert TestClient(served["app"], base_url="http://127.0.0.1").get("/api/about").status_code == 200
     assert TestClient(served["app"], base_url="http://evil.example").get("/api/about").status_code == 400
+
+
+def test_no_thread_outlives_the_server(explorer, monkeypatch):
+    """One that still computes when the interpreter ends aborts the process; a browser would open in vain."""
+    before, tracing, traced, opened = set(threading.enumerate()), threading.Event(), [], []
+
+    class Server:
+        def __init__(self, config):
+            pass
+
+        def run(self, sockets):
+            assert tracing.wait(60)
+
+    def trace(text):
+        tracing.set()
+        time.sleep(0.2)
+        traced.append(text)
+
+    monkeypatch.setattr("uvicorn.Server", Server)
+    monkeypatch.setattr(explorer, "trace", trace)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    serve.serve(explorer, port=0, browser=True, say=lambda text: None)
+    assert traced == [TEXT]
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)  # a timer that was cancelled
+    assert opened == []
 
 
 @pytest.mark.slow
