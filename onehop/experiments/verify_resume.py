@@ -86,10 +86,13 @@ def train_killed(command: list[str], run: Path, at_steps: list[int], draw: rando
     """Train, killed a random moment after each of these steps, be it in a checkpoint; the hash of the result."""
     for step in at_steps:
         process = subprocess.Popen([*command, str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for_step(process, run, step)
-        time.sleep(draw.uniform(0.0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        if process.wait() != -signal.SIGKILL:
+        try:
+            wait_for_step(process, run, step)
+            time.sleep(draw.uniform(0.0, 0.05))
+        finally:  # after Ctrl-C too: nobody else would end it
+            process.kill()
+            process.wait()
+        if process.returncode != -signal.SIGKILL:
             raise RunError(f"The training ended before it was killed in step {step}.", "Give more --steps.")
         say(f"killed after step {last_step(run)}, with a checkpoint of step {max(Run(run).steps(), default=0)}")
     return train_whole(command, run)

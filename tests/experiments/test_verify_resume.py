@@ -56,6 +56,19 @@ def test_a_training_that_fails_is_no_proof(tmp_path):
         train_killed(fails, tmp_path, [5], random.Random(1), print)
 
 
+def test_a_training_does_not_outlive_an_interruption(tmp_path, monkeypatch):
+    seen = []
+
+    def interrupted(process, run, step) -> None:
+        seen.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify_module, "wait_for_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train_killed([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, [5], random.Random(1), print)
+    assert seen[0].returncode is not None
+
+
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bits():
     done = CliRunner().invoke(app, ["verify-resume", "--steps", "60", "--kills", "2"])
