@@ -4,6 +4,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,8 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
     held_out = held_out_sides(pairs_in(inputs.test + inputs.valid, settings.plain))
     progress.stage("reading and filtering", sum(f.size for f in inputs.train), "bytes")
     raw = ((i, chunk) for i, file in enumerate(inputs.train) for chunk in read_chunks(file, plain=settings.plain))
-    filtered = in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))
-    chunks, kept = write_filtered(work, settings, inputs.train, filtered, report, progress)
+    with closing(in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))) as filtered:
+        chunks, kept = write_filtered(work, settings, inputs.train, filtered, report, progress)
     pairs = sum(kept.values())
     if pairs < 2:
         raise nothing_left(report, pairs, settings.plain)

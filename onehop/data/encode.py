@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -253,8 +254,8 @@ def encode_stage(
         held_out=held_out_sides(valid) if filtered.cut else HeldOut(),
     )
     progress.stage("encoding", filtered.pairs, "pairs")
-    chunks = in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))
-    counts = encode_train(folder, chunks, report, progress)
+    with closing(in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))) as chunks:
+        counts = encode_train(folder, chunks, report, progress)
     if report.train == 0:
         raise nothing_left(report, 0, data.plain)
     report.vocabulary = tokenizer.vocab_size
@@ -273,14 +274,14 @@ def encode_stage(
 
 def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: StageProgress) -> Counter[int]:
     """Write the training pairs as they come; how many each file gave."""
-    writer, counts = PairsWriter(folder, "train"), Counter[int]()
-    for chunk in chunks:
-        writer.write(chunk.pairs)
-        counts[chunk.file] += len(chunk.pairs)
-        report.merge(chunk.dropped)
-        report.added += chunk.added
-        progress.advance(chunk.read)
-    writer.close()
+    counts = Counter[int]()
+    with closing(PairsWriter(folder, "train")) as writer:
+        for chunk in chunks:
+            writer.write(chunk.pairs)
+            counts[chunk.file] += len(chunk.pairs)
+            report.merge(chunk.dropped)
+            report.added += chunk.added
+            progress.advance(chunk.read)
     report.train, report.train_tokens = writer.count, (writer.source.tokens, writer.target.tokens)
     return counts
 
@@ -302,9 +303,8 @@ def encode_valid(
         raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
     if len(kept) < len(lines):
         report.notes.append(f"{counted(len(lines) - len(kept), 'validation pair')} left out: too many pieces.")
-    writer = PairsWriter(folder, "valid")
-    writer.write(Pairs(words.side([src[i] for i in kept]), words.side([tgt[i] for i in kept])))
-    writer.close()
+    with closing(PairsWriter(folder, "valid")) as writer:
+        writer.write(Pairs(words.side([src[i] for i in kept]), words.side([tgt[i] for i in kept])))
     for column, side in enumerate(("src", "tgt")):
         write_whole(folder / f"valid.{side}.txt", "".join(lines[i][column] + "\n" for i in kept).encode())
     report.valid = len(kept)

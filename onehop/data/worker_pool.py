@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -24,8 +24,8 @@ def in_order(
     processes: int,
     setup: Callable[..., None],
     given: tuple[Any, ...] = (),
-) -> Iterator[Result]:
-    """`work` of each item, in the items' order, whatever the number of processes.
+) -> Generator[Result, None, None]:
+    """`work` of each item, in the items' order, whatever the number of processes; `close` ends those.
 
     `setup(*given)` runs once in each process before its first item. One process means this one: nothing is
     spawned. Items are drawn only as far ahead as keeps the processes busy, so memory stays bounded.

@@ -7,7 +7,7 @@ the end; a tenth of the rest validates.
 import json
 import shutil
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,9 +96,8 @@ def write_store(folder: Path, fit: Images, valid: Images) -> Store:
     classes = Classes([str(digit) for digit in range(10)])
     write_whole(folder / TOKENIZER, classes.model)
     for split, images in (("train", fit), ("valid", valid)):
-        writer = PairsWriter(folder, split)
-        writer.write(as_pairs(images))
-        writer.close()
+        with closing(PairsWriter(folder, split)) as writer:
+            writer.write(as_pairs(images))
         for side in ("src", "tgt"):
             write_whole(folder / f"{split}.{side}.txt", b"")
     description = {

@@ -1,6 +1,7 @@
 """A smaller store out of a larger one: so many of its training pairs, always the same, and all that it validates on."""
 
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,8 @@ def sampled(store: Store, pairs: int, out: Path) -> Store:
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(store.path, partial, ignore=shutil.ignore_patterns("train.*", DESCRIPTION))
-    writer = PairsWriter(partial, "train")
-    writer.write(chosen(store.pairs("train"), places))
-    writer.close()
+    with closing(PairsWriter(partial, "train")) as writer:
+        writer.write(chosen(store.pairs("train"), places))
     write_description(partial, {**described(store, places), "sample": drawn})
     partial.rename(out)
     return Store.open(out)

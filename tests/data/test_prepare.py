@@ -1,5 +1,6 @@
 """From raw text to a token store: what goes in, what is left out, and the same bytes whatever happens."""
 
+import gc
 import gzip
 import io
 import json
@@ -10,11 +11,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 
 from onehop.config import DataSettings, Settings, TokenizerSettings
+from onehop.console import NoProgress
 from onehop.data import clean
 from onehop.data import prepare as prepare_module
 from onehop.data.batches import Epoch
@@ -446,6 +449,26 @@ def test_a_folder_that_cannot_be_written(corpus):
     (corpus / "file").write_text("")
     with pytest.raises(StoreError, match=r"store\.partial cannot be written: .*\. Give another -o\."):
         prepare(settings(), corpus / "file" / "store", root=corpus, processes=1)
+
+
+@pytest.mark.parametrize("stage", ["reading and filtering", "encoding"])
+def test_an_error_leaves_no_process_and_no_open_file(corpus, stage):
+    class Failing(NoProgress):
+        at = ""
+
+        def stage(self, name: str, total: int | None, unit: str) -> None:
+            self.at = name
+
+        def advance(self, amount: int) -> None:
+            if self.at == stage:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as held:  # with the frames that it came through
+        prepare(settings(), corpus / "store", root=corpus, processes=2, progress=Failing())
+    assert held.value.__traceback__ is not None
+    assert active_children() == []
+    opened = [each for each in gc.get_objects() if type(each) is io.BufferedWriter and not each.closed]
+    assert [file.name for file in opened if str(corpus) in str(file.name)] == []
 
 
 def test_full_disk(corpus, monkeypatch):
