@@ -12,4 +12,4 @@ __all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "tr
 
 def main() -> None:
     """Run the command line. A closed pipe and Ctrl-C end it without a traceback: typer sees to that."""
-    app()
+    app(prog_name="onehop")

@@ -1,13 +1,14 @@
 """The application that the verbs belong to, and the options that several of them share."""
 
+import difflib
 import errno
 import os
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
@@ -19,13 +20,35 @@ from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsErro
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+# typer exports neither it nor the library that it took it from.
+UsageError: Any = typer.BadParameter.__base__
+
+
 class OneLineErrors(TyperGroup):
     """The verbs; an error that the user can put right is one line and exit status 2."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Read the options before the verb."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except UsageError as e:
+            raise refused(e, info_name or "onehop") from None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a verb."""
+        if not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
+            known = [name for name, command in self.commands.items() if not command.hidden]
+            raise SettingsError(
+                f"`{ctx.command_path}` has no verb {args[0]}.", did_you_mean(args[0], known, ctx.command_path)
+            )
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb."""
         try:
             return super().invoke(ctx)
+        except UsageError as e:
+            raise refused(e, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()) from None
         except OnehopError as e:
             leave(e, ctx)
         except ModuleNotFoundError as e:
@@ -33,7 +56,7 @@ class OneLineErrors(TyperGroup):
                 raise
             leave(missing_package(str(e.name)), ctx)
         except OSError as e:
-            if e.errno not in FULL or ctx.params["debug"]:
+            if e.errno not in FULL or ctx.find_root().params["debug"]:
                 raise
             # What is still held back for standard output could not be written either when the program ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -43,12 +66,33 @@ class OneLineErrors(TyperGroup):
 
 def leave(error: OnehopError, ctx: Any) -> NoReturn:
     """End with an error on one line, or its traceback with `--debug`; where a package is missing, name the verb."""
-    if ctx.params["debug"]:
+    if ctx.find_root().params["debug"]:
         traceback.print_exc()
     else:
         verb = f" {ctx.invoked_subcommand}" if isinstance(error, MissingPackageError) else ""
         typer.echo(f"onehop{verb}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
     raise typer.Exit(2) from None
+
+
+def refused(e: Any, command: str) -> Exception:
+    """Say in one line what is wrong with the command line; what ends the program."""
+    if type(e).__name__ == "NoArgsIsHelpError":  # it shows the help
+        return cast("Exception", e)
+    command = e.ctx.command_path if e.ctx else command
+    if hasattr(e, "possibilities"):
+        options = [name for param in e.ctx.command.get_params(e.ctx) for name in (*param.opts, *param.secondary_opts)]
+        what, remedy = f"`{command}` has no option {e.option_name}", did_you_mean(e.option_name, options, command)
+    else:
+        what = " ".join(e.format_message().split()).replace("Value error, ", "").rstrip(".")
+        remedy = f"See `{command} --help`."
+    typer.echo(f"onehop: {what}. {remedy}", err=True)
+    return typer.Exit(2)
+
+
+def did_you_mean(name: str, known: Iterable[str], command: str) -> str:
+    """The known name that was probably meant; else where they stand."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"Did you mean {close[0]}?" if close else f"See `{command} --help`."
 
 
 @contextmanager

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from onehop.cli.app import Changes, Device, ModelName, SettingsArgument, app, settings_of, write_text
+from onehop.cli.app import Changes, Device, ModelName, OneLineErrors, SettingsArgument, app, settings_of, write_text
 from onehop.errors import SettingsError
 
 PANEL = "The paper"
 
-paper_app = typer.Typer(no_args_is_help=True, help="The paper's tables, measured here.")
+paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
 
 
 app.add_typer(paper_app, name="paper", rich_help_panel=PANEL)

@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from onehop.cli.app import app
+from onehop.cli.app import OneLineErrors, app
 
 PANEL = "What is installed here"
 
 
-models_app = typer.Typer(no_args_is_help=True, help="The models that are installed.")
+models_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The models that are installed.")
 
 
-cache_app = typer.Typer(help="Models as converted for the fast engine.")
+cache_app = typer.Typer(cls=OneLineErrors, help="Models as converted for the fast engine.")
 
 
 app.add_typer(models_app, name="models", rich_help_panel=PANEL)

@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from onehop import __version__
@@ -33,6 +34,14 @@ def onehop(*args, stdin=None):
 def process(*args, **more):
     """Run the command line as a person would."""
     return subprocess.run([*ONEHOP, *map(str, args)], capture_output=True, text=True, check=False, **more)
+
+
+def every_command(group=None, path=()):
+    """Each verb and group of verbs, with the words that call it."""
+    group = group or typer.main.get_command(app)
+    yield list(path), group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from every_command(command, (*path, name))
 
 
 def refused(result, message):
@@ -232,24 +241,56 @@ def test_a_text_that_reads_debug_is_a_text():
     )
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["cinfig"], "No such command 'cinfig'"),
-        (["config"], "Missing argument"),
-        (["config", "base", "--nothing"], "No such option"),
-        (["average", "run"], "Missing option"),
-        (["average", "run", "-o", "a", "--last", "0"], "--last"),
-        (["translate", "hi", "--beam", "wide"], "--beam"),
-        (["train", "tiny", "-o", "x", "--bleu-on", "-1"], "--bleu-on"),
-        (["prepare", "-s", "tiny", "-o", "x", "--processes", "0"], "--processes"),
-    ],
-)
-def test_a_wrong_call_is_explained_with_status_2(args, message):
-    result = onehop(*args)
-    assert message in result.stderr
-    assert "Usage: " in result.stderr
-    assert result.exit_code == 2
+WRONG_CALLS = [
+    (["cinfig"], "`onehop` has no verb cinfig. Did you mean config?"),
+    (["xyzzy", "-x"], "`onehop` has no verb xyzzy. See `onehop --help`."),
+    (["paper", "tabel1"], "`onehop paper` has no verb tabel1. Did you mean table1?"),
+    (["--bogus"], "`onehop` has no option --bogus. See `onehop --help`."),
+    (["paper", "--bogus"], "`onehop paper` has no option --bogus. See `onehop paper --help`."),
+    (["translate", "hi", "--baem", "3"], "`onehop translate` has no option --baem. Did you mean --beam?"),
+    (["translate", "hi", "-q"], "`onehop translate` has no option -q. See `onehop translate --help`."),
+    (["config"], "Missing argument 'SETTINGS'. See `onehop config --help`."),
+    (["average", "run"], "Missing option '-o' / '--out'. See `onehop average --help`."),
+    (["models", "show"], "Missing argument 'NAME_OR_FILE'. See `onehop models show --help`."),
+    (["translate", "hi", "--beam"], "Option '--beam' requires an argument. See `onehop translate --help`."),
+    (
+        ["paper", "table1", "--longest"],
+        "Option '--longest' requires an argument. See `onehop paper table1 --help`.",
+    ),
+    (["translate", "hi", "--json=3"], "Option '--json' does not take a value. See `onehop translate --help`."),
+    (
+        ["translate", "hi", "--compute", "int4"],
+        "Invalid value for '--compute': 'int4' is not one of 'int8', 'float32'. See `onehop translate --help`.",
+    ),
+    (
+        ["average", "run", "-o", "a", "--last", "0"],
+        "Invalid value for '--last': Input should be greater than or equal to 1. See `onehop average --help`.",
+    ),
+    (
+        ["translate", "hi", "--beam", "wide"],
+        "Invalid value for '--beam': Input should be a valid integer, unable to parse string as an integer. "
+        "See `onehop translate --help`.",
+    ),
+    (["cache", "clear", "all"], "Got unexpected extra argument(s) (all). See `onehop cache clear --help`."),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG_CALLS, ids=lambda value: " ".join(value)[:30])
+def test_a_wrong_call_is_one_line_with_the_remedy(args, message):
+    refused(onehop(*args), message)
+
+
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+@pytest.mark.parametrize("path", [path for path, _ in every_command()], ids=" ".join)
+def test_every_verb_refuses_a_wrong_option_in_one_line(path, debug):
+    where = " ".join(["onehop", *path])
+    refused(onehop(*debug, *path, "--bogus"), f"`{where}` has no option --bogus. See `{where} --help`.")
+
+
+def test_a_wrong_call_of_the_module_names_the_command():
+    found = process("config")
+    assert (found.stdout, found.returncode) == ("", 2)
+    assert found.stderr == "onehop: Missing argument 'SETTINGS'. See `onehop config --help`.\n"
 
 
 # --- translate ------------------------------------------------------------------------------------------------
@@ -367,7 +408,7 @@ def read(terminal):
         return b""
 
 
-@pytest.mark.parametrize("args", [["--help"], ["cinfig"], ["config", "--help"]])
+@pytest.mark.parametrize("args", [["--help"], ["config", "--help"]])
 def test_no_color(args):
     assert "\x1b[" in on_terminal(args)
     shown = on_terminal(args, NO_COLOR="1")
