@@ -78,7 +78,7 @@ def paper_table3(
     settings: SettingsArgument,
     out: PaperOut,
     rows: Annotated[str | None, typer.Option(help="Letters or names, such as A,E,dropout-0; otherwise all.")] = None,
-    data: Annotated[Path | None, typer.Option(help=r"Folder that the files of the \[data] table lie in.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder that the files of the settings lie in.")] = None,
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made, instead of files.")] = None,
     pairs: Annotated[int | None, typer.Option(min=1, help="Train on so many of its pairs; otherwise on all.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each row.")] = 1,

@@ -42,7 +42,7 @@ def prepare(
     ] = None,
     settings: Annotated[str, typer.Option("-s", "--settings", help="A preset or a TOML file.")] = "base",
     languages: Annotated[str | None, typer.Option("-l", help="Source and target, such as en-de.")] = None,
-    data: Annotated[Path | None, typer.Option(help=r"Folder that the files of the \[data] table lie in.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder that the files of the settings lie in.")] = None,
     changes: Changes = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="Use this SentencePiece model, or that of this onehop model, and learn none.")
@@ -96,7 +96,8 @@ def train(
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help=r"Raw files of the \[data] table: prepared first, in OUT/store.")
+        Path | None,
+        typer.Option(help="Folder that the files of the settings lie in; they are prepared first, in OUT/store."),
     ] = None,
     changes: Changes = None,
     device: Device = None,

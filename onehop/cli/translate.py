@@ -123,7 +123,7 @@ def serve(
         typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="As for translate; may be repeated."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: everybody's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 5000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: one that is free.")] = 5000,
     workers: Annotated[int, typer.Option(min=1, help="Processes, each with the models of its own.")] = 1,
     keys: Annotated[
         Path | None, typer.Option(help="File of hashed API keys; ONEHOP_API_KEYS has more of them.")
@@ -148,7 +148,9 @@ def serve(
     compute: Annotated[
         Literal["int8", "float32"] | None, typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch.")
     ] = None,
-    engine: Annotated[Literal["auto", "ctranslate2", "torch"], typer.Option(help="As for translate.")] = "auto",
+    engine: Annotated[
+        Literal["auto", "ctranslate2", "torch"], typer.Option(metavar="ENGINE", help="As for translate.")
+    ] = "auto",
     device: Device = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
 ) -> None:

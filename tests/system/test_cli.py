@@ -44,6 +44,9 @@ def every_command(group=None, path=()):
         yield from every_command(command, (*path, name))
 
 
+EVERY_PATH = [path for path, _ in every_command()]
+
+
 def refused(result, message):
     """Whether a run ended with this one line and exit status 2."""
     assert result.stderr == f"onehop: {message}\n"
@@ -67,6 +70,24 @@ def test_every_verb_explains_itself(verb):
     found = onehop(verb, "--help")
     assert found.exit_code == 0
     assert f"onehop {verb}" in found.stdout
+
+
+@pytest.mark.parametrize("markup", [None, "rich"])
+@pytest.mark.parametrize("path", EVERY_PATH, ids=" ".join)
+def test_the_help_has_no_noise(path, markup, monkeypatch, capsys):
+    """A flag has no type, a number with bounds is a number, and every option has its sentence."""
+    group = typer.main.get_command(app)
+    commands = {tuple(path): command for path, command in every_command(group)}
+    for command in commands.values():
+        command.rich_markup_mode = markup
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    group.main([*path, "--help"], prog_name="onehop", standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "<bool>" not in shown
+    assert re.findall(r"<[a-z]+ [a-z]+>|list\[|\\", shown) == []
+    assert max(map(len, shown.splitlines())) <= 80
+    assert [param.name for param in commands[tuple(path)].params if not param.help] == []
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["config", "base"], ["translate", "--help"]])
@@ -281,7 +302,7 @@ def test_a_wrong_call_is_one_line_with_the_remedy(args, message):
 
 
 @pytest.mark.parametrize("debug", [[], ["--debug"]])
-@pytest.mark.parametrize("path", [path for path, _ in every_command()], ids=" ".join)
+@pytest.mark.parametrize("path", EVERY_PATH, ids=" ".join)
 def test_every_verb_refuses_a_wrong_option_in_one_line(path, debug):
     where = " ".join(["onehop", *path])
     refused(onehop(*debug, *path, "--bogus"), f"`{where}` has no option --bogus. See `{where} --help`.")
