@@ -1,5 +1,6 @@
 """`onehop paper`: the paper's tables, measured here."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +17,14 @@ paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper
 app.add_typer(paper_app, name="paper", rich_help_panel=PANEL)
 
 
-PaperOut = Annotated[Path, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers.")]
+PaperOut = Annotated[
+    Path | None, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers; otherwise none.")
+]
 
 
 @paper_app.command(name="table1")
 def paper_table1(
-    out: PaperOut,
+    out: PaperOut = None,
     longest: Annotated[int, typer.Option(min=256, help="Greatest length.")] = 2048,
     widest: Annotated[int, typer.Option(min=128, help="Greatest width.")] = 512,
     repeats: Annotated[int, typer.Option(min=1, help="The fastest of so many runs counts.")] = 5,
@@ -33,27 +36,28 @@ def paper_table1(
         [n for n in table1.LENGTHS if n <= longest], [d for d in table1.WIDTHS if d <= widest], repeats
     )
     told = {**provenance.origin("onehop paper table1"), **found}
-    show_table(provenance.leave(out, "table1", told, table1.table_text(found), lambda: table1.picture(found)))
+    show_table(out, "table1", told, table1.table_text(found), lambda: table1.picture(found))
 
 
 @paper_app.command(name="family")
 def paper_family(
-    out: Annotated[Path, typer.Option("-o", "--out", help="The picture, an .svg.")] = Path("family.svg"),
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The picture, an .svg; otherwise none.")] = None,
 ) -> None:
     """Which parts of the paper's model its relatives keep, drop and add."""
     from onehop.experiments import family_figure
 
-    if out.suffix != ".svg":
+    if out is not None and out.suffix != ".svg":
         raise SettingsError(f"{out} does not end in .svg.", "The picture is an SVG: give such a name with -o.")
     typer.echo(family_figure.table_text())
-    write_text(out, family_figure.picture())
+    if out is not None:
+        write_text(out, family_figure.picture())
 
 
 @paper_app.command(name="heads")
 def paper_heads(
-    out: PaperOut,
     source: Annotated[Path, typer.Option(help="Sentences, one a line.")],
     reference: Annotated[Path, typer.Option(help="How they should be translated.")],
+    out: PaperOut = None,
     model: ModelName = None,
     sentences: Annotated[int, typer.Option(min=1, help="So many of them.")] = 300,
     device: Device = None,
@@ -70,13 +74,13 @@ def paper_heads(
     files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
     command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
     told = {**provenance.origin(command), "model": tracer.about()["hash"], **found}
-    show_table(provenance.leave(out, "heads", told, heads.table_text(found), lambda: heads.picture(found)))
+    show_table(out, "heads", told, heads.table_text(found), lambda: heads.picture(found))
 
 
 @paper_app.command(name="table3")
 def paper_table3(
     settings: SettingsArgument,
-    out: PaperOut,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the trainings, table and picture.")],
     rows: Annotated[str | None, typer.Option(help="Letters or names, such as A,E,dropout-0; otherwise all.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder that the files of the settings lie in.")] = None,
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made, instead of files.")] = None,
@@ -105,11 +109,13 @@ def paper_table3(
         ["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}", *["--finished"] * finished]
     )
     told = {**provenance.origin(command), **found}
-    show_table(provenance.leave(out, "table3", told, table3.table_text(found), lambda: table3.picture(found)))
+    show_table(out, "table3", told, table3.table_text(found), lambda: table3.picture(found))
 
 
-def show_table(files: list[Path]) -> None:
-    """The table itself, and where it lies."""
-    typer.echo(next(file for file in files if file.suffix == ".md").read_text(encoding="utf-8"))
-    for file in files:
+def show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:
+    """Print the table; with a folder, leave it there too, and say where."""
+    from onehop.experiments.provenance import leave
+
+    typer.echo(text)
+    for file in leave(out, name, told, text, picture) if out is not None else []:
         typer.echo(file)

@@ -43,6 +43,12 @@ def test_the_family_as_table_and_picture(tmp_path):
     assert refused.stderr == f"onehop: {tmp_path / 'folder.svg'} cannot be written: Is a directory. Give another -o.\n"
 
 
+def test_the_family_without_a_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert onehop("paper", "family").stdout == family_figure.table_text() + "\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_pages_table_is_the_commands():
     page = Path(__file__).parents[2] / "docs" / "family.md"
     assert family_figure.table_text() in page.read_text(encoding="utf-8")

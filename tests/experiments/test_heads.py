@@ -112,7 +112,7 @@ def test_a_pronoun_is_read_from_the_translation(tracer, monkeypatch):
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
-def test_heads_of_a_small_model_on_the_command_line(model_file, tmp_path):
+def test_heads_of_a_small_model_on_the_command_line(model_file, tmp_path, monkeypatch):
     for name in ("en", "de"):
         (tmp_path / f"test.{name}").write_text("the old house\na new tree\nthe bird\n")
     paths = ["--source", str(tmp_path / "test.en"), "--reference", str(tmp_path / "test.de")]
@@ -125,6 +125,9 @@ def test_heads_of_a_small_model_on_the_command_line(model_file, tmp_path):
     text = (tmp_path / "out" / "heads.md").read_text()
     assert "| previous token | encoder | 3 | " in text
     assert (tmp_path / "out" / "heads.svg").read_text().startswith("<?xml")
+    monkeypatch.setattr(heads, "heads", lambda *_: {key: told[key] for key in ("patterns", "pruning")})
+    alone = onehop("paper", "heads", "-m", str(model_file), *paths, "--device", "cpu")
+    assert (alone.stdout, alone.stderr) == (f"{text}\n", "")
 
 
 def test_a_pattern_counts_the_heads_that_follow_it_mostly():

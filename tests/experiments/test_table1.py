@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+from onehop.cli import app
 from onehop.experiments import table1
 
 NO_LOAD = {
@@ -80,3 +82,18 @@ def test_a_small_table_1_is_measured(monkeypatch):
     assert found["growth"]["spelled_out"]["memory_n"] == pytest.approx(2.0, abs=0.1)
     assert found["growth"]["self_attention"]["memory_n"] == pytest.approx(1.0, abs=0.1)
     assert torch.get_num_threads() == before
+
+
+def test_the_verb_prints_the_table_and_leaves_it_where_it_is_told(tmp_path, monkeypatch):
+    rows = rows_that_grow_as_printed()
+    found = {"rows": rows, "n": [64, 128, 256], "d": [64, 128], "growth": table1.growth(rows)}
+    found |= {"crossings": list(table1.crossings(rows)), **NO_LOAD}
+    monkeypatch.setattr(table1, "table1", lambda *_: found)
+    monkeypatch.chdir(tmp_path)
+    alone = CliRunner().invoke(app, ["paper", "table1"])
+    assert (alone.exit_code, alone.stderr) == (0, "")
+    assert alone.stdout == table1.table_text(found) + "\n"
+    assert list(tmp_path.iterdir()) == []
+    kept = CliRunner().invoke(app, ["paper", "table1", "-o", "here"])
+    assert kept.stdout == alone.stdout + "here/table1.json\nhere/table1.md\nhere/table1.svg\n"
+    assert (tmp_path / "here/table1.md").read_text(encoding="utf-8") == table1.table_text(found)
