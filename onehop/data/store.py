@@ -11,7 +11,10 @@ valid.src.txt  valid.tgt.txt    their text, one a line
 import hashlib
 import json
 import os
+import re
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +34,8 @@ TOKENIZER = "tokenizer.model"
 SPLITS = ("train", "valid")
 SIDES = ("src", "tgt")
 END_TYPE = np.dtype("<i8")
+# A temporary file that nobody has written to for so long was left by a process that was killed.
+ABANDONED_SECONDS = 3600
 REMAKE = "Make it again with `onehop prepare`."
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]
@@ -324,6 +329,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there in full or not at all; of several processes that write it, the last one wins."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    remove_abandoned(path)
     try:
         with unfinished.open("wb") as stream:
             stream.write(content)
@@ -333,3 +339,15 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what processes that were killed left of a file.
+
+    Age tells, not the process's number: the writer may be on another machine that shares the folder.
+    """
+    left = re.compile(re.escape(path.name) + r"\.\d+\.unfinished")
+    with suppress(OSError):  # tidying is no reason to fail, and another process may be faster
+        for file in path.parent.iterdir():
+            if left.fullmatch(file.name) and time.time() - file.stat().st_mtime > ABANDONED_SECONDS:
+                file.unlink()

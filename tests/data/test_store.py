@@ -198,3 +198,14 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         write_whole(tmp_path / "data.json", b"own")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_process_left_of_a_file_goes_with_the_next_write(tmp_path):
+    names = ["a.json.1.unfinished", "a.json.2.unfinished", "a.json.b.3.unfinished", "b.json.4.unfinished"]
+    for name in names:
+        (tmp_path / name).write_text("half")
+    for name in names[1:]:
+        os.utime(tmp_path / name, (0, 0))
+    write_whole(tmp_path / "a.json", b"whole")
+    # One that is written just now stays, and so does what belongs to other files.
+    assert {file.name for file in tmp_path.iterdir()} == {"a.json", names[0], names[2], names[3]}
