@@ -77,7 +77,7 @@ def digits(tmp_path_factory):
     """
     from onehop.config import with_changes
     from onehop.data.prepare import prepare
-    from onehop.experiments.demo import demo_settings, digit_strings, in_words, write_pairs
+    from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
 
     folder = tmp_path_factory.mktemp("digits")
     write_pairs(folder / "digits.tsv", in_words(digit_strings(400)))
@@ -90,7 +90,7 @@ def digits(tmp_path_factory):
         "data.valid_size=40",
         "tokenizer.vocab_size=340",
     ]
-    settings = with_changes(demo_settings(), changes)
+    settings = with_changes(reverse_settings(), changes)
     return settings, prepare(settings, folder / "store", root=folder, processes=1)
 
 

@@ -32,7 +32,7 @@ OPTIONAL = (
     ("sacremoses", "scores tokenised text as Moses does", "evaluate"),
     ("zstandard", "reads .zst files", "data"),
     ("matplotlib", "draws curves", "plots"),
-    ("scikit-learn", "has the images of `onehop digits`", "digits"),
+    ("scikit-learn", "has the images of `onehop demo digits`", "digits"),
     ("tensorboard", "writes TensorBoard events", "tensorboard"),
     ("transformers", "compares an exported or imported model", "export"),
     ("onnx", "exports to ONNX", "export"),

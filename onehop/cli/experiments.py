@@ -1,4 +1,4 @@
-"""`onehop paper`: the paper's tables, measured here."""
+"""`onehop demo` and `onehop paper`: what can be seen in a minute, and the paper's tables, measured here."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +10,53 @@ from onehop.cli.app import Changes, Device, ModelName, OneLineErrors, SettingsAr
 from onehop.errors import SettingsError
 
 PANEL = "The paper"
+
+demo_app = typer.Typer(cls=OneLineErrors, invoke_without_command=True)
+
+
+app.add_typer(demo_app, name="demo", rich_help_panel="Look inside")
+
+
+@demo_app.callback()
+def demo(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The explorer's page, an HTML file.")] = Path(
+        "onehop-demo.html"
+    ),
+    device: Device = None,
+) -> None:
+    """Translate three sentences, show where the model looked, and write the explorer's page."""
+    if ctx.invoked_subcommand is None:
+        from onehop.experiments.demo import demo as show_demo
+
+        show_demo(out, device)
+
+
+@demo_app.command(name="reverse")
+def demo_reverse(
+    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
+) -> None:
+    """Train a small Transformer in under a minute to reverse digits, and translate with it."""
+    from onehop.experiments import reverse
+
+    reverse.show(reverse.run(folder))
+
+
+@demo_app.command(name="digits")
+def demo_digits(
+    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
+    changes: Changes = None,
+    device: Device = None,
+) -> None:
+    """Train a Transformer to read handwritten digits, and let it read some that it has never seen."""
+    from onehop.experiments.digits import run
+
+    outcome = run(folder, changes, device=device)
+    if outcome is not None:
+        typer.echo(f"{outcome.right} of {outcome.of} held-out digits read right: {outcome.share:.1%}")
+        if folder is not None:
+            typer.echo(f"{outcome.model}\n{outcome.picture}\n{outcome.patches}")
+
 
 paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
 

@@ -45,7 +45,7 @@ def explore(
     ] = None,
     edits: Edits = None,
     patches: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Images to show: the patches.json of onehop digits.")
+        Path | None, typer.Option(metavar="FILE", help="Images to show: the patches.json of onehop demo digits.")
     ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Otherwise one that is free.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,

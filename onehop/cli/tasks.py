@@ -6,25 +6,9 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.app import Changes, Device, app, in_the_words_of_options
+from onehop.cli.app import Device, app, in_the_words_of_options
 
 PANEL = "The same blocks in other models"
-
-
-@app.command(rich_help_panel=PANEL)
-def digits(
-    folder: Annotated[Path | None, typer.Option("-o", help="Keep data, run, model and picture here.")] = None,
-    changes: Changes = None,
-    device: Device = None,
-) -> None:
-    """Train a Transformer to read handwritten digits, and let it read some that it has never seen."""
-    from onehop.experiments.digits import run
-
-    outcome = run(folder, changes, device=device)
-    if outcome is not None:
-        typer.echo(f"{outcome.right} of {outcome.of} held-out digits read right: {outcome.share:.1%}")
-        if folder is not None:
-            typer.echo(f"{outcome.model}\n{outcome.picture}\n{outcome.patches}")
 
 
 @app.command(rich_help_panel=PANEL)

@@ -21,16 +21,6 @@ def config(settings: SettingsArgument, changes: Changes = None) -> None:
 
 
 @app.command(rich_help_panel=PANEL)
-def demo(
-    folder: Annotated[Path | None, typer.Option("-o", help="Keep data, run and model here.")] = None,
-) -> None:
-    """Train a small Transformer in under a minute and translate with it."""
-    from onehop.experiments import demo as demonstration
-
-    demonstration.show(demonstration.demo(folder))
-
-
-@app.command(rich_help_panel=PANEL)
 def prepare(
     out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
     files: Annotated[

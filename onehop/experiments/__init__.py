@@ -11,6 +11,7 @@ __all__ = [
     "patches",
     "provenance",
     "pruning",
+    "reverse",
     "sample_store",
     "short_runs",
     "synthetic",

@@ -1,138 +1,125 @@
-"""The first two minutes: a Transformer learns, here and now, to read digits backwards.
+"""`onehop demo`: the explainers' sentences, translated, and where the model looked while it wrote the pronoun."""
 
-The task is small enough for two CPU cores and cannot be solved without what the paper is about: each output digit has
-to find the one input digit it copies, at a distance that depends on the length.
-"""
-
-import random
-import tempfile
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+import numpy as np
 from rich.text import Text
 
-from onehop.config import DataSettings, Settings, load_settings
-from onehop.console import PrepareDisplay, TrainDisplay, console
-from onehop.data.prepare import prepare
-from onehop.decoding.options import SearchOptions
-from onehop.errors import RunError
-from onehop.interpret.attention_svg import Panel, heatmap_svg
-from onehop.model.taps import Recorder, watch
-from onehop.model.transformer import Tokens
-from onehop.pipelines.load import model_of
-from onehop.pipelines.translator import Translator
-from onehop.storage.model_io import read_model
-from onehop.text.tokenizer import BOS, EOS, WORD_MARK, Tokenizer
-from onehop.training.trainer import train
+from onehop.console import console
+from onehop.errors import OnehopError
+from onehop.experiments.heads import Coreference, coreference_sentences
+from onehop.explorer.content import Explorer
+from onehop.explorer.view import View
+from onehop.interpret.trace_file import Trace
+from onehop.interpret.tracer import Tracer
+from onehop.storage.ctranslate2_format import alignment_layer
+from onehop.storage.registry import find_model
+from onehop.text.tokenizer import WORD_MARK
 
-PAIRS = 12_000
-HELD_OUT = 200
-LONGEST = 12
-PICTURE = "attention.svg"
-SHOWN = {WORD_MARK: "␣", "</s>": "end"}
+MODEL = "en-de"
+EXAMPLES = coreference_sentences()[:3]
+ARTICLES = {"er": "der", "sie": "die", "es": "das"}
+# A bar of so many characters is all of the attention; words with less than a share are counted together.
+BAR, LEAST = 48, 0.05
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How many strings that were never trained on came out right."""
+class Look:
+    """Where the model looked while it wrote the pronoun: the mean over the heads of one layer's cross-attention."""
 
-    right: int
-    of: int
-    examples: list[tuple[str, str]]
-    model: Path
-
-
-def demo(folder: Path | None = None) -> Outcome:
-    """Generate the task, train the smallest preset on it, translate strings it has never seen."""
-    torch.set_num_threads(1)  # a model so small spends more time on dividing its work than on the work
-    with tempfile.TemporaryDirectory() as temporary:
-        work = folder or Path(temporary)
-        strings = digit_strings(PAIRS + HELD_OUT)
-        try:
-            work.mkdir(parents=True, exist_ok=True)
-            write_pairs(work / "digits.tsv", strings[HELD_OUT:])
-        except OSError as e:
-            raise RunError(f"{work} cannot be written: {e.strerror or e}.", "Give another -o.") from None
-        settings = demo_settings()
-        with PrepareDisplay() as shown:
-            store = prepare(settings, work / "store", root=work, progress=shown, processes=1)
-        with TrainDisplay(every=100, kept=folder is not None) as watching:
-            model = train(settings, store, work / "run", device="cpu", listener=watching)
-        if model is None:
-            raise KeyboardInterrupt
-        outcome = check(model, strings[:HELD_OUT])
-        if folder:
-            (folder / PICTURE).write_text(attention_picture(model, *outcome.examples[0]), encoding="utf-8")
-        return outcome
+    pronoun: str
+    words: list[str]
+    weights: list[float]
+    layer: int
+    layer_heads: int
+    heads: int  # in all layers
+    heads_on_it: int  # of them, those that look at "it" more than at any other token
+    probability: dict[str, float]  # of each pronoun, as far as it was among the likeliest tokens
 
 
-def demo_settings() -> Settings:
-    """The tiny preset, with the filters off that are meant for prose."""
-    data = DataSettings(
-        source="digits",
-        target="reversed",
-        train=("digits.tsv",),
-        valid_size=200,
-        alphabetic=0.0,
-        language=False,
-        identical=False,
+def demo(page: Path, device: str | None = None) -> None:
+    """Translate the examples, show where the model looked, and write the explorer's page of the first one."""
+    out = console(stderr=False)
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)  # before the model is read
+    except OSError as e:
+        raise OnehopError(f"{page.parent} cannot be made: {e.strerror}.", "Give another -o.") from None
+    tracer = Tracer.load(find_model(MODEL), device)
+    explorer = Explorer(tracer, EXAMPLES[0].source)
+    for example in EXAMPLES:
+        trace = Trace.from_json(explorer.trace(example.source))
+        out.print(Text(example.source), Text(f"→ {trace.text}", "bold"), sep="\n")
+        for line in lines(example, trace.text, look(trace, alignment_layer(tracer.model.settings))):
+            out.print(line)
+        out.print()
+    out.print("A weight says where a head looked, not what decided the word.")
+    out.print("The page shows what becomes of the translation when parts are switched off.")
+    console().print("It is being made: the sentence is translated a dozen times more.")
+    View(explorer.alone(EXAMPLES[0].source)).save(page)
+    out.print(f"The first translation, number by number, to open in a browser:\n{page}")
+
+
+def look(trace: Trace, layer: int) -> Look | None:
+    """What the trace says about the pronoun; None where the model wrote none."""
+    source, written = trace.header["source"]["tokens"], trace.header["target"]["output_tokens"]
+    places = [i for i, token in enumerate(written) if token.removeprefix(WORD_MARK) in ARTICLES]
+    if not places:
+        return None
+    layers = range(trace.header["model"]["settings"]["n_decoder_layers"])
+    rows = np.stack([trace[f"decoder.layers.{i}.cross_attention.weights"][:, places[0]] for i in layers])
+    words = words_of(source)
+    mean = rows[layer].astype(float).mean(0)
+    top = {choice["token"].removeprefix(WORD_MARK): choice["p"] for choice in trace.header["steps"][places[0]]["top"]}
+    return Look(
+        pronoun=written[places[0]].removeprefix(WORD_MARK),
+        words=[word for word, _ in words],
+        weights=[float(mean[pieces].sum()) for _, pieces in words],
+        layer=layer,
+        layer_heads=rows.shape[1],
+        heads=rows.shape[0] * rows.shape[1],
+        heads_on_it=Counter(source[key] for key in rows.argmax(-1).flat)[WORD_MARK + "it"],
+        probability={word: p for word, p in top.items() if word in ARTICLES},
     )
-    return replace(load_settings("tiny"), data=data)
 
 
-def digit_strings(count: int) -> list[str]:
-    """Different strings of digits, always the same ones."""
-    draw = random.Random(0)
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found["".join(draw.choices("0123456789", k=draw.randint(3, LONGEST)))] = None
-    return list(found)
+def words_of(tokens: list[str]) -> list[tuple[str, list[int]]]:
+    """The words of a sentence with the places of their pieces; punctuation stands alone."""
+    words: list[tuple[str, list[int]]] = []
+    for i, token in enumerate(tokens):
+        if words and token[0].isalpha():
+            word, pieces = words.pop()
+            words.append((word + token, [*pieces, i]))
+        else:
+            words.append((token.removeprefix(WORD_MARK).replace("</s>", "(end)"), [i]))
+    return words
 
 
-def in_words(strings: list[str]) -> list[str]:
-    """The digits as words, for tests of what happens to words."""
-    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    return [" ".join(names[int(digit)] for digit in string) for string in strings]
+def lines(example: Coreference, translation: str, found: Look | None) -> list[Text]:
+    """A bar for each word that was looked at, and what is to be said about the pronoun."""
+    if found is None:
+        return [Text("  It wrote no er, sie or es.")]
+    where = f"decoder layer {found.layer + 1} looked (mean of its {found.layer_heads} heads) at:"
+    shown = [Text(f"  While it wrote “{found.pronoun}”, {where}")]
+    for word, weight in zip(found.words, found.weights, strict=True):
+        if weight >= LEAST:
+            bar = "█" * max(1, round(BAR * weight))
+            shown.append(Text.assemble(f"  {word:>14} ", (bar, "cyan"), f" {weight:.0%}"))
+    little = [weight for weight in found.weights if weight < LEAST]
+    shown.append(Text(f"  {f'{len(little)} others':>14} {sum(little):.0%} together"))
+    shown.append(Text(f"  {found.heads_on_it} of {found.heads} heads look at “it” more than at any other token."))
+    return [*shown, verdict(example, translation, found)]
 
 
-def write_pairs(file: Path, strings: list[str]) -> None:
-    """Each string and its reverse."""
-    file.write_text("".join(f"{s}\t{s[::-1]}\n" for s in strings), encoding="utf-8")
-
-
-def check(model: Path, held_out: list[str]) -> Outcome:
-    """Translate the strings that were held out."""
-    found = Translator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
-    right = sum(t.text == s[::-1] for s, t in zip(held_out, found, strict=True))
-    examples = [(s, t.text) for s, t in zip(held_out[:5], found, strict=False)]
-    return Outcome(right, len(held_out), examples, model)
-
-
-@torch.inference_mode()
-def attention_picture(model: Path, source: str, translation: str) -> str:
-    """Where each output digit looked, in every head of the last layer: recorded from the model's own forward pass."""
-    stored = read_model(model)
-    tokenizer, recorder = Tokenizer(stored.tokenizer), Recorder()
-    src, tgt = [*tokenizer.encode(source), EOS], [BOS, *tokenizer.encode(translation)]
-    watch(model_of(stored).eval(), recorder)(*(Tokens.padded(torch.tensor([ids])) for ids in (src, tgt)))
-    layer = stored.settings.model.n_decoder_layers - 1
-    weights = recorder[f"decoder.layers.{layer}.cross_attention.weights"].value[0]
-    # The row of a token shows where the model looked when it wrote the next one: label it with that.
-    written, read = ([SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
-    panels = [Panel(f"head {i + 1}", head, written, read) for i, head in enumerate(weights)]
-    caption = f"{source} → {translation}: where each digit written (rows) looked in the source (columns)"
-    return heatmap_svg(panels, len(panels), caption)
-
-
-def show(outcome: Outcome) -> None:
-    """The end of the demo on the terminal."""
-    out = console()
-    out.print("\nStrings it has never seen:")
-    for source, translation in outcome.examples:
-        mark = Text("✓", "green") if translation == source[::-1] else Text("✗", "red")
-        out.print(f"  {source}  →  {translation} ", mark)
-    out.print(f"{outcome.right} of {outcome.of} right.")
-    picture = outcome.model.parent.parent / PICTURE
-    if picture.exists():
-        out.print(f"Where it looked while it wrote the first one: {picture}", markup=False, soft_wrap=True)
+def verdict(example: Coreference, translation: str, found: Look) -> Text:
+    """Whether the pronoun fits the German noun that "it" means, which is known for the examples."""
+    noun = f"{ARTICLES[example.pronoun]} {example.german}"
+    if example.german not in translation:
+        return Text(f"  “it” is the {example.noun}, and “{example.german}” is not in the translation: not judged.")
+    if found.pronoun == example.pronoun:
+        return Text.assemble(("  Right", "green"), f": “it” is the {example.noun}, {noun}.")
+    chances = " against ".join(f"{found.probability.get(word, 0):.0%}" for word in (example.pronoun, found.pronoun))
+    return Text.assemble(
+        ("  Wrong", "red"), f": “it” is the {example.noun}, {noun}, so “{example.pronoun}”, which had {chances}."
+    )

@@ -1,4 +1,4 @@
-"""`onehop digits`: handwritten digits, read by a Transformer that was trained here and now.
+"""`onehop demo digits`: handwritten digits, read by a Transformer that was trained here and now.
 
 The images are scikit-learn's: 1,797 of 8 × 8 pixels in 17 steps of grey. A fifth is held out and never looked at before
 the end; a tenth of the rest validates.
@@ -144,7 +144,7 @@ def run(folder: Path | None = None, changes: list[str] | None = None, *, device:
 def provenance(outcome: Outcome) -> dict[str, Any]:
     """Where the page's images come from."""
     model = {"name": "digits", "hash": describe(outcome.model).hash}
-    return {**made("patches", "onehop digits"), "model": model, "right": outcome.right, "of": outcome.of}
+    return {**made("patches", "onehop demo digits"), "model": model, "right": outcome.right, "of": outcome.of}
 
 
 def trained(

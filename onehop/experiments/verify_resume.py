@@ -14,7 +14,7 @@ from pathlib import Path
 from onehop.config import settings_to_toml, with_changes
 from onehop.data.prepare import prepare
 from onehop.errors import RunError
-from onehop.experiments.demo import demo_settings, digit_strings, in_words, write_pairs
+from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 
@@ -58,7 +58,7 @@ def set_up(work: Path, steps: int, device: str) -> list[str]:
         "train.label_smoothing=0.1",
         f"train.deterministic={'false' if device == 'cpu' else 'true'}",
     ]
-    settings = with_changes(demo_settings(), changes)
+    settings = with_changes(reverse_settings(), changes)
     (work / "settings.toml").write_text(settings_to_toml(settings), encoding="utf-8")
     prepare(settings, work / "store", root=work, processes=1)
     store = ["--store", str(work / "store"), "--bleu-on", "0", "--device", device]

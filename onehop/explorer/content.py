@@ -145,19 +145,19 @@ def is_shown(name: str, header: Json) -> bool:
 
 
 def measured() -> dict[str, Any]:
-    """The results of `python -m onehop.experiments.measure` and `onehop digits`; None where a file is missing."""
+    """The results of `python -m onehop.experiments.measure` and `onehop demo digits`; None where a file is missing."""
     return {name: read_data(name) for name in (*MEASUREMENTS, "patches")}
 
 
 def patches_in(file: Path | str) -> Json:
-    """Images and where a vision model looked in them, from the file that `onehop digits` writes."""
+    """Images and where a vision model looked in them, from the file that `onehop demo digits` writes."""
     try:
         found: Json = json.loads(Path(file).read_text(encoding="utf-8"))
         known = found["name"] == "patches"
     except (OSError, ValueError, KeyError, TypeError):
         known = False
     if not known:
-        remedy = "Give the patches.json that `onehop digits -o FOLDER` writes."
+        remedy = "Give the patches.json that `onehop demo digits -o FOLDER` writes."
         raise OnehopError(f"{file} holds no images that a model has looked at.", remedy)
     return found
 

@@ -82,7 +82,7 @@ MEMBERS = {
     None: ("a translator", "onehop translate"),
     "decoder": ("a decoder", "onehop generate"),
     "encoder": ("an encoder", "onehop embed or onehop fill"),
-    "vision": ("a vision model", "onehop digits"),
+    "vision": ("a vision model", "onehop demo digits"),
 }
 
 

@@ -131,7 +131,8 @@ def how_to_get_one(names: list[str]) -> str:
     """The remedy where no model is found."""
     if names:
         return f"Give a {SUFFIX} file, or one that is installed: {', '.join(names)}."
-    return f"Give a {SUFFIX} file (onehop train makes one, onehop demo a small one), or put it into {user_folder()}."
+    made = f"Give a {SUFFIX} file (onehop train makes one, onehop demo reverse a small one)"
+    return f"{made}, or put it into {user_folder()}."
 
 
 def check_languages(path: Path, source: str | None, target: str | None) -> None:

@@ -837,7 +837,7 @@ def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_pat
         for name in content.MEASUREMENTS:
             command = f"python -m onehop.experiments.measure {name}"
             expect(page.locator(f"[data-unmeasured={name}] code")).to_contain_text(command)
-        expect(page.locator("[data-unmeasured=patches] code")).to_have_text("onehop digits -o FOLDER")
+        expect(page.locator("[data-unmeasured=patches] code")).to_have_text("onehop demo digits -o FOLDER")
 
 
 def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):

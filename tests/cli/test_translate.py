@@ -700,7 +700,7 @@ def test_a_file_that_is_no_model_does_not_count(two_models):
 
 def test_no_model_is_installed(here):
     assert onehop("models", "list").stdout == (
-        "No model is installed. Give a .safetensors file (onehop train makes one, onehop demo a small one), "
+        "No model is installed. Give a .safetensors file (onehop train makes one, onehop demo reverse a small one), "
         f"or put it into {here}/models.\n"
     )
 

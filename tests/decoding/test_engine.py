@@ -20,7 +20,7 @@ from onehop.decoding.ctranslate2_engine import SHORT, Converted, cores, end_of_l
 from onehop.decoding.engine import CTRANSLATE2_LACKS, Engine, lacking
 from onehop.decoding.options import SearchOptions, ends_in_loop
 from onehop.errors import SettingsError
-from onehop.experiments.demo import demo_settings, digit_strings, in_words, write_pairs
+from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
 from onehop.model.transformer import Transformer
 from onehop.pipelines import translator as module
 from onehop.pipelines.translator import Translation, Translator
@@ -76,7 +76,7 @@ def trained(tmp_path_factory):
     run = ["steps=250", "batch_tokens=512", "warmup=50", "learning_rate=5e-3", "decay=sqrt", "average=1", "keep=1"]
     run += [f"{what}_every=250" for what in ("save", "validate", "report")]
     changes = [*(f"model.{x}" for x in shape), *(f"train.{x}" for x in run)]
-    settings = with_changes(demo_settings(), [*changes, "data.valid_size=40", "tokenizer.vocab_size=340"])
+    settings = with_changes(reverse_settings(), [*changes, "data.valid_size=40", "tokenizer.vocab_size=340"])
     store = prepare(settings, folder / "store", root=folder, processes=1)
     model = train(settings, store, folder / "run", device="cpu")
     assert model is not None

@@ -22,8 +22,8 @@ from onehop.decoding.ctranslate2_engine import Converted
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.shortlist import Shortlist, make_shortlist, read_shortlist, spread, translations, write_shortlist
 from onehop.errors import OnehopError
-from onehop.experiments.demo import digit_strings, in_words
 from onehop.experiments.digits import Images, write_store
+from onehop.experiments.reverse import digit_strings, in_words
 from onehop.model.transformer import Transformer
 from onehop.pipelines import translator as translator_module
 from onehop.pipelines.translator import Translator

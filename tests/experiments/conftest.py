@@ -3,7 +3,7 @@
 import pytest
 
 from onehop.config import with_changes
-from onehop.experiments.demo import digit_strings, in_words, write_pairs
+from onehop.experiments.reverse import digit_strings, in_words, write_pairs
 from onehop.interpret.tracer import Tracer
 from onehop.training import trainer
 

@@ -1,107 +1,119 @@
-"""The demo: a task that needs attention, learned to the last string within a minute."""
+"""`onehop demo`: the sentences, what is read off a trace, and what is said about it."""
 
-from xml.etree import ElementTree
+import re
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from onehop.config import load_settings, with_changes
-from onehop.console import GOES_ON, TrainDisplay
-from onehop.data.store import Store
-from onehop.errors import RunError
-from onehop.experiments import demo as module
-from onehop.experiments.demo import Outcome, check, demo, digit_strings, show, write_pairs
-from onehop.pipelines.translator import Translation, Translator
-from onehop.storage.model_io import read_model
+from onehop.cli import app
+from onehop.experiments.demo import BAR, EXAMPLES, Look, lines, look, words_of
+from onehop.interpret.trace_file import Named, Trace
 
-
-def test_the_strings_are_different_and_always_the_same():
-    strings = digit_strings(500)
-    assert strings == digit_strings(700)[:500]
-    assert len(set(strings)) == 500
-    assert all(3 <= len(s) <= module.LONGEST and set(s) <= set("0123456789") for s in strings)
-
-
-def test_pairs_are_written_with_their_reverse(tmp_path):
-    write_pairs(tmp_path / "pairs.tsv", ["1 2 3", "4 5"])
-    assert (tmp_path / "pairs.tsv").read_text() == "1 2 3\t3 2 1\n4 5\t5 4\n"
-
-
-def test_what_is_held_out_is_counted(monkeypatch, tmp_path):
-    class Sloppy:
-        def translate(self, texts, options):
-            assert options.beam == 1
-            said = [text[::-1] if "7" not in text else "7" for text in texts]
-            return [Translation(text, (), 0.0, 0.0, finished=True, looped=False) for text in said]
-
-    monkeypatch.setattr(Translator, "load", lambda path, device, engine: Sloppy())
-    found = check(tmp_path, ["1 2", "7 1", "3 4", "5 6", "1 1", "2 2"])
-    assert (found.right, found.of) == (5, 6)
-    assert found.examples == [("1 2", "2 1"), ("7 1", "7"), ("3 4", "4 3"), ("5 6", "6 5"), ("1 1", "1 1")]
-
-
-def test_the_end_is_shown_as_it_is(capsys, tmp_path):
-    show(Outcome(1, 2, [("1 2", "2 1"), ("3 4", "[/red] 3")], tmp_path))
-    lines = [line.rstrip() for line in capsys.readouterr().err.splitlines()]
-    assert lines == [
-        "",
-        "Strings it has never seen:",
-        "  1 2  →  2 1  ✓",
-        "  3 4  →  [/red] 3  ✗",
-        "1 of 2 right.",
-    ]
+SOURCE = ["▁The", "▁cat", "▁sat", "▁because", "▁it", "▁was", "▁sleep", "y", ".", "</s>"]
+WRITTEN = ["▁Die", "▁Katze", "▁sa", "ß", ",", "▁weil", "▁sie", "▁müde", "▁war", ".", "</s>"]
+KATZE = "Die Katze saß, weil sie müde war."
 
 
 @pytest.fixture
-def hurried(monkeypatch):
-    """The demo with a training of two steps."""
-    monkeypatch.setattr(module, "PAIRS", 600)
-    short = with_changes(load_settings("tiny"), ["train.steps=2", "train.batch_tokens=64", "train.save_every=1"])
-    monkeypatch.setattr(module, "load_settings", lambda name: short)
+def trace():
+    """Two layers of two heads; while "sie" is written, layer 2 looks at "it" and at both pieces of "sleepy"."""
+    weights = np.zeros((2, 2, len(WRITTEN), len(SOURCE)), np.float32)
+    weights[..., 0] = 1.0
+    weights[1, :, 6] = 0.0
+    weights[1, 0, 6, [4, 6, 7]] = 0.6, 0.3, 0.1
+    weights[1, 1, 6, [4, 6, 7]] = 0.2, 0.5, 0.3
+    names = [f"decoder.layers.{i}.cross_attention.weights" for i in range(2)]
+    top = [{"token": "▁sie", "p": 0.52}, {"token": "▁es", "p": 0.36}, {"token": "▁die", "p": 0.01}]
+    header = {
+        "model": {"settings": {"n_decoder_layers": 2}},
+        "source": {"tokens": SOURCE},
+        "target": {"output_tokens": WRITTEN, "text": KATZE},
+        "steps": [{"top": top if i == 6 else []} for i in range(len(WRITTEN))],
+    }
+    return Trace(header, {name: Named(("head", "query", "key"), w) for name, w in zip(names, weights, strict=True)})
 
 
-def test_a_demo_keeps_what_it_made(hurried, tmp_path):
-    found = demo(tmp_path / "kept")
-    assert found.of == module.HELD_OUT
-    assert found.model == tmp_path / "kept" / "run" / "model.safetensors"
-    trained_on = {line.split("\t")[0] for line in (tmp_path / "kept" / "digits.tsv").read_text().splitlines()}
-    assert len(trained_on) == 600
-    report = Store.open(tmp_path / "kept" / "store").report
-    assert report.train + report.valid == 600  # no filter that is meant for prose took any
-    assert not trained_on & set(digit_strings(module.HELD_OUT))
-    assert all(source in digit_strings(module.HELD_OUT) for source, _ in found.examples)
-    assert demo(tmp_path / "kept") == found  # it goes on from its end
+def test_the_sentences_are_those_of_the_explainers():
+    assert [example.source for example in EXAMPLES] == [
+        "The animal didn't cross the street because it was too tired.",
+        "The animal didn't cross the street because it was too wide.",
+        "The cat sat because it was sleepy.",
+    ]
+    assert [(example.noun, example.german, example.pronoun) for example in EXAMPLES] == [
+        ("animal", "Tier", "es"),
+        ("street", "Straße", "sie"),
+        ("cat", "Katze", "sie"),
+    ]
 
 
-def test_a_stopped_demo_ends_like_any_interrupted_program(hurried, monkeypatch):
-    monkeypatch.setattr(module, "train", lambda *args, **more: None)
-    with pytest.raises(KeyboardInterrupt):
-        demo()
+def test_pieces_of_a_word_count_together_and_punctuation_alone():
+    assert words_of(SOURCE)[6:] == [("sleepy", [6, 7]), (".", [8]), ("(end)", [9])]
+    assert [word for word, _ in words_of(["▁didn", "'", "t", "▁it"])] == ["didn", "'t", "it"]
 
 
-@pytest.mark.parametrize(("kept", "said"), [(True, GOES_ON), (False, "nothing is kept without -o.")])
-def test_a_stopped_run_says_whether_anything_is_kept(capsys, kept, said):
-    TrainDisplay(kept=kept).said(f"Stopped at step 3; {GOES_ON}")
-    assert capsys.readouterr().err == f"Stopped at step 3; {said}\n"
+def test_a_look_is_the_row_in_which_the_pronoun_was_written(trace):
+    found = look(trace, 1)
+    assert (found.pronoun, found.layer, found.layer_heads, found.heads, found.heads_on_it) == ("sie", 1, 2, 4, 1)
+    weights = dict(zip(found.words, found.weights, strict=True))
+    assert {word: round(w, 6) for word, w in weights.items() if w} == {"it": 0.4, "sleepy": 0.6}
+    assert found.probability == {"sie": 0.52, "es": 0.36}
+
+
+def test_without_a_pronoun_there_is_nothing_to_look_at(trace):
+    trace.header["target"]["output_tokens"][6] = "▁diese"
+    assert look(trace, 1) is None
+    assert [str(line) for line in lines(EXAMPLES[2], "", None)] == ["  It wrote no er, sie or es."]
+
+
+def shown(example, translation, pronoun="sie"):
+    found = Look(pronoun, ["cat", "it", "sleepy"], [0.01, 0.5, 0.49], 1, 2, 4, 1, {"sie": 0.52, "es": 0.36})
+    return [str(line) for line in lines(example, translation, found)]
+
+
+def test_a_right_pronoun_is_called_right():
+    assert shown(EXAMPLES[2], KATZE) == [
+        "  While it wrote “sie”, decoder layer 2 looked (mean of its 2 heads) at:",
+        f"              it {'█' * round(BAR / 2)} 50%",
+        f"          sleepy {'█' * round(BAR * 0.49)} 49%",
+        "        1 others 1% together",
+        "  1 of 4 heads look at “it” more than at any other token.",
+        "  Right: “it” is the cat, die Katze.",
+    ]
+
+
+def test_a_wrong_pronoun_is_called_wrong():
+    text = "Das Tier überquerte die Straße nicht, weil sie zu müde war."
+    assert shown(EXAMPLES[0], text)[-1] == "  Wrong: “it” is the animal, das Tier, so “es”, which had 36% against 52%."
+
+
+def test_a_noun_that_was_translated_otherwise_is_not_judged():
+    assert shown(EXAMPLES[1], "Das Tier ging nicht über den Weg.")[-1] == (
+        "  “it” is the street, and “Straße” is not in the translation: not judged."
+    )
+
+
+def test_a_page_without_a_place_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    found = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "file" / "page.html")])
+    assert found.exit_code == 2
+    assert found.stderr == f"onehop: {tmp_path / 'file'} cannot be made: File exists. Give another -o.\n"
 
 
 @pytest.mark.slow
-def test_the_demo_learns_the_task_to_the_last_string(tmp_path):
-    found = demo(tmp_path)
-    assert (found.right, found.of) == (module.HELD_OUT, module.HELD_OUT)
-    # Two hundred could be luck: as many strings as one likes, none of which was trained on.
-    more = digit_strings(module.HELD_OUT + module.PAIRS + 1000)[module.HELD_OUT + module.PAIRS :]
-    assert check(found.model, more).right >= 995
-
-
-def test_the_picture_shows_the_recorded_weights(tmp_path, model_file):
-    svg = ElementTree.fromstring(module.attention_picture(model_file, "12", "21"))
-    cells = [float(c.find("{*}title").text) for c in svg.iter("{http://www.w3.org/2000/svg}rect") if len(c)]
-    heads = read_model(model_file).settings.model.n_heads
-    assert sum(cells) == pytest.approx(heads * 4, abs=0.05)  # four rows a head (mark, two digits, end), each sums to 1
-
-
-def test_a_demo_without_a_place_says_so_in_a_line(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunError) as error:
-        demo(tmp_path / "file")
-    assert str(error.value) == f"{tmp_path / 'file'} cannot be written: File exists. Give another -o."
+def test_the_demo_with_the_shipped_model_fits_a_terminal_and_a_pipe(tmp_path):
+    page = tmp_path / "new" / "page.html"
+    command = [sys.executable, "-m", "onehop", "demo", "-o", str(page), "--device", "cpu"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "\x1b" not in found.stdout
+    *said, where = found.stdout.splitlines()
+    assert where == str(page)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert max(map(len, said)) <= 80
+    assert [line for line in said if line in [example.source for example in EXAMPLES]] == [
+        example.source for example in EXAMPLES
+    ]
+    assert len(re.findall(r"^  (?:Right|Wrong): “it” is the", found.stdout, re.MULTILINE)) == 3
+    assert len(re.findall(r"^ +it █+ \d+%$", found.stdout, re.MULTILINE)) == 3

@@ -66,7 +66,7 @@ def test_the_heads_looks_over_patches_are_shares(tmp_path):
 
 
 def test_digits_on_the_command_line(tmp_path):
-    words = ["digits", "-o", str(tmp_path / "d")]
+    words = ["demo", "digits", "-o", str(tmp_path / "d")]
     for change in QUICK:
         words += ["--set", change]
     found = CliRunner().invoke(app, words)

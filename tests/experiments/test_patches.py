@@ -65,5 +65,5 @@ def test_a_file_without_images_is_refused_in_a_line(model_file, tmp_path, conten
     assert (done.exit_code, done.stderr) == (
         2,
         f"onehop: {file} holds no images that a model has looked at. "
-        "Give the patches.json that `onehop digits -o FOLDER` writes.\n",
+        "Give the patches.json that `onehop demo digits -o FOLDER` writes.\n",
     )

@@ -461,12 +461,12 @@ def test_the_verbs_together(digits, tmp_path, monkeypatch):
     assert Path("run.svg").stat().st_size > 10_000
 
 
-def test_demo_shows_its_outcome(monkeypatch, tmp_path):
-    from onehop.experiments import demo
+def test_demo_reverse_shows_its_outcome(monkeypatch, tmp_path):
+    from onehop.experiments import reverse
 
-    outcome = demo.Outcome(1, 2, [("1 2", "2 1")], tmp_path)
-    monkeypatch.setattr(demo, "demo", lambda folder: outcome if folder == tmp_path else None)
-    found = onehop("demo", "-o", tmp_path)
+    outcome = reverse.Outcome(1, 2, [("1 2", "2 1")], tmp_path)
+    monkeypatch.setattr(reverse, "run", lambda folder: outcome if folder == tmp_path else None)
+    found = onehop("demo", "reverse", "-o", tmp_path)
     assert "1 of 2 right." in found.stderr
     assert found.exit_code == 0
 

@@ -111,6 +111,11 @@ def is_placeholder(word: str) -> bool:
     return "…" in word or word.isupper()
 
 
+def is_value(before: str, command) -> bool:
+    """Whether a word is the value of the option before it."""
+    return any(before in option.opts and not option.is_flag for option in command.params)
+
+
 def mistake(words: list[str]) -> str | None:
     """What is wrong with a call: a verb, an option or a setting that is not there."""
     command, path = ONEHOP, []
@@ -124,7 +129,7 @@ def mistake(words: list[str]) -> str | None:
                 return f"{words[place + 1]} is no setting"
         elif subcommands and is_placeholder(word):
             return None
-        elif subcommands:
+        elif subcommands and not is_value(words[place - 1] if place else "", command):
             if word not in subcommands:
                 return f"{word} is no verb of onehop {' '.join(path)}"
             command, path = subcommands[word], [*path, word]

@@ -98,7 +98,7 @@ const OPTIONS = {
   twins: "--table3 FILE",
 };
 
-const command = (name) => (name === "patches" ? "onehop digits -o FOLDER" : `python -m onehop.experiments.measure ${name} ${OPTIONS[name] ?? ""}`);
+const command = (name) => (name === "patches" ? "onehop demo digits -o FOLDER" : `python -m onehop.experiments.measure ${name} ${OPTIONS[name] ?? ""}`);
 
 /** What stands where a measurement is missing. */
 export function unmeasured(name, what) {

@@ -1,0 +1,138 @@
+"""`onehop demo reverse`: a Transformer learns, here and now, to read digits backwards.
+
+The task is small enough for two CPU cores and cannot be solved without what the paper is about: each output digit has
+to find the one input digit it copies, at a distance that depends on the length.
+"""
+
+import random
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from rich.text import Text
+
+from onehop.config import DataSettings, Settings, load_settings
+from onehop.console import PrepareDisplay, TrainDisplay, console
+from onehop.data.prepare import prepare
+from onehop.decoding.options import SearchOptions
+from onehop.errors import RunError
+from onehop.interpret.attention_svg import Panel, heatmap_svg
+from onehop.model.taps import Recorder, watch
+from onehop.model.transformer import Tokens
+from onehop.pipelines.load import model_of
+from onehop.pipelines.translator import Translator
+from onehop.storage.model_io import read_model
+from onehop.text.tokenizer import BOS, EOS, WORD_MARK, Tokenizer
+from onehop.training.trainer import train
+
+PAIRS = 12_000
+HELD_OUT = 200
+LONGEST = 12
+PICTURE = "attention.svg"
+SHOWN = {WORD_MARK: "␣", "</s>": "end"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many strings that were never trained on came out right."""
+
+    right: int
+    of: int
+    examples: list[tuple[str, str]]
+    model: Path
+
+
+def run(folder: Path | None = None) -> Outcome:
+    """Generate the task, train the smallest preset on it, translate strings it has never seen."""
+    torch.set_num_threads(1)  # a model so small spends more time on dividing its work than on the work
+    with tempfile.TemporaryDirectory() as temporary:
+        work = folder or Path(temporary)
+        strings = digit_strings(PAIRS + HELD_OUT)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            write_pairs(work / "digits.tsv", strings[HELD_OUT:])
+        except OSError as e:
+            raise RunError(f"{work} cannot be written: {e.strerror or e}.", "Give another -o.") from None
+        settings = reverse_settings()
+        with PrepareDisplay() as shown:
+            store = prepare(settings, work / "store", root=work, progress=shown, processes=1)
+        with TrainDisplay(every=100, kept=folder is not None) as watching:
+            model = train(settings, store, work / "run", device="cpu", listener=watching)
+        if model is None:
+            raise KeyboardInterrupt
+        outcome = check(model, strings[:HELD_OUT])
+        if folder:
+            (folder / PICTURE).write_text(attention_picture(model, *outcome.examples[0]), encoding="utf-8")
+        return outcome
+
+
+def reverse_settings() -> Settings:
+    """The tiny preset, with the filters off that are meant for prose."""
+    data = DataSettings(
+        source="digits",
+        target="reversed",
+        train=("digits.tsv",),
+        valid_size=200,
+        alphabetic=0.0,
+        language=False,
+        identical=False,
+    )
+    return replace(load_settings("tiny"), data=data)
+
+
+def digit_strings(count: int) -> list[str]:
+    """Different strings of digits, always the same ones."""
+    draw = random.Random(0)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found["".join(draw.choices("0123456789", k=draw.randint(3, LONGEST)))] = None
+    return list(found)
+
+
+def in_words(strings: list[str]) -> list[str]:
+    """The digits as words, for tests of what happens to words."""
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    return [" ".join(names[int(digit)] for digit in string) for string in strings]
+
+
+def write_pairs(file: Path, strings: list[str]) -> None:
+    """Each string and its reverse."""
+    file.write_text("".join(f"{s}\t{s[::-1]}\n" for s in strings), encoding="utf-8")
+
+
+def check(model: Path, held_out: list[str]) -> Outcome:
+    """Translate the strings that were held out."""
+    found = Translator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
+    right = sum(t.text == s[::-1] for s, t in zip(held_out, found, strict=True))
+    examples = [(s, t.text) for s, t in zip(held_out[:5], found, strict=False)]
+    return Outcome(right, len(held_out), examples, model)
+
+
+@torch.inference_mode()
+def attention_picture(model: Path, source: str, translation: str) -> str:
+    """Where each output digit looked, in every head of the last layer: recorded from the model's own forward pass."""
+    stored = read_model(model)
+    tokenizer, recorder = Tokenizer(stored.tokenizer), Recorder()
+    src, tgt = [*tokenizer.encode(source), EOS], [BOS, *tokenizer.encode(translation)]
+    watch(model_of(stored).eval(), recorder)(*(Tokens.padded(torch.tensor([ids])) for ids in (src, tgt)))
+    layer = stored.settings.model.n_decoder_layers - 1
+    weights = recorder[f"decoder.layers.{layer}.cross_attention.weights"].value[0]
+    # The row of a token shows where the model looked when it wrote the next one: label it with that.
+    written, read = ([SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
+    panels = [Panel(f"head {i + 1}", head, written, read) for i, head in enumerate(weights)]
+    caption = f"{source} → {translation}: where each digit written (rows) looked in the source (columns)"
+    return heatmap_svg(panels, len(panels), caption)
+
+
+def show(outcome: Outcome) -> None:
+    """The end of the demo on the terminal."""
+    out = console()
+    out.print("\nStrings it has never seen:")
+    for source, translation in outcome.examples:
+        mark = Text("✓", "green") if translation == source[::-1] else Text("✗", "red")
+        out.print(f"  {source}  →  {translation} ", mark)
+    out.print(f"{outcome.right} of {outcome.of} right.")
+    picture = outcome.model.parent.parent / PICTURE
+    if picture.exists():
+        out.print(f"Where it looked while it wrote the first one: {picture}", markup=False, soft_wrap=True)

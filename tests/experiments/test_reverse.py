@@ -1,0 +1,107 @@
+"""The demo: a task that needs attention, learned to the last string within a minute."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from onehop.config import load_settings, with_changes
+from onehop.console import GOES_ON, TrainDisplay
+from onehop.data.store import Store
+from onehop.errors import RunError
+from onehop.experiments import reverse as module
+from onehop.experiments.reverse import Outcome, check, digit_strings, run, show, write_pairs
+from onehop.pipelines.translator import Translation, Translator
+from onehop.storage.model_io import read_model
+
+
+def test_the_strings_are_different_and_always_the_same():
+    strings = digit_strings(500)
+    assert strings == digit_strings(700)[:500]
+    assert len(set(strings)) == 500
+    assert all(3 <= len(s) <= module.LONGEST and set(s) <= set("0123456789") for s in strings)
+
+
+def test_pairs_are_written_with_their_reverse(tmp_path):
+    write_pairs(tmp_path / "pairs.tsv", ["1 2 3", "4 5"])
+    assert (tmp_path / "pairs.tsv").read_text() == "1 2 3\t3 2 1\n4 5\t5 4\n"
+
+
+def test_what_is_held_out_is_counted(monkeypatch, tmp_path):
+    class Sloppy:
+        def translate(self, texts, options):
+            assert options.beam == 1
+            said = [text[::-1] if "7" not in text else "7" for text in texts]
+            return [Translation(text, (), 0.0, 0.0, finished=True, looped=False) for text in said]
+
+    monkeypatch.setattr(Translator, "load", lambda path, device, engine: Sloppy())
+    found = check(tmp_path, ["1 2", "7 1", "3 4", "5 6", "1 1", "2 2"])
+    assert (found.right, found.of) == (5, 6)
+    assert found.examples == [("1 2", "2 1"), ("7 1", "7"), ("3 4", "4 3"), ("5 6", "6 5"), ("1 1", "1 1")]
+
+
+def test_the_end_is_shown_as_it_is(capsys, tmp_path):
+    show(Outcome(1, 2, [("1 2", "2 1"), ("3 4", "[/red] 3")], tmp_path))
+    lines = [line.rstrip() for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "",
+        "Strings it has never seen:",
+        "  1 2  →  2 1  ✓",
+        "  3 4  →  [/red] 3  ✗",
+        "1 of 2 right.",
+    ]
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """The demo with a training of two steps."""
+    monkeypatch.setattr(module, "PAIRS", 600)
+    short = with_changes(load_settings("tiny"), ["train.steps=2", "train.batch_tokens=64", "train.save_every=1"])
+    monkeypatch.setattr(module, "load_settings", lambda name: short)
+
+
+def test_a_demo_keeps_what_it_made(hurried, tmp_path):
+    found = run(tmp_path / "kept")
+    assert found.of == module.HELD_OUT
+    assert found.model == tmp_path / "kept" / "run" / "model.safetensors"
+    trained_on = {line.split("\t")[0] for line in (tmp_path / "kept" / "digits.tsv").read_text().splitlines()}
+    assert len(trained_on) == 600
+    report = Store.open(tmp_path / "kept" / "store").report
+    assert report.train + report.valid == 600  # no filter that is meant for prose took any
+    assert not trained_on & set(digit_strings(module.HELD_OUT))
+    assert all(source in digit_strings(module.HELD_OUT) for source, _ in found.examples)
+    assert run(tmp_path / "kept") == found  # it goes on from its end
+
+
+def test_a_stopped_demo_ends_like_any_interrupted_program(hurried, monkeypatch):
+    monkeypatch.setattr(module, "train", lambda *args, **more: None)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+
+
+@pytest.mark.parametrize(("kept", "said"), [(True, GOES_ON), (False, "nothing is kept without -o.")])
+def test_a_stopped_run_says_whether_anything_is_kept(capsys, kept, said):
+    TrainDisplay(kept=kept).said(f"Stopped at step 3; {GOES_ON}")
+    assert capsys.readouterr().err == f"Stopped at step 3; {said}\n"
+
+
+@pytest.mark.slow
+def test_the_demo_learns_the_task_to_the_last_string(tmp_path):
+    found = run(tmp_path)
+    assert (found.right, found.of) == (module.HELD_OUT, module.HELD_OUT)
+    # Two hundred could be luck: as many strings as one likes, none of which was trained on.
+    more = digit_strings(module.HELD_OUT + module.PAIRS + 1000)[module.HELD_OUT + module.PAIRS :]
+    assert check(found.model, more).right >= 995
+
+
+def test_the_picture_shows_the_recorded_weights(tmp_path, model_file):
+    svg = ElementTree.fromstring(module.attention_picture(model_file, "12", "21"))
+    cells = [float(c.find("{*}title").text) for c in svg.iter("{http://www.w3.org/2000/svg}rect") if len(c)]
+    heads = read_model(model_file).settings.model.n_heads
+    assert sum(cells) == pytest.approx(heads * 4, abs=0.05)  # four rows a head (mark, two digits, end), each sums to 1
+
+
+def test_a_demo_without_a_place_says_so_in_a_line(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError) as error:
+        run(tmp_path / "file")
+    assert str(error.value) == f"{tmp_path / 'file'} cannot be written: File exists. Give another -o."
