@@ -1,5 +1,5 @@
 # make install   .venv with the onehop command in it, ready to translate, explore and serve
-# make demo      trains a small Transformer here and now, then translates with it
+# make demo      translates three sentences, shows where the model looked, writes the explorer's page
 # make test      everything that CI runs, from a fresh machine
 # make test-fast the working loop: the same without the slow tests
 # make test-long both engines on a thousand real sentences, alone and in batches
@@ -27,8 +27,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@touch $@
 
 demo: install
-	rm -rf runs/demo
-	$(BIN)/onehop demo -o runs/demo
+	$(BIN)/onehop demo -o runs/demo.html
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -185,6 +185,14 @@ def test_no_word_in_brackets_is_lost_from_a_help_text():
         assert Text.from_markup(text).plain == text.replace("\\[", "["), where
 
 
+def test_the_readme_begins_with_the_two_commands():
+    first = text_of(ROOT / "README.md").splitlines()[:10]
+    targets = re.findall(r"^([\w-]+):", text_of(ROOT / "Makefile"), re.M)
+    for target in ("demo", "test"):
+        assert any(line.startswith(f"    make {target} ") for line in first)
+        assert target in targets
+
+
 def test_the_page_of_verbs_has_every_verb_and_no_other():
     listed = re.findall(r"^\| `([\w-]+)` \|", text_of(DOCS / "verbs.md"), re.M)
     assert sorted(listed) == sorted(ONEHOP.commands)
