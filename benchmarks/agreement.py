@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from onehop.decoding.options import SearchOptions
-from onehop.pipelines.translator import Translation, Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
 
@@ -50,7 +50,7 @@ def main() -> None:
         report[search] = rows = {}
         alone = {}
         for name, engine in ENGINES.items():
-            translator = Translator.load(arguments.model, threads=1, **engine)
+            translator = SentenceTranslator.load(arguments.model, threads=1, **engine)
             runs = {
                 way: kept(raw / f"{name} {search} {way}.json", run(translator, texts, options, *how))
                 for way, how in orders(texts).items()
@@ -75,7 +75,7 @@ def orders(texts: Sequence[str]) -> dict[str, tuple[list[int], int]]:
 
 
 def run(
-    translator: Translator, texts: Sequence[str], options: SearchOptions, order: Sequence[int], size: int
+    translator: SentenceTranslator, texts: Sequence[str], options: SearchOptions, order: Sequence[int], size: int
 ) -> Callable[[], Found]:
     """What translates in this order, so many sentences a call; the answer is in the order of the texts."""
 

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from onehop.decoding.torch_engine import padded
 from onehop.model.taps import watch
 from onehop.model.transformer import Tokens, Transformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import BOS, PAD, Tokenizer
 
 WORD = re.compile(r"[^\s]*[^\s\W]")
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=500, help="So many of each, evenly spread.")
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
-    translator = Translator.load(arguments.model, "cpu", engine="torch")
+    translator = SentenceTranslator.load(arguments.model, "cpu", engine="torch")
     found = {src.name: measure(translator, src, tgt, arguments.pairs) for src, tgt in arguments.pair}
     for name, shares in found.items():
         report(name, shares)
@@ -47,7 +47,7 @@ def main() -> None:
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def measure(translator: Translator, src: Path, tgt: Path, most: int) -> dict[str, float]:
+def measure(translator: SentenceTranslator, src: Path, tgt: Path, most: int) -> dict[str, float]:
     """For each way to read the attention the share of tokens it places rightly."""
     right: Counter[str] = Counter()
     tokens = 0

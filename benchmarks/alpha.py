@@ -15,7 +15,7 @@ from typing import Any
 
 from onehop.decoding.options import SearchOptions
 from onehop.evaluation.metrics import bleu, chrf
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 
 SETS = ("newstest2013", "tatoeba-valid", "europarl-valid")
 ALPHAS = (0.0, 0.6, 1.0, 1.4)
@@ -35,7 +35,7 @@ def lines(file: Path, most: int) -> list[str]:
 
 
 def row(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], how: SearchOptions
+    translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str], how: SearchOptions
 ) -> dict[str, Any]:
     """Scores of one search on one set, and how long its output is beside the reference."""
     texts = [found.text for found in translator.translate(sources, how)]
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=1000, help="sentences of each set")
     parser.add_argument("-o", "--out", type=Path, help="write the rows here too, a JSON object a line")
     chosen = parser.parse_args()
-    translator = Translator.load(chosen.model)
+    translator = SentenceTranslator.load(chosen.model)
     if chosen.out:
         chosen.out.write_text("", encoding="utf-8")
     for name in chosen.sets:

@@ -38,7 +38,7 @@ from onehop.converters import huggingface as to_huggingface
 from onehop.decoding import engine as engine_module
 from onehop.decoding.options import SearchOptions
 from onehop.model.transformer import Transformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.registry import find_model
@@ -118,8 +118,10 @@ def make_systems(stored: StoredModel, folder: Path) -> dict[str, Call]:
         c: ctranslate2.Translator(str(folder / "ct2"), device="cpu", compute_type=c, intra_threads=1)
         for c in ("int8", "float32")
     }
-    ours = {c: Translator.load(file, engine="ctranslate2", compute=c, threads=1).fast for c in ("int8", "float32")}
-    reference = Translator.load(file, engine="torch").reference
+    ours = {
+        c: SentenceTranslator.load(file, engine="ctranslate2", compute=c, threads=1).fast for c in ("int8", "float32")
+    }
+    reference = SentenceTranslator.load(file, engine="torch").reference
     return {
         "onehop int8": lambda ids, beam: by_engine(ours["int8"], ids, beam),
         "CTranslate2 int8": lambda ids, beam: by_ctranslate2(plain["int8"], pieces, ids, beam),

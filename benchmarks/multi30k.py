@@ -16,7 +16,7 @@ from pathlib import Path
 from onehop.config import load_settings, with_changes
 from onehop.decoding.options import SearchOptions
 from onehop.evaluation.metrics import Moses, bleu, chrf
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.training.workflow import run
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "multi30k.toml"
@@ -64,7 +64,7 @@ def train_and_translate(arguments: argparse.Namespace, seed: int) -> None:
     model = run(settings, folder, data=arguments.data, device=arguments.device, bleu_on=1014)
     assert model is not None
     minutes = (time.monotonic() - began) / 60
-    translator = Translator.load(model, arguments.device, engine="torch")
+    translator = SentenceTranslator.load(model, arguments.device, engine="torch")
     options = SearchOptions(beam=arguments.beam, alpha=arguments.alpha, penalty="paper")
     for name, file in SETS.items():
         texts = [t.text for t in translator.translate(lines(arguments.data / f"{file}.en"), options)]

@@ -23,7 +23,7 @@ from pronoun_set import ACCUSATIVE, GENDERS, NOMINATIVE, Item, read
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.torch_engine import padded
 from onehop.model.transformer import Tokens, Transformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import BOS, PAD, Tokenizer
 
 KINDS = ("subject", "object", "next sentence", "hard")
@@ -57,7 +57,7 @@ def log_probabilities(model: Transformer, tokenizer: Tokenizer, pairs: Sequence[
     return [float(x) for x in each.sum(-1)]
 
 
-def contrastive(translator: Translator, items: Sequence[Item]) -> Iterator[Answer]:
+def contrastive(translator: SentenceTranslator, items: Sequence[Item]) -> Iterator[Answer]:
     """The gender of the most probable version of each sentence."""
     for first in range(0, len(items), SENTENCES):
         some = items[first : first + SENTENCES]
@@ -71,7 +71,7 @@ def contrastive(translator: Translator, items: Sequence[Item]) -> Iterator[Answe
 # --- the pronoun of a free translation ------------------------------------------------------------------------
 
 
-def free(translator: Translator, items: Sequence[Item], options: SearchOptions) -> Iterator[Answer]:
+def free(translator: SentenceTranslator, items: Sequence[Item], options: SearchOptions) -> Iterator[Answer]:
     """The gender of the pronoun in the translation of each sentence."""
     texts = [found.text for found in translator.translate([item.english for item in items], options)]
     return (Answer(item, pronoun_in(text, item)) for item, text in zip(items, texts, strict=True))
@@ -145,7 +145,7 @@ def to_text(report: dict[str, Any]) -> str:
     return "\n".join([*lines, "Chance is 33.3%; for the hard ones 50% to who knows the two nouns.", ""])
 
 
-def measure(translator: Translator, items: Sequence[Item], options: SearchOptions) -> dict[str, Any]:
+def measure(translator: SentenceTranslator, items: Sequence[Item], options: SearchOptions) -> dict[str, Any]:
     """Both measures on all sentences."""
     return {
         "contrastive": summary(list(contrastive(translator, items))),
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--beam", type=int, default=4, help="for the free translations")
     chosen = parser.parse_args()
-    report = measure(Translator.load(chosen.model), read(), SearchOptions(beam=chosen.beam))
+    report = measure(SentenceTranslator.load(chosen.model), read(), SearchOptions(beam=chosen.beam))
     print(to_text(report), end="")
     if chosen.json:
         chosen.json.write_text(json.dumps({"model": chosen.model, **report}, indent=1) + "\n", encoding="utf-8")

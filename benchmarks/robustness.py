@@ -18,7 +18,7 @@ from pathlib import Path
 
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator, max_length_of
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.registry import find_model
 
 FILE = Path(__file__).with_name("robustness.tsv")
@@ -148,7 +148,7 @@ def main() -> None:
     chosen = parser.parse_args()
     options = SearchOptions(beam=chosen.beam)
     path = find_model(chosen.model)
-    translator = ParagraphTranslator(Translator.load(path), max_length=max_length_of(path), options=options)
+    translator = ParagraphTranslator(SentenceTranslator.load(path), max_length=max_length_of(path), options=options)
     found = outcomes(translator, cases())
     print(to_markdown(found), end="")
     if chosen.json:

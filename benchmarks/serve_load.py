@@ -34,7 +34,7 @@ import httpx
 
 from onehop.decoding import engine as engine_module
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.registry import find_model
 
 MISBEHAVIOURS = ("hang up", "garbage", "slow")
@@ -80,7 +80,7 @@ def sentences(model: Path, arguments: argparse.Namespace) -> list[str]:
         lines = arguments.texts.read_text(encoding="utf-8").splitlines()
         return list(dict.fromkeys(line for line in lines if line.strip()))[: arguments.sentences]
     draw, found = random.Random(1), []
-    tokenizer = Translator.load(model, "cpu", threads=1).tokenizer
+    tokenizer = SentenceTranslator.load(model, "cpu", threads=1).tokenizer
     words = [piece[1:] for piece, _ in tokenizer.vocabulary() if re.fullmatch("▁[a-z]{2,}", piece)]
     while len(found) < arguments.sentences:
         text = " ".join(draw.choices(words, k=25))
@@ -92,7 +92,7 @@ def measure(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Offline first, for what is right; then two loads; then offline again, in the server's batch size."""
     texts = sentences(model, arguments)
     engine, threads = arguments.engine, arguments.threads
-    translator = Translator.load(model, "cpu", compute=arguments.compute, engine=engine, threads=threads)
+    translator = SentenceTranslator.load(model, "cpu", compute=arguments.compute, engine=engine, threads=threads)
     by = ParagraphTranslator(translator, max_length=max_length_of(model))
     right = {text: found.text for text, found in zip(texts, by.translate(texts), strict=True)}
     loads = {}

@@ -22,7 +22,7 @@ from onehop.decoding import ctranslate2_engine
 from onehop.decoding.engine import batches_by_length
 from onehop.decoding.shortlist import read_shortlist
 from onehop.evaluation.metrics import bleu
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.registry import find_model, shortlist_beside
 
 WARM_UP = 8  # sentences translated before the clock starts
@@ -69,7 +69,7 @@ class Run:
     def __init__(self, model: str, sources: Sequence[str], table: Path | None, batch: int) -> None:
         self.sources, self.table, self.batch = sources, table, batch
         self.name = f"{table.name}, {batch} tokens" if table else "without"
-        self.translator = Translator.load(model, engine="ctranslate2", threads=1, shortlist=table or False)
+        self.translator = SentenceTranslator.load(model, engine="ctranslate2", threads=1, shortlist=table or False)
         self.translator.translate(sources[:WARM_UP])
         self.texts: list[str] = []
         self.seconds: list[float] = []

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.language_id import IDENTIFIER, LANGUAGE_BYTES, LanguageCheck, identifier_version
 
 # The first windows are small, so that the first lines come soon; the later ones let the translator fill its batches.
@@ -202,7 +202,7 @@ def as_text(paragraph: Paragraph) -> str:
     return paragraph.text
 
 
-def as_json(n_best: int, aligner: Translator | None = None) -> Callable[[Paragraph], str]:
+def as_json(n_best: int, aligner: SentenceTranslator | None = None) -> Callable[[Paragraph], str]:
     """Everything that is known, as one JSON object; with an aligner, which tokens come from which, too."""
 
     def shown(paragraph: Paragraph) -> str:
@@ -214,7 +214,7 @@ def as_json(n_best: int, aligner: Translator | None = None) -> Callable[[Paragra
     return shown
 
 
-def add_alignments(aligner: Translator, paragraph: Paragraph, shown: Sequence[dict[str, Any]]) -> None:
+def add_alignments(aligner: SentenceTranslator, paragraph: Paragraph, shown: Sequence[dict[str, Any]]) -> None:
     """Give each shown sentence its alignment; one that was copied has none."""
     # Only here: most translations are made without.
     from onehop.pipelines import alignment

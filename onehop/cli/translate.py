@@ -69,7 +69,7 @@ def translate(
     from onehop.decoding.options import SearchOptions
     from onehop.pipelines.glossary import Terms, read_glossary
     from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
-    from onehop.pipelines.translator import Translator
+    from onehop.pipelines.sentence_translator import SentenceTranslator
     from onehop.storage.registry import find_model
 
     files = inputs or []
@@ -89,7 +89,7 @@ def translate(
         options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
     terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
     path = find_model(model, source, target)
-    loaded = Translator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast)
+    loaded = SentenceTranslator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast)
     if fast and loaded.fast is None:
         typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
     translator = ParagraphTranslator(

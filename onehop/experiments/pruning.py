@@ -16,7 +16,7 @@ from onehop.interpret.tracer import Tracer
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import watch
 from onehop.model.transformer import Transformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import BOS, EOS
 
 Json = dict[str, Any]
@@ -107,13 +107,13 @@ def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
     return pruned
 
 
-def with_model(tracer: Tracer, model: Transformer) -> Translator:
+def with_model(tracer: Tracer, model: Transformer) -> SentenceTranslator:
     """The same translator over another model."""
     there = tracer.translator
-    return Translator.of_model(model, there.tokenizer, there.source, there.target)
+    return SentenceTranslator.of_model(model, there.tokenizer, there.source, there.target)
 
 
-def scores(translator: Translator, sources: Sequence[str], references: Sequence[str]) -> Json:
+def scores(translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str]) -> Json:
     """BLEU and chrF of greedy translations."""
     texts = [found.text for found in translator.translate(sources, GREEDY)]
     return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value}

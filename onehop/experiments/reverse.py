@@ -21,7 +21,7 @@ from onehop.interpret.attention_svg import Panel, heatmap_svg
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Tokens
 from onehop.pipelines.load import model_of
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model
 from onehop.text.tokenizer import BOS, EOS, WORD_MARK, Tokenizer
 from onehop.training.trainer import train
@@ -103,7 +103,7 @@ def write_pairs(file: Path, strings: list[str]) -> None:
 
 def check(model: Path, held_out: list[str]) -> Outcome:
     """Translate the strings that were held out."""
-    found = Translator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
+    found = SentenceTranslator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
     right = sum(t.text == s[::-1] for s, t in zip(held_out, found, strict=True))
     examples = [(s, t.text) for s, t in zip(held_out[:5], found, strict=False)]
     return Outcome(right, len(held_out), examples, model)

@@ -23,7 +23,7 @@ from onehop.evaluation.metrics import bleu
 from onehop.experiments.parallel_runs import Task, side_by_side
 from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
 from onehop.experiments.sample_store import sampled
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.training.workflow import run
 
@@ -297,7 +297,7 @@ def scored(model: Path, running: Path, store: Store, device: str | None) -> Json
     """Perplexity and BLEU on the validation pairs, as the table has them on newstest2013."""
     lines = read_metrics(running / "metrics.jsonl")
     perplexity = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line][-1]
-    translator = Translator.load(model, device, engine="torch")
+    translator = SentenceTranslator.load(model, device, engine="torch")
     texts = [found.text for found in translator.translate(store.valid_text("src"), SEARCH)]
     return {
         "perplexity": perplexity,

@@ -9,7 +9,7 @@ from typing import Any
 
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError
-from onehop.pipelines import translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.registry import find_model
 
 HEIGHT = 900
@@ -39,7 +39,7 @@ class View:
             raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another place.") from None
 
 
-class Translator(translator.Translator):
+class Translator(SentenceTranslator):
     """A model ready to translate, and to be looked into.
 
     Translator.load("model.safetensors").explore("Hello world.")
@@ -49,7 +49,7 @@ class Translator(translator.Translator):
 
     @classmethod
     def load(cls, path: str | Path | None = None, *args: Any, **options: Any) -> "Translator":
-        """Read a model by its file or name; the options are those of `onehop.pipelines.translator.Translator.load`."""
+        """Read a model by its file or name; the options are those of `SentenceTranslator.load`."""
         found = find_model(None if path is None else str(path))
         loaded = super().load(found, *args, **options)
         assert isinstance(loaded, cls)

@@ -26,7 +26,7 @@ from onehop.interpret.trace_file import Trace as Trace
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Tokens, Transformer, parameter_count, sinusoids
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import describe
 from onehop.storage.registry import find_model
 from onehop.text.tokenizer import BOS, EOS, normalise
@@ -43,17 +43,17 @@ class Tracer:
     Tracer.load("model.safetensors").trace("Hello world.", edits=["scale=off"])
     """
 
-    def __init__(self, translator: Translator, name: str | None = None, hash: str | None = None) -> None:
+    def __init__(self, translator: SentenceTranslator, name: str | None = None, hash: str | None = None) -> None:
         self.translator, self.name, self.hash = translator, name, hash
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Tracer":
         """Read a model file, or an installed model by its name."""
         file = find_model(str(path))
-        return cls.of(Translator.load(file, device), file)
+        return cls.of(SentenceTranslator.load(file, device), file)
 
     @classmethod
-    def of(cls, translator: Translator, path: Path) -> "Tracer":
+    def of(cls, translator: SentenceTranslator, path: Path) -> "Tracer":
         """A tracer over a translator that was loaded from a file."""
         name = path.parent.name if path.stem == "model" else path.stem
         return cls(translator, name, describe(path).hash)

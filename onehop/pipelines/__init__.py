@@ -14,6 +14,6 @@ __all__ = [
     "html_tags",
     "load",
     "paragraphs",
+    "sentence_translator",
     "streaming",
-    "translator",
 ]

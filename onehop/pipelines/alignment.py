@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onehop.pipelines.translator import Translation, Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.shapes import Float
 from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import Tokenizer
@@ -21,7 +21,7 @@ Alignment = Float[np.ndarray, "target source"]
 
 
 def align_translations(
-    translator: Translator, texts: Sequence[str], translations: Sequence[Translation]
+    translator: SentenceTranslator, texts: Sequence[str], translations: Sequence[Translation]
 ) -> list[Alignment]:
     """For each text and its translation a row for every token of the translation."""
     tokenizer = translator.tokenizer
@@ -40,7 +40,9 @@ def details(tokenizer: Tokenizer, text: str, tokens: Sequence[str], found: Align
     }
 
 
-def align(translator: Translator, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Alignment]:
+def align(
+    translator: SentenceTranslator, sources: Sequence[list[int]], targets: Sequence[list[int]]
+) -> list[Alignment]:
     """For each pair of ids a row for every target token; what the source's end mark draws is left out."""
     found: list[Alignment] = [
         np.zeros((len(t), len(s)), dtype=np.float32) for s, t in zip(sources, targets, strict=True)
@@ -60,7 +62,7 @@ def chosen(places: Sequence[int], *lists: Sequence[list[int]]) -> list[list[list
 
 
 def by_ctranslate2(
-    translator: Translator, sources: Sequence[list[int]], targets: Sequence[list[int]]
+    translator: SentenceTranslator, sources: Sequence[list[int]], targets: Sequence[list[int]]
 ) -> list[Alignment]:
     """Greedy search that is given every token; the layer stands in the converted files."""
     if not sources:
@@ -80,7 +82,7 @@ def by_ctranslate2(
     return [np.array(result.attention[0][: len(ids)], dtype=np.float32) for result, ids in each]
 
 
-def by_torch(translator: Translator, source: list[int], target: list[int]) -> Alignment:
+def by_torch(translator: SentenceTranslator, source: list[int], target: list[int]) -> Alignment:
     """One forward pass with a tap in it."""
     import torch
 

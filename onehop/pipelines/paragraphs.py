@@ -1,6 +1,6 @@
 """Lines of any length through a translator: taken apart into sentences, translated, put together as they stood.
 
-What a bare `Translator` does not do is here: sentences that are too long, terms to be met, things to leave alone.
+What a `SentenceTranslator` does not do is here: sentences that are too long, terms to be met, things to leave alone.
 """
 
 import re
@@ -15,7 +15,7 @@ from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
-from onehop.pipelines.translator import Translation, Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import capitals, in_capitals, ordinary, spelling
@@ -123,7 +123,7 @@ class ParagraphTranslator:
 
     def __init__(
         self,
-        translator: Translator,
+        translator: SentenceTranslator,
         *,
         max_length: int,
         options: SearchOptions | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 
 from onehop.decoding.engine import greatest_lengths, lacking
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing, ends_in_loop
-from onehop.pipelines.translator import Translation, Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.text.tokenizer import EOS, Tokenizer
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class GivenUp(Exception):  # noqa: N818  # nothing went wrong
 
 
 def settle(
-    translator: Translator,
+    translator: SentenceTranslator,
     source: list[int],
     options: SearchOptions,
     *,
@@ -46,7 +46,7 @@ def settle(
     return [translator.translation(h, engine) for h in found]
 
 
-def tells(translator: Translator, source: list[int], options: SearchOptions) -> bool:
+def tells(translator: SentenceTranslator, source: list[int], options: SearchOptions) -> bool:
     """Whether the fast engine tells what is settled: it follows one path, and has all that is asked."""
     assert translator.fast is not None
     return options.is_greedy and options.n_best == 1 and not lacking(options) and translator.fast.reaches(source)

@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
-from onehop.pipelines.translator import Translation
+from onehop.pipelines.sentence_translator import Translation
 from onehop.server.metrics import Metrics
 from onehop.server.problems import busy
 

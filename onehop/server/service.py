@@ -19,8 +19,8 @@ from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together,
 from onehop.pipelines.html_markup import Flow, parse
 from onehop.pipelines.html_tags import TooMuchMarkup
 from onehop.pipelines.paragraphs import LINE_BREAKS, Paragraph, ParagraphTranslator, Sentence, max_length_of, paragraph
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.pipelines.streaming import GivenUp, Settled, settle, settled_text, tells
-from onehop.pipelines.translator import Translation, Translator
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
 from onehop.server.scheduler import Call, Found, JoiningLane, Lane, Steps
@@ -46,7 +46,9 @@ class Wish:
 class Service:
     """A model."""
 
-    def __init__(self, translator: Translator, max_length: int, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, translator: SentenceTranslator, max_length: int, settings: ServerSettings, metrics: Metrics
+    ) -> None:
         self.translator, self.max_length = translator, max_length
         self.settings, self.metrics = settings, metrics
         self.source, self.target = translator.source, translator.target
@@ -63,8 +65,8 @@ class Service:
         metrics: Metrics,
         **engine: Any,
     ) -> "Service":
-        """Read a model file; `engine` as for Translator.load."""
-        return cls(Translator.load(path, **engine), max_length_of(path), settings, metrics)
+        """Read a model file; `engine` as for SentenceTranslator.load."""
+        return cls(SentenceTranslator.load(path, **engine), max_length_of(path), settings, metrics)
 
     # --- lanes ------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from onehop.evaluation.metrics import bleu, chrf
 from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor
 from onehop.model.variants import model_for
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import write_model
 from onehop.storage.run_folder import Run
@@ -108,7 +108,7 @@ def translating_validator(store: Store, sentences: int) -> Validator:
     tokenizer = Tokenizer(store.tokenizer)
 
     def validate(model: Predictor) -> Mapping[str, Any]:
-        translator = Translator.of_model(model, tokenizer, store.source, store.target)
+        translator = SentenceTranslator.of_model(model, tokenizer, store.source, store.target)
         texts = [t.text for t in translator.translate(sources, SearchOptions(beam=1))]
         samples = list(zip(sources[:3], texts[:3], strict=True))
         return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value, "samples": samples}

@@ -34,7 +34,7 @@ from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
 from onehop.model.transformer import Transformer
 from onehop.model.variants import VisionTransformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import EOS, Tokenizer
 
 # The machine may be busy; what never comes fails all the same.
@@ -66,7 +66,7 @@ class Reticent(Tracer):
         return super().variant(text, edits, options or self.short)
 
 
-def a_translator() -> Translator:
+def a_translator() -> SentenceTranslator:
     """Random weights, and every width different from every other, so that none can stand in for another."""
     words = [f"{a} {b} {c}" for a in ("the", "a", "it") for b in ("old", "new") for c in ("house", "tree", "bird")]
     tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
@@ -78,7 +78,7 @@ def a_translator() -> Translator:
         for parameter in model.parameters():
             if parameter.dim() == 1 and len(parameter) == widths["d_model"]:
                 nn.init.normal_(parameter, mean=0.5, std=0.5)
-    return Translator.of_model(model.eval(), tokenizer, "en", "de")
+    return SentenceTranslator.of_model(model.eval(), tokenizer, "en", "de")
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
-from onehop.pipelines.translator import Translation, Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage import cache, registry
 from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ def refused(result, message):
     assert result.exit_code == 2
 
 
-class Upper(Translator):
+class Upper(SentenceTranslator):
     """Translates into capitals, the n-th best with n exclamation marks; remembers what it was asked."""
 
     def __init__(self, tokenizer, answers=None):
@@ -79,7 +79,7 @@ def capitals(monkeypatch, tokenizer):
         upper.loaded = (path, device, more)
         return upper
 
-    monkeypatch.setattr(Translator, "load", classmethod(load))
+    monkeypatch.setattr(SentenceTranslator, "load", classmethod(load))
     return upper
 
 

@@ -13,7 +13,7 @@ from onehop.decoding.options import SearchOptions
 from onehop.decoding.torch_engine import TorchEngine
 from onehop.errors import OnehopError, SettingsError
 from onehop.model.transformer import Transformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.registry import installed
 from onehop.text.tokenizer import EOS
 
@@ -104,7 +104,7 @@ def test_each_sentence_gets_what_it_gets_offline_whenever_it_joins(changes, opti
 def test_real_sentences_do_not_depend_on_when_they_join(options):
     if "en-de" not in installed():
         pytest.skip("the model en-de is not in this checkout")
-    translator = Translator.load(installed()["en-de"], "cpu", engine="torch", threads=1)
+    translator = SentenceTranslator.load(installed()["en-de"], "cpu", engine="torch", threads=1)
     encoded = translator.tokenizer.encode_batch(REAL)
     arrivals = [(4 * i, [source], options) for i, source in enumerate(encoded)]
     answers = staggered(Joining(translator.reference), arrivals)

@@ -22,8 +22,8 @@ from onehop.decoding.options import SearchOptions, ends_in_loop
 from onehop.errors import SettingsError
 from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
 from onehop.model.transformer import Transformer
-from onehop.pipelines import translator as module
-from onehop.pipelines.translator import Translation, Translator
+from onehop.pipelines import sentence_translator as module
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage import cache
 from onehop.storage.ctranslate2_format import CONVERTER
 from onehop.storage.model_file import StoredModel
@@ -86,8 +86,10 @@ def trained(tmp_path_factory):
 FIXED_SET = in_words(digit_strings(1700)[1500:])
 
 
-def both(path: Path) -> tuple[Translator, Translator]:
-    return Translator.load(path, engine="torch"), Translator.load(path, engine="ctranslate2", compute="float32")
+def both(path: Path) -> tuple[SentenceTranslator, SentenceTranslator]:
+    return SentenceTranslator.load(path, engine="torch"), SentenceTranslator.load(
+        path, engine="ctranslate2", compute="float32"
+    )
 
 
 def assert_agree(one: list[list[Translation]], other: list[list[Translation]]) -> None:
@@ -140,8 +142,8 @@ def test_engines_agree_on_every_kind_of_model(random_model, monkeypatch, changes
 
 
 def test_int8_says_nearly_the_same(trained):
-    plain = Translator.load(trained, engine="torch").translate(FIXED_SET, GREEDY)
-    quick = Translator.load(trained, engine="ctranslate2").translate(FIXED_SET, GREEDY)
+    plain = SentenceTranslator.load(trained, engine="torch").translate(FIXED_SET, GREEDY)
+    quick = SentenceTranslator.load(trained, engine="ctranslate2").translate(FIXED_SET, GREEDY)
     assert {t.compute for t in quick} == {"int8"}
     assert sum(a.text == b.text for a, b in zip(plain, quick, strict=True)) >= 140
 
@@ -155,7 +157,7 @@ def test_loops_are_stopped_in_both(random_model):
 
 
 def test_in_a_beam_what_loops_stands_behind_what_does_not(trained):
-    quick = Translator.load(trained, engine="ctranslate2", compute="float32")
+    quick = SentenceTranslator.load(trained, engine="ctranslate2", compute="float32")
     texts = ["three " * n for n in (3, 6, 9, 12)] + FIXED_SET
     found = quick.n_best(texts, SearchOptions(beam=4, n_best=4, loop_repeats=2))
     mixed = [best for best in found if 0 < sum(t.looped for t in best) < 4]
@@ -230,7 +232,7 @@ def test_how_far_the_engines_are_apart_on_a_thousand_real_sentences(shipped, opt
     ],
 )
 def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
-    translator = Translator.load(shipped, engine=engine, compute="float32", threads=1)
+    translator = SentenceTranslator.load(shipped, engine=engine, compute="float32", threads=1)
     texts = REAL[:: len(REAL) // count]
     alone = {text: translator.translate([text])[0].tokens for text in texts}
     shuffled = random.Random(5).sample(texts, len(texts))
@@ -243,7 +245,7 @@ def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
 @pytest.mark.slow
 def test_in_int8_hardly_a_real_sentence_depends_on_its_batch(shipped):
     """On processors where this was looked into none does; on others the products may be added up otherwise."""
-    translator = Translator.load(shipped, engine="ctranslate2", compute="int8", threads=1)
+    translator = SentenceTranslator.load(shipped, engine="ctranslate2", compute="int8", threads=1)
     texts = REAL[::15]
     assert {len(ids) < SHORT for ids in translator.tokenizer.encode_batch(texts)} == {True, False}
     alone = [translator.translate([text])[0].tokens for text in texts]
@@ -268,7 +270,7 @@ def test_a_translation_does_not_depend_on_its_batch(random_model, trained, monke
     monkeypatch.setattr(engine_module, "MORE_THAN_SOURCE", 5)
     path, texts = (trained, FIXED_SET) if which == "trained" else (random_model(tied=False), sentences(200))
     texts = texts[:count]
-    translator = Translator.load(path, engine=engine, compute="float32", threads=1)
+    translator = SentenceTranslator.load(path, engine=engine, compute="float32", threads=1)
     alone = {text: translator.translate([text], options)[0].tokens for text in texts}
     assert len(set(alone.values())) > count / 2
     shuffled = random.Random(5).sample(texts, len(texts))
@@ -279,7 +281,7 @@ def test_a_translation_does_not_depend_on_its_batch(random_model, trained, monke
 
 
 def test_no_sentence_is_padded_from_short_to_long(trained, monkeypatch):
-    translator = Translator.load(trained, engine="ctranslate2", threads=1)
+    translator = SentenceTranslator.load(trained, engine="ctranslate2", threads=1)
     begin, seen = translator.fast.begin, []
 
     def watched(sources, limit, options):
@@ -292,7 +294,7 @@ def test_no_sentence_is_padded_from_short_to_long(trained, monkeypatch):
 
 
 def test_workers_do_not_mix_sentences_up(trained, monkeypatch):
-    one, three = (Translator.load(trained, engine="ctranslate2", threads=n) for n in (1, 3))
+    one, three = (SentenceTranslator.load(trained, engine="ctranslate2", threads=n) for n in (1, 3))
     monkeypatch.setattr(ctranslate2_engine, "BATCH_TOKENS", 40)
     assert [t.text for t in three.translate(FIXED_SET, BEAM)] == [t.text for t in one.translate(FIXED_SET, BEAM)]
 
@@ -317,13 +319,13 @@ def no_gpu(monkeypatch):
 def test_what_the_fast_engine_lacks_runs_on_torch(model_file, no_gpu, name):
     options = OUT_OF_REACH[name]
     assert lacking(options) == [name]
-    translator = Translator.load(model_file)
+    translator = SentenceTranslator.load(model_file)
     assert translator.translate(["the old house"])[0].engine == "ctranslate2"
     found = translator.n_best(["the old house", ""], options)
     assert (found[0][0].engine, found[0][0].compute) == ("torch", "float32")
-    assert found == Translator.load(model_file, engine="torch").n_best(["the old house", ""], options)
+    assert found == SentenceTranslator.load(model_file, engine="torch").n_best(["the old house", ""], options)
     with pytest.raises(SettingsError, match=rf"CTranslate2 lacks search\.{name} = .*\. Use the engine auto or torch\."):
-        Translator.load(model_file, engine="ctranslate2").translate(["the old house"], options)
+        SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"], options)
 
 
 @pytest.mark.parametrize("options", [SearchOptions(), GREEDY, BEAM, replace(BEAM, alpha=0.0, penalty="paper")])
@@ -341,7 +343,7 @@ def test_the_documents_table_has_every_option_and_is_right():
 
 def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
     def engine(**request: object) -> str:
-        found = Translator.load(model_file, **request).translate(["the old house"])[0]
+        found = SentenceTranslator.load(model_file, **request).translate(["the old house"])[0]
         return f"{found.engine} {found.compute}"
 
     monkeypatch.setattr(module, "has_gpu", lambda: False)
@@ -384,24 +386,24 @@ def test_what_cannot_be_had_is_refused(request_, message):
 def test_a_missing_ctranslate2_is_refused_only_where_it_was_asked_for(model_file, monkeypatch):
     monkeypatch.setattr(module, "has_ctranslate2", lambda: False)
     with pytest.raises(SettingsError, match=r"CTranslate2 is not installed\. Run: pip install ctranslate2\."):
-        Translator.load(model_file, engine="ctranslate2")
+        SentenceTranslator.load(model_file, engine="ctranslate2")
 
 
 def test_a_model_that_ctranslate2_has_no_word_for_runs_on_torch(random_model, no_gpu):
     path = random_model(d_k=4)
-    assert Translator.load(path).translate(["ban kir"])[0].engine == "torch"
+    assert SentenceTranslator.load(path).translate(["ban kir"])[0].engine == "torch"
     message = r"CTranslate2 has no such model: d_k 4 and d_v 8 are not d_model / n_heads\. Use the engine torch\."
     with pytest.raises(SettingsError, match=message):
-        Translator.load(path, engine="ctranslate2")
+        SentenceTranslator.load(path, engine="ctranslate2")
 
 
 def test_a_sentence_beyond_the_table_of_positions_goes_to_torch_alone(model_file, no_gpu, monkeypatch):
-    translator = Translator.load(model_file)
+    translator = SentenceTranslator.load(model_file)
     monkeypatch.setattr(translator.fast, "positions", 80)
     found = translator.translate(["x" * 40, "the old house"], GREEDY)
     assert [t.engine for t in found] == ["torch", "ctranslate2"]
-    assert found[:1] == Translator.load(model_file, engine="torch").translate(["x" * 40], GREEDY)
-    alone = Translator.load(model_file, engine="ctranslate2")
+    assert found[:1] == SentenceTranslator.load(model_file, engine="torch").translate(["x" * 40], GREEDY)
+    alone = SentenceTranslator.load(model_file, engine="ctranslate2")
     monkeypatch.setattr(alone.fast, "positions", 80)
     message = r"A sentence of 41 tokens is too long for CTranslate2\. Split it, or use the engine auto or torch\."
     with pytest.raises(SettingsError, match=message):
@@ -419,8 +421,8 @@ def test_a_sentence_longer_than_a_learned_table_is_refused_by_both(random_model)
 def test_a_translator_for_one_engine_has_not_the_other(model_file):
     message = r"This translator was loaded for CTranslate2 alone\. Load it with the engine torch\."
     with pytest.raises(SettingsError, match=message):
-        Translator.load(model_file, engine="ctranslate2").model  # noqa: B018
-    for translator in (Translator.load(model_file, "cpu"), Translator.load(model_file, engine="torch")):
+        SentenceTranslator.load(model_file, engine="ctranslate2").model  # noqa: B018
+    for translator in (SentenceTranslator.load(model_file, "cpu"), SentenceTranslator.load(model_file, engine="torch")):
         assert isinstance(translator.model, Transformer)
         assert isinstance(translator.reference, Engine)
 
@@ -431,11 +433,11 @@ def test_threads_are_one_a_core_or_as_many_as_said(model_file, monkeypatch):
     for nothing in ("", "0", "many"):
         monkeypatch.setenv("OMP_NUM_THREADS", nothing)
         assert cores() == len(os.sched_getaffinity(0))
-    translator = Translator.load(model_file, engine="ctranslate2", threads=2)
+    translator = SentenceTranslator.load(model_file, engine="ctranslate2", threads=2)
     assert translator.fast.workers == translator.fast.translator.num_translators == 2
     before = torch.get_num_threads()
     try:
-        Translator.load(model_file, engine="torch", threads=1)
+        SentenceTranslator.load(model_file, engine="torch", threads=1)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
@@ -447,8 +449,8 @@ WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # an import of it fails
 from onehop.decoding.options import SearchOptions
-from onehop.pipelines.translator import Translator
-translator = Translator.load(sys.argv[1])
+from onehop.pipelines.sentence_translator import SentenceTranslator
+translator = SentenceTranslator.load(sys.argv[1])
 for found in translator.translate(["the old house", "", "a bird"], SearchOptions(beam=2, n_best=2)):
     print(found.engine, found.score, found.text)
 """
@@ -458,7 +460,7 @@ def test_the_fast_engine_needs_no_torch(model_file, no_gpu):
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, model_file], capture_output=True, text=True)
     assert done.stderr == ""
     options = SearchOptions(beam=2, n_best=2)
-    found = Translator.load(model_file).translate(["the old house", "", "a bird"], options)
+    found = SentenceTranslator.load(model_file).translate(["the old house", "", "a bird"], options)
     assert done.stdout == "".join(f"{t.engine} {t.score} {t.text}\n" for t in found)
     assert "ctranslate2" in done.stdout
 
@@ -470,21 +472,21 @@ def empty_cache(tmp_path, monkeypatch):
 
 
 def test_a_model_file_is_converted_once(model_file, empty_cache, monkeypatch):
-    first = Translator.load(model_file, engine="ctranslate2").translate(["the old house"])
+    first = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])
     (entry,) = empty_cache.iterdir()
     assert entry.name == f"{read_model(model_file).hash[:32]}-int8-{CONVERTER}"
     monkeypatch.delattr(ctranslate2_engine, "read_model")
-    again = Translator.load(model_file, engine="ctranslate2")
+    again = SentenceTranslator.load(model_file, engine="ctranslate2")
     assert again.translate(["the old house"]) == first
     assert (again.source, again.target) == ("en", "de")
 
 
 def test_a_damaged_conversion_is_made_again(model_file, empty_cache):
-    first = Translator.load(model_file, engine="ctranslate2").translate(["the old house"])
+    first = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])
     (entry,) = empty_cache.iterdir()
     whole = (entry / "model.bin").read_bytes()
     (entry / "model.bin").write_bytes(whole[:-100] + bytes(100))
-    assert Translator.load(model_file, engine="ctranslate2").translate(["the old house"]) == first
+    assert SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"]) == first
     assert (entry / "model.bin").read_bytes() == whole
 
 
@@ -495,7 +497,7 @@ def test_number_formats_and_models_have_entries_of_their_own(model_file, random_
 
 
 def test_without_a_place_for_the_cache_it_works_from_memory(model_file, empty_cache, monkeypatch):
-    expected = Translator.load(model_file, engine="ctranslate2").translate(["the old house"])
+    expected = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])
 
     def full(name: str, files: object) -> Path:
         raise OSError(28, "No space left on device")
@@ -503,4 +505,4 @@ def test_without_a_place_for_the_cache_it_works_from_memory(model_file, empty_ca
     monkeypatch.setattr(cache, "put", full)
     monkeypatch.setattr(cache, "find", lambda name: None)
     assert Converted.of(model_file, "int8").folder is None
-    assert Translator.load(model_file, engine="ctranslate2").translate(["the old house"]) == expected
+    assert SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"]) == expected

@@ -25,8 +25,8 @@ from onehop.errors import OnehopError
 from onehop.experiments.digits import Images, write_store
 from onehop.experiments.reverse import digit_strings, in_words
 from onehop.model.transformer import Transformer
-from onehop.pipelines import translator as translator_module
-from onehop.pipelines.translator import Translator
+from onehop.pipelines import sentence_translator as translator_module
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage import cache, registry
 from onehop.storage.ctranslate2_format import vocabulary, vocabulary_map
 from onehop.storage.model_file import StoredModel
@@ -224,7 +224,7 @@ def test_what_is_refused(store, tmp_path, spoil, message):
 def test_the_table_of_another_vocabulary_is_refused(store, tmp_path, model_file):
     write_shortlist(tmp_path / "t", make_shortlist(store, pairs=50))
     with pytest.raises(OnehopError, match=r"t belongs to another vocabulary than the model's\. Make it again with"):
-        Translator.load(model_file, engine="ctranslate2", shortlist=tmp_path / "t")
+        SentenceTranslator.load(model_file, engine="ctranslate2", shortlist=tmp_path / "t")
 
 
 def test_a_store_without_pairs_is_refused(store, monkeypatch):
@@ -265,7 +265,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_learned(store, tmp
 
 
 def translated(model, table, options=OPTIONS, **more):
-    translator = Translator.load(model, engine="ctranslate2", compute="float32", shortlist=table, **more)
+    translator = SentenceTranslator.load(model, engine="ctranslate2", compute="float32", shortlist=table, **more)
     return translator.n_best(TEXTS, options)
 
 
@@ -287,13 +287,13 @@ def test_a_translation_has_allowed_pieces_alone(store, model, tmp_path):
     pieces = Tokenizer(store.tokenizer)
     table = make_shortlist(store, best=2, frequent=3)
     write_shortlist(tmp_path / "t", table)
-    translator = Translator.load(model, engine="ctranslate2", shortlist=tmp_path / "t")
+    translator = SentenceTranslator.load(model, engine="ctranslate2", shortlist=tmp_path / "t")
     within = [
         set(pieces.ids(t.tokens)) <= table.allowed(pieces.encode(s))
         for s in TEXTS
         for t in translator.translate([s], OPTIONS)
     ]
-    without = Translator.load(model, engine="ctranslate2").translate(TEXTS, OPTIONS)
+    without = SentenceTranslator.load(model, engine="ctranslate2").translate(TEXTS, OPTIONS)
     assert all(within)
     assert not all(
         set(pieces.ids(t.tokens)) <= table.allowed(pieces.encode(s)) for s, t in zip(TEXTS, without, strict=True)
@@ -308,17 +308,17 @@ def test_in_a_batch_the_pieces_of_all_its_sentences_are_allowed(store, model, tm
     rows = [list(everything) if i == other else [i] for i in everything]
     write_shortlist(tmp_path / "t", table_of(store, rows, []))
     how = {"engine": "ctranslate2", "compute": "float32", "threads": 1}
-    translator = Translator.load(model, **how, shortlist=tmp_path / "t")
+    translator = SentenceTranslator.load(model, **how, shortlist=tmp_path / "t")
     alone, beside = (translator.translate(texts, OPTIONS)[0].tokens for texts in (["one"], ["one", "two"]))
     assert set(pieces.ids(alone)) <= {one}
-    assert beside == Translator.load(model, **how).translate(["one"], OPTIONS)[0].tokens != alone
+    assert beside == SentenceTranslator.load(model, **how).translate(["one"], OPTIONS)[0].tokens != alone
 
 
 def test_the_cache_stays_what_it_was(store, model, tmp_path):
     write_shortlist(tmp_path / "t", make_shortlist(store, pairs=50))
-    Translator.load(model, engine="ctranslate2")
+    SentenceTranslator.load(model, engine="ctranslate2")
     before = cache.entries()
-    Translator.load(model, engine="ctranslate2", shortlist=tmp_path / "t")
+    SentenceTranslator.load(model, engine="ctranslate2", shortlist=tmp_path / "t")
     assert cache.entries() == before
 
 
@@ -334,21 +334,21 @@ def test_it_works_without_a_cache(store, model, tmp_path, monkeypatch):
 def test_what_goes_to_torch_is_translated_without(store, model, tmp_path):
     write_shortlist(tmp_path / "t", make_shortlist(store, best=1, frequent=1))
     options = SearchOptions(beam=4, penalty="paper")
-    found = Translator.load(model, "cpu", shortlist=tmp_path / "t").translate(TEXTS[:3], options)
+    found = SentenceTranslator.load(model, "cpu", shortlist=tmp_path / "t").translate(TEXTS[:3], options)
     assert {(t.engine, t.shortlist) for t in found} == {("torch", False)}
-    assert found == Translator.load(model, engine="torch", device="cpu").translate(TEXTS[:3], options)
+    assert found == SentenceTranslator.load(model, engine="torch", device="cpu").translate(TEXTS[:3], options)
 
 
 def test_torch_alone_has_none(model):
     with pytest.raises(OnehopError) as refused:
-        Translator.load(model, engine="torch", shortlist=True)
+        SentenceTranslator.load(model, engine="torch", shortlist=True)
     assert str(refused.value) == "The engine torch has no shortlist. Use the engine ctranslate2, or do without."
 
 
 def test_without_the_option_no_table_is_read(model, monkeypatch):
     monkeypatch.setattr(translator_module, "shortlist_beside", None)
     monkeypatch.setattr(Converted, "with_shortlist", None)
-    assert Translator.load(model, "cpu").translate(["one"])[0].shortlist is False
+    assert SentenceTranslator.load(model, "cpu").translate(["one"])[0].shortlist is False
 
 
 # --- the commands ---------------------------------------------------------------------------------------------
@@ -472,5 +472,5 @@ def test_the_shipped_table_is_small_and_fits_its_model(shipped):
 
 @pytest.mark.slow
 def test_the_shipped_table_translates(shipped):
-    (found,) = Translator.load(shipped, "cpu", shortlist=True).translate(["The cat sat because it was sleepy."])
+    (found,) = SentenceTranslator.load(shipped, "cpu", shortlist=True).translate(["The cat sat because it was sleepy."])
     assert (found.text, found.shortlist) == ("Die Katze saß, weil sie müde war.", True)

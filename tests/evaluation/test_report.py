@@ -220,11 +220,11 @@ def test_text_that_looks_tokenised_is_noted(tmp_path):
 
 def test_a_model_translates_what_is_scored(model_file, tmp_path, capsys):
     from onehop.pipelines.paragraphs import ParagraphTranslator
-    from onehop.pipelines.translator import Translator
+    from onehop.pipelines.sentence_translator import SentenceTranslator
 
     src = write(tmp_path / "a.en", "the old house", "", "A NEW TREE")
     ref = write(tmp_path / "a.txt", "das alte Haus", "", "ein neuer Baum")
-    translator = ParagraphTranslator(Translator.load(model_file), max_length=64, whole_lines=True)
+    translator = ParagraphTranslator(SentenceTranslator.load(model_file), max_length=64, whole_lines=True)
     texts = [found.text for found in translator.translate(lines(src))]
     found = evaluate(src, ref, model=str(model_file), resamples=100)
     assert capsys.readouterr() == ("", f"{model_file}: translating 3 sentences\n")
@@ -239,7 +239,7 @@ def test_a_file_is_scored_without_torch(tmp_path):
         "import sys; from onehop.cli import app\n"
         f"try: app({['evaluate', *map(str, GIVEN), '--hyp', str(FIRST), '--resamples', '100']})\n"
         "except SystemExit: pass\n"
-        "print({'torch', 'onehop.pipelines.translator'} & set(sys.modules), file=sys.stderr)"
+        "print({'torch', 'onehop.pipelines.sentence_translator'} & set(sys.modules), file=sys.stderr)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "compound-split BLEU" in found.stdout

@@ -10,7 +10,7 @@ from onehop.data.store import Store
 from onehop.errors import RunError
 from onehop.experiments import reverse as module
 from onehop.experiments.reverse import Outcome, check, digit_strings, run, show, write_pairs
-from onehop.pipelines.translator import Translation, Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import read_model
 
 
@@ -33,7 +33,7 @@ def test_what_is_held_out_is_counted(monkeypatch, tmp_path):
             said = [text[::-1] if "7" not in text else "7" for text in texts]
             return [Translation(text, (), 0.0, 0.0, finished=True, looped=False) for text in said]
 
-    monkeypatch.setattr(Translator, "load", lambda path, device, engine: Sloppy())
+    monkeypatch.setattr(SentenceTranslator, "load", lambda path, device, engine: Sloppy())
     found = check(tmp_path, ["1 2", "7 1", "3 4", "5 6", "1 1", "2 2"])
     assert (found.right, found.of) == (5, 6)
     assert found.examples == [("1 2", "2 1"), ("7 1", "7"), ("3 4", "4 3"), ("5 6", "6 5"), ("1 1", "1 1")]

@@ -18,7 +18,7 @@ from onehop.interpret.trace_file import LEAVE_OUT, compact, pack, unpack, within
 from onehop.interpret.tracer import Trace, Tracer
 from onehop.model.taps import AXES, Recorder, watch
 from onehop.model.transformer import Tokens, Transformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import describe
 from onehop.text.tokenizer import BOS, EOS, Tokenizer, normalise
 
@@ -35,7 +35,7 @@ HOSTILE = {
 }
 
 
-def a_translator(norm: str = "post", **changes: object) -> Translator:
+def a_translator(norm: str = "post", **changes: object) -> SentenceTranslator:
     """A small model with random weights that likes to end its sentences."""
     words = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]
     tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
@@ -48,7 +48,7 @@ def a_translator(norm: str = "post", **changes: object) -> Translator:
             if parameter.dim() == 1:
                 nn.init.normal_(parameter, mean=0.5, std=0.5)
         model.output_bias[EOS] = 8.0
-    return Translator.of_model(model.eval(), tokenizer, "en", "de")
+    return SentenceTranslator.of_model(model.eval(), tokenizer, "en", "de")
 
 
 @pytest.fixture(scope="module", params=["post", "pre"])
@@ -171,7 +171,7 @@ def test_the_trace_shows_the_translation_of_the_engine_that_was_watched(tracer, 
 
 def test_the_fast_engine_is_asked_too(model_file):
     header = Tracer.load(model_file, "cpu").trace("the old house").header
-    fast = Translator.load(model_file, engine="ctranslate2").translate(["the old house"])[0]
+    fast = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])[0]
     assert header["fast"]["text"] == fast.text
     assert (header["fast"]["engine"], header["fast"]["compute"]) == ("ctranslate2", "int8")
     assert header["fast"]["same"] == (fast.tokens == tuple(header["target"]["tokens"]))

@@ -8,7 +8,7 @@ from onehop.decoding.torch_engine import padded
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Tokens
 from onehop.pipelines.alignment import align, align_translations, details
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import BOS, PAD
 
@@ -17,13 +17,13 @@ PAIRS = [("the old house", "a new bird"), ("a tree", "the old old tree"), ("", "
 
 @pytest.fixture(scope="module")
 def ids(model_file):
-    tokenizer = Translator.load(model_file, engine="torch").tokenizer
+    tokenizer = SentenceTranslator.load(model_file, engine="torch").tokenizer
     return [list(map(tokenizer.encode, side)) for side in zip(*PAIRS, strict=True)]
 
 
 def test_both_engines_give_the_attention_of_the_layer(model_file, ids):
     both = [
-        align(Translator.load(model_file, engine=engine, compute="float32"), *ids)
+        align(SentenceTranslator.load(model_file, engine=engine, compute="float32"), *ids)
         for engine in ("torch", "ctranslate2")
     ]
     for (source, target), ours, theirs in zip(zip(*ids, strict=True), *both, strict=True):
@@ -32,7 +32,7 @@ def test_both_engines_give_the_attention_of_the_layer(model_file, ids):
 
 
 def test_it_is_the_mean_over_heads_of_the_last_layer_but_one(model_file, ids):
-    translator, recorder = Translator.load(model_file, engine="torch"), Recorder()
+    translator, recorder = SentenceTranslator.load(model_file, engine="torch"), Recorder()
     (source, *_), (target, *_) = ids
     tgt = torch.tensor([[BOS, *target]])
     watch(translator.model, recorder)(Tokens.padded(padded([source]), PAD), Tokens.padded(tgt, PAD))
@@ -42,7 +42,7 @@ def test_it_is_the_mean_over_heads_of_the_last_layer_but_one(model_file, ids):
 
 
 def test_translations_are_aligned_with_their_texts(model_file):
-    translator = Translator.load(model_file, engine="ctranslate2", compute="float32")
+    translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
     texts = ["the old house", "", "a bird"]
     translations = translator.translate(texts)
     found = align_translations(translator, texts, translations)
@@ -56,7 +56,7 @@ def test_translations_are_aligned_with_their_texts(model_file):
 
 
 def test_as_json_the_strongest_source_token_is_paired(model_file):
-    tokenizer = Translator.load(model_file, engine="torch").tokenizer
+    tokenizer = SentenceTranslator.load(model_file, engine="torch").tokenizer
     source = tokenizer.tokens(tokenizer.encode("a bird"))
     matrix = np.zeros((2, len(source)), dtype=np.float32)
     matrix[0, 1], matrix[1, 0] = 0.75, 0.123456
@@ -68,7 +68,7 @@ def test_as_json_the_strongest_source_token_is_paired(model_file):
 
 
 def test_tokens_lie_where_their_text_is(model_file):
-    tokenizer = Translator.load(model_file, engine="torch").tokenizer
+    tokenizer = SentenceTranslator.load(model_file, engine="torch").tokenizer
     text = "the öld house, 😀!"
     ids = tokenizer.encode(text)
     spans = tokenizer.spans(ids)

@@ -18,7 +18,7 @@ from onehop.model.transformer import Tokens
 from onehop.model.variants import DecoderOnly, EncoderOnly
 from onehop.pipelines.embed import Embedder
 from onehop.pipelines.generate import Continuation, Teller, Writer, options_of
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import BOS, Classes, Tokenizer
 from onehop.training import trainer as trainer_module
@@ -190,7 +190,7 @@ def test_each_model_wants_its_own_food(trained, digits, tmp_path):
 
 def test_a_decoder_does_not_translate_and_a_translator_does_not_write(trained, model_file):
     with pytest.raises(ModelFileError) as error:
-        Translator.load(trained[2], "cpu")
+        SentenceTranslator.load(trained[2], "cpu")
     assert str(error.value) == (
         f"{trained[2]} is a decoder, not a translator. Use onehop generate, or give another model."
     )

@@ -13,7 +13,7 @@ from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together,
 from onehop.pipelines.html_markup import MARKUP, Flow, parse
 from onehop.pipelines.html_tags import MOST_DEPTH, MOST_MARKS, TooMuchMarkup, by_words, words
 from onehop.pipelines.paragraphs import Sentence
-from onehop.pipelines.translator import Translation
+from onehop.pipelines.sentence_translator import Translation
 from onehop.text.sentences import segment, sentences
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.search import History, Kept
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.pipelines.streaming import GivenUp, extended, settle, settled_text, shared_by_beam
-from onehop.pipelines.translator import Translator
 
 TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
 WAYS = [
@@ -23,7 +23,7 @@ WAYS = [
 
 @pytest.fixture(scope="module", params=["torch", "auto"])
 def translator(request, model_file):
-    return Translator.load(
+    return SentenceTranslator.load(
         model_file, "cpu", engine=request.param, compute=None if request.param == "torch" else "float32"
     )
 
@@ -37,14 +37,14 @@ def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text,
     final = translator.tokenizer.ids(found[0].tokens)
     for before, after in zip(heard, [*heard[1:], final], strict=True):
         assert after[: len(before)] == before
-    reference = Translator(translator.tokenizer, "en", "de", reference=lambda: translator.reference)
+    reference = SentenceTranslator(translator.tokenizer, "en", "de", reference=lambda: translator.reference)
     expected = reference.n_best([text], options)[0]
     assert [t.tokens for t in found] == [t.tokens for t in expected]
     assert [t.score for t in found] == pytest.approx([t.score for t in expected], abs=1e-3)
 
 
 def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
-    translator = Translator.load(model_file, engine="ctranslate2", compute="float32")
+    translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
     heard = []
     (found,) = settle(
         translator,
@@ -109,7 +109,7 @@ def test_drawn_paths_follow_their_parents():
 
 @pytest.fixture(scope="module")
 def tokenizer(model_file):
-    return Translator.load(model_file, engine="torch").tokenizer
+    return SentenceTranslator.load(model_file, engine="torch").tokenizer
 
 
 @given(text=st.text(max_size=30))

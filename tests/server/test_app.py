@@ -18,7 +18,7 @@ from prometheus_client.mmap_dict import MmapedDict
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server import auth, metrics, run
 from onehop.server.app import Application, others
 from onehop.server.explore import MOST_QUESTIONS, Exploring
@@ -35,7 +35,7 @@ TEXT = "the old house. A new tree!"
 
 @pytest.fixture(scope="module")
 def translator(model_file):
-    return Translator.load(model_file, "cpu", compute="float32", threads=1)
+    return SentenceTranslator.load(model_file, "cpu", compute="float32", threads=1)
 
 
 class Server:
@@ -240,7 +240,7 @@ def test_prefix_and_sampling_go_to_torch(server, translator):
 
 @pytest.fixture(scope="module")
 def torch_translator(model_file):
-    return Translator.load(model_file, "cpu", engine="torch", threads=1)
+    return SentenceTranslator.load(model_file, "cpu", engine="torch", threads=1)
 
 
 def steps(server):

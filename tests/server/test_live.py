@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from onehop.cli import app
 from onehop.pipelines.paragraphs import ParagraphTranslator
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server import auth, start
 
 WORDS = ["the", "a", "old", "new", "house", "tree", "bird"]
@@ -34,7 +34,7 @@ def server(model_file):
 
 @pytest.fixture(scope="module")
 def expected(model_file):
-    by = ParagraphTranslator(Translator.load(model_file, "cpu", compute="float32", threads=1), max_length=64)
+    by = ParagraphTranslator(SentenceTranslator.load(model_file, "cpu", compute="float32", threads=1), max_length=64)
     return {text: by.translate([text])[0].text for text in TEXTS}
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.pipelines.translator import Translation
+from onehop.pipelines.sentence_translator import Translation
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem
 from onehop.server.scheduler import LEAST_PLACES, LONG, Job, JoiningLane, Lane, fitting, has_room

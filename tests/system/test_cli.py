@@ -19,7 +19,7 @@ from onehop import __version__
 from onehop.cli import app
 from onehop.config import TABLES, load_settings, settings_from_dict, settings_to_toml, with_changes
 from onehop.decoding.options import SearchOptions
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 
 VERBS = ["config", "demo", "prepare", "train", "average", "curves", "verify-resume", "translate", "evaluate"]
 VERBS += ["models", "cache", "doctor"]
@@ -323,7 +323,7 @@ LINES = ["the old house", "", "a bird", "Grüße 😀", "  ", "the new tree and 
 def translated(model_file):
     """What stands on each line: spaces and emoji stay outside of what is translated."""
     sources = [line.strip(" 😀") for line in LINES]
-    found = [t.text for t in Translator.load(model_file, "cpu").translate(sources, SearchOptions(beam=2))]
+    found = [t.text for t in SentenceTranslator.load(model_file, "cpu").translate(sources, SearchOptions(beam=2))]
     assert len(set(found)) == len(LINES) - 1
     return [
         line.replace(source, text) if source else line for line, source, text in zip(LINES, sources, found, strict=True)

@@ -14,7 +14,7 @@ from onehop.decoding.options import SearchOptions
 from onehop.evaluation.metrics import CONVENTIONS
 from onehop.evaluation.report import evaluate
 from onehop.experiments.verify_resume import result_hash
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import describe, read_model, write_model
 from onehop.storage.run_folder import Run
 from onehop.training import trainer as trainer_module
@@ -150,7 +150,7 @@ def test_the_shards_translate_and_can_be_evaluated(model, corpora, tmp_path):
     valid = corpora / "valid"
     texts = (valid / "newstest2013.en").read_text(encoding="utf-8").splitlines()
     options = SearchOptions(beam=1, min_length=3)  # so young a model would like to say nothing
-    whole, shards = (Translator.load(file, device="cpu", engine="torch") for file in (model, parts[0]))
+    whole, shards = (SentenceTranslator.load(file, device="cpu", engine="torch") for file in (model, parts[0]))
     found, expected = (t.translate(texts, options) for t in (shards, whole))
     assert all(t.text for t in found)
     assert sum(a.text == b.text for a, b in zip(found, expected, strict=True)) > len(texts) / 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onehop.config import settings_to_toml, with_changes
 from onehop.errors import EXTRAS
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +60,8 @@ def test_the_base_install_translates_and_says_what_it_has(model_file, tmp_path):
     done, loaded = without(OF_EXTRAS, *commands)
     assert [status for status, _, _ in done] == [0] * len(commands)
     texts = [
-        t.text for t in Translator.load(model_file, engine="ctranslate2").translate(["the old house", "a new tree"])
+        t.text
+        for t in SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house", "a new tree"])
     ]
     assert done[1][1] == f"{texts[0]}\n"
     assert (tmp_path / "out.de").read_text(encoding="utf-8") == f"{texts[0]}\n\n{texts[1]}\n"
@@ -163,7 +164,7 @@ def test_what_needs_no_torch_can_be_imported_without_it():
     contracts = [c for c in tool["importlinter"]["contracts"] if "torch" in c.get("forbidden_modules", ())]
     names = [name.removeprefix("onehop.") for contract in contracts for name in contract["source_modules"]]
     assert {"text", "data", "storage", "server", "cli"} <= set(names)
-    names += ["pipelines.alignment", "pipelines.streaming", "pipelines.translator"]
+    names += ["pipelines.alignment", "pipelines.streaming", "pipelines.sentence_translator"]
     run(IMPORT, " ".join(of_extra("serve")), " ".join(names))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onehop.config import load_settings
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model
 from onehop.storage.registry import CARD, GROUP, MODEL
 
@@ -91,7 +91,7 @@ def test_the_scores_of_the_card_are_those_of_the_reports(package):
 def test_it_translates_with_both_engines(package):
     source, target = GREETINGS[name_of(package)]
     for engine in ("ctranslate2", "torch"):
-        translator = Translator.load(folder_of(package) / MODEL, device="cpu", engine=engine, threads=1)
+        translator = SentenceTranslator.load(folder_of(package) / MODEL, device="cpu", engine=engine, threads=1)
         assert translator.translate([source])[0].text == target
 
 

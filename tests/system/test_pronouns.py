@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from onehop.model.transformer import Tokens
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import BOS, EOS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -83,7 +83,7 @@ def test_hard_sentences_come_in_pairs_that_mean_nouns_of_two_genders(made):
 
 
 def test_probabilities_are_those_of_the_sentences_one_by_one(scored, model_file):
-    translator = Translator.load(model_file, engine="torch")
+    translator = SentenceTranslator.load(model_file, engine="torch")
     pairs = [("the old house", "a tree"), ("a bird", "the new bird the new bird"), ("the tree", "")]
     expected = []
     for src, tgt in pairs:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onehop.pipelines.paragraphs import Paragraph, Sentence
-from onehop.pipelines.translator import Translation
+from onehop.pipelines.sentence_translator import Translation
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

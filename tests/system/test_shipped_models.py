@@ -12,7 +12,7 @@ from onehop.cli import app
 from onehop.config import load_settings
 from onehop.interpret.tracer import Tracer
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage import registry
 from onehop.storage.model_file import SUFFIX
 from onehop.storage.model_io import read_model
@@ -32,7 +32,7 @@ def no_models_of_the_user(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def translator():
-    return Translator.load(MODEL, device="cpu", threads=1)
+    return SentenceTranslator.load(MODEL, device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_it_chooses_the_pronoun_by_the_noun(translator, noun, german, pronoun):
 
 
 def test_both_engines_translate_alike(translator):
-    torch = Translator.load(MODEL, device="cpu", engine="torch")
+    torch = SentenceTranslator.load(MODEL, device="cpu", engine="torch")
     texts = ["The house is old.", "I would like a cup of coffee, please."]
     assert [t.text for t in torch.translate(texts)] == [t.text for t in translator.translate(texts)]
 
@@ -167,7 +167,7 @@ def test_500_words_in_sentences_are_all_translated(robustness, paragraphs):
 
 
 def test_both_engines_translate_capitals(paragraphs):
-    torch = Translator.load(MODEL, device="cpu", engine="torch")
+    torch = SentenceTranslator.load(MODEL, device="cpu", engine="torch")
     for by in (paragraphs, ParagraphTranslator(torch, max_length=max_length_of(MODEL))):
         (found,) = by.translate(["PLEASE DO NOT OPEN THE DOOR."])
         assert found.text == "BITTE ÖFFNEN SIE DIE TÜR NICHT."

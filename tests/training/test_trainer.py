@@ -25,7 +25,7 @@ from onehop.data.prepare import prepare
 from onehop.data.store import Store
 from onehop.errors import RunError, StoreError
 from onehop.model.transformer import Tokens, Transformer
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage import run_folder
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
@@ -152,7 +152,7 @@ def test_the_loss_goes_down_and_the_result_translates(go, digits, tmp_path):
     assert (stored.source, stored.target) == ("digits", "reversed")
     mean, _ = Run(tmp_path / "run").averaged(2)
     assert all(np.array_equal(stored.weights()[name], mean[name]) for name in mean)
-    assert len(Translator.load(file, "cpu").translate(["1 2 3", ""])) == 2
+    assert len(SentenceTranslator.load(file, "cpu").translate(["1 2 3", ""])) == 2
 
 
 def test_a_report_says_what_a_person_wants_to_know(go, tmp_path):

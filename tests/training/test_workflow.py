@@ -13,7 +13,7 @@ from onehop.decoding.options import SearchOptions
 from onehop.errors import MissingPackageError, OnehopError, SettingsError, StoreError
 from onehop.evaluation.metrics import bleu
 from onehop.pipelines.load import model_of
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
@@ -76,7 +76,7 @@ def test_one_of_several_processes_prepares_nothing(digits, raw, tmp_path, monkey
 
 
 def test_a_run_from_raw_text_ends_with_a_model(trained):
-    assert Translator.load(trained / "model.safetensors", "cpu").source == "digits"
+    assert SentenceTranslator.load(trained / "model.safetensors", "cpu").source == "digits"
     validations = [line for line in read_metrics(trained / "metrics.jsonl") if "valid_nll" in line]
     assert [line["step"] for line in validations] == [10, 20]
     assert all({"bleu", "chrf"} <= line.keys() for line in validations)
@@ -87,7 +87,9 @@ def test_the_validator_scores_what_the_model_says(trained, digits):
     model = model_of(read_model(trained / "model.safetensors"))
     found = workflow.translating_validator(store, 7)(model)
     sources, references = store.valid_text("src")[:7], store.valid_text("tgt")[:7]
-    said = Translator.of_model(model, Tokenizer(store.tokenizer), "", "").translate(sources, SearchOptions(beam=1))
+    said = SentenceTranslator.of_model(model, Tokenizer(store.tokenizer), "", "").translate(
+        sources, SearchOptions(beam=1)
+    )
     assert found["bleu"] == bleu([t.text for t in said], references).value
     assert found["samples"] == [(s, t.text) for s, t in zip(sources[:3], said, strict=False)]
     assert set(found) == {"bleu", "chrf", "samples"}
@@ -199,7 +201,7 @@ def test_the_last_checkpoints_are_averaged(trained, tmp_path):
         expected = (held.weights(10)[name].astype(np.float64) + held.weights(20)[name]) / 2
         np.testing.assert_allclose(array, expected, rtol=1e-6)
     assert stored.provenance["averaged_steps"] == [10, 20]
-    assert Translator.load(tmp_path / "mean.safetensors", "cpu").translate(["1 2 3"])
+    assert SentenceTranslator.load(tmp_path / "mean.safetensors", "cpu").translate(["1 2 3"])
 
 
 def test_an_average_of_one_is_the_last(trained, tmp_path):

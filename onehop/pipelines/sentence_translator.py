@@ -35,10 +35,10 @@ class Translation:
     shortlist: bool = False
 
 
-class Translator:
+class SentenceTranslator:
     """A model ready to translate.
 
-    Translator.load("model.safetensors").translate(["Hello world."])
+    SentenceTranslator.load("model.safetensors").translate(["Hello world."])
 
     `fast` translates what it can and `reference`, made when it is first needed, everything else.
     """
@@ -69,7 +69,7 @@ class Translator:
         compute: Compute | None = None,
         threads: int | None = None,
         shortlist: bool | str | Path = False,
-    ) -> "Translator":
+    ) -> "SentenceTranslator":
         """Read a model by its file or its name; without either, the only one that is installed.
 
         `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
@@ -95,7 +95,7 @@ class Translator:
     @classmethod
     def _with_ctranslate2(
         cls, path: Path, compute: Compute, threads: int | None, shortlist: Path | None, alone: bool
-    ) -> "Translator":
+    ) -> "SentenceTranslator":
         from onehop.decoding.ctranslate2_engine import Converted, Ct2Engine
 
         converted = Converted.of(path, compute)
@@ -110,7 +110,7 @@ class Translator:
         )
 
     @classmethod
-    def of_model(cls, model: Any, tokenizer: Tokenizer, source: str, target: str) -> "Translator":
+    def of_model(cls, model: Any, tokenizer: Tokenizer, source: str, target: str) -> "SentenceTranslator":
         """A translator over a torch model that is there already, such as the one in training."""
         from onehop.decoding.torch_engine import TorchEngine
 

@@ -15,9 +15,9 @@ from onehop.decoding.options import LOOP_SPAN, SearchOptions
 from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.model.device import pick_device
 from onehop.model.transformer import Tokens, Transformer
-from onehop.pipelines import translator as module
+from onehop.pipelines import sentence_translator as module
 from onehop.pipelines.load import model_of
-from onehop.pipelines.translator import Translator
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import BOS, EOS
 
@@ -28,10 +28,10 @@ GREEDY = SearchOptions(beam=1, loop_repeats=0)
 
 @pytest.fixture
 def translator(model_file):
-    return Translator.load(model_file, "cpu", engine="torch")
+    return SentenceTranslator.load(model_file, "cpu", engine="torch")
 
 
-def by_hand(translator: Translator, text: str) -> tuple[str, float]:
+def by_hand(translator: SentenceTranslator, text: str) -> tuple[str, float]:
     """Greedy search with nothing cached, nothing batched, nothing padded."""
     src = Tokens.padded(torch.tensor([[*translator.tokenizer.encode(text), EOS]]))
     out, log_prob = [BOS], 0.0
@@ -165,9 +165,9 @@ def test_dropout_is_off(model_file):
     stored = read_model(model_file)
     dropping = replace(stored.settings.model, dropout=0.5)
     model = model_of(replace(stored, settings=Settings(model=dropping))).train()
-    tokenizer = Translator.load(model_file, "cpu").tokenizer
-    found = Translator.of_model(model, tokenizer, "en", "de").translate(TEXTS, GREEDY)
-    assert found == Translator.load(model_file, "cpu", engine="torch").translate(TEXTS, GREEDY)
+    tokenizer = SentenceTranslator.load(model_file, "cpu").tokenizer
+    found = SentenceTranslator.of_model(model, tokenizer, "en", "de").translate(TEXTS, GREEDY)
+    assert found == SentenceTranslator.load(model_file, "cpu", engine="torch").translate(TEXTS, GREEDY)
 
 
 # --- positions ------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def learned(model_file, tmp_path):
     weights = Transformer(settings, len(stored.tensors["embedding.weight"])).state_dict()
     tensors = {name: tensor.numpy() for name, tensor in weights.items()}
     write_model(tmp_path / "learned", replace(stored, settings=Settings(model=settings), tensors=tensors))
-    return Translator.load(tmp_path / "learned", "cpu", engine="torch")
+    return SentenceTranslator.load(tmp_path / "learned", "cpu", engine="torch")
 
 
 def test_a_learned_table_limits_the_output_and_not_the_sentence(learned):
@@ -222,11 +222,11 @@ def test_the_device_is_chosen(model_file, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert pick_device(None) == torch.device("cpu")
     assert pick_device("cpu") == torch.device("cpu")
-    assert next(Translator.load(model_file).model.parameters()).device.type == "cpu"
+    assert next(SentenceTranslator.load(model_file).model.parameters()).device.type == "cpu"
     with pytest.raises(
         SettingsError, match=r"There is no device cuda:0: torch sees no GPU here\. Choose another, or cpu\."
     ):
-        Translator.load(model_file, "cuda")
+        SentenceTranslator.load(model_file, "cuda")
 
 
 def test_a_gpu_is_taken_where_there_is_one(monkeypatch):
@@ -249,10 +249,10 @@ def test_an_unknown_device_is_refused(name):
 def test_a_model_is_found_by_its_name(model_file, tmp_path, monkeypatch):
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path))
     (tmp_path / "mine.safetensors").write_bytes(model_file.read_bytes())
-    by_name, by_path = (Translator.load(which, "cpu", engine="torch") for which in ("mine", model_file))
+    by_name, by_path = (SentenceTranslator.load(which, "cpu", engine="torch") for which in ("mine", model_file))
     assert by_name.translate(["the house"])[0].text == by_path.translate(["the house"])[0].text
     with pytest.raises(ModelFileError, match=r"There is no model 'mien'\. Did you mean mine\?"):
-        Translator.load("mien")
+        SentenceTranslator.load("mien")
 
 
 def test_several_threads_get_one_torch_engine(translator):
@@ -263,7 +263,7 @@ def test_several_threads_get_one_torch_engine(translator):
         time.sleep(0.05)  # long enough for the other to be here
         return made[-1]
 
-    lazy = Translator(translator.tokenizer, "en", "de", reference=make)
+    lazy = SentenceTranslator(translator.tokenizer, "en", "de", reference=make)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda _: (both.wait(30), lazy.reference)[1], range(2)))
     assert found == [translator.reference] * 2
