@@ -198,8 +198,18 @@ class Ct2Engine:
 
     def log_prob(self, source: Sequence[int], ids: Sequence[int]) -> float:
         """Log-probability of a beginning: that of the end mark, which CTranslate2 adds, left out."""
-        (scored,) = self.translator.score_batch([self.pieces_of(source)], [self.pieces_of(ids)], max_input_length=0)
-        return float(sum(scored.log_probs[: len(ids)]))
+        return sum(self.score([source], [ids])[0][: len(ids)])
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probabilities of each target's tokens and, last, of its end mark, which CTranslate2 adds."""
+        scored = self.translator.score_batch(
+            list(map(self.pieces_of, sources)),
+            list(map(self.pieces_of, targets)),
+            max_batch_size=BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [list(map(float, each.log_probs)) for each in scored]
 
 
 def length(hypothesis: Hypothesis) -> int:

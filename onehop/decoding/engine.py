@@ -36,6 +36,9 @@ class Engine(Protocol):
     ) -> list[list[Hypothesis]]:
         """The n best of each source, which has no end mark and is not empty; `numbers` name them for the sampling."""
 
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probabilities of each target's tokens and, last, of its end mark."""
+
 
 # The one table: for each option, when CTranslate2 lacks what it asks for. Where none is listed, both engines do the
 # same. The reasons stand in docs/engines.md.

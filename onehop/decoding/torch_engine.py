@@ -19,9 +19,10 @@ from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import search
 from onehop.model.kv_cache import Cache
 from onehop.model.transformer import Tokens, Transformer
-from onehop.text.tokenizer import EOS, PAD
+from onehop.text.tokenizer import BOS, EOS, PAD
 
 BATCH_TOKENS = 4096
+SCORED_TOKENS = 1024  # a number for every piece of the vocabulary is held of each of them
 CAPTURED_BATCH_TOKENS = 16384  # nothing is copied between steps, and a GPU is filled only by many rows
 
 
@@ -106,6 +107,23 @@ class TorchEngine:
             return self.captured.search(sources, most, options)
         step = CachedStep(self.model, padded(sources).to(self.device), max(most))
         return search(step, most, options, numbers=numbers, device=self.device)
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probabilities of each target's tokens and, last, of its end mark, by one pass over the whole pairs."""
+        found: list[list[float]] = [[] for _ in sources]
+        longest = [max(pair, key=len) for pair in zip(sources, targets, strict=True)]
+        for batch in batches_by_length(longest, SCORED_TOKENS):
+            src = padded([sources[i] for i in batch]).to(self.device)
+            labels = padded([targets[i] for i in batch]).to(self.device)
+            tgt = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
+            self.model.source_input.reach(src.shape[1])
+            self.model.target_input.reach(tgt.shape[1])
+            scores = self.model.log_probabilities(Tokens.padded(src, PAD), Tokens.padded(tgt, PAD)).float()
+            each = scores.gather(-1, labels[..., None])[..., 0].tolist()
+            for i, row in zip(batch, each, strict=True):
+                found[i] = row[: len(targets[i]) + 1]
+        return found
 
     def greatest_lengths(self, sources: Sequence[Sequence[int]]) -> list[int]:
         """How long each output may become: sinusoids go on for ever, a learned table ends."""

@@ -174,6 +174,19 @@ class SentenceTranslator:
                 found[i] = [self.translation(h, engine) for h in hypotheses]
         return found
 
+    def score(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+        """Log-probabilities of the tokens of given translations and, last, of their end marks."""
+        found: list[list[float]] = [[] for _ in sources]
+        fast = self.fast
+        quick = [i for i, ids in enumerate(sources) if fast and fast.reaches(ids) and fast.reaches(targets[i])]
+        rest = sorted(set(range(len(sources))) - set(quick))
+        for engine, places in ((fast, quick), (self.reference if rest else None, rest)):
+            if engine is not None and places:
+                scored = engine.score([sources[i] for i in places], [targets[i] for i in places])
+                for i, scores in zip(places, scored, strict=True):
+                    found[i] = scores
+        return found
+
     def shares(self, encoded: Sequence[Sequence[int]], options: SearchOptions) -> Iterator[tuple[Engine, list[int]]]:
         """Which engine translates which sentences; the empty ones nobody."""
         places = [i for i, ids in enumerate(encoded) if ids]

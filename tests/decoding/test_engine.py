@@ -299,6 +299,39 @@ def test_workers_do_not_mix_sentences_up(trained, monkeypatch):
     assert [t.text for t in three.translate(FIXED_SET, BEAM)] == [t.text for t in one.translate(FIXED_SET, BEAM)]
 
 
+# --- scores of given translations -----------------------------------------------------------------------------
+
+
+def test_engines_agree_on_the_scores_of_given_translations(trained):
+    plain, fast = both(trained)
+    sources = plain.tokenizer.encode_batch(FIXED_SET)
+    targets = [*sources[1:], []]  # what no search would find, and the empty translation
+    one, other = plain.score(sources, targets), fast.score(sources, targets)
+    assert [len(scores) for scores in one] == [len(ids) + 1 for ids in targets]
+    for a, b in zip(one, other, strict=True):
+        assert b == pytest.approx(a, abs=1e-2)
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_the_score_of_what_the_search_found_is_its_log_probability(trained, engine):
+    translator = SentenceTranslator.load(trained, engine=engine, compute="float32")
+    found = translator.translate(FIXED_SET[:20], BEAM)
+    targets = [translator.tokenizer.ids(t.tokens) for t in found]
+    scored = translator.score(translator.tokenizer.encode_batch(FIXED_SET[:20]), targets)
+    assert all(t.finished for t in found)
+    assert [sum(scores) for scores in scored] == pytest.approx([t.log_prob for t in found], abs=1e-3)
+
+
+def test_what_is_too_long_for_ctranslate2_is_scored_by_torch(model_file):
+    both, torch_alone = SentenceTranslator.load(model_file), SentenceTranslator.load(model_file, engine="torch")
+    alone = SentenceTranslator.load(model_file, engine="ctranslate2")
+    both.fast.positions = alone.fast.positions = 60
+    ids = both.tokenizer.encode("the old house")
+    assert both.score([ids, ids], [ids * 5, ids])[0] == torch_alone.score([ids], [ids * 5])[0]
+    with pytest.raises(SettingsError, match=r"CTranslate2 alone\. "):
+        alone.score([ids], [ids * 5])
+
+
 # --- which engine ---------------------------------------------------------------------------------------------
 
 
