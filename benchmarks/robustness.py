@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from onehop.decoding.options import SearchOptions
-from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator, max_length_of
+from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
+from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.registry import find_model
 
@@ -82,7 +83,7 @@ def cut_to_words(parts: Iterator[str]) -> list[str]:
 # --- what can be wrong ----------------------------------------------------------------------------------------
 
 
-def faults(case: Case, found: Paragraph) -> Iterator[str]:
+def faults(case: Case, found: Result) -> Iterator[str]:
     """Everything that a program can notice."""
     best = [sentence.found[0] for sentence in found.sentences if sentence.found]
     if any(translation.looped for translation in best):

@@ -17,7 +17,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
 from onehop.errors import OnehopError, TextError
-from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator
+from onehop.pipelines.paragraphs import ParagraphTranslator
+from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.language_id import IDENTIFIER, LANGUAGE_BYTES, LanguageCheck, identifier_version
 
@@ -197,15 +198,15 @@ def output(path: Path | None) -> Iterator[Sink]:
         raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
 
 
-def as_text(paragraph: Paragraph) -> str:
+def as_text(paragraph: Result) -> str:
     """The translation alone."""
     return paragraph.text
 
 
-def as_json(n_best: int, aligner: SentenceTranslator | None = None) -> Callable[[Paragraph], str]:
+def as_json(n_best: int, aligner: SentenceTranslator | None = None) -> Callable[[Result], str]:
     """Everything that is known, as one JSON object; with an aligner, which tokens come from which, too."""
 
-    def shown(paragraph: Paragraph) -> str:
+    def shown(paragraph: Result) -> str:
         details = paragraph.details(n_best)
         if aligner is not None:
             add_alignments(aligner, paragraph, details["sentences"])
@@ -214,7 +215,7 @@ def as_json(n_best: int, aligner: SentenceTranslator | None = None) -> Callable[
     return shown
 
 
-def add_alignments(aligner: SentenceTranslator, paragraph: Paragraph, shown: Sequence[dict[str, Any]]) -> None:
+def add_alignments(aligner: SentenceTranslator, paragraph: Result, shown: Sequence[dict[str, Any]]) -> None:
     """Give each shown sentence its alignment; one that was copied has none."""
     # Only here: most translations are made without.
     from onehop.pipelines import alignment
@@ -236,7 +237,7 @@ def translate(
     path: Path | None,
     *,
     lines: int | None = None,
-    shown: Callable[[Paragraph], str] = as_text,
+    shown: Callable[[Result], str] = as_text,
 ) -> None:
     """Translate to a file, with a bar of so many lines on standard error, or to standard output, with none."""
     if path is None:
@@ -258,7 +259,7 @@ def run(
     out: Sink,
     *,
     say: Callable[[str], None],
-    shown: Callable[[Paragraph], str] = as_text,
+    shown: Callable[[Result], str] = as_text,
     advance: Callable[[int], None] = lambda lines: None,
 ) -> None:
     """Translate window after window; `say` takes warnings, `advance` the number of lines that are done."""

@@ -14,6 +14,7 @@ __all__ = [
     "html_tags",
     "load",
     "paragraphs",
+    "result",
     "sentence_translator",
     "streaming",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from onehop.pipelines import alignment
 from onehop.pipelines.html_markup import Flow, Mark, Piece, escaped
 from onehop.pipelines.html_tags import Span, by_words, elements, place, rendered, words
-from onehop.pipelines.paragraphs import Sentence
+from onehop.pipelines.result import Sentence
 from onehop.shapes import Float
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import WORD_MARK, Tokenizer, normalise

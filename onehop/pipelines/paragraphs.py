@@ -5,16 +5,15 @@ What a `SentenceTranslator` does not do is here: sentences that are too long, te
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
+from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
@@ -27,95 +26,7 @@ WHOLE = 128
 # So many words in capitals are looked up in the vocabulary once, and not again.
 KNOWN_SPELLINGS = 1 << 16
 # Byte fallback lets a model write any byte, and a line must stay one line.
-BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
 LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sentence:
-    """A sentence, or a part of one that was split, with its translation and what the search found besides.
-
-    Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
-    given, where that is not the source: of a sentence in capitals the same in ordinary letters.
-    """
-
-    source: str
-    text: str
-    found: tuple[Translation, ...] = ()
-    given: str | None = None
-    split: bool = False
-    restored: bool = False
-    unmet: tuple[Term, ...] = ()
-    missing_numbers: tuple[str, ...] = ()
-
-    @property
-    def read(self) -> str:
-        """What the model has read."""
-        return self.source if self.given is None else self.given
-
-    def warnings(self) -> Iterator[str]:
-        """What a reader should know."""
-        if self.split:
-            yield "a sentence was too long to translate whole, and split"
-        if any(t.looped for t in self.found[:1]):
-            yield "a translation repeated itself over and over, and was stopped"
-        elif not all(t.finished for t in self.found[:1]):
-            yield "a translation came to the greatest length without an end"
-        if self.restored:
-            yield "an address or a placeholder was garbled, and put back"
-        if BROKEN in self.text and BROKEN not in self.source:
-            yield "a letter that the model does not know came out broken"
-        for term in self.unmet:
-            yield f"not in the translation: {term}"
-        for number in self.missing_numbers:
-            yield f"a number is not in the translation: {number}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Paragraph:
-    """A line and its translation."""
-
-    source: str
-    text: str
-    sentences: tuple[Sentence, ...]
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a reader should know, each thing once."""
-        return list(dict.fromkeys(chain.from_iterable(s.warnings() for s in self.sentences)))
-
-    def details(self, n_best: int = 1) -> dict[str, Any]:
-        """Everything, as JSON holds it."""
-        chosen = [s.found[0] for s in self.sentences if s.found]
-        return {
-            "source": self.source,
-            "text": self.text,
-            "score": sum((t.score for t in chosen), 0.0),
-            "tokens": [token for t in chosen for token in t.tokens],
-            "engine": next((t.engine for t in chosen), None),
-            "compute": next((t.compute for t in chosen), None),
-            "shortlist": any(t.shortlist for t in chosen),
-            "finished": all(t.finished for t in chosen),
-            "looped": any(t.looped for t in chosen),
-            "split": any(s.split for s in self.sentences),
-            "capitals": any(s.given is not None for s in self.sentences),
-            "unmet": [{"source": t.source, "target": t.target} for s in self.sentences for t in s.unmet],
-            "missing_numbers": [number for s in self.sentences for number in s.missing_numbers],
-            "warnings": self.warnings,
-            "sentences": [sentence_details(s, n_best) for s in self.sentences],
-        }
-
-
-def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
-    """A sentence as JSON holds it; the first of its n best is the one that was taken."""
-    details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
-    details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
-    best = [
-        {"text": t.text, "score": t.score, "log_prob": t.log_prob, "tokens": list(t.tokens), "finished": t.finished}
-        | {"looped": t.looped, "engine": t.engine}
-        for t in sentence.found[:n_best]
-    ]
-    return details | {"n_best": best}
 
 
 class ParagraphTranslator:
@@ -146,7 +57,7 @@ class ParagraphTranslator:
         spelled = partial(spelling, encode=translator.tokenizer.encode, language=translator.source)
         self.spelled = lru_cache(KNOWN_SPELLINGS)(spelled)
 
-    def translate(self, lines: Sequence[str]) -> list[Paragraph]:
+    def translate(self, lines: Sequence[str]) -> list[Result]:
         """The translations of some lines, worked on together."""
         if isinstance(lines, str):  # its letters would be taken for lines
             raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
@@ -233,10 +144,10 @@ class ParagraphTranslator:
         return capitals(text, source.stood, self.terms.untouched(text), self.translator.target)
 
 
-def paragraph(line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Paragraph:
+def paragraph(line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Result:
     """A line put together again."""
     text = "".join(s.around(t.text) for s, t in zip(segments, translated, strict=True))
-    return Paragraph(source=line, text=text, sentences=tuple(t for t in translated if t.source))
+    return Result(source=line, text=text, sentences=tuple(t for t in translated if t.source))
 
 
 def max_length_of(path: str | Path) -> int:

@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError
 from onehop.pipelines.glossary import Term, Terms
-from onehop.pipelines.paragraphs import Paragraph
+from onehop.pipelines.result import Result
 from onehop.server import access_log, auth, metrics, openapi
 from onehop.server.explore import Exploring, off
 from onehop.server.problems import Problem
@@ -364,7 +364,7 @@ class Application:
             raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {there}.")
         return self.services[source, target]
 
-    def note(self, request: Request, texts: Sequence[str], found: Sequence[Sequence[Paragraph]]) -> None:
+    def note(self, request: Request, texts: Sequence[str], found: Sequence[Sequence[Result]]) -> None:
         """For the access log: sizes, and texts only where the server was told to."""
         noted = request.state.noted
         noted["characters"] = sum(map(len, texts))
@@ -383,12 +383,12 @@ def terms_of(body: TranslateBody) -> Terms:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def others(best: Sequence[Paragraph]) -> list[str]:
+def others(best: Sequence[Result]) -> list[str]:
     """The other translations, each once, without the first."""
     return [text for text in dict.fromkeys(p.text for p in best) if text != best[0].text]
 
 
-def details(paragraph: Paragraph, n_best: int) -> dict[str, Any]:
+def details(paragraph: Result, n_best: int) -> dict[str, Any]:
     """All about a paragraph; a score that is no number, which JSON has no word for, is null."""
     found: dict[str, Any] = finite(paragraph.details(n_best))
     return found

@@ -18,7 +18,8 @@ from onehop.pipelines.glossary import Terms, missing_numbers
 from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together, reading
 from onehop.pipelines.html_markup import Flow, parse
 from onehop.pipelines.html_tags import TooMuchMarkup
-from onehop.pipelines.paragraphs import LINE_BREAKS, Paragraph, ParagraphTranslator, Sentence, max_length_of, paragraph
+from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator, max_length_of, paragraph
+from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.pipelines.streaming import GivenUp, Settled, settle, settled_text, tells
 from onehop.server.metrics import Metrics
@@ -164,7 +165,7 @@ class Service:
 
     # --- text -------------------------------------------------------------------------------------------------
 
-    async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Paragraph]]:
+    async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
         """Lines, each on its own: so many translations of each, best first."""
         by = self.by(wish)
         parted = await asyncio.to_thread(lambda: [by.segments(line) for line in lines])
@@ -337,21 +338,21 @@ class Service:
 
     # --- HTML -------------------------------------------------------------------------------------------------
 
-    async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Paragraph]]:
+    async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
         """The same for HTML: its markup around the translations of its sentences."""
         by = self.by(wish)
         parsed = await asyncio.to_thread(lambda: [parse(document) for document in documents])
         every = [flow for pieces in parsed for flow in flows(pieces)]
         parted = await asyncio.to_thread(lambda: [by.segments(reading(flow)) for flow in every])
         sentences = await self.sentences(by, parted, wish)
-        found: list[list[Paragraph]] = [[] for _ in documents]
+        found: list[list[Result]] = [[] for _ in documents]
         for n in range(variants):
             texts = iter(await self.flows_html(every, parted, sentences, n))
             chosen = iter(sentences)
             for document, pieces, best in zip(documents, parsed, found, strict=True):
                 text = "".join(next(texts) if isinstance(piece, Flow) else piece for piece in pieces)
                 mine = [s for _ in flows(pieces) for s in next(chosen) if s.source]
-                best.append(Paragraph(source=document, text=text, sentences=tuple(mine)))
+                best.append(Result(source=document, text=text, sentences=tuple(mine)))
         return found
 
     async def flows_html(

@@ -12,7 +12,7 @@ from onehop.pipelines import html_tags
 from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together, reading
 from onehop.pipelines.html_markup import MARKUP, Flow, parse
 from onehop.pipelines.html_tags import MOST_DEPTH, MOST_MARKS, TooMuchMarkup, by_words, words
-from onehop.pipelines.paragraphs import Sentence
+from onehop.pipelines.result import Sentence
 from onehop.pipelines.sentence_translator import Translation
 from onehop.text.sentences import segment, sentences
 

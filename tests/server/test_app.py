@@ -17,7 +17,8 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.glossary import Terms
-from onehop.pipelines.paragraphs import Paragraph, ParagraphTranslator
+from onehop.pipelines.paragraphs import ParagraphTranslator
+from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server import auth, metrics, run
 from onehop.server.app import Application, others
@@ -103,7 +104,7 @@ def test_libretranslate_alternatives_and_auto(server):
 
 
 def test_alternatives_are_others_each_once():
-    best = [Paragraph(source="x", text=text, sentences=()) for text in ("a", "b", "a", "b", "c")]
+    best = [Result(source="x", text=text, sentences=()) for text in ("a", "b", "a", "b", "c")]
     assert others(best) == ["b", "c"]
 
 

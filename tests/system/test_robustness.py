@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onehop.pipelines.paragraphs import Paragraph, Sentence
+from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -21,9 +21,9 @@ def checked():
         yield robustness
 
 
-def translated(text: str, *, finished: bool = True, looped: bool = False) -> Paragraph:
+def translated(text: str, *, finished: bool = True, looped: bool = False) -> Result:
     found = Translation(text, (), 0.0, 0.0, finished=finished, looped=looped)
-    return Paragraph(source="", text=text, sentences=(Sentence(source="x", text=text, found=(found,)),))
+    return Result(source="", text=text, sentences=(Sentence(source="x", text=text, found=(found,)),))
 
 
 def test_every_kind_is_there_and_what_must_be_kept_stands_in_the_input(checked):

@@ -1,0 +1,171 @@
+"""What a translation brings: the text, its sentences with their scores, and what a reader should be warned of."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, Protocol, runtime_checkable
+
+from onehop.errors import OnehopError
+from onehop.pipelines.glossary import Term
+from onehop.pipelines.sentence_translator import Translation
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
+SHOWN = 80  # characters of a text in a repr
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """A model that is asked again about a sentence that it has translated."""
+
+    def token_scores(self, sentence: "Sentence") -> tuple[float, ...]:
+        """The log-probability of each token of the translation."""
+
+    def alignment(self, sentence: "Sentence") -> dict[str, Any] | None:
+        """Which tokens of the translation come from which of the source."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sentence:
+    """A sentence, or a part of one that was split, with its translation and what the search found besides.
+
+    Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
+    given, where that is not the source: of a sentence in capitals the same in ordinary letters.
+    """
+
+    source: str
+    text: str
+    found: tuple[Translation, ...] = ()
+    given: str | None = None
+    split: bool = False
+    restored: bool = False
+    unmet: tuple[Term, ...] = ()
+    missing_numbers: tuple[str, ...] = ()
+    scorer: Scorer | None = field(default=None, compare=False)
+
+    @property
+    def read(self) -> str:
+        """What the model has read."""
+        return self.source if self.given is None else self.given
+
+    @property
+    def score(self) -> float:
+        """Log-probability over length penalty, as the search ranks; 0 where the text was copied."""
+        return self.found[0].score if self.found else 0.0
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The pieces that the model wrote, with U+2581 where a word begins."""
+        return self.found[0].tokens if self.found else ()
+
+    @cached_property
+    def token_scores(self) -> tuple[float, ...]:
+        """The log-probability of each of the tokens; the model is asked when this is first read."""
+        return self._scorer.token_scores(self) if self.found else ()
+
+    @cached_property
+    def alignment(self) -> dict[str, Any] | None:
+        """Which token comes from which, as in `onehop translate --json --alignments`; None where the text was copied.
+
+        The keys are `source_tokens`, `target_tokens`, `attention` (a row for each target token) and `pairs` (places of
+        a source token and a target token). The model is asked when this is first read.
+        """
+        return self._scorer.alignment(self) if self.found else None
+
+    @property
+    def _scorer(self) -> Scorer:
+        if self.scorer is None:
+            raise OnehopError("This sentence does not know its model.", "Translate it with onehop.Translator.")
+        return self.scorer
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Sentence({shortened(self.source)} -> {shortened(self.text)}, score={self.score:.2f})"
+
+    def warnings(self) -> Iterator[str]:
+        """What a reader should know."""
+        if self.split:
+            yield "a sentence was too long to translate whole, and split"
+        if any(t.looped for t in self.found[:1]):
+            yield "a translation repeated itself over and over, and was stopped"
+        elif not all(t.finished for t in self.found[:1]):
+            yield "a translation came to the greatest length without an end"
+        if self.restored:
+            yield "an address or a placeholder was garbled, and put back"
+        if BROKEN in self.text and BROKEN not in self.source:
+            yield "a letter that the model does not know came out broken"
+        for term in self.unmet:
+            yield f"not in the translation: {term}"
+        for number in self.missing_numbers:
+            yield f"a number is not in the translation: {number}"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result:
+    """A text and its translation; `str(result)` is the translation."""
+
+    source: str
+    text: str
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def score(self) -> float:
+        """The sum of the sentences' scores: log-probabilities over length penalties."""
+        return sum((s.score for s in self.sentences), 0.0)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """Each sentence's score."""
+        return tuple(s.score for s in self.sentences)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know, each thing once."""
+        return list(dict.fromkeys(chain.from_iterable(s.warnings() for s in self.sentences)))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        warned = f", warnings={self.warnings}" if self.warnings else ""
+        return f"Result({shortened(self.text)}, score={self.score:.2f}{warned})"
+
+    def details(self, n_best: int = 1) -> dict[str, Any]:
+        """Everything, as JSON holds it."""
+        chosen = [s.found[0] for s in self.sentences if s.found]
+        return {
+            "source": self.source,
+            "text": self.text,
+            "score": self.score,
+            "tokens": [token for t in chosen for token in t.tokens],
+            "engine": next((t.engine for t in chosen), None),
+            "compute": next((t.compute for t in chosen), None),
+            "shortlist": any(t.shortlist for t in chosen),
+            "finished": all(t.finished for t in chosen),
+            "looped": any(t.looped for t in chosen),
+            "split": any(s.split for s in self.sentences),
+            "capitals": any(s.given is not None for s in self.sentences),
+            "unmet": [{"source": t.source, "target": t.target} for s in self.sentences for t in s.unmet],
+            "missing_numbers": [number for s in self.sentences for number in s.missing_numbers],
+            "warnings": self.warnings,
+            "sentences": [sentence_details(s, n_best) for s in self.sentences],
+        }
+
+
+def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
+    """A sentence as JSON holds it; the first of its n best is the one that was taken."""
+    details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
+    details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
+    best = [
+        {"text": t.text, "score": t.score, "log_prob": t.log_prob, "tokens": list(t.tokens), "finished": t.finished}
+        | {"looped": t.looped, "engine": t.engine}
+        for t in sentence.found[:n_best]
+    ]
+    return details | {"n_best": best}
+
+
+def shortened(text: str) -> str:
+    """The repr of a text, or of its beginning."""
+    return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…")
