@@ -316,15 +316,22 @@ def preset_names() -> list[str]:
     return [name for name in order if name in files]
 
 
-def load_settings(name_or_file: str) -> Settings:
-    """Read a preset by its name, or a settings file by its path."""
-    path = Path(name_or_file)
+def load_settings(name_or_file: str | Path) -> Settings:
+    """Read a preset by its name, or a settings file by its path.
+
+    Examples:
+        >>> from onehop import load_settings
+        >>> settings = load_settings("base")
+        >>> settings.model.n_encoder_layers, settings.model.d_model, settings.model.n_heads
+        (6, 512, 8)
+    """
+    path, name = Path(name_or_file), str(name_or_file)
     if path.suffix == ".toml" or os.path.isfile(path):  # a folder named like a preset does not hide it
-        return settings_from_dict(parse_toml(read_file(path), str(path)))
-    if name_or_file not in preset_names():
-        raise SettingsError(f"There is no preset {name_or_file!r}.", nearest(name_or_file, preset_names()))
-    text = (resources.files("onehop.presets") / f"{name_or_file}.toml").read_text(encoding="utf-8")
-    return settings_from_dict(parse_toml(text, name_or_file))
+        return settings_from_dict(parse_toml(read_file(path), name))
+    if name not in preset_names():
+        raise SettingsError(f"There is no preset {name!r}.", nearest(name, preset_names()))
+    text = (resources.files("onehop.presets") / f"{name}.toml").read_text(encoding="utf-8")
+    return settings_from_dict(parse_toml(text, name))
 
 
 def read_file(path: Path) -> str:

@@ -343,3 +343,9 @@ def test_an_unknown_preset_is_answered_with_the_nearest(name, message):
 def test_what_a_preset_prepares_it_can_train_on(preset):
     settings = load_settings(preset)
     assert settings.data.longest < settings.model.max_length  # the end mark is a token too
+
+
+def test_a_settings_file_is_given_as_a_path_or_a_string(tmp_path):
+    (tmp_path / "mine.toml").write_text("[train]\nsteps = 7\n")
+    assert load_settings(tmp_path / "mine.toml") == load_settings(str(tmp_path / "mine.toml"))
+    assert load_settings(tmp_path / "mine.toml").train.steps == 7

@@ -12,23 +12,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines.paragraphs import ParagraphTranslator
+from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result
-from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.text.language_id import IDENTIFIER, LANGUAGE_BYTES, LanguageCheck, identifier_version
+from onehop.text.language_id import LanguageWatch
 
 # The first windows are small, so that the first lines come soon; the later ones let the translator fill its batches.
 FIRST_WINDOW, LAST_WINDOW = 64, 4096
 WINDOW_BYTES = 1 << 20
 CHUNK = 1 << 16
 
-# So many lines are looked at to see whether the input is in the right language.
-LINES_JUDGED = 100
 # A kind of warning is shown for so many lines; then it is only counted.
 WARNINGS_SHOWN = 10
 
@@ -40,6 +39,22 @@ class Window:
     name: str
     first: int
     lines: list[str]
+
+
+class Peekable:
+    """Windows of which the first can be looked at before they are worked on."""
+
+    def __init__(self, windows: Iterator[Window]) -> None:
+        self.windows = windows
+
+    def __iter__(self) -> Iterator[Window]:
+        return self.windows
+
+    def sample(self) -> str:
+        """The lines of the first window."""
+        first = list(islice(self.windows, 1))
+        self.windows = chain(first, self.windows)
+        return "\n".join(line for window in first for line in window.lines)
 
 
 # --- in -------------------------------------------------------------------------------------------------------
@@ -198,46 +213,21 @@ def output(path: Path | None) -> Iterator[Sink]:
         raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
 
 
-def as_text(paragraph: Result) -> str:
-    """The translation alone."""
-    return paragraph.text
-
-
-def as_json(n_best: int, aligner: SentenceTranslator | None = None) -> Callable[[Result], str]:
-    """Everything that is known, as one JSON object; with an aligner, which tokens come from which, too."""
-
-    def shown(paragraph: Result) -> str:
-        details = paragraph.details(n_best)
-        if aligner is not None:
-            add_alignments(aligner, paragraph, details["sentences"])
-        return json.dumps(details, ensure_ascii=False)
-
-    return shown
-
-
-def add_alignments(aligner: SentenceTranslator, paragraph: Result, shown: Sequence[dict[str, Any]]) -> None:
-    """Give each shown sentence its alignment; one that was copied has none."""
-    # Only here: most translations are made without.
-    from onehop.pipelines import alignment
-
-    both = [(s, d) for s, d in zip(paragraph.sentences, shown, strict=True) if s.found]
-    best = [s.found[0] for s, _ in both]
-    found = alignment.align_translations(aligner, [s.read for s, _ in both], best)
-    for (sentence, details), translation, matrix in zip(both, best, found, strict=True):
-        tokenizer = aligner.tokenizer
-        details["alignment"] = alignment.details(tokenizer, sentence.read, translation.tokens, matrix)
+def as_json(result: Result, n_best: int, alignments: bool = False) -> str:
+    """Everything that is known, as one JSON object."""
+    return json.dumps(result.details(n_best, alignments=alignments), ensure_ascii=False)
 
 
 # --- between --------------------------------------------------------------------------------------------------
 
 
 def translate(
-    translator: ParagraphTranslator,
+    translator: ParagraphTranslator | PivotTranslator,
     incoming: Iterable[Window],
     path: Path | None,
     *,
     lines: int | None = None,
-    shown: Callable[[Result], str] = as_text,
+    shown: Callable[[Result], str] = str,
 ) -> None:
     """Translate to a file, with a bar of so many lines on standard error, or to standard output, with none."""
     if path is None:
@@ -254,16 +244,16 @@ def translate(
 
 
 def run(
-    translator: ParagraphTranslator,
+    translator: ParagraphTranslator | PivotTranslator,
     incoming: Iterable[Window],
     out: Sink,
     *,
     say: Callable[[str], None],
-    shown: Callable[[Result], str] = as_text,
+    shown: Callable[[Result], str] = str,
     advance: Callable[[int], None] = lambda lines: None,
 ) -> None:
     """Translate window after window; `say` takes warnings, `advance` the number of lines that are done."""
-    warnings, language = Warnings(say), LanguageWatch(translator.translator.source, say)
+    warnings, language = Warnings(say), LanguageWatch(translator.source)
     try:
         for window in incoming:
             paragraphs = translator.translate(window.lines)
@@ -273,7 +263,8 @@ def run(
             for number, paragraph in enumerate(paragraphs, start=window.first):
                 warnings.add(f"line {number} of {window.name}", paragraph.warnings)
             # Only now: a person who waits for the translation need not wait for the identifier to load.
-            language.look_at(window)
+            if doubt := language.look_at(window.lines):
+                say(doubt)
     finally:
         warnings.close()
 
@@ -298,27 +289,3 @@ class Warnings:
         for kind, count in self.counts.items():
             if count > WARNINGS_SHOWN:
                 self.say(f"and {count - WARNINGS_SHOWN:,} more: {kind} (--json has them all)")
-
-
-class LanguageWatch:
-    """Says once if most of the first lines are plainly not in the source language; silent without the identifier."""
-
-    def __init__(self, language: str, say: Callable[[str], None]) -> None:
-        self.language, self.say = language, say
-        self.judged = self.wrong = 0
-        self.check: LanguageCheck | None = None
-        self.over = identifier_version() is None
-
-    def look_at(self, window: Window) -> None:
-        """Judge some lines that are long enough to be judged."""
-        if self.over:
-            return
-        lines = [line for line in window.lines if len(line.encode()) >= LANGUAGE_BYTES]
-        for line in lines[: LINES_JUDGED - self.judged]:
-            self.check = self.check or LanguageCheck()
-            self.judged += 1
-            self.wrong += self.check.wrong(line, self.language)
-        if 2 * self.wrong > self.judged:
-            self.say(f"the input does not seem to be in the model's source language, {self.language} ({IDENTIFIER})")
-            self.over = True
-        self.over = self.over or self.judged >= LINES_JUDGED

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,8 +29,12 @@ def translate(
         Path | None, typer.Option("-o", "--out", help="The file to write; it appears when complete.")
     ] = None,
     model: ModelName = None,
-    source: Annotated[str | None, typer.Option(help="Language to translate from; the model must have it.")] = None,
-    target: Annotated[str | None, typer.Option(help="Language to translate into; the model must have it.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", "--source", metavar="LANGUAGE", help="Otherwise identified, or the model's.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--to", "--target", metavar="LANGUAGE", help="Otherwise the model's; en-de's is de.")
+    ] = None,
     beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
     alpha: Annotated[float, typer.Option(help="α of the length penalty |Y|^α; 0: none.")] = 0.6,
     n_best: Annotated[int, typer.Option(help="So many translations of each sentence, in --json.")] = 1,
@@ -67,10 +72,8 @@ def translate(
     """Translate a text, files, or standard input line by line."""
     from onehop.cli import line_filter
     from onehop.decoding.options import SearchOptions
-    from onehop.pipelines.glossary import Terms, read_glossary
-    from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
-    from onehop.pipelines.sentence_translator import SentenceTranslator
-    from onehop.storage.registry import find_model
+    from onehop.pipelines.route import find_route
+    from onehop.pipelines.translator import Translator, terms_of
 
     files = inputs or []
     if text == "-" or files == [Path("-")]:  # as elsewhere: standard input
@@ -87,33 +90,26 @@ def translate(
         raise SettingsError(f"A beam of {beam:,} would take all memory.", f"At most {WIDEST_BEAM:,}; 4 is usual.")
     with in_the_words_of_options():
         options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
-    terms = Terms(read_glossary(glossary) if glossary else [], keep or [])
-    path = find_model(model, source, target)
-    loaded = SentenceTranslator.load(path, device, engine=engine, compute=compute, threads=threads, shortlist=fast)
-    if fast and loaded.fast is None:
-        typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
-    translator = ParagraphTranslator(
-        loaded,
-        max_length=max_length_of(path),
-        options=options,
-        terms=terms,
-        whole_lines=whole_lines,
-        batch_size=batch_size,
-        keep_capitals=keep_capitals,
-    )
-    line_filter.translate(
-        translator,
+    terms = terms_of(glossary, keep or [])
+    windows = line_filter.Peekable(
         line_filter.text_windows(text)
         if text is not None
         else line_filter.file_windows(files)
         if files
-        else line_filter.stdin_windows(),
-        out,
-        lines=line_filter.lines_in(files),
-        shown=line_filter.as_json(n_best, translator.translator if alignments else None)
-        if as_json
-        else line_filter.as_text,
+        else line_filter.stdin_windows()
     )
+    route = find_route(model, source, target, windows.sample)
+    translator = Translator(route, device=device, engine=engine, compute=compute, threads=threads, shortlist=fast)
+    if fast and "torch" in translator.engines:
+        typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
+    if translator.via and (alignments or n_best > 1):
+        remedy = "Leave them out, or choose a model with both languages."
+        raise SettingsError(f"There are no --alignments and --n-best through {translator.via}.", remedy)
+    pipeline = translator.pipeline(
+        options, terms, whole_lines=whole_lines, keep_capitals=keep_capitals, batch_size=batch_size
+    )
+    shown = partial(line_filter.as_json, n_best=n_best, alignments=alignments) if as_json else str
+    line_filter.translate(pipeline, windows, out, lines=line_filter.lines_in(files), shown=shown)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -14,7 +14,10 @@ __all__ = [
     "html_tags",
     "load",
     "paragraphs",
+    "pivot",
     "result",
+    "route",
     "sentence_translator",
     "streaming",
+    "translator",
 ]

@@ -13,7 +13,7 @@ from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
-from onehop.pipelines.result import Result, Sentence
+from onehop.pipelines.result import Result, Scorer, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
@@ -42,12 +42,18 @@ class ParagraphTranslator:
         whole_lines: bool = False,
         batch_size: int | None = None,
         keep_capitals: bool = False,
+        model: str | None = None,
+        scorer: Scorer | None = None,
     ) -> None:
         """`max_length`: tokens of the longest sentence, end mark counted. `whole_lines`: each is one sentence.
 
-        `keep_capitals`: a sentence in capitals is given to the model as it is.
+        `keep_capitals`: a sentence in capitals is given to the model as it is. Results name the `model`, and their
+        sentences ask the `scorer` about themselves.
         """
         self.translator = translator
+        self.source = translator.source
+        self.models = () if model is None else (model,)
+        self.scorer = scorer
         self.longest = min(max_length, WHOLE) - 1
         self.options = options or SearchOptions()
         self.terms = terms or Terms()
@@ -61,16 +67,18 @@ class ParagraphTranslator:
         """The translations of some lines, worked on together."""
         if isinstance(lines, str):  # its letters would be taken for lines
             raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
+        found = [paragraph(*each) for each in zip(lines, *self.parted(lines), strict=True)]
+        return [replace(result, models=self.models) for result in found]
+
+    def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+        """The segments of each line, and their translations."""
         parted = [self.segments(line) for line in lines]
         flat = [s for segments in parted for s in segments]
         wanted = {s.text: self.terms.wanted(s.text) for s in flat}
         done = iter(
             self.sentence(s, found, wanted[s.text]) for s, found in zip(flat, self.found(flat, wanted), strict=True)
         )
-        return [
-            paragraph(line, segments, [next(done) for _ in segments])
-            for line, segments in zip(lines, parted, strict=True)
-        ]
+        return parted, [[next(done) for _ in segments] for segments in parted]
 
     def segments(self, line: str) -> list[Segment]:
         """The sentences of a line, none too long to be translated whole."""
@@ -135,6 +143,7 @@ class ParagraphTranslator:
             restored=text != LINE_BREAKS.sub(" ", chosen.text),
             unmet=tuple(term for term in wanted if not term.met(text)),
             missing_numbers=tuple(missing_numbers(source.text, text)),
+            scorer=self.scorer,
         )
 
     def in_its_letters(self, source: Segment, text: str) -> str:

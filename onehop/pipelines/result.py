@@ -1,6 +1,6 @@
 """What a translation brings: the text, its sentences with their scores, and what a reader should be warned of."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -21,8 +21,8 @@ class Scorer(Protocol):
     def token_scores(self, sentence: "Sentence") -> tuple[float, ...]:
         """The log-probability of each token of the translation."""
 
-    def alignment(self, sentence: "Sentence") -> dict[str, Any] | None:
-        """Which tokens of the translation come from which of the source."""
+    def alignments(self, sentences: Sequence["Sentence"]) -> list[dict[str, Any]]:
+        """Which tokens of each translation come from which of the source."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -30,7 +30,8 @@ class Sentence:
     """A sentence, or a part of one that was split, with its translation and what the search found besides.
 
     Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
-    given, where that is not the source: of a sentence in capitals the same in ordinary letters.
+    given, where that is not the source: of a sentence in capitals the same in ordinary letters. `legs` are the
+    sentences of a translation through English: that into English, and those out of it.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Sentence:
     restored: bool = False
     unmet: tuple[Term, ...] = ()
     missing_numbers: tuple[str, ...] = ()
+    legs: tuple["Sentence", ...] = ()
     scorer: Scorer | None = field(default=None, compare=False)
 
     @property
@@ -61,19 +63,23 @@ class Sentence:
     @cached_property
     def token_scores(self) -> tuple[float, ...]:
         """The log-probability of each of the tokens; the model is asked when this is first read."""
-        return self._scorer.token_scores(self) if self.found else ()
+        if self.legs:
+            return tuple(chain.from_iterable(leg.token_scores for leg in self.legs[1:]))
+        return self.asked.token_scores(self) if self.found else ()
 
     @cached_property
     def alignment(self) -> dict[str, Any] | None:
-        """Which token comes from which, as in `onehop translate --json --alignments`; None where the text was copied.
+        """Which token comes from which, as in `onehop translate --json --alignments`.
 
-        The keys are `source_tokens`, `target_tokens`, `attention` (a row for each target token) and `pairs` (places of
-        a source token and a target token). The model is asked when this is first read.
+        It is None where the text was copied, and where it went through English: then each of the legs has one. The keys
+        are `source_tokens`, `target_tokens`, `attention` (a row for each target token) and `pairs` (places of a source
+        token and a target token). The model is asked when this is first read.
         """
-        return self._scorer.alignment(self) if self.found else None
+        return self.asked.alignments([self])[0] if self.found and not self.legs else None
 
     @property
-    def _scorer(self) -> Scorer:
+    def asked(self) -> Scorer:
+        """Who knows more about this sentence."""
         if self.scorer is None:
             raise OnehopError("This sentence does not know its model.", "Translate it with onehop.Translator.")
         return self.scorer
@@ -104,11 +110,18 @@ class Sentence:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """A text and its translation; `str(result)` is the translation."""
+    """A text and its translation; `str(result)` is the translation.
+
+    `models` names the models that made it, and `via` the language between two of them. `notes` are warnings about the
+    text as a whole.
+    """
 
     source: str
     text: str
     sentences: tuple[Sentence, ...]
+    models: tuple[str, ...] = ()
+    via: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def score(self) -> float:
@@ -123,21 +136,26 @@ class Result:
     @property
     def warnings(self) -> list[str]:
         """What a reader should know, each thing once."""
-        return list(dict.fromkeys(chain.from_iterable(s.warnings() for s in self.sentences)))
+        return list(dict.fromkeys(chain(self.notes, *(s.warnings() for s in self.sentences))))
 
     def __str__(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
+        via = f", via={self.via!r}" if self.via else ""
         warned = f", warnings={self.warnings}" if self.warnings else ""
-        return f"Result({shortened(self.text)}, score={self.score:.2f}{warned})"
+        return f"Result({shortened(self.text)}, score={self.score:.2f}{via}{warned})"
 
-    def details(self, n_best: int = 1) -> dict[str, Any]:
-        """Everything, as JSON holds it."""
+    def details(self, n_best: int = 1, *, alignments: bool = False) -> dict[str, Any]:
+        """Everything, as JSON holds it and `onehop translate --json` shows it."""
+        sentences = [sentence_details(s, n_best) for s in self.sentences]
+        if alignments:
+            add_alignments(self.sentences, sentences)
         chosen = [s.found[0] for s in self.sentences if s.found]
         return {
             "source": self.source,
             "text": self.text,
+            **({"models": list(self.models), "via": self.via} if self.models else {}),
             "score": self.score,
             "tokens": [token for t in chosen for token in t.tokens],
             "engine": next((t.engine for t in chosen), None),
@@ -150,7 +168,7 @@ class Result:
             "unmet": [{"source": t.source, "target": t.target} for s in self.sentences for t in s.unmet],
             "missing_numbers": [number for s in self.sentences for number in s.missing_numbers],
             "warnings": self.warnings,
-            "sentences": [sentence_details(s, n_best) for s in self.sentences],
+            "sentences": sentences,
         }
 
 
@@ -164,6 +182,14 @@ def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
         for t in sentence.found[:n_best]
     ]
     return details | {"n_best": best}
+
+
+def add_alignments(sentences: Sequence[Sentence], shown: Sequence[dict[str, Any]]) -> None:
+    """Give each shown sentence its alignment, made for all of them together; one that was copied has none."""
+    both = [(s, details) for s, details in zip(sentences, shown, strict=True) if s.found]
+    found = both[0][0].asked.alignments([s for s, _ in both]) if both else []
+    for (_, details), alignment in zip(both, found, strict=True):
+        details["alignment"] = alignment
 
 
 def shortened(text: str) -> str:

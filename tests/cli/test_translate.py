@@ -22,6 +22,7 @@ from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage import cache, registry
 from onehop.storage.model_io import read_model, write_model
+from onehop.text import language_id
 from onehop.text.tokenizer import Tokenizer
 
 GERMAN = "Dies ist gewiss kein englischer Satz, oder doch?"
@@ -484,7 +485,7 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
         (
             ["one", "--source", "fr"],
             "model.safetensors translates from en to de, not from fr to de. "
-            "Choose another model, or leave out --source and --target.",
+            "Choose another model, or leave out --from and --to.",
         ),
     ],
 )
@@ -583,7 +584,7 @@ def test_another_language_is_told_once(here, capitals, lines, warning):
 
 
 def test_without_the_identifier_nothing_is_told(here, capitals, monkeypatch):
-    monkeypatch.setattr(line_filter, "identifier_version", lambda: None)
+    monkeypatch.setattr(language_id, "identifier_version", lambda: None)
     assert onehop(*M, GERMAN).stderr == ""
 
 
@@ -652,8 +653,13 @@ def test_parts_of_a_model_are_no_models(two_models):
             "There is no model 'zzz'. Give a .safetensors file, or one that is installed: first, other.",
         ),
         ("x/y", [None, None], "There is no model file x/y. Give the path of a .safetensors file."),
-        (None, [None, None], "Several models are installed: first, other. Choose one with --model, or give --target."),
-        (None, ["fr", None], "No model from fr to any language is installed. Give a .safetensors file (onehop train"),
+        (None, [None, None], "Several models are installed: first, other. Choose one with --model, or give --to."),
+        (
+            None,
+            ["fr", None],
+            "No model from fr to any language is installed. "
+            "There are en → de, en → fr: choose one of them, or install a model for yours.",
+        ),
     ],
 )
 def test_a_model_that_is_not_found(two_models, name, languages, message):
@@ -667,9 +673,9 @@ def test_a_model_that_is_not_found(two_models, name, languages, message):
     [
         ({}, [None, None], "Choose one with --model."),
         ({}, ["en", "de"], "Choose one with --model."),
-        ({"target": "fr"}, ["en", None], "Choose one with --model, or give --target."),
-        ({"source": "fr"}, [None, "de"], "Choose one with --model, or give --source."),
-        ({"source": "fr", "target": "it"}, [None, None], "Choose one with --model, or give --source and --target."),
+        ({"target": "fr"}, ["en", None], "Choose one with --model, or give --to."),
+        ({"source": "fr"}, [None, "de"], "Choose one with --model, or give --from."),
+        ({"source": "fr", "target": "it"}, [None, None], "Choose one with --model, or give --from and --to."),
     ],
 )
 def test_the_remedy_names_only_what_tells_models_apart(here, second, asked, remedy):

@@ -67,5 +67,26 @@ def test_where_nothing_is_asked_for_the_model_is_en_de(alone, model_file):
     assert registry.find_model() == file
     install(alone, "other", stored)
     assert registry.find_model() == file
-    with pytest.raises(ModelFileError, match=r"^Several models are installed: en-de, other\."):
+    assert registry.find_model(None, target="de") == registry.find_model(None, "en", "de") == file
+
+
+def test_of_several_models_for_the_same_languages_none_is_guessed(alone, model_file):
+    stored = read_model(model_file)
+    for name in ("one", "other"):
+        install(alone, name, stored)
+    with pytest.raises(ModelFileError, match=r"^Several models are installed: one, other\. Choose one with --model\.$"):
         registry.find_model(None, target="de")
+
+
+def test_a_package_that_is_installed_later_is_found(alone, model_file):
+    stored = read_model(model_file)
+    install(alone, "xx-de", stored)
+    assert list(registry.installed()) == ["xx-de"]
+    install(alone, "yy-de", stored)
+    assert list(registry.installed()) == ["xx-de", "yy-de"]
+
+
+def test_a_model_has_its_name_and_a_file_its_path(alone, model_file):
+    file = install(alone, "xx-de", read_model(model_file))
+    assert registry.name_of(file) == "xx-de"
+    assert registry.name_of(model_file) == str(model_file)

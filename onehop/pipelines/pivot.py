@@ -1,0 +1,64 @@
+"""Lines through two models, into English and out of it, for languages that no single model has."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onehop.pipelines.glossary import Terms, missing_numbers
+from onehop.pipelines.paragraphs import ParagraphTranslator, paragraph
+from onehop.pipelines.result import Result, Sentence
+from onehop.pipelines.sentence_translator import Translation
+
+
+class PivotTranslator:
+    """Translates lines as a `ParagraphTranslator` does, sentence by sentence through another language.
+
+    Terms of a glossary are in the first and the last language, so that they are looked for in the end only.
+    """
+
+    def __init__(self, first: ParagraphTranslator, second: ParagraphTranslator, terms: Terms) -> None:
+        self.first, self.second, self.terms = first, second, terms
+        self.source = first.source
+        self.models = (*first.models, *second.models)
+
+    def translate(self, lines: Sequence[str]) -> list[Result]:
+        """The translations of some lines, worked on together."""
+        parted, translated = self.first.parted(lines)
+        between = [sentence.text for sentences in translated for sentence in sentences]
+        last = iter(self.second.translate(between))
+        results = [
+            paragraph(line, segments, [self.through(s, next(last)) for s in sentences])
+            for line, segments, sentences in zip(lines, parted, translated, strict=True)
+        ]
+        return [replace(result, models=self.models, via=self.second.source) for result in results]
+
+    def through(self, first: Sentence, second: Result) -> Sentence:
+        """A sentence with its final translation; what went wrong on either leg is said of it."""
+        if not first.found:
+            return first
+        legs = (first, *second.sentences)
+        found = [leg.found[0] for leg in legs if leg.found]
+        wanted = self.terms.wanted(first.source)
+        return Sentence(
+            source=first.source,
+            text=second.text,
+            found=(chained(second.text, found),),
+            given=first.given,
+            split=any(leg.split for leg in legs),
+            restored=any(leg.restored for leg in legs),
+            unmet=tuple(term for term in wanted if not term.met(second.text)),
+            missing_numbers=tuple(missing_numbers(first.source, second.text)),
+            legs=legs,
+        )
+
+
+def chained(text: str, found: Sequence[Translation]) -> Translation:
+    """The translations of all legs as one: scores add up, and tokens are those of the last language."""
+    return replace(
+        found[-1],
+        text=text,
+        tokens=tuple(token for t in found[1:] for token in t.tokens),
+        score=sum(t.score for t in found),
+        log_prob=sum(t.log_prob for t in found),
+        finished=all(t.finished for t in found),
+        looped=any(t.looped for t in found),
+    )

@@ -1,0 +1,51 @@
+"""Which installed models translate between two languages: one, or two with English between them."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from onehop.errors import ModelFileError, SettingsError
+from onehop.storage.registry import find_model, translators
+from onehop.text.language_id import Identifier, code_of, name_of
+
+PIVOT = "en"
+
+identifier = cache(Identifier)
+
+
+def find_route(
+    model: str | Path | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    text: Callable[[], str] = str,
+) -> tuple[Path, ...]:
+    """The files of the models to go through; `text` is asked for a sample where its language decides."""
+    source, target = (language and code_of(language) for language in (source, target))
+    if model is not None or target is None:
+        return (find_model(None if model is None else str(model), source, target),)
+    pairs = set(translators().values())
+    source = source or identified(pairs, target, text)
+    if source == target:
+        raise SettingsError(f"The text would be translated from {source} to {source}.", "Choose two languages.")
+    if source is not None and (source, target) not in pairs and {(source, PIVOT), (PIVOT, target)} <= pairs:
+        return find_model(None, source, PIVOT), find_model(None, PIVOT, target)
+    return (find_model(None, source, target),)
+
+
+def identified(pairs: set[tuple[str, str]], target: str, text: Callable[[], str]) -> str | None:
+    """The language of a text that may be translated into another one; None: there is no choice, or no telling."""
+    direct = {a for a, b in pairs if b == target}
+    through = {a for a, b in pairs if b == PIVOT and PIVOT in direct} - {target}
+    if len(direct | through) < 2:
+        return None
+    sample = text()
+    if (found := identifier().choose(sample, direct | through)) is not None:
+        return found
+    if (guess := identifier().guess(sample)) is not None:
+        language = str(guess["language"])
+        what = f"The text seems to be in {name_of(language)} ({language})"
+        if language == target:
+            raise SettingsError(f"{what} already.", "Give --from if it is not.")
+        remedy = f"Give --from if it is in one of {', '.join(sorted(direct | through))}."
+        raise ModelFileError(f"{what}, and no model from {language} to {target} is installed.", remedy)
+    return None

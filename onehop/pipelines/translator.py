@@ -1,0 +1,467 @@
+"""The front door: a model by its name or file, texts of any length in, results out.
+
+Command line and Python share this path. Weights are read by `SentenceTranslator`; torch is imported only when it is
+what translates.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, overload
+
+from onehop.decoding.engine import EngineName
+from onehop.decoding.options import SearchOptions
+from onehop.errors import SettingsError, TextError
+from onehop.pipelines.glossary import Term, Terms, read_glossary
+from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
+from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.result import Result, Sentence
+from onehop.pipelines.route import find_route
+from onehop.pipelines.sentence_translator import SentenceTranslator, check_request
+from onehop.storage.ctranslate2_format import Compute
+from onehop.storage.model_io import check_kind, describe
+from onehop.storage.registry import name_of, named_model
+from onehop.text.language_id import LanguageWatch
+from onehop.text.language_id import name_of as name_of_language
+from onehop.text.tokenizer import EOS, normalise
+
+LINE_END = re.compile(r"(\r?\n)")
+# So many models are kept by `translate`; the one that was not used for the longest time goes first.
+KEPT_MODELS = 4
+SAMPLE = 20  # texts of a list whose language is identified
+
+Glossary = Mapping[str, str] | str | Path
+
+
+@dataclass(frozen=True)
+class Score:
+    """How probable a given translation is: the tokens, the end mark last, and the log-probability of each."""
+
+    tokens: tuple[str, ...]
+    token_scores: tuple[float, ...]
+
+    @property
+    def log_prob(self) -> float:
+        """The log-probability of the whole translation."""
+        return sum(self.token_scores)
+
+    @property
+    def perplexity(self) -> float:
+        """How many tokens the model hesitated between, on average; 1 is certainty."""
+        return math.exp(-self.log_prob / len(self.token_scores))
+
+    def __repr__(self) -> str:
+        return f"Score(log_prob={self.log_prob:.2f}, perplexity={self.perplexity:.2f}, tokens={len(self.tokens)})"
+
+
+class Model:
+    """A model file whose weights are read when they are first needed; it pickles without them."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        check_kind(path, None)
+        self.path, self.options = path, options
+        self.name = name_of(path)
+        label = describe(path)
+        self.hash = label.hash
+        self.source, self.target = label.content["source"], label.content["target"]
+        self.loaded: SentenceTranslator | None = None
+        self._loading = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(read_again, **self.options), (self.name,)
+
+    @property
+    def sentences(self) -> SentenceTranslator:
+        """What translates its sentences."""
+        with self._loading:
+            if self.loaded is None:
+                self.loaded = SentenceTranslator.load(self.path, **self.options)
+            return self.loaded
+
+    def pipeline(self, **how: Any) -> ParagraphTranslator:
+        """What translates its lines; `how` as for `ParagraphTranslator`."""
+        longest = max_length_of(self.path)
+        return ParagraphTranslator(self.sentences, max_length=longest, model=self.name, scorer=self, **how)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
+        """How probable each target is as the translation of its source."""
+        tokenizer = self.sentences.tokenizer
+        ids = tokenizer.encode_batch(targets)
+        scored = self.sentences.score(tokenizer.encode_batch(sources), ids)
+        return [Score(tuple(tokenizer.tokens([*i, EOS])), tuple(s)) for i, s in zip(ids, scored, strict=True)]
+
+    def token_scores(self, sentence: Sentence) -> tuple[float, ...]:
+        """The log-probability of each token of a sentence's translation."""
+        tokenizer = self.sentences.tokenizer
+        ids = tokenizer.ids(sentence.tokens)
+        return tuple(self.sentences.score([tokenizer.encode(sentence.read)], [ids])[0][: len(ids)])
+
+    def alignments(self, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
+        """Which tokens of each sentence's translation come from which."""
+        from onehop.pipelines.alignment import align_translations, details  # most translations are made without
+
+        read, best = [s.read for s in sentences], [s.found[0] for s in sentences]
+        found = align_translations(self.sentences, read, best)
+        return [
+            details(self.sentences.tokenizer, *each) for each in zip(read, (t.tokens for t in best), found, strict=True)
+        ]
+
+
+def read_again(name: str, **options: Any) -> Model:
+    """A model that comes out of a pickle."""
+    return Model(named_model(name), **options)
+
+
+class Translator:
+    """A translator of texts of any length: sentences, paragraphs, documents.
+
+    `model` is the name of an installed model or a path, or two of them to go through one after the other. Without it,
+    `source` and `to` choose by languages; where no model has them both, two translate through English. Without any of
+    the three it is `en-de`.
+
+    `engine` "auto" means CTranslate2 on a CPU and torch on a GPU (`device="cuda"`). `compute` is int8 in CTranslate2
+    and float32 in torch if nothing is said, `threads` one a core. `shortlist` is True for the table beside the model,
+    or the path of one.
+
+    A translator pickles as its name and options, without weights. After `unload`, the end of a `with` block, or
+    unpickling, the weights are read again when they are next needed.
+
+    Attributes:
+        source: The language of the texts.
+        target: The language of the translations.
+        models: The names of the models, one or two.
+        via: The language between two models, or None.
+
+    Examples:
+        >>> from onehop import Translator
+        >>> translator = Translator("en-de")
+        >>> translator
+        Translator('en-de', en → de)
+        >>> result = translator.translate("Good morning! The cat is asleep.")
+        >>> print(result)
+        Guten Morgen! Die Katze schläft.
+        >>> [sentence.source for sentence in result.sentences]
+        ['Good morning!', 'The cat is asleep.']
+        >>> with Translator("en-de", threads=1) as translator:
+        ...     print(translator.translate("Thank you."))
+        Vielen Dank.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Sequence[str | Path] | None = None,
+        *,
+        source: str | None = None,
+        to: str | None = None,
+        device: str | None = None,
+        engine: Literal["auto"] | EngineName = "auto",
+        compute: Compute | None = None,
+        threads: int | None = None,
+        shortlist: bool | str | Path = False,
+    ) -> None:
+        check_request(device, engine, compute, threads, shortlist)
+        if model is None or isinstance(model, str | Path):
+            route = find_route(model, source, to)
+        else:
+            route = tuple(named_model(str(each)) for each in model)
+        options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
+        self._models = tuple(Model(path, **options) for path in route)
+        check_chain(self._models)
+        for each in self._models:
+            each.sentences  # noqa: B018  # what is wrong with a file or an option is said now
+        self.models = tuple(each.name for each in self._models)
+        self.source, self.target = self._models[0].source, self._models[-1].target
+        self.via = self._models[1].source if len(self._models) > 1 else None
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Translator":
+        """The same as `Translator(path)`, as it was written before version 0.2."""
+        return cls(path)
+
+    def unload(self) -> None:
+        """Free the memory that the weights take; the next use reads them again."""
+        for each in self._models:
+            each.loaded = None
+
+    def __enter__(self) -> "Translator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unload()
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, self.models))
+        options = "".join(
+            f", {name}={value!r}"
+            for name, value in self._models[0].options.items()
+            if value not in (None, "auto", False)
+        )
+        unloaded = "" if all(each.loaded for each in self._models) else ", unloaded"
+        return f"Translator({names}, {self.source} → {self.target}{options}{unloaded})"
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """What each model runs on, ctranslate2 or torch."""
+        return tuple("torch" if each.sentences.fast is None else "ctranslate2" for each in self._models)
+
+    # --- translating ------------------------------------------------------------------------------------------
+
+    @overload
+    def translate(  # type: ignore[overload-overlap]  # a string is an iterable of strings too
+        self,
+        text: str,
+        *,
+        beam: int = 4,
+        alpha: float = 0.6,
+        n_best: int = 1,
+        glossary: Glossary | None = None,
+        keep: Iterable[str] = (),
+        whole_lines: bool = False,
+        keep_capitals: bool = False,
+        options: SearchOptions | None = None,
+    ) -> Result: ...
+
+    @overload
+    def translate(
+        self,
+        text: Iterable[str],
+        *,
+        beam: int = 4,
+        alpha: float = 0.6,
+        n_best: int = 1,
+        glossary: Glossary | None = None,
+        keep: Iterable[str] = (),
+        whole_lines: bool = False,
+        keep_capitals: bool = False,
+        options: SearchOptions | None = None,
+    ) -> list[Result]: ...
+
+    def translate(
+        self,
+        text: str | Iterable[str],
+        *,
+        beam: int = 4,
+        alpha: float = 0.6,
+        n_best: int = 1,
+        glossary: Glossary | None = None,
+        keep: Iterable[str] = (),
+        whole_lines: bool = False,
+        keep_capitals: bool = False,
+        options: SearchOptions | None = None,
+    ) -> Result | list[Result]:
+        """The translation of a text, or a list of them for a list of texts, as `onehop translate` makes them.
+
+        A text may have many lines, which stay lines, and many sentences, which are translated one by one. What a
+        reader should know stands in `warnings`: a sentence that was split or stopped or that repeats itself, a term
+        that is not met, a number that is missing.
+
+        Args:
+            text: A text, or several, which are translated together.
+            beam: Width of the beam; 1 is greedy.
+            alpha: α of the length penalty |Y|^α; 0 is none.
+            n_best: So many translations of each sentence, in `Sentence.found`.
+            glossary: Terms with the translations that they should have, or a TSV file of them.
+            keep: Words that are not to be translated.
+            whole_lines: Each line is one sentence and is not split.
+            keep_capitals: Sentences in capitals are given to the model as they are.
+            options: Everything that a search can be asked for, instead of beam, alpha and n_best.
+
+        Examples:
+            >>> translator = Translator("en-de")
+            >>> print(translator.translate("Good morning.\\nThe contract is short.", glossary={"contract": "Vertrag"}))
+            Guten Morgen.
+            Der Vertrag ist kurz.
+            >>> results = translator.translate(["One.", "Good evening."], beam=2)
+            >>> [result.text for result in results]
+            ['Eins.', 'Guten Abend.']
+        """
+        texts = texts_of(text)
+        pipeline = self.pipeline(
+            options or search_options(beam, alpha, n_best),
+            terms_of(glossary, keep),
+            whole_lines=whole_lines,
+            keep_capitals=keep_capitals,
+        )
+        parted = [LINE_END.split(each) for each in texts]
+        lines = iter(pipeline.translate([line for parts in parted for line in parts[::2]]))
+        results = [joined(parts, [next(lines) for _ in parts[::2]], self.source) for parts in parted]
+        return results[0] if isinstance(text, str) else results
+
+    def pipeline(
+        self,
+        options: SearchOptions,
+        terms: Terms,
+        *,
+        whole_lines: bool = False,
+        keep_capitals: bool = False,
+        batch_size: int | None = None,
+    ) -> "ParagraphTranslator | PivotTranslator":
+        """What translates lines, for callers that bring them one window after the other."""
+        how: dict[str, Any] = {"options": options, "whole_lines": whole_lines, "batch_size": batch_size}
+        if len(self._models) == 1:
+            return self._models[0].pipeline(terms=terms, keep_capitals=keep_capitals, **how)
+        if options.n_best > 1:
+            raise SettingsError(
+                f"Through {name_of_language(str(self.via))} each sentence has one translation, not {options.n_best}.",
+                "Leave out n_best, or use a model that has both languages.",
+            )
+        kept = Terms(keep=list(terms.kept))
+        first, second = (each.pipeline(terms=kept, keep_capitals=keep_capitals, **how) for each in self._models)
+        return PivotTranslator(first, second, terms)
+
+    # --- scoring ----------------------------------------------------------------------------------------------
+
+    @overload
+    def score(self, source: str, target: str) -> Score: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def score(self, source: Iterable[str], target: Iterable[str]) -> list[Score]: ...
+
+    def score(self, source: str | Iterable[str], target: str | Iterable[str]) -> Score | list[Score]:
+        """How probable a given translation is, token by token; of lists, a list.
+
+        Each source and each target is taken whole, as one sentence.
+
+        Examples:
+            >>> translator = Translator("en-de")
+            >>> good = translator.score("Good morning!", "Guten Morgen!")
+            >>> bad = translator.score("Good morning!", "Guten Abend!")
+            >>> good.log_prob > bad.log_prob
+            True
+            >>> good.tokens
+            ('▁Gut', 'en', '▁Morgen', '!', '</s>')
+        """
+        if isinstance(source, str) is not isinstance(target, str):
+            raise SettingsError("One text and several cannot be compared.", "Give two strings, or two lists.")
+        sources, targets = texts_of(source), texts_of(target)
+        if len(sources) != len(targets):
+            raise SettingsError(f"{len(sources)} sources have {len(targets)} translations.", "Give one for each.")
+        if not all(map(normalise, sources)):
+            raise TextError("There is nothing to score: a source is empty.", "Give the sentence that was translated.")
+        if self.via is not None:
+            remedy = f"Score with one of {' and '.join(self.models)}."
+            raise SettingsError(f"A translation through {name_of_language(self.via)} has no one score.", remedy)
+        found = self._models[0].score(sources, targets)
+        return found[0] if isinstance(source, str) else found
+
+
+# --- what callers give ----------------------------------------------------------------------------------------
+
+
+def check_chain(models: Sequence[Model]) -> None:
+    """Refuse models that cannot follow one another."""
+    if len(models) not in (1, 2):
+        raise SettingsError(f"{len(models)} models are given.", "Give one, or two to go through.")
+    if models[0].target != models[-1].source and len(models) == 2:
+        first, second = models
+        what = f"{first.name} translates into {first.target}, and {second.name} from {second.source}."
+        raise SettingsError(what, "Give two models with one language between them.")
+
+
+def texts_of(text: str | Iterable[str]) -> list[str]:
+    """One text or several as a list."""
+    texts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else list(text)
+    for each in texts:
+        if not isinstance(each, str):
+            raise TextError(f"A text is of the type {type(each).__name__}.", "Give a string, or a list of strings.")
+    return texts
+
+
+def search_options(beam: int, alpha: float, n_best: int) -> SearchOptions:
+    """What is asked of a search; an error calls the options what the caller calls them."""
+    try:
+        return SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
+    except SettingsError as e:
+        raise SettingsError(*(text.replace("search.", "") for text in (e.what, e.remedy))) from None
+
+
+def terms_of(glossary: Glossary | None, keep: Iterable[str]) -> Terms:
+    """Terms of a mapping or a TSV file, and words to keep."""
+    if isinstance(keep, str):  # its letters would be taken for words
+        raise SettingsError("`keep` is one string.", "Give a list of words.")
+    if isinstance(glossary, str | Path):
+        return Terms(read_glossary(Path(glossary)), list(keep))
+    terms = [Term(normalise(source), normalise(target)) for source, target in (glossary or {}).items()]
+    return Terms([term for term in terms if term.source], list(keep))
+
+
+def joined(parts: list[str], lines: list[Result], language: str) -> Result:
+    """The lines of a text as one result: `parts` are the lines and, between them, their ends."""
+    ends = [*parts[1::2], ""]
+    doubt = LanguageWatch(language).look_at(parts[::2])
+    return replace(
+        lines[0],
+        source="".join(parts),
+        text="".join(line.text + end for line, end in zip(lines, ends, strict=True)),
+        sentences=tuple(s for line in lines for s in line.sentences),
+        notes=() if doubt is None else (doubt,),
+    )
+
+
+# --- without an object ----------------------------------------------------------------------------------------
+
+
+@overload
+def translate(  # type: ignore[overload-overlap]
+    text: str,
+    *,
+    to: str | None = None,
+    source: str | None = None,
+    model: str | Path | None = None,
+    beam: int = 4,
+    glossary: Glossary | None = None,
+    keep: Iterable[str] = (),
+) -> Result: ...
+
+
+@overload
+def translate(
+    text: Iterable[str],
+    *,
+    to: str | None = None,
+    source: str | None = None,
+    model: str | Path | None = None,
+    beam: int = 4,
+    glossary: Glossary | None = None,
+    keep: Iterable[str] = (),
+) -> list[Result]: ...
+
+
+def translate(
+    text: str | Iterable[str],
+    *,
+    to: str | None = None,
+    source: str | None = None,
+    model: str | Path | None = None,
+    beam: int = 4,
+    glossary: Glossary | None = None,
+    keep: Iterable[str] = (),
+) -> Result | list[Result]:
+    """The translation of a text into a language, or a list of them for a list of texts in one language.
+
+    Without `to` and `model` it is English to German. Without `source` the language is identified where several
+    installed models translate into `to`. Models stay in memory for the next call; for more options, see `Translator`.
+
+    Examples:
+        >>> from onehop import translate
+        >>> result = translate("Where is the station?", to="de")
+        >>> print(result)
+        Wo ist der Bahnhof?
+        >>> result.models
+        ('en-de',)
+    """
+    texts = texts_of(text)
+    route = find_route(model, source, to, lambda: "\n".join(texts[:SAMPLE]))
+    translator = kept_translator(route, tuple(describe(path).hash for path in route))
+    results = translator.translate(texts, beam=beam, glossary=glossary, keep=keep)
+    return results[0] if isinstance(text, str) else results
+
+
+@lru_cache(KEPT_MODELS)
+def kept_translator(route: tuple[Path, ...], hashes: tuple[str, ...]) -> Translator:
+    """A translator that stays in memory, until its files have another content."""
+    return Translator(route)

@@ -1,0 +1,77 @@
+"""Which models translate between two languages."""
+
+import pytest
+
+from onehop.errors import ModelFileError, SettingsError
+from onehop.pipelines import route
+from onehop.pipelines.route import find_route
+
+GERMAN = "Dies ist gewiss kein englischer Satz, oder etwa doch?"
+ENGLISH = "This surely is an English sentence, and a long one."
+SPANISH = "Esta frase no está en inglés ni en alemán, está en español."
+
+
+def names(found):
+    return [path.stem for path in found]
+
+
+def test_a_model_with_both_languages_is_taken(install):
+    install("en-de", "de-en", "en-fr", "fr-en")
+    assert names(find_route(source="fr", target="en")) == ["fr-en"]
+    assert names(find_route(source="French", target="EN")) == ["fr-en"]
+    assert names(find_route("en-fr", target="fr")) == names(find_route(None, "en", "fr")) == ["en-fr"]
+    assert names(find_route()) == ["en-de"]
+
+
+def test_languages_without_a_model_go_through_english(install):
+    install("en-de", "de-en", "en-fr", "fr-en")
+    assert names(find_route(source="de", target="fr")) == ["de-en", "en-fr"]
+    assert names(find_route(source="fr", target="de")) == ["fr-en", "en-de"]
+
+
+def test_the_language_of_the_text_decides_where_there_is_a_choice(install):
+    install("en-de", "de-en", "en-fr")
+    assert names(find_route(target="fr", text=lambda: GERMAN)) == ["de-en", "en-fr"]
+    assert names(find_route(target="fr", text=lambda: ENGLISH)) == ["en-fr"]
+    assert names(find_route(target="fr", text=lambda: "Hallo Welt")) == ["de-en", "en-fr"]
+
+
+def test_the_text_is_not_asked_for_where_there_is_no_choice(install):
+    install("en-de", "de-en")
+    assert names(find_route(target="de", text=lambda: pytest.fail("asked"))) == ["en-de"]
+
+
+def test_without_the_identifier_the_model_with_the_language_is_taken(install, monkeypatch):
+    install("en-de", "de-en", "en-fr")
+    monkeypatch.setattr(route.identifier(), "is_there", False)
+    assert names(find_route(target="fr", text=lambda: GERMAN)) == ["en-fr"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ({"source": "de", "target": "it"}, ModelFileError, "No model from de to it is installed. There are "),
+        ({"target": "xx"}, ModelFileError, "No model from any language to xx is installed. There are de → en, en → de"),
+        ({"source": "xx"}, ModelFileError, "No model from xx to any language is installed. There are "),
+        ({"source": "de", "target": "de"}, SettingsError, "The text would be translated from de to de. Choose two"),
+        (
+            {"target": "fr", "text": lambda: SPANISH},
+            ModelFileError,
+            "The text seems to be in Spanish (es), and no model from es to fr is installed. "
+            "Give --from if it is in one of de, en.",
+        ),
+        (
+            {"target": "fr", "text": lambda: "Ceci est une phrase en français, sans aucun doute."},
+            SettingsError,
+            "The text seems to be in French (fr) already. Give --from if it is not.",
+        ),
+        ({"source": "en"}, ModelFileError, "Several models are installed: en-de, en-fr. Choose one with --model, or"),
+    ],
+)
+def test_what_there_is_no_way_for(install, asked, error, message):
+    install("en-de", "de-en", "en-fr", "fr-en")
+    if "text" in asked:
+        (install() / "fr-en.safetensors").unlink()
+    with pytest.raises(error) as caught:
+        find_route(**asked)
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,247 @@
+"""The translator that people import: texts of any length, results, scores, and its life."""
+
+import copy
+import gc
+import multiprocessing
+import pickle
+import weakref
+from dataclasses import replace
+
+import pytest
+
+from onehop.decoding.options import SearchOptions
+from onehop.errors import ModelFileError, SettingsError, TextError
+from onehop.pipelines import translator as module
+from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
+from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.pipelines.translator import Translator, translate
+from onehop.storage.model_io import read_model, write_model
+from onehop.storage.registry import package_folder
+
+SHIPPED = package_folder() / "en-de"
+PARAGRAPH = (
+    "The old man opened the door and looked at the rain. Nobody had come to see him for three weeks. "
+    "He made a cup of tea, sat down by the window and began to read the newspaper. "
+    "There was nothing in it about his village. In the evening the telephone rang. "
+    "It was his daughter, who lived in Canada. She asked him whether he was well. He said that he was."
+)
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Translator(SHIPPED, threads=1)
+
+
+@pytest.fixture
+def small(model_file):
+    return Translator(model_file, compute="float32", threads=1)
+
+
+# --- texts ----------------------------------------------------------------------------------------------------
+
+
+def test_no_sentence_of_a_paragraph_is_lost(shipped):
+    text = " ".join([PARAGRAPH] * 3)
+    result = shipped.translate(text)
+    assert [s.source for s in result.sentences] == [s.source for s in shipped.translate(PARAGRAPH).sentences] * 3
+    assert len(result.sentences) == 24
+    assert result.text == " ".join(s.text for s in result.sentences)
+    assert result.warnings == []
+    # As one sentence, longer than any that the model has met, it ends in nonsense.
+    (whole,) = shipped._models[0].sentences.translate([text])
+    assert result.text.count("Kanada") == 3 > whole.text.count("Kanada")
+
+
+def test_a_text_is_one_result_and_a_list_is_a_list(small):
+    texts = ["the old house", "a bird. the new tree"]
+    results = small.translate(texts)
+    assert [r.source for r in results] == texts
+    assert results == [small.translate(text) for text in texts] == small.translate(iter(texts))
+    assert small.translate([]) == []
+
+
+def test_lines_stay_lines_to_their_last_character(shipped):
+    text = "Good morning.\r\n\n  Good evening. \nThank you."
+    result = shipped.translate(text)
+    assert result.source == text
+    assert result.text == "Guten Morgen.\r\n\n  Guten Abend. \nVielen Dank."
+    assert [str(s) for s in result.sentences] == ["Guten Morgen.", "Guten Abend.", "Vielen Dank."]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "\r\n\t", "?! …", "https://example.com"])
+def test_what_has_no_words_stays_as_it_is(small, text):
+    result = small.translate(text)
+    assert (result.text, result.score, result.warnings) == (text, 0.0, [])
+
+
+def test_it_translates_as_the_command_line_does(model_file, small):
+    """The same paragraphs through the pipeline that the verb uses, put together by hand."""
+    by_hand = ParagraphTranslator(
+        SentenceTranslator.load(model_file, compute="float32", threads=1),
+        max_length=max_length_of(model_file),
+        options=SearchOptions(beam=2, alpha=0.2, n_best=2),
+    )
+    text = "the old house. a bird\nthe new tree"
+    found = by_hand.translate(text.split("\n"))
+    result = small.translate(text, beam=2, alpha=0.2, n_best=2)
+    assert result.text == "\n".join(line.text for line in found)
+    assert [s.found for s in result.sentences] == [s.found for line in found for s in line.sentences]
+    assert small.translate(text, options=SearchOptions(beam=2, alpha=0.2, n_best=2)) == result
+
+
+def test_an_unfinished_sentence_and_a_loop_are_warned_of(small):
+    """Weights that were never trained find no end."""
+    results = small.translate(["the old house", "a bird", "the new tree", "a new house"], beam=1)
+    assert any(not s.found[0].finished for r in results for s in r.sentences)
+    for result in results:
+        for sentence in result.sentences:
+            said = any(w in result.warnings for w in (UNFINISHED, LOOPED))
+            assert said is not sentence.found[0].finished
+
+
+UNFINISHED = "a translation came to the greatest length without an end"
+LOOPED = "a translation repeated itself over and over, and was stopped"
+
+
+def test_terms_come_from_a_mapping_or_a_file(shipped, tmp_path):
+    (tmp_path / "terms.tsv").write_text("contract\tKontrakt\n")
+    for glossary in ({"contract": "Kontrakt"}, tmp_path / "terms.tsv", str(tmp_path / "terms.tsv")):
+        result = shipped.translate("The contract is short.", glossary=glossary, beam=8)
+        assert "Kontrakt" in result.text or result.warnings == ["not in the translation: contract → Kontrakt"]
+    (kept,) = shipped.translate(["The Contract is short."], keep=["Contract"])
+    assert "Contract" in kept.text or kept.warnings == ["not in the translation: Contract"]
+
+
+def test_another_language_is_warned_of(shipped):
+    result = shipped.translate("Dies ist gewiss kein englischer Satz, oder etwa doch?")
+    assert result.warnings[0].startswith("the input does not seem to be in the model's source language, en")
+
+
+# --- scores ---------------------------------------------------------------------------------------------------
+
+
+def test_sentences_know_the_scores_of_their_tokens_and_where_they_come_from(shipped):
+    (sentence,) = shipped.translate("The cat is asleep.").sentences
+    assert len(sentence.token_scores) == len(sentence.tokens)
+    assert max(sentence.token_scores) <= 0
+    end = shipped.score(sentence.source, sentence.text).token_scores[-1]
+    # The search and the scoring add up in another order, in int8.
+    assert sum(sentence.token_scores) + end == pytest.approx(sentence.found[0].log_prob, abs=0.05)
+    alignment = sentence.alignment
+    assert alignment["target_tokens"] == list(sentence.tokens)
+    words = dict(
+        zip(alignment["target_tokens"], [alignment["source_tokens"][i] for i, _ in alignment["pairs"]], strict=True)
+    )
+    assert words["▁Katze"] == "▁cat"
+
+
+def test_engines_agree_on_the_score_of_a_given_translation():
+    sources, targets = ["Good morning!", "The cat is asleep."], ["Guten Abend!", "Die Katze schläft."]
+    plain, fast = (Translator(SHIPPED, engine=e, compute="float32", threads=1) for e in ("torch", "ctranslate2"))
+    assert (plain.engines, fast.engines) == (("torch",), ("ctranslate2",))
+    for one, other in zip(plain.score(sources, targets), fast.score(sources, targets), strict=True):
+        assert one.tokens == other.tokens
+        assert other.token_scores == pytest.approx(one.token_scores, abs=1e-2)
+        assert other.log_prob == pytest.approx(one.log_prob, abs=1e-2)
+
+
+def test_a_score_counts_the_end_mark(small):
+    empty = small.score("the old house", "")
+    assert empty.tokens == ("</s>",)
+    assert empty.log_prob == empty.token_scores[0] < 0
+    score = small.score("the old house", "a bird")
+    assert score.perplexity == pytest.approx(2.718281828 ** (-score.log_prob / len(score.tokens)))
+    assert repr(score).startswith("Score(log_prob=-")
+
+
+# --- bad input ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t: t.translate("x", beam=0), SettingsError, "beam is 0. It must be at least 1"),
+        (lambda t: t.translate("x", n_best=9), SettingsError, "n_best is 9, but beam is 4. A beam finds"),
+        (
+            lambda t: t.translate(iter([1])),
+            TextError,
+            "A text is of the type int. Give a string, or a list of strings.",
+        ),
+        (lambda t: t.translate("x", keep="abc"), SettingsError, "`keep` is one string. Give a list of words."),
+        (lambda t: t.score("x", ["y"]), SettingsError, "One text and several cannot be compared. Give two strings"),
+        (lambda t: t.score(["x"], []), SettingsError, "1 sources have 0 translations. Give one for each."),
+        (lambda t: t.score(" ", "y"), TextError, "There is nothing to score: a source is empty."),
+        (lambda t: Translator("no-such"), ModelFileError, "There is no model 'no-such'."),
+        (lambda t: Translator(engine="ctranslate2", device="cuda"), SettingsError, "CTranslate2 runs on the CPU here"),
+        (lambda t: Translator([]), SettingsError, "0 models are given. Give one, or two to go through."),
+        (lambda t: Translator([SHIPPED, SHIPPED]), SettingsError, f"{SHIPPED / 'model.safetensors'} translates into"),
+    ],
+)
+def test_what_is_refused(small, monkeypatch, call, error, message):
+    monkeypatch.setattr(module, "name_of", str)
+    with pytest.raises(error) as caught:
+        call(small)
+    assert str(caught.value).startswith(message)
+
+
+# --- its life -------------------------------------------------------------------------------------------------
+
+
+def test_its_repr_says_what_it_is(model_file, small, shipped):
+    assert repr(shipped) == "Translator('en-de', en → de, threads=1)"
+    assert repr(small) == f"Translator({str(model_file)!r}, en → de, compute='float32', threads=1)"
+    small.unload()
+    assert repr(small).endswith(", unloaded)")
+
+
+def test_unloaded_it_frees_its_weights_and_reads_them_again_when_used(small):
+    before = small.translate("the old house")
+    weights = weakref.ref(small._models[0].sentences)
+    with small as same:
+        assert same is small
+    gc.collect()
+    assert weights() is None  # the result holds no weights either
+    assert before.sentences[0].token_scores
+    assert small.translate("the old house") == before
+
+
+def test_it_pickles_without_its_weights(small):
+    data = pickle.dumps(small)
+    assert len(data) < 1000
+    again = pickle.loads(data)
+    assert repr(again).endswith(", unloaded)")
+    assert again.translate("the old house") == copy.copy(small).translate("the old house")
+    assert again.engines == small.engines
+
+
+def test_it_goes_to_another_process(small):
+    texts = ["the old house", "a bird"]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.map(small.translate, texts)
+    assert found == small.translate(texts)
+    assert found[0].sentences[0].token_scores == small.translate(texts[0]).sentences[0].token_scores
+
+
+def test_load_is_the_constructor(model_file):
+    assert Translator.load(model_file).translate("a bird") == Translator(str(model_file)).translate("a bird")
+
+
+# --- the function ---------------------------------------------------------------------------------------------
+
+
+def test_the_function_keeps_models_in_memory(install, monkeypatch):
+    folder = install("en-de", "de-en")
+    made = []
+    monkeypatch.setattr(module, "Translator", lambda route: made.append(route) or Translator(route))
+    module.kept_translator.cache_clear()
+    one = translate("a bird", to="de")
+    assert translate(["a bird"], to="German", source="en") == [one] == [translate("a bird", model="en-de")]
+    assert one == translate("a bird")
+    assert one.models == ("en-de",)
+    assert translate("a bird", to="en").models == ("de-en",)
+    assert [[path.stem for path in route] for route in made] == [["en-de"], ["de-en"]]
+    # Another content under the same name is read.
+    other = replace(read_model(folder / "en-de.safetensors"), provenance={"made": "anew"})
+    write_model(folder / "en-de.safetensors", other)
+    translate("a bird")
+    assert len(made) == 3
