@@ -1,23 +1,43 @@
 """onehop: the Transformer of “Attention Is All You Need”, to use and to look inside.
 
-from onehop import Translator
-Translator.load("model.safetensors").translate(["Hello world."])
+    from onehop import translate
+    print(translate("Hello world.", to="de"))
+
+Everything is imported when it is first asked for; only `trace`, `explore`, `train` and `Transformer` need torch.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from onehop._version import __version__
 
 if TYPE_CHECKING:
-    from onehop.explorer.view import Translator
+    from onehop.config import load_settings
+    from onehop.explorer.view import explore
+    from onehop.interpret.tracer import trace
+    from onehop.model.transformer import Transformer
+    from onehop.pipelines.translator import Translator, translate
+    from onehop.training.workflow import train
 
-__all__ = ["Translator", "__version__"]
+__all__ = ["Transformer", "Translator", "__version__", "explore", "load_settings", "trace", "train", "translate"]
+
+HOMES = {
+    "Transformer": "model.transformer",
+    "Translator": "pipelines.translator",
+    "explore": "explorer.view",
+    "load_settings": "config",
+    "trace": "interpret.tracer",
+    "train": "training.workflow",
+    "translate": "pipelines.translator",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for: `onehop --help` must not wait for an engine.
-    if name == "Translator":
-        from onehop.explorer.view import Translator
+    # `onehop --help` must not wait for an engine, and translating must not need torch.
+    if name not in HOMES:
+        raise AttributeError(f"module 'onehop' has no attribute {name!r}")
+    return getattr(import_module(f"onehop.{HOMES[name]}"), name)
 
-        return Translator
-    raise AttributeError(f"module 'onehop' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return __all__

@@ -108,7 +108,7 @@ def train(
         typer.echo(workflow.plan_to_text(workflow.dry_run(chosen, out, store=store, data=data, device=device), chosen))
         return
     with last_work(device):
-        model = workflow.run(
+        model = workflow.train(
             chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on
         )
         if model is not None and workflow.leads():

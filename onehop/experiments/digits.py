@@ -155,7 +155,7 @@ def trained(
         shutil.rmtree(folder / "store", ignore_errors=True)
         write_store(folder / "store", fit, valid)
     with TrainDisplay(every=settings.train.report_every, kept=kept) as shown:
-        return train(settings, Store.open(folder / "store"), folder / "run", device=device, listener=shown)
+        return train(settings, Store.open(folder / "store"), folder / "run", device=device, callback=shown)
 
 
 def loaded(model: Path, device: str | None = None) -> VisionTransformer:

@@ -58,7 +58,7 @@ def run(folder: Path | None = None) -> Outcome:
         with PrepareDisplay() as shown:
             store = prepare(settings, work / "store", root=work, progress=shown, processes=1)
         with TrainDisplay(every=100, kept=folder is not None) as watching:
-            model = train(settings, store, work / "run", device="cpu", listener=watching)
+            model = train(settings, store, work / "run", device="cpu", callback=watching)
         if model is None:
             raise KeyboardInterrupt
         outcome = check(model, strings[:HELD_OUT])

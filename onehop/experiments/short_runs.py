@@ -10,7 +10,7 @@ from onehop.config import ModelSettings, Settings, TrainSettings
 from onehop.data.store import Store
 from onehop.errors import DivergedError, RunError, SettingsError
 from onehop.text.tokenizer import vocabulary_of
-from onehop.training.callbacks import Report, Silent
+from onehop.training.callbacks import Callback, Report
 from onehop.training.trainer import train
 
 Json = dict[str, Any]
@@ -18,8 +18,8 @@ POINTS = 100
 SEED, RATE, BATCH = 1, 2e-3, 600
 
 
-class Losses(Silent):
-    """A listener that keeps every step's loss and the last validation."""
+class Losses(Callback):
+    """A callback that keeps every step's loss and the last validation."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, float]] = []
@@ -100,7 +100,7 @@ def followed(settings: Settings, store: Store, device: str | None) -> Json:
     losses, diverged, model = Losses(), False, None
     with tempfile.TemporaryDirectory() as folder:
         try:
-            model = train(settings, store, Path(folder) / "run", device=device, listener=losses)
+            model = train(settings, store, Path(folder) / "run", device=device, callback=losses)
         except DivergedError:
             diverged = True
     if model is None and not diverged:

@@ -25,7 +25,7 @@ from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
 from onehop.experiments.sample_store import sampled
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.run_folder import Run, read_metrics
-from onehop.training.workflow import run
+from onehop.training.workflow import train
 
 # The paper's search.
 SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
@@ -262,7 +262,7 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
     if (there := held(file, asked)) is not None:
         return there
     began, anew = time.monotonic(), not running.exists()
-    model = run(changed, running, store=store.path, device=device, bleu_on=0)
+    model = train(changed, running, store=store.path, device=device, bleu_on=0)
     if model is None:
         return None
     found = {**asked, **scored(model, running, store, device)}

@@ -1,16 +1,14 @@
-"""A translator that can be looked into where it is used: in a notebook, the page stands beneath the cell."""
+"""The page where it is asked for: in a notebook it stands beneath the cell."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError
-from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.storage.registry import find_model
+from onehop.explorer.content import Explorer
+from onehop.interpret.tracer import KEPT, Tracer, load_tracer
 
 HEIGHT = 900
 
@@ -39,35 +37,24 @@ class View:
             raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another place.") from None
 
 
-class Translator(SentenceTranslator):
-    """A model ready to translate, and to be looked into.
+def explore(
+    text: str, model: str | Path | None = None, *, edits: Sequence[str] = (), device: str | None = None
+) -> View:
+    """The explorer's page with this sentence, which Jupyter and VS Code show beneath the cell.
 
-    Translator.load("model.safetensors").explore("Hello world.")
+    `model` is the name of an installed model or a path; otherwise it is `en-de`. `edits` switch parts of it off. The
+    model stays in memory for the next call.
+
+    Examples:
+        >>> from onehop import explore
+        >>> page = explore("The cat sat because it was sleepy.")
+        >>> page.save("page.html")  # doctest: +SKIP
     """
+    tracer = load_tracer(model, device)
+    return View(explorer_of(tracer).alone(text, edits, home="notebook"))
 
-    path: Path | None = None
 
-    @classmethod
-    def load(cls, path: str | Path | None = None, *args: Any, **options: Any) -> "Translator":
-        """Read a model by its file or name; the options are those of `SentenceTranslator.load`."""
-        found = find_model(None if path is None else str(path))
-        loaded = super().load(found, *args, **options)
-        assert isinstance(loaded, cls)
-        loaded.path = found
-        return loaded
-
-    @cached_property
-    def explorer(self) -> Any:
-        """The explorer over this model; not named in the type, for that would import torch."""
-        from onehop.explorer.content import Explorer
-        from onehop.interpret.tracer import Tracer
-
-        return Explorer(Tracer(self) if self.path is None else Tracer.of(self, self.path))
-
-    def trace(self, text: str, edits: Sequence[str] = (), options: SearchOptions | None = None) -> Any:
-        """A `onehop.interpret.tracer.Trace`: the translation and every number on the way."""
-        return self.explorer.tracer.trace(text, edits, options)
-
-    def explore(self, text: str, edits: Sequence[str] = ()) -> View:
-        """The page with this sentence, which Jupyter and VS Code show beneath the cell."""
-        return View(self.explorer.alone(text, edits, home="notebook"))
+@lru_cache(KEPT)
+def explorer_of(tracer: Tracer) -> Explorer:
+    """One explorer for each tracer: it remembers what it was asked."""
+    return Explorer(tracer)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -32,9 +32,48 @@ from onehop.storage.registry import find_model
 from onehop.text.tokenizer import BOS, EOS, normalise
 
 LIMIT = 32 * 2**20
+KEPT = 2  # models that `trace` keeps in memory
 TOP = 10
 NEIGHBOURS = 8
 POSITIONS = 64
+
+
+def trace(
+    text: str,
+    model: str | Path | None = None,
+    *,
+    edits: Iterable[str] = (),
+    beam: int = 4,
+    alpha: float = 0.6,
+    device: str | None = None,
+) -> Trace:
+    """The translation of a sentence and every number on the way, as tensors by name.
+
+    `model` is the name of an installed model or a path; otherwise it is `en-de`. `edits` switch parts of it off, such
+    as "mask=off". The model stays in memory for the next call.
+
+    Examples:
+        >>> from onehop import trace
+        >>> found = trace("Good morning!")
+        >>> found.text
+        'Guten Morgen!'
+        >>> heads, target_tokens, source_tokens = found["decoder.layers.4.cross_attention.weights"].shape
+        >>> heads
+        8
+    """
+    return load_tracer(model, device).trace(text, edits, SearchOptions(beam=beam, alpha=alpha))
+
+
+def load_tracer(model: str | Path | None = None, device: str | None = None) -> "Tracer":
+    """A tracer over a model, which stays in memory until its file has another content."""
+    path = find_model(None if model is None else str(model))
+    return kept_tracer(path, describe(path).hash, device)
+
+
+@lru_cache(KEPT)
+def kept_tracer(path: Path, hash: str, device: str | None) -> "Tracer":
+    """A tracer for each content of a file."""
+    return Tracer.load(path, device)
 
 
 class Tracer:

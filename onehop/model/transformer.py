@@ -329,7 +329,17 @@ class Predictor(Tapped):
 
 
 class Transformer(Predictor):
-    """Figure 1. Gives logits; `log_probabilities` gives their log-softmax."""
+    """Figure 1. Gives logits; `log_probabilities` gives their log-softmax.
+
+    Examples:
+        >>> import torch
+        >>> from onehop import Transformer, load_settings
+        >>> from onehop.model.transformer import Tokens
+        >>> model = Transformer(load_settings("tiny").model, vocab_size=100)
+        >>> src, tgt = torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 8, 9]])
+        >>> model(Tokens.padded(src), Tokens.padded(tgt)).shape  # sentences, target tokens, vocabulary
+        torch.Size([1, 3, 100])
+    """
 
     def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
         super().__init__(settings, vocab_size)

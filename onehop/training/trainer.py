@@ -38,7 +38,7 @@ from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import write_model
 from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
 from onehop.text.tokenizer import vocabulary_of
-from onehop.training.callbacks import Listener, Report, Silent
+from onehop.training.callbacks import Callback, Callbacks, Report
 from onehop.training.checks import check_fits, first_weights
 from onehop.training.cuda_step import RecordedStep
 from onehop.training.dataloader import Fed, Fixed, Update, feed, prefetch, updates
@@ -69,7 +69,7 @@ def train(
     folder: Path,
     *,
     device: str | None = None,
-    listener: Listener | None = None,
+    callback: Callback | None = None,
     validator: Validator | None = None,
 ) -> Path | None:
     """Train in a run folder, or go on there; the model file, or None if it was stopped before the end."""
@@ -78,7 +78,7 @@ def train(
     check_fits(settings, store)
     with deterministic(settings.train.deterministic), world(device) as here:
         run = Run(folder)
-        trainer = Trainer(settings, store, run, here, listener if listener and here.leads else Silent(), validator)
+        trainer = Trainer(settings, store, run, here, callback if callback and here.leads else Callbacks(), validator)
         try:
             trainer.begin()
             trainer.fit()
@@ -92,10 +92,10 @@ class Trainer:
     """One training run in one process."""
 
     def __init__(
-        self, settings: Settings, store: Store, run: Run, world: World, listener: Listener, validator: Validator | None
+        self, settings: Settings, store: Store, run: Run, world: World, callback: Callback, validator: Validator | None
     ) -> None:
         self.settings, self.store, self.run, self.world = settings, store, run, world
-        self.listener, self.validator = listener, validator
+        self.callback, self.validator = callback, validator
         self.vocab_size = vocabulary_of(store.tokenizer).vocab_size
         self.task = Task(settings.model, self.vocab_size)
         torch.manual_seed(settings.train.seed)
@@ -145,7 +145,7 @@ class Trainer:
             self.fixed = self.fixed_shapes()
             self.compute = compiled(self.parallel)
         shown = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
-        self.listener.began({**self.run.facts(), **self.machine(), **shown})
+        self.callback.began({**self.run.facts(), **self.machine(), **shown})
 
     def facts(self) -> Report:
         """What this run is about, the same however often it is started."""
@@ -175,14 +175,14 @@ class Trainer:
         known = [{**machine, **here} == machine for machine in machines]
         if self.world.any(not all(known)):  # the first process knows, all of them have to
             self.progress = replace(self.progress, exact=False)
-            self.listener.said("It was begun on another machine or with other threads: the last bits may differ.")
+            self.callback.said("It was begun on another machine or with other threads: the last bits may differ.")
         if self.world.leads and not (known and known[-1]):
             self.run.note(machines=[*machines, {"from_step": self.progress.step, **here}])
 
     def find_budget(self) -> int:
         """The largest token budget that fits into memory, the same in every process."""
         budget = self.world.least(budget_that_fits(self.objective, self.settings, self.world.device))
-        self.listener.said(f"Batches of {budget:,} source and target tokens fit into memory.")
+        self.callback.said(f"Batches of {budget:,} source and target tokens fit into memory.")
         return budget
 
     def fixed_shapes(self) -> Fixed:
@@ -195,10 +195,10 @@ class Trainer:
     def finish(self) -> Path | None:
         """Write the model file."""
         if self.world.any(self.stop in SIGNALS):  # each of the processes may have been told, or only one
-            self.listener.said(f"Stopped at step {self.progress.step}; {GOES_ON}")
+            self.callback.said(f"Stopped at step {self.progress.step}; {GOES_ON}")
             return None
         if self.stop:
-            self.listener.said(f"Finished early at step {self.progress.step}: {self.stop}.")
+            self.callback.said(f"Finished early at step {self.progress.step}: {self.stop}.")
         file = self.run.path / "model.safetensors"
         stored = self.stored()
         if self.world.leads:
@@ -266,7 +266,7 @@ class Trainer:
         report = self.update(step, update)
         self.progress = replace(self.progress, step=step, epoch=update.epoch, batch=update.next_batch)
         report |= self.speed(update, time.perf_counter() - began)
-        self.listener.stepped(report)
+        self.callback.stepped(report)
         if step % train.report_every == 0 or step == train.steps:
             self.write(report)
         if step % train.validate_every == 0 or step == train.steps:
@@ -318,7 +318,7 @@ class Trainer:
             fixed, compute = None, self.parallel  # parts as large as the whole would win nothing
             self.progress = replace(self.progress, exact=False)
             text = f"Step {step} did not fit into memory and was split into {len(parts)} parts."
-            self.listener.said(f"{text} From here on a resumed run may differ in the last bits.")
+            self.callback.said(f"{text} From here on a resumed run may differ in the last bits.")
             self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
 
     def _gradients(
@@ -402,7 +402,7 @@ class Trainer:
         """Loss on the validation pairs, and whatever the validator measures."""
         report = {"step": self.progress.step, **self.validation(self.average, self.budget)}
         self.write({k: v for k, v in report.items() if k != "samples"})
-        self.listener.validated(report)
+        self.callback.validated(report)
         self.judge(report)
 
     def judge(self, report: Report) -> None:
@@ -462,7 +462,7 @@ class Trainer:
         self.stop_if_worse()
         done = self.progress.step >= self.settings.train.steps
         said = "All {} steps are done already." if done else "Going on from step {}."
-        self.listener.said(said.format(self.progress.step))
+        self.callback.said(said.format(self.progress.step))
 
     def start_from(self, start: StoredModel) -> None:
         """Take another model's weights for the first ones."""

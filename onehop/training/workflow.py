@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onehop.config import Settings, settings_to_dict
+from onehop.config import Settings, load_settings, settings_to_dict
 from onehop.console import PrepareDisplay, TrainDisplay, console
 from onehop.data.filters import report_to_text
 from onehop.data.prepare import prepare
@@ -23,48 +23,75 @@ from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import write_model
 from onehop.storage.run_folder import Run
 from onehop.text.tokenizer import Tokenizer, vocabulary_of
-from onehop.training.callbacks import Listener
+from onehop.training import trainer
+from onehop.training.callbacks import Callback, Callbacks
 from onehop.training.checks import check_fits, first_weights
 from onehop.training.distributed import processes
 from onehop.training.estimate import Plan, plan
 from onehop.training.step import Objective
-from onehop.training.trainer import train
 from onehop.training.validation import Validator
 
 
-def run(
-    settings: Settings,
-    out: Path,
+def train(
+    settings: Settings | str | Path,
+    out: str | Path,
     *,
-    store: Path | None = None,
-    data: Path | None = None,
+    store: str | Path | None = None,
+    data: str | Path | None = None,
     device: str | None = None,
+    callbacks: Sequence[Callback] = (),
     tensorboard: bool = False,
     bleu_on: int = 500,
 ) -> Path | None:
-    """Train from a store, or from raw files that are prepared first; the model file, or None if it was stopped."""
+    """Train in the run folder `out`, or go on there; the model file, or None if it was stopped.
+
+    Args:
+        settings: Settings, the name of a preset, or a TOML file.
+        out: The run folder. Started again with the same settings, a training goes on from its last checkpoint.
+        store: What `onehop prepare` made; otherwise the raw files of the settings are prepared first.
+        data: The folder of the raw files.
+        device: cpu, cuda or cuda:N; otherwise what is there.
+        callbacks: Who is told how it goes, beside the terminal: docs/callbacks.md.
+        tensorboard: Write TensorBoard events too.
+        bleu_on: Validation sentences that are translated for BLEU; 0: none.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from onehop import load_settings, train
+        >>> from onehop.config import with_changes
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "pairs.tsv").write_text("".join(f"{i} and {i + 1}\\t{i + 1} und {i}\\n" for i in range(200)))
+        >>> changes = ["data.train=['pairs.tsv']", "data.valid_size=10", "tokenizer.vocab_size=300", "train.steps=2"]
+        >>> settings = with_changes(load_settings("tiny"), changes)
+        >>> train(settings, folder / "run", data=folder, device="cpu", bleu_on=0).name
+        'model.safetensors'
+    """
+    settings = settings if isinstance(settings, Settings) else load_settings(settings)
+    out = Path(out)
     if bleu_on and settings.model.kind is None:
         require("sacrebleu", instead="leave BLEU out with --bleu-on 0")
     Run(out).check_overwrites_nothing()  # before minutes are spent on preparing
-    opened = open_store(settings, out, store, data)
+    opened = open_store(settings, out, None if store is None else Path(store), None if data is None else Path(data))
     settings = as_prepared(settings, opened)
     validator = translating_validator(opened, bleu_on) if bleu_on and settings.model.kind is None else None
     if not leads():
-        return train(settings, opened, out, device=device, validator=validator)
+        return trainer.train(settings, opened, out, device=device, validator=validator)
     with TrainDisplay(every=settings.train.report_every) as shown, ExitStack() as closing:
         if settings.train.warmup >= settings.train.steps:
             shown.said(
                 f"The learning rate only rises: train.warmup is {settings.train.warmup:,} steps, as many or more."
             )
-        listener: Listener = closing.enter_context(WithTensorBoard(shown, out)) if tensorboard else shown
-        return train(settings, opened, out, device=device, listener=listener, validator=validator)
+        written = [closing.enter_context(TensorBoard(out))] if tensorboard else []
+        told = Callbacks(shown, *written, *callbacks)
+        return trainer.train(settings, opened, out, device=device, callback=told, validator=validator)
 
 
 def as_prepared(settings: Settings, store: Store) -> Settings:
     """The settings with the tables that the store was made with, whatever a preset says: what a run notes is true."""
     made = store.description["made_from"]
-    train = settings.data.train or tuple(name for name, _ in made["files"]["train"])
-    data = replace(settings.data, **made["data"], train=train)
+    files = settings.data.train or tuple(name for name, _ in made["files"]["train"])
+    data = replace(settings.data, **made["data"], train=files)
     vocabulary = {k: v for k, v in made["tokenizer"].items() if k in ("vocab_size", "sample", "weights")}
     return replace(settings, data=data, tokenizer=replace(settings.tokenizer, **vocabulary))
 
@@ -116,19 +143,18 @@ def translating_validator(store: Store, sentences: int) -> Validator:
     return validate
 
 
-class WithTensorBoard:
-    """A listener that passes everything on and also writes TensorBoard events."""
+class TensorBoard(Callback):
+    """A callback that writes TensorBoard events."""
 
-    def __init__(self, listener: Listener, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         require("tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
-        self.listener = listener
         self.folder = folder
         self.events: Any = None
         self.writer = SummaryWriter
 
-    def __enter__(self) -> "WithTensorBoard":
+    def __enter__(self) -> "TensorBoard":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -137,23 +163,16 @@ class WithTensorBoard:
 
     def began(self, facts: dict[str, Any]) -> None:
         """The run starts or goes on. What was written after its last checkpoint will come again."""
-        self.listener.began(facts)
         done = Run(self.folder).steps() or [0]
         self.events = self.writer(self.folder / "tensorboard", purge_step=done[-1] + 1)
 
     def stepped(self, report: dict[str, Any]) -> None:
         """A step is done."""
-        self.listener.stepped(report)
         self.write("train", report)
 
     def validated(self, report: dict[str, Any]) -> None:
         """A validation is done."""
-        self.listener.validated(report)
         self.write("valid", report)
-
-    def said(self, text: str) -> None:
-        """A line."""
-        self.listener.said(text)
 
     def write(self, group: str, report: dict[str, Any]) -> None:
         """Every number of a report as a curve."""

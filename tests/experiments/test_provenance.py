@@ -39,7 +39,7 @@ def test_a_table_whose_picture_cannot_be_drawn_is_not_lost(tmp_path, monkeypatch
 def test_a_table_that_was_stopped_ends_like_any_interrupted_program(few_rows, monkeypatch):
     settings, folder = few_rows
     (folder / "small.toml").write_text(settings_to_toml(settings))
-    monkeypatch.setattr(table3, "run", lambda *args, **more: None)
+    monkeypatch.setattr(table3, "train", lambda *args, **more: None)
     words = ["paper", "table3", str(folder / "small.toml"), "--rows", "base", "--data", str(folder)]
     assert onehop(*words, "-o", str(folder / "out")).exit_code == 130
     assert not (folder / "out" / "table3.md").exists()

@@ -72,8 +72,8 @@ def test_a_run_whose_loss_is_no_number_is_said_to_have_diverged(digits, monkeypa
     from onehop.errors import DivergedError, RunError
     from onehop.experiments import short_runs as module
 
-    def breaks(*_, listener, **__):
-        listener.stepped({"step": 1, "loss": 9.0})
+    def breaks(*_, callback, **__):
+        callback.stepped({"step": 1, "loss": 9.0})
         raise DivergedError("Step 2 is not finite.", "Lower the learning rate.")
 
     def is_too_large(*_, **__):

@@ -73,7 +73,7 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     assert first["rows"][0]["perplexity"] != first["rows"][1]["perplexity"]
     assert first["rows"][0]["minutes"] > 0
     assert not list((out / "runs").iterdir())
-    monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("it was trained again"))
+    monkeypatch.setattr(table3, "train", lambda *args, **more: pytest.fail("it was trained again"))
     again = table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=said.append)
     assert again == first
     text = table3.table_text(first)
@@ -92,7 +92,7 @@ def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
     assert str(error.value) == f"{out} has no rows of table 3. Train some first, without --finished."
     table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=lambda said: None)
     table3.row_file(out, "learned-positions-seed-2").unlink()
-    monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("something was trained"))
+    monkeypatch.setattr(table3, "train", lambda *args, **more: pytest.fail("something was trained"))
     found = table3.finished(settings, out, rows, seeds=2)
     assert [(one["row"], one["seed"]) for one in found["rows"]] == [("base", 1), ("base", 2), ("learned-positions", 1)]
     assert "| E | learned-positions | positions learned | 1 | " in table3.table_text(found)
@@ -155,7 +155,7 @@ def test_a_row_that_is_stopped_by_itself_is_left_for_the_next_time(few_rows, mon
     settings, folder = few_rows
     said = []
     monkeypatch.setattr(table3, "side_by_side", lambda *_: True)  # whose trainings left no file
-    monkeypatch.setattr(table3, "run", lambda *args, **more: pytest.fail("trained by the parent"))
+    monkeypatch.setattr(table3, "train", lambda *args, **more: pytest.fail("trained by the parent"))
     store = table3.store_for(settings, folder / "store", folder, None, None)
     assert table3.table3(settings, store, folder / "out", table3.chosen_rows("E"), at_once=2, say=said.append) is None
     assert said[-1] == "Stopped; the same command goes on from here."
@@ -182,12 +182,12 @@ def test_a_row_that_is_stopped_goes_on_in_its_middle(few_rows, monkeypatch):
     settings, folder = few_rows
     rows, out = table3.chosen_rows("base"), folder / "out"
     store = table3.store_for(settings, out, folder, None, None)
-    monkeypatch.setattr(table3, "run", lambda *args, **more: None)
+    monkeypatch.setattr(table3, "train", lambda *args, **more: None)
     assert table3.table3(settings, store, out, rows, device="cpu") is None
     monkeypatch.undo()
     monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
     half = with_changes(settings, ["train.average=1", "train.seed=1", "train.steps=3"])
-    assert table3.run(half, out / "runs" / "base-seed-1", store=store.path, device="cpu", bleu_on=0) is not None
+    assert table3.train(half, out / "runs" / "base-seed-1", store=store.path, device="cpu", bleu_on=0) is not None
     begun: list[int] = []
     went_on = trainer_module.Trainer.one_step
     monkeypatch.setattr(trainer_module.Trainer, "one_step", lambda self, *args: begun.append(1) or went_on(self, *args))

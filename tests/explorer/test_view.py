@@ -1,6 +1,7 @@
 """The verb and the notebook."""
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -11,7 +12,10 @@ import onehop
 from onehop.cli import app
 from onehop.errors import OnehopError
 from onehop.explorer import serve
-from onehop.explorer.view import View
+from onehop.explorer.view import View, explorer_of
+from onehop.interpret.tracer import Tracer, load_tracer
+from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.storage.model_io import read_model, write_model
 
 
 def test_the_verb_writes_one_file(model_file, tmp_path):
@@ -42,8 +46,7 @@ def test_the_verbs_errors_are_one_line(model_file, tmp_path):
 
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own(model_file, tmp_path):
-    translator = onehop.Translator.load(model_file, "cpu")
-    view = translator.explore('"<!--')
+    view = onehop.explore('"<!--', model_file, device="cpu")
     html = view._repr_html_()
     assert html.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     assert "<script" not in html
@@ -56,10 +59,26 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(model_file, tmp_path):
     assert repr(view).startswith("<the explorer's page, ")
 
 
+def test_a_model_stays_in_memory_until_its_file_changes(model_file, tmp_path):
+    file = tmp_path / "copy.safetensors"
+    write_model(file, read_model(model_file))
+    first = load_tracer(file, "cpu")
+    assert load_tracer(str(file), "cpu") is first
+    assert explorer_of(first) is explorer_of(load_tracer(file, "cpu"))
+    write_model(file, replace(read_model(model_file), provenance={"made": "anew"}))
+    assert load_tracer(file, "cpu") is not first
+
+
+def test_a_trace_is_asked_for_without_an_object(model_file):
+    found = onehop.trace(TEXT, str(model_file), edits=["scale=off"], beam=2, device="cpu")
+    assert found.header["edits"] == ["scale=off"]
+    assert found.header["options"]["beam"] == 2
+
+
 def test_a_translator_without_a_file_can_be_looked_into(tracer):
     there = tracer.translator
-    translator = onehop.Translator.of_model(tracer.model, there.tokenizer, "en", "de")
-    trace = translator.trace(TEXT, ["scale=off"])
+    unnamed = Tracer(SentenceTranslator.of_model(tracer.model, there.tokenizer, "en", "de"))
+    trace = unnamed.trace(TEXT, ["scale=off"])
     assert trace.header["model"]["hash"] is None
     assert trace.header["edits"] == ["scale=off"]
 

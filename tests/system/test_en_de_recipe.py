@@ -19,7 +19,7 @@ from onehop.storage.model_io import describe, read_model, write_model
 from onehop.storage.run_folder import Run
 from onehop.training import trainer as trainer_module
 from onehop.training import workflow
-from onehop.training.callbacks import Silent
+from onehop.training.callbacks import Callback
 from onehop.training.trainer import train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "en-de.toml"
@@ -39,8 +39,8 @@ class GoneError(Exception):
     """The machine went away."""
 
 
-class StoppedAt(Silent):
-    """A listener with which a run ends in the middle."""
+class StoppedAt(Callback):
+    """A callback with which a run ends in the middle."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -117,7 +117,7 @@ def runs(store, settings, tmp_path_factory):
         train(settings, store, folder / "whole", device="cpu")
         for step in (12, 20):
             with pytest.raises(GoneError):
-                train(settings, store, folder / "parts", device="cpu", listener=StoppedAt(step))
+                train(settings, store, folder / "parts", device="cpu", callback=StoppedAt(step))
         train(settings, store, folder / "parts", device="cpu")
     return folder
 
@@ -161,7 +161,7 @@ def test_the_shards_translate_and_can_be_evaluated(model, corpora, tmp_path):
 
 def test_the_raw_corpora_are_enough(corpora, settings, tmp_path):
     """The one command: it prepares, trains and validates by translating."""
-    file = workflow.run(
+    file = workflow.train(
         with_changes(settings, ["train.steps=4", "train.average=1"]), tmp_path / "run", data=corpora, device="cpu"
     )
     assert file == tmp_path / "run" / "model.safetensors"

@@ -31,7 +31,7 @@ from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
 from onehop.training import trainer as trainer_module
-from onehop.training.callbacks import Silent
+from onehop.training.callbacks import Callback, Callbacks
 from onehop.training.dataloader import Update
 from onehop.training.distributed import World
 from onehop.training.step import Objective
@@ -66,7 +66,7 @@ def begun(digits, tmp_path):
 
     def begin(*changes: str) -> Trainer:
         run = Run(tmp_path / f"run-{len(made)}")
-        made.append(Trainer(with_changes(digits[0], changes), digits[1], run, World(0, 1, CPU), Silent(), None))
+        made.append(Trainer(with_changes(digits[0], changes), digits[1], run, World(0, 1, CPU), Callbacks(), None))
         made[-1].begin()
         return made[-1]
 
@@ -96,7 +96,7 @@ class Killed(BaseException):
     """What a kill looks like from inside: nothing after it happens."""
 
 
-class Watching(Silent):
+class Watching(Callback):
     """Keeps what it is told, and does something at a step."""
 
     def __init__(self, at: int = -1, then=lambda: None) -> None:
@@ -134,7 +134,7 @@ def told_at(step: int, number: signal.Signals = signal.SIGTERM) -> Watching:
 
 def test_the_loss_goes_down_and_the_result_translates(go, digits, tmp_path):
     watching = Watching()
-    file = go("train.steps=60", "train.average=2", listener=watching)
+    file = go("train.steps=60", "train.average=2", callback=watching)
     losses = metrics(tmp_path / "run")
     assert len(losses) == 60
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
@@ -321,10 +321,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(go, tmp_path, changes):
     changes = ("train.average=2", "train.steps=28", "train.validate_every=6", *changes)
     go(*changes, name="whole")
     with pytest.raises(Killed):
-        go(*changes, name="stopped", listener=killed_at(7))  # before the first checkpoint
-    assert go(*changes, name="stopped", listener=told_at(13)) is None  # between two
+        go(*changes, name="stopped", callback=killed_at(7))  # before the first checkpoint
+    assert go(*changes, name="stopped", callback=told_at(13)) is None  # between two
     with pytest.raises(Killed):
-        go(*changes, name="stopped", listener=killed_at(22))
+        go(*changes, name="stopped", callback=killed_at(22))
     assert go(*changes, name="stopped") is not None
     assert_same_bits(tmp_path / "whole", tmp_path / "stopped")
     # Each step once and in order, as if nothing had been.
@@ -366,9 +366,9 @@ def test_a_finished_run_started_again_changes_nothing(go, tmp_path):
 
     go()
     before = content()
-    listener = Watching()
-    assert go(listener=listener) == tmp_path / "run" / "model.safetensors"
-    assert listener.steps == listener.validations == []
+    callback = Watching()
+    assert go(callback=callback) == tmp_path / "run" / "model.safetensors"
+    assert callback.steps == callback.validations == []
     assert content() == before
 
 
@@ -427,9 +427,9 @@ EARLY = ("train.validate_every=2", "train.save_every=4", "train.patience=2")
 @pytest.mark.parametrize(("watch", "values"), [("bleu", [1, 3, 3, 2]), ("loss", [5, 2, 2, 3])])
 def test_stopping_early(go, tmp_path, monkeypatch, watch, values):
     changes = (*EARLY, f"train.watch={watch}")
-    listener = Watching()
-    file = go(*changes, listener=listener, validator=scores(monkeypatch, watch, values))
-    assert listener.texts == [f"Finished early at step 8: no better {watch} in 2 validations."]
+    callback = Watching()
+    file = go(*changes, callback=callback, validator=scores(monkeypatch, watch, values))
+    assert callback.texts == [f"Finished early at step 8: no better {watch} in 2 validations."]
     assert Run(tmp_path / "run").latest().progress.step == 8
     before = file.read_bytes()
     # The result is the best of the validations, not the last checkpoints: the second, after step 4.
@@ -449,7 +449,7 @@ def test_an_interruption_does_not_reset_patience(go, tmp_path, monkeypatch, stop
     values = [1.0, 3.0, 2.0, 2.0]
     changes = (*EARLY, "train.watch=bleu", "train.save_every=3")
     validator = scores(monkeypatch, "bleu", values)
-    assert go(*changes, listener=told_at(stop), validator=validator) is None
+    assert go(*changes, callback=told_at(stop), validator=validator) is None
     go(*changes, validator=validator)
     assert Run(tmp_path / "run").latest().progress.step == 8
 
@@ -527,10 +527,10 @@ def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU, *, training:
 def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch, accumulate, error):
     changes = ("train.steps=4", f"train.accumulate={accumulate}", "train.batch_tokens=200")
     go(*changes, name="whole")
-    tried, listener = too_small(monkeypatch, 60, error), Watching()
-    go(*changes, name="split", listener=listener)
+    tried, callback = too_small(monkeypatch, 60, error), Watching()
+    go(*changes, name="split", callback=callback)
     assert max(tried) > 120  # so the halves had to be split again
-    assert "Step 1 did not fit into memory and was split into" in listener.texts[0]
+    assert "Step 1 did not fit into memory and was split into" in callback.texts[0]
     whole, split = (state(tmp_path / name) for name in ("whole", "split"))
     for name in whole:
         np.testing.assert_allclose(split[name], whole[name], rtol=1e-3, atol=2e-5, err_msg=name)
@@ -543,9 +543,9 @@ def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch
 
 def test_a_validation_that_does_not_fit_is_split_and_finds_the_same(go, monkeypatch):
     whole, split = Watching(), Watching()
-    go("train.steps=4", name="whole", listener=whole)
+    go("train.steps=4", name="whole", callback=whole)
     tried = too_small(monkeypatch, 30, training=False)
-    go("train.steps=4", name="split", listener=split)
+    go("train.steps=4", name="split", callback=split)
     assert max(tried) > 60
     assert split.validations[-1]["valid_nll"] == pytest.approx(whole.validations[-1]["valid_nll"], rel=1e-6)
 
@@ -570,10 +570,10 @@ def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
 
 def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "budget_that_fits", lambda *_: 192)
-    listener = Watching()
-    go("train.batch_tokens=0", "train.steps=10", listener=listener)
+    callback = Watching()
+    go("train.batch_tokens=0", "train.steps=10", callback=callback)
     assert Run(tmp_path / "run").facts()["batch_tokens"] == 192
-    assert "Batches of 192 source and target tokens fit into memory." in listener.texts
+    assert "Batches of 192 source and target tokens fit into memory." in callback.texts
     monkeypatch.setattr(trainer_module, "budget_that_fits", lambda *_: 96)
     go("train.batch_tokens=0")
     go("train.batch_tokens=192", name="whole")
@@ -584,9 +584,9 @@ def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_leaves(go, tmp_path, number):
     before = signal.getsignal(number)
-    listener = told_at(7, number)
-    assert go(listener=listener) is None
-    assert listener.texts[-1] == "Stopped at step 7; the same command goes on from here."
+    callback = told_at(7, number)
+    assert go(callback=callback) is None
+    assert callback.texts[-1] == "Stopped at step 7; the same command goes on from here."
     assert Run(tmp_path / "run").latest().progress.step == 7
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert signal.getsignal(number) == before
@@ -611,8 +611,8 @@ def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch
     monkeypatch.setattr(Trainer, "pairs_of", slow)
     monkeypatch.setattr(Run, "save", saved)
     last = len(Epoch(digits[1].pairs("train"), 256, 1, 0))
-    listener = told_at(last, signal.SIGTERM)
-    assert go("train.steps=1000", "train.validate_every=1000", listener=listener) is None
+    callback = told_at(last, signal.SIGTERM)
+    assert go("train.steps=1000", "train.validate_every=1000", callback=callback) is None
     assert Run(tmp_path / "run").latest().progress.step == last
 
 
@@ -654,12 +654,12 @@ def test_a_store_that_vanishes_is_one_line(go, digits, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(digits[1].path, store)
     settings = with_changes(digits[0], ["train.steps=200", "train.validate_every=999"])
-    opened, listener = Store.open(store), Watching(12, lambda: shutil.rmtree(store))
+    opened, callback = Store.open(store), Watching(12, lambda: shutil.rmtree(store))
     with pytest.raises(StoreError, match=r"^The token store .* lacks its file .*\. Make it again with"):
-        train(settings, opened, tmp_path / "run", device="cpu", listener=listener)
+        train(settings, opened, tmp_path / "run", device="cpu", callback=callback)
     kept = Run(tmp_path / "run").latest()
     assert kept.progress.step >= 10
-    train(settings, digits[1], tmp_path / "run", device="cpu", listener=Watching())
+    train(settings, digits[1], tmp_path / "run", device="cpu", callback=Watching())
     assert Run(tmp_path / "run").latest().progress.step == 200
 
 
@@ -694,7 +694,7 @@ def test_a_process_on_another_machine_must_see_the_run_folder(digits, tmp_path, 
     """Otherwise it would begin anew while the others go on."""
     monkeypatch.setattr(World, "spread", lambda self, objective, model, *, shard: objective)
     monkeypatch.setattr(World, "wait", lambda self: None)
-    second = Trainer(digits[0], digits[1], Run(tmp_path / "elsewhere"), World(1, 2, CPU), Silent(), None)
+    second = Trainer(digits[0], digits[1], Run(tmp_path / "elsewhere"), World(1, 2, CPU), Callbacks(), None)
     with pytest.raises(RunError) as e:
         second.begin()
     assert str(e.value) == (
@@ -799,11 +799,11 @@ def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "device_name", lambda device: "another")
     go("train.steps=6")
     assert file.read_bytes() == before
-    listener = Watching()
-    provenance = read_model(go("train.steps=8", listener=listener)).provenance
+    callback = Watching()
+    provenance = read_model(go("train.steps=8", callback=callback)).provenance
     assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
     assert not provenance["exact"]
-    assert any("the last bits may differ" in text for text in listener.texts)
+    assert any("the last bits may differ" in text for text in callback.texts)
 
 
 def test_another_machine_is_not_forgotten_though_it_was_killed_at_once(go, tmp_path, monkeypatch):
@@ -814,7 +814,7 @@ def test_another_machine_is_not_forgotten_though_it_was_killed_at_once(go, tmp_p
         raise Killed
 
     with pytest.raises(Killed):
-        go("train.steps=9", listener=Watching(7, kill))
+        go("train.steps=9", callback=Watching(7, kill))
     provenance = read_model(go("train.steps=9")).provenance
     assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
     assert not provenance["exact"]

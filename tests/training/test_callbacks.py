@@ -1,0 +1,52 @@
+"""Who is told how a training goes."""
+
+from onehop.config import with_changes
+from onehop.training.callbacks import Callback, Callbacks
+from onehop.training.workflow import train
+
+
+class Steps(Callback):
+    """Hears of steps alone."""
+
+    def __init__(self):
+        self.steps = []
+
+    def stepped(self, report):
+        self.steps.append(report["step"])
+
+
+class Ear:
+    """Is no subclass, and hears everything."""
+
+    def __init__(self):
+        self.heard = []
+
+    def __getattr__(self, name):
+        return lambda what: self.heard.append((name, what))
+
+
+def test_everything_is_passed_on_to_each():
+    ears = Ear(), Ear()
+    together = Callbacks(*ears)
+    together.began({"a": 1})
+    together.stepped({"step": 1})
+    together.validated({"step": 1})
+    together.said("hello")
+    for ear in ears:
+        assert ear.heard == [
+            ("began", {"a": 1}), ("stepped", {"step": 1}), ("validated", {"step": 1}), ("said", "hello")
+        ]  # fmt: skip
+
+
+def test_a_training_tells_callbacks_beside_the_terminal(digits, tmp_path, capsys):
+    steps, ear = Steps(), Ear()
+    settings = with_changes(digits[0], ["train.steps=4", "train.validate_every=2"])
+    train(settings, str(tmp_path / "run"), store=str(digits[1].path), device="cpu", callbacks=[steps, ear], bleu_on=3)
+    assert steps.steps == [1, 2, 3, 4]
+    names = [name for name, _ in ear.heard]
+    assert names == ["began", "stepped", "stepped", "validated", "stepped", "stepped", "validated"]
+    told = dict(ear.heard)
+    assert told["began"]["steps"] == 4
+    assert {"step", "loss", "nll", "learning_rate", "gradient", "tokens_per_second", "seconds"} <= set(told["stepped"])
+    assert set(told["validated"]) == {"step", "valid_nll", "valid_perplexity", "bleu", "chrf", "samples"}
+    assert "The learning rate only rises" in capsys.readouterr().err
