@@ -464,4 +464,4 @@ def test_the_site_builds_strictly_and_fetches_nothing(tmp_path):
         assert not re.findall(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//[^"'> ]+""", html)
         assert not re.findall(r"""<link[^>]*\bhref=["']?(?:https?:)?//[^"'> ]+""", html)
     api = text_of(tmp_path / "site" / "api.html")
-    assert 'id="onehop.pipelines.sentence_translator.SentenceTranslator.translate"' in api
+    assert 'id="onehop.pipelines.translator.Translator.translate"' in api
