@@ -193,15 +193,12 @@ def of_text(text: Path, model: str | None) -> "Likelihood | Recall":
 
 def translate(model: str, sources: list[str]) -> tuple[list[str], str]:
     """A model's translations as `onehop translate --whole-lines` gives them, and the language that they are in."""
-    from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
-    from onehop.pipelines.sentence_translator import SentenceTranslator
-    from onehop.storage.registry import find_model
+    from onehop.pipelines.translator import Translator
 
-    path = find_model(model)
-    translator = SentenceTranslator.load(path)
+    translator = Translator(model)
     console().print(f"{model}: translating {counted(len(sources), 'sentence')}")
-    lines = ParagraphTranslator(translator, max_length=max_length_of(path), whole_lines=True)
-    return [found.text for found in lines.translate(sources)], translator.target
+    found = translator.pipeline(whole_lines=True).translate(sources)
+    return [line.text for line in found], translator.target
 
 
 def language_of(file: Path) -> str:

@@ -6,7 +6,8 @@ what translates.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Literal, overload
 
 from onehop.decoding.engine import EngineName
 from onehop.decoding.options import SearchOptions
-from onehop.errors import SettingsError, TextError
+from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.glossary import Term, Terms, read_glossary
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.pivot import PivotTranslator
@@ -165,7 +166,8 @@ class Translator:
     ) -> None:
         check_request(device, engine, compute, threads, shortlist)
         if model is None or isinstance(model, str | Path):
-            route = find_route(model, source, to)
+            with in_the_words_of_arguments():
+                route = find_route(model, source, to)
         else:
             route = tuple(named_model(str(each)) for each in model)
         options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
@@ -280,8 +282,10 @@ class Translator:
             ['Vielen Dank.', 'Guten Abend.']
         """
         texts = texts_of(text)
+        with in_the_words_of_arguments():
+            options = options or SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
         pipeline = self.pipeline(
-            options or search_options(beam, alpha, n_best),
+            options,
             terms_of(glossary, keep),
             whole_lines=whole_lines,
             keep_capitals=keep_capitals,
@@ -293,14 +297,15 @@ class Translator:
 
     def pipeline(
         self,
-        options: SearchOptions,
-        terms: Terms,
+        options: SearchOptions | None = None,
+        terms: Terms | None = None,
         *,
         whole_lines: bool = False,
         keep_capitals: bool = False,
         batch_size: int | None = None,
-    ) -> "ParagraphTranslator | PivotTranslator":
+    ) -> ParagraphTranslator | PivotTranslator:
         """What translates lines, for callers that bring them one window after the other."""
+        options, terms = options or SearchOptions(), terms or Terms()
         how: dict[str, Any] = {"options": options, "whole_lines": whole_lines, "batch_size": batch_size}
         if len(self._models) == 1:
             return self._models[0].pipeline(terms=terms, keep_capitals=keep_capitals, **how)
@@ -371,12 +376,17 @@ def texts_of(text: str | Iterable[str]) -> list[str]:
     return texts
 
 
-def search_options(beam: int, alpha: float, n_best: int) -> SearchOptions:
-    """What is asked of a search; an error calls the options what the caller calls them."""
+ARGUMENTS = {"search.": "", "--model": "model=", "--from": "source=", "--to": "to="}
+
+
+@contextmanager
+def in_the_words_of_arguments() -> Iterator[None]:
+    """An error calls options what they are called in Python."""
     try:
-        return SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
-    except SettingsError as e:
-        raise SettingsError(*(text.replace("search.", "") for text in (e.what, e.remedy))) from None
+        yield
+    except OnehopError as e:
+        names = re.compile("|".join(ARGUMENTS))
+        raise type(e)(*(names.sub(lambda name: ARGUMENTS[name[0]], text) for text in (e.what, e.remedy))) from None
 
 
 def terms_of(glossary: Glossary | None, keep: Iterable[str]) -> Terms:
@@ -457,7 +467,8 @@ def translate(
         ['Vielen Dank.', 'Guten Abend.']
     """
     texts = texts_of(text)
-    route = find_route(model, source, to, lambda: "\n".join(texts[:SAMPLE]))
+    with in_the_words_of_arguments():
+        route = find_route(model, source, to, lambda: "\n".join(texts[:SAMPLE]))
     translator = kept_translator(route, tuple(describe(path).hash for path in route))
     results = translator.translate(texts, beam=beam, glossary=glossary, keep=keep)
     return results[0] if isinstance(text, str) else results

@@ -184,6 +184,14 @@ def test_what_is_refused(small, monkeypatch, call, error, message):
     assert str(caught.value).startswith(message)
 
 
+def test_errors_name_the_arguments_of_python(install):
+    install("en-de", "en-fr")
+    with pytest.raises(ModelFileError, match=r"Choose one with model=, or give to=\.$"):
+        Translator(source="en")
+    with pytest.raises(ModelFileError, match=r"Choose one with model=, or give to=\.$"):
+        translate("a bird", source="en")
+
+
 # --- its life -------------------------------------------------------------------------------------------------
 
 
