@@ -163,9 +163,7 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; otherwise
 
 ModelName = Annotated[
     str | None,
-    typer.Option(
-        "--model", "-m", metavar="NAME_OR_FILE", help="A model file or an installed model; otherwise the only one."
-    ),
+    typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="A model file or an installed model; otherwise en-de."),
 ]
 
 

@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import pickle
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -228,6 +229,15 @@ def test_it_goes_to_another_process(small):
         found = pool.map(small.translate, texts)
     assert found == small.translate(texts)
     assert found[0].sentences[0].token_scores == small.translate(texts[0]).sentences[0].token_scores
+
+
+def test_threads_share_it(shipped):
+    texts = ["Good morning.", "Thank you.", "Where is the station?", "The cat is asleep."] * 4
+    with ThreadPoolExecutor(4) as pool:
+        assert (
+            list(pool.map(lambda text: shipped.translate(text).text, texts))
+            == [shipped.translate(text).text for text in texts[:4]] * 4
+        )
 
 
 def test_load_is_the_constructor(model_file):
