@@ -17,7 +17,7 @@ from onehop.config import load_settings, with_changes
 from onehop.decoding.options import SearchOptions
 from onehop.evaluation.metrics import Moses, bleu, chrf
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.training.workflow import run
+from onehop.training.workflow import train
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "multi30k.toml"
 SETS = {"val": "val", "test2016": "test_2016_flickr"}
@@ -61,7 +61,7 @@ def train_and_translate(arguments: argparse.Namespace, seed: int) -> None:
     settings = with_changes(load_settings(str(RECIPE)), [*arguments.changes, f"train.seed={seed}"])
     folder = (arguments.runs or arguments.out) / f"seed-{seed}"
     began = time.monotonic()
-    model = run(settings, folder, data=arguments.data, device=arguments.device, bleu_on=1014)
+    model = train(settings, folder, data=arguments.data, device=arguments.device, bleu_on=1014)
     assert model is not None
     minutes = (time.monotonic() - began) / 60
     translator = SentenceTranslator.load(model, arguments.device, engine="torch")
