@@ -31,6 +31,10 @@ def setting(
     return field(default=default, metadata={"doc": doc, "least": least, "most": most, "below": below})
 
 
+# The upper bounds lie far above any model that trains. They keep a foreign file from asking for terabytes.
+MOST_POSITIONS = 1 << 15
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """The architecture, in the paper's names. The defaults are the paper's base model.
@@ -41,13 +45,15 @@ class ModelSettings:
     kind: Literal["encoder", "decoder", "vision"] | None = setting(
         None, "one stack alone: encoder, decoder or vision; unset: the paper's two, a translator"
     )
-    n_encoder_layers: int = setting(6, "N, layers of the encoder", least=1)
-    n_decoder_layers: int = setting(6, "N, layers of the decoder", least=1)
-    d_model: int = setting(512, "width of every layer's input and output", least=2)
-    d_ff: int = setting(2048, "inner width of the feed-forward network", least=1)
-    n_heads: int = setting(8, "h, attention heads a layer", least=1)
-    d_k: int | None = setting(None, "width of one head's queries and keys; unset: d_model / n_heads", least=1)
-    d_v: int | None = setting(None, "width of one head's values; unset: d_model / n_heads", least=1)
+    n_encoder_layers: int = setting(6, "N, layers of the encoder", least=1, most=1000)
+    n_decoder_layers: int = setting(6, "N, layers of the decoder", least=1, most=1000)
+    d_model: int = setting(512, "width of every layer's input and output", least=2, most=1 << 16)
+    d_ff: int = setting(2048, "inner width of the feed-forward network", least=1, most=1 << 20)
+    n_heads: int = setting(8, "h, attention heads a layer", least=1, most=1 << 16)
+    d_k: int | None = setting(
+        None, "width of one head's queries and keys; unset: d_model / n_heads", least=1, most=1 << 16
+    )
+    d_v: int | None = setting(None, "width of one head's values; unset: d_model / n_heads", least=1, most=1 << 16)
     dropout: float = setting(0.1, "on each sub-layer's output and on embedding + position", least=0.0, below=1.0)
     norm: Literal["post", "pre"] = setting("post", "layer norm after the residual sum (the paper) or before")
     positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "where word order comes from")
@@ -57,13 +63,17 @@ class ModelSettings:
     )
     attention_bias: bool = setting(False, "biases in the projections of attention; the paper: none")
     output_bias: bool = setting(False, "a bias for each piece's logit; the paper: none")
-    max_length: int = setting(256, "longest sentence in tokens that is trained on or translated whole", least=2)
-    segments: int | None = setting(None, "kinds of text told apart by an embedding of their own, as in BERT", least=1)
+    max_length: int = setting(
+        256, "longest sentence in tokens that is trained on or translated whole", least=2, most=MOST_POSITIONS
+    )
+    segments: int | None = setting(
+        None, "kinds of text told apart by an embedding of their own, as in BERT", least=1, most=1024
+    )
     input_norm: bool | None = setting(None, "layer norm on embedding + position, as in BERT")
-    norm_epsilon: float | None = setting(None, "ε of every layer norm; unset: 1e-5", least=0.0)
-    image: int | None = setting(None, "vision: pixels of an image's side", least=1)
-    patch: int | None = setting(None, "vision: pixels of a patch's side", least=1)
-    levels: int | None = setting(None, "vision: steps of grey from black to white", least=2)
+    norm_epsilon: float | None = setting(None, "ε of every layer norm; unset: 1e-5", least=0.0, most=1.0)
+    image: int | None = setting(None, "vision: pixels of an image's side", least=1, most=1 << 16)
+    patch: int | None = setting(None, "vision: pixels of a patch's side", least=1, most=1024)
+    levels: int | None = setting(None, "vision: steps of grey from black to white", least=2, most=1 << 16)
 
     def __post_init__(self) -> None:
         check_fields("model", self)
@@ -115,6 +125,11 @@ def check_family(model: ModelSettings) -> None:
         raise SettingsError(
             f"model.image is {model.image}, model.patch {model.patch} and model.levels {model.levels}.",
             "A vision model needs all three, and whole patches in a side.",
+        )
+    if model.image and model.patch and (model.image // model.patch) ** 2 >= MOST_POSITIONS:
+        raise SettingsError(
+            f"An image of {model.image} pixels a side has more than {MOST_POSITIONS} patches of {model.patch} pixels.",
+            "Set a larger model.patch.",
         )
 
 

@@ -59,7 +59,7 @@ def values_of_type(kind, field):
     if kind is float:
         top = most if below is None else below
         return st.floats(least, top, exclude_max=below is not None, allow_nan=False)
-    return {bool: st.booleans(), str: texts, int: st.integers(least, 10**9)}[kind]
+    return {bool: st.booleans(), str: texts, int: st.integers(least, 10**9 if most is None else most)}[kind]
 
 
 # TOML is UTF-8, which has no lone surrogates.
@@ -70,7 +70,8 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 def any_settings(draw) -> Settings:
     tables = {name: {f.name: draw(values_of(f)) for f in fields(kind)} for name, kind in TABLES.items()}
     model = tables["model"]
-    model["d_model"] = 2 * model["d_model"] * model["n_heads"]
+    model["n_heads"] = min(model["n_heads"], 64)
+    model["d_model"] = 2 * model["n_heads"] * draw(st.integers(1, 500))
     model.update({name: None for name, kinds in OF_KINDS.items() if model["kind"] not in kinds})
     if model["kind"] == "vision":
         model.update(image=8, patch=2, levels=17)

@@ -3,4 +3,13 @@
 It holds weights as NumPy arrays and knows nothing of torch.
 """
 
-__all__ = ["cache", "ctranslate2_format", "model_file", "model_io", "number_formats", "registry", "run_folder"]
+__all__ = [
+    "cache",
+    "ctranslate2_format",
+    "model_file",
+    "model_io",
+    "number_formats",
+    "parameter_shapes",
+    "registry",
+    "run_folder",
+]

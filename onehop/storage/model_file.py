@@ -28,6 +28,7 @@ from onehop.storage.number_formats import (
     plain_bytes,
     to_float32,
 )
+from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import vocabulary_of
 
 FORMAT = 1
@@ -36,7 +37,6 @@ TOKENIZER = "__tokenizer__"
 SCALE = ".scale"
 CONTENT = ("format", "settings", "source", "target", "provenance")
 PART = r"-[0-9a-f]{8}-\d{5}-of-\d{5}"
-VOCABULARY_MATRICES = ("embedding.weight", "target_embedding.weight", "output.weight")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,14 +148,25 @@ def check_fits(path: Path, model: StoredModel) -> None:
         vocab_size = vocabulary_of(model.tokenizer).vocab_size
     except ModelFileError as e:
         raise ModelFileError(f"{path} does not fit together: {e.what}", e.remedy) from None
-    fitting = (vocab_size, model.settings.model.d_model)
-    for name in VOCABULARY_MATRICES:
-        if name in model.tensors and model.tensors[name].shape != fitting:
-            raise ModelFileError(
-                f"{path} does not fit together: {name} has the shape {model.tensors[name].shape}, where the"
-                f" tokenizer's vocabulary and d_model make {fitting}.",
-                "Use the settings and the tokenizer that it was trained with.",
-            )
+    shapes = {name: tensor.shape for name, tensor in model.tensors.items()}
+    expected = parameter_shapes(model.settings.model, vocab_size)
+    if difference := first_difference(shapes, expected):
+        raise ModelFileError(
+            f"{path} does not fit together: {difference}.",
+            "Use the settings and the tokenizer that it was trained with.",
+        )
+
+
+def first_difference(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> str | None:
+    """What is wrong with tensors of these shapes, or None."""
+    for name in sorted(shapes.keys() | expected.keys()):
+        if name not in expected:
+            return f"the settings make no tensor {name[:100]!r}"
+        if name not in shapes:
+            return f"the tensor {name} is missing"
+        if shapes[name] != expected[name]:
+            return f"{name} has the shape {shapes[name]}, where settings and tokenizer make {expected[name]}"
+    return None
 
 
 def with_suffix(path: Path) -> Path:

@@ -89,7 +89,7 @@ MEMBERS = {
 def check_kind(path: str | Path, wanted: str | None) -> None:
     """Refuse another member of the family than the one that is needed, by the file's description alone."""
     kind = describe(path).content["settings"].get("model", {}).get("kind")
-    if kind != wanted and kind in MEMBERS:
+    if kind != wanted and kind in list(MEMBERS):  # a list, because a damaged file's kind may not be hashable
         (name, verb), (other, _) = MEMBERS[kind], MEMBERS[wanted]
         raise ModelFileError(f"{path} is {name}, not {other}.", f"Use {verb}, or give another model.")
 
@@ -113,9 +113,10 @@ def find_head(path: Path) -> Path:
 
 def refuse_incomplete(head: Path, names: Sequence[Path]) -> None:
     """Name the parts that are missing."""
-    missing = ", ".join(name.name for name in names if not os.path.isfile(name))
+    missing = [name.name for name in names if not os.path.isfile(name)]
     if missing:
-        raise ModelFileError(f"{head} is the first of {len(names) + 1} parts, and {missing} is missing.", TOGETHER)
+        shown = ", ".join(missing[:5]) + (" and more" if len(missing) > 5 else "")
+        raise ModelFileError(f"{head} is the first of {len(names) + 1} parts, and {shown} is missing.", TOGETHER)
 
 
 def another_model(part: Path, head: Path) -> ModelFileError:
@@ -186,7 +187,20 @@ def parse_label(path: Path, described: Mapping[str, Any]) -> Label:
         raise ValueError("hash or layout is not hexadecimal")
     if not (type(label.part) is int and type(label.parts) is int and 1 <= label.part <= label.parts <= 99999):
         raise ValueError("the number of the part is impossible")
+    if label.content:
+        check_types(label.content)
     return label
+
+
+def check_types(content: Mapping[str, Any]) -> None:
+    """Refuse a description whose entries are of other types than ours."""
+    settings = content["settings"]
+    if not (isinstance(settings, dict) and all(isinstance(table, dict) for table in settings.values())):
+        raise TypeError("the settings are no tables")
+    if not (
+        all(isinstance(content[side], str) for side in ("source", "target")) and type(content["provenance"]) is dict
+    ):
+        raise TypeError("languages or provenance are of another type")
 
 
 def decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
@@ -211,18 +225,14 @@ def joined(pieces: list[Array]) -> Array:
 def to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
     """A model from what was read, now that its hash is right."""
     tokenizer, tensors = from_arrays(arrays)
-    source, target, provenance = content["source"], content["target"], content["provenance"]
-    if not (isinstance(source, str) and isinstance(target, str) and isinstance(provenance, dict)):
-        raise TypeError("languages or provenance are of another type")
     try:
         settings = settings_from_dict(content["settings"])
     except OnehopError as e:
         raise ModelFileError(
             f"{path} has settings that this onehop does not know: {e.what}", "Update onehop."
         ) from None
-    return StoredModel(
-        settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=tensors
-    )
+    about = {key: content[key] for key in ("source", "target", "provenance")}
+    return StoredModel(settings=settings, tokenizer=tokenizer, tensors=tensors, **about)
 
 
 @contextlib.contextmanager

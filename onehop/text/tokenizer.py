@@ -183,7 +183,10 @@ class WordPieces:
         require("tokenizers")
         from tokenizers import Tokenizer as Library
 
-        found = Library.from_str(self.model.decode())
+        try:
+            found = Library.from_str(self.model.decode())
+        except Exception as e:  # the library has no class of its own for it
+            raise ModelFileError(f"The word pieces cannot be read ({str(e)[:100]}).", DAMAGED) from None
         found.no_padding()
         found.no_truncation()
         return found
@@ -216,9 +219,11 @@ class Classes:
 
 def vocabulary_of(model: bytes) -> Tokenizer | WordPieces | Classes:
     """Whatever a model file or a store holds."""
-    if model[:1] not in (b"{", b"["):
-        return Tokenizer(model)
     try:
+        if model[:1] not in (b"{", b"["):
+            tokenizer = Tokenizer(model)
+            tokenizer.tokens(range(tokenizer.vocab_size))  # SentencePiece loads pieces that are not UTF-8
+            return tokenizer
         return WordPieces(model) if model[:1] == b"{" else Classes([str(name) for name in json.loads(model)])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ModelFileError("The vocabulary is not one that onehop has written.", DAMAGED) from None

@@ -33,9 +33,12 @@ from onehop.storage import model_io
 from onehop.storage.model_file import CONTENT, StoredModel, content_hash
 from onehop.storage.model_io import describe, read_model, write_model
 from onehop.storage.number_formats import DTYPES, Int8Rows, Store, to_bfloat16, to_float32, to_int8
+from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import Tokenizer
 
 D_MODEL = 16
+NORM = "encoder.layers.0.self_add_norm.norm.weight"
+INNER = "encoder.layers.0.feed_forward.w_1.weight"
 PROVENANCE = {"steps": 1200, "loss": 1.25, "corpora": ["news", "talks ü"], "machine": {"gpus": 0}, "parent": None}
 
 
@@ -46,15 +49,10 @@ def make_tokenizer() -> bytes:
 
 def make_model(tokenizer: bytes, seed: int = 0) -> StoredModel:
     noise = np.random.default_rng(seed)
-    vocabulary = Tokenizer(tokenizer).vocab_size
-    shapes = {
-        "embedding.weight": (vocabulary, D_MODEL),
-        "encoder.0.ffn.inner.weight": (64, D_MODEL),
-        "encoder.0.ffn.inner.bias": (64,),
-        "encoder.0.norm.weight": (D_MODEL,),
-    }
+    settings = ModelSettings(kind="encoder", n_encoder_layers=1, d_model=D_MODEL, n_heads=2, d_ff=64)
+    shapes = parameter_shapes(settings, Tokenizer(tokenizer).vocab_size)
     return StoredModel(
-        settings=Settings(model=ModelSettings(d_model=D_MODEL, n_heads=2, d_ff=64)),
+        settings=Settings(model=settings),
         tokenizer=tokenizer,
         source="en",
         target="de",
@@ -71,6 +69,12 @@ def tokenizer() -> bytes:
 @pytest.fixture(scope="module")
 def model(tokenizer: bytes) -> StoredModel:
     return make_model(tokenizer)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors that are of no model are written and read."""
+    monkeypatch.setattr(model_io, "check_fits", lambda *_: None)
 
 
 def refusal(path: Path) -> str:
@@ -145,8 +149,9 @@ def test_torch_reads_bfloat16_through_the_library(model: StoredModel, tmp_path: 
     assert torch.equal(read, torch.from_numpy(model.weights()["embedding.weight"]).bfloat16())
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_tensors_that_do_not_lie_in_order(model: StoredModel, tmp_path: Path) -> None:
-    turned = np.asfortranarray(model.weights()["encoder.0.ffn.inner.weight"])
+    turned = np.asfortranarray(model.weights()[INNER])
     strided = np.arange(128, dtype=np.float32)[::2]
     scalar = np.array(2.5, dtype=np.float32)
     odd = replace(model, tensors={"turned.weight": turned, "strided.bias": strided, "scalar": scalar})
@@ -247,10 +252,10 @@ def test_only_matrices_shrink(model: StoredModel) -> None:
     for store, kind in kinds.items():
         tensors = model.stored_as(store).tensors  # type: ignore[arg-type]
         assert tensors["embedding.weight"].dtype == kind
-        assert tensors["encoder.0.norm.weight"].dtype == np.float32
+        assert tensors[NORM].dtype == np.float32
     rows = model.stored_as("int8").tensors
     assert isinstance(rows["embedding.weight"], Int8Rows)
-    assert np.array_equal(rows["encoder.0.norm.weight"], model.tensors["encoder.0.norm.weight"])
+    assert np.array_equal(rows[NORM], model.tensors[NORM])
 
 
 def test_from_one_format_to_another(model: StoredModel) -> None:
@@ -263,6 +268,7 @@ def test_from_one_format_to_another(model: StoredModel) -> None:
     assert isinstance(again, Int8Rows)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_sizes(model: StoredModel, tmp_path: Path) -> None:
     wide = np.random.default_rng(1).normal(size=(2000, 256)).astype(np.float32)
     big = replace(model, tensors={"encoder.weight": wide})
@@ -291,10 +297,10 @@ def test_int8_refuses_what_is_not_finite(model: StoredModel, tmp_path: Path) -> 
 
 def test_every_part_of_the_content_changes_the_hash(model: StoredModel) -> None:
     one_bit = model.weights()
-    one_bit["encoder.0.norm.weight"] = one_bit["encoder.0.norm.weight"].copy()
-    one_bit["encoder.0.norm.weight"].view(np.uint32)[3] ^= 1
+    one_bit[NORM] = one_bit[NORM].copy()
+    one_bit[NORM].view(np.uint32)[3] ^= 1
     reshaped = model.weights()
-    reshaped["encoder.0.ffn.inner.weight"] = reshaped["encoder.0.ffn.inner.weight"].reshape(32, 32)
+    reshaped[INNER] = reshaped[INNER].reshape(32, 32)
     renamed = {name.replace("encoder", "decoder"): tensor for name, tensor in model.tensors.items()}
     others = [
         replace(model, source="fr"),
@@ -351,6 +357,7 @@ def test_only_a_tensor_too_large_for_a_part_is_cut(model: StoredModel, tmp_path:
     assert {name for name, times in holders.items() if times > 1} == {"embedding.weight"}
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_many_small_tensors(model: StoredModel, tmp_path: Path) -> None:
     """Here the header is most of the file."""
     many = replace(model, tensors={f"layer.{i}.ü": np.ones(1, np.float32) for i in range(500)})
@@ -610,26 +617,74 @@ def test_headers_that_are_no_headers(tmp_path: Path) -> None:
     assert refusal(path).startswith(f"{path} is damaged: ")
 
 
-def test_embedding_must_fit_the_tokenizer_and_the_settings(
-    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+Tensors = dict[str, np.ndarray]
+OTHER_TENSORS: list[tuple[str, Callable[[Tensors], Any], str]] = [
+    (
+        "pieces",
+        lambda t: t.update({"embedding.weight": t["embedding.weight"][1:]}),
+        "embedding.weight has the shape (319, 16), where settings and tokenizer make (320, 16)",
+    ),
+    ("norm of one", lambda t: t.update({NORM: t[NORM][:1]}), f"{NORM} has the shape (1,), where"),
+    ("turned", lambda t: t.update({INNER: t[INNER].T.copy()}), f"{INNER} has the shape (16, 64), where"),
+    ("missing", lambda t: t.pop(NORM), f"the tensor {NORM} is missing"),
+    ("one more", lambda t: t.update({"x\ny": t[NORM]}), r"the settings make no tensor 'x\ny'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [c[1:] for c in OTHER_TENSORS], ids=[c[0] for c in OTHER_TENSORS])
+def test_tensors_must_be_those_of_the_settings(
+    model: StoredModel, tmp_path: Path, change: Callable[[Tensors], Any], message: str
 ) -> None:
-    vocabulary = Tokenizer(model.tokenizer).vocab_size
-    path = tmp_path / "m.safetensors"
-    for shape in [(vocabulary - 1, D_MODEL), (vocabulary, D_MODEL + 2)]:
-        wrong = replace(model, tensors={"embedding.weight": np.zeros(shape, np.float32)})
-        expected = (
-            f"{path} does not fit together: embedding.weight has the shape {shape}, where the tokenizer's vocabulary "
-            f"and d_model make {(vocabulary, D_MODEL)}. Use the settings and the tokenizer that it was trained with."
-        )
-        with pytest.raises(ModelFileError) as caught:
-            write_model(path, wrong)
-        assert str(caught.value) == expected
-        assert not path.exists()
-        with monkeypatch.context() as unchecked:
-            unchecked.setattr(model_io, "check_fits", lambda *_: None)
-            write_model(path, wrong)
-        assert refusal(path) == expected
-        path.unlink()
+    path, tensors = tmp_path / "m.safetensors", model.weights()
+    change(tensors)
+    wrong = replace(model, tensors=tensors)
+    with pytest.raises(ModelFileError) as caught:
+        write_model(path, wrong)
+    assert str(caught.value).startswith(f"{path} does not fit together: {message}")
+    assert str(caught.value).endswith(". Use the settings and the tokenizer that it was trained with.")
+    assert not path.exists()
+    with pytest.MonkeyPatch.context() as off:
+        off.setattr(model_io, "check_fits", lambda *_: None)
+        write_model(path, wrong)
+    assert refusal(path) == str(caught.value)
+
+
+HUGE = 2**62
+OTHER_SETTINGS: list[tuple[str, Change, str]] = [
+    (f"{name} {value}", lambda h, d, n=name, v=value: d["settings"]["model"].update({n: v}), message)
+    for name, value, message in (
+        ("n_encoder_layers", HUGE, f"model.n_encoder_layers is {HUGE}. Update onehop."),
+        ("d_model", HUGE, f"model.d_model is {HUGE}. Update onehop."),
+        ("max_length", HUGE, f"model.max_length is {HUGE}. Update onehop."),
+        ("n_encoder_layers", 900, "the tensor encoder.layers.1.feed_add_norm.norm.bias is missing"),
+        ("kind", "decoder", "the tensor decoder.layers.0."),
+        ("kind", {}, "model.kind is {}. Update onehop."),
+        ("tied", False, "the tensor output.weight is missing"),
+        ("positions", "learned", "the tensor source_input.positions is missing"),
+    )
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [c[1:] for c in OTHER_SETTINGS], ids=[c[0] for c in OTHER_SETTINGS])
+def test_settings_of_another_model(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    rewritten(path, change)
+    assert message in refusal(path)
+
+
+@pytest.mark.parametrize("settings", [[], "x", {"model": 3}, {"model": {"kind": []}}], ids=str)
+def test_the_kind_of_a_damaged_file(model: StoredModel, tmp_path: Path, settings: Any) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    rewritten(path, lambda _, described: described.update(settings=settings))
+    with contextlib.suppress(ModelFileError):  # what it does not say is said by reading
+        model_io.check_kind(path, "encoder")
+    assert re.search(r"the settings are no tables|model\.kind is", refusal(path))
+
+
+def test_thousands_of_missing_parts_are_told_in_one_line(model: StoredModel, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m", model)[0]
+    rewritten(path, lambda _, described: described.update(parts=99_999))
+    assert len(refusal(path)) < 1000
 
 
 def test_tokenizer_must_load(model: StoredModel, tmp_path: Path) -> None:
@@ -641,6 +696,7 @@ def test_tokenizer_must_load(model: StoredModel, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_cannot_be_stored(model: StoredModel, tmp_path: Path) -> None:
     def refused(**changes: Any) -> str:
         with pytest.raises(ModelFileError) as caught:
@@ -670,8 +726,8 @@ def test_unknown_number_format(model: StoredModel) -> None:
 
 @pytest.fixture(scope="module")
 def fuzzed(model: StoredModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[bytes], str]:
-    small = replace(model, provenance={"steps": 3}, tensors={"encoder.0.norm.weight": np.ones((40, 4), np.float32)})
-    paths = write_model(tmp_path_factory.mktemp("fuzz") / "m", small, store="int8", shard_bytes=4000)
+    small = replace(model, provenance={"steps": 3})
+    paths = write_model(tmp_path_factory.mktemp("fuzz") / "m", small, store="int8", shard_bytes=8000)
     assert len(paths) > 1
     return paths, [path.read_bytes() for path in paths], read_model(paths[0]).hash
 

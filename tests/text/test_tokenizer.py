@@ -325,13 +325,27 @@ def test_classes_leave_the_first_id_free():
     assert vocabulary_of(classes.model).names == classes.names
 
 
-@pytest.mark.parametrize("damaged", [b"{", b'{"model": 3}', b"[1", b'{"model": {}}'])
+@pytest.mark.parametrize("damaged", [b"{", b'{"model": 3}', b"[1", b'{"model": {}}', b"[" * 100_000])
 def test_a_damaged_one_is_refused(damaged):
     with pytest.raises(ModelFileError) as error:
         vocabulary_of(damaged)
     assert str(error.value) == (
         "The vocabulary is not one that onehop has written. The file is damaged: make it again."
     )
+
+
+def test_a_piece_that_is_not_utf8_is_refused():
+    model = bytearray(TOKENIZER.model)
+    model[model.index("ü".encode())] = 0xA6
+    with pytest.raises(ModelFileError, match="The vocabulary is not one that onehop has written"):
+        vocabulary_of(bytes(model))
+
+
+def test_word_pieces_that_the_library_does_not_take():
+    described = json.loads(PIECES)
+    described["model"]["type"] = "nothing"
+    with pytest.raises(ModelFileError, match=r"The word pieces cannot be read \(.*\)\. The file is damaged"):
+        vocabulary_of(json.dumps(described).encode()).encode_batch(["dogs"])
 
 
 def test_without_the_library_its_size_is_known_and_the_remedy_said(monkeypatch):
