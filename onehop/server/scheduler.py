@@ -22,7 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.pipelines.sentence_translator import Translation
 from onehop.server.metrics import Metrics
-from onehop.server.problems import busy
+from onehop.server.problems import Problem, busy
 
 # Lengths under this are alike, whatever they are.
 SHORT = 16
@@ -30,6 +30,9 @@ SHORT = 16
 LONG = 64
 # The budget counts source tokens under this beam; wider ones get smaller batches.
 USUAL_BEAM = 4
+# One request may have this part of the queue, and requests of more than the smaller part only half of it together, so
+# that no large request keeps small ones out.
+SHARE, SMALL = 4, 100
 # So many sentences may be live together, however long the longest of them is.
 LEAST_PLACES = 4
 
@@ -100,18 +103,30 @@ class Lane:
                 job.answer.cancel()
 
     def put(self, jobs: Sequence[Job]) -> None:
-        """Queue the sentences of one request, or turn it away: before it waits in vain. An empty queue takes any."""
+        """Queue the sentences of one request, or turn it away before it waits in vain."""
         self.drop_cancelled()
-        waiting = self.tokens_waiting()
-        seconds = waiting / self.speed
-        if waiting and (waiting + tokens(jobs) > self.most_waiting or seconds > self.most_seconds):
-            raise busy(seconds)
+        self.admit(tokens(jobs))
         start = self.clock
         for job in jobs:
             job.start = start
             start += job.length
         self.waiting += jobs
         self.pump()
+
+    def admit(self, own: int) -> None:
+        """Refuse a request of so many tokens that is too large, finds the queue full, or would be answered too late.
+
+        Fair queuing puts before it only those sentences whose requests have been given less than it asks for.
+        """
+        most = max(1, min(self.most_waiting // SHARE, int(self.most_seconds * self.speed)))
+        if own > most:
+            what = f"The request has {own:,} tokens, and one may have {most:,}: send it in {-(-own // most)} parts."
+            raise Problem(413, what)
+        waiting = self.tokens_waiting()
+        before = tokens([job for job in self.waiting if job.start < self.clock + own])
+        room = self.most_waiting if own * SMALL <= self.most_waiting else self.most_waiting // 2
+        if waiting + own > room or (before + own) / self.speed > self.most_seconds:
+            raise busy(waiting / self.speed)
 
     def tokens_waiting(self) -> int:
         """Tokens of all sentences in the queue."""

@@ -1,6 +1,7 @@
 """Batches across requests: who is decoded with whom, in which order, and what is dropped."""
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -206,20 +207,34 @@ def test_what_nobody_waits_for_is_dropped():
     assert engine.batches == [[1], [8]]
 
 
-def test_a_full_queue_turns_away_and_says_when_to_come_again():
+@contextlib.asynccontextmanager
+async def busy_with(*requests, speed=1000.0, **limits):
+    """A lane whose engine is held and before which requests wait, each with sentences of 10 tokens."""
     engine = Engine(held=True)
-
-    async def work():
-        at = lane(engine, most_waiting=10)
-        running = asyncio.create_task(at.translate([ids(2)], PLAIN))
-        await engine.has_begun()
-        waiting = asyncio.create_task(at.translate([ids(50)], PLAIN))  # an empty queue takes any
+    at = lane(engine, **limits)
+    at.speed = speed
+    running = [asyncio.create_task(at.translate([ids(1)], PLAIN))]
+    await engine.has_begun()
+    for sentences in requests:
+        running.append(asyncio.create_task(at.translate([ids(10)] * sentences, PLAIN)))
         await asyncio.sleep(0)
-        with pytest.raises(Problem) as turned_away:
-            await at.translate([ids(1)], PLAIN)
+    try:
+        yield at
+    finally:
         engine.gate.set()
-        await asyncio.gather(running, waiting)
-        return turned_away.value
+        await asyncio.gather(*running)
+
+
+async def refusal(at, *lengths):
+    with pytest.raises(Problem) as turned_away:
+        await at.translate([ids(n) for n in lengths], PLAIN)
+    return turned_away.value
+
+
+def test_a_full_queue_turns_away_and_says_when_to_come_again():
+    async def work():
+        async with busy_with(*[1] * 100, most_waiting=1000) as at:
+            return await refusal(at, 1)
 
     problem = run(work())
     assert (problem.status, problem.sentence) == (
@@ -230,23 +245,41 @@ def test_a_full_queue_turns_away_and_says_when_to_come_again():
 
 
 def test_a_request_that_would_wait_too_long_is_turned_away_at_once():
-    engine = Engine(held=True)
+    async def work():
+        async with busy_with(4, speed=5.0, most_seconds=10) as at:
+            problem = await refusal(at, 10, 10, 10)
+        assert at.speed > 5.0  # what it does is measured
+        return problem
+
+    problem = run(work())
+    assert (problem.status, problem.headers) == (503, {"Retry-After": "8"})
+
+
+def test_a_giant_is_turned_away_itself_with_what_would_do():
+    async def work():
+        async with busy_with(most_waiting=100) as at:
+            problems = [await refusal(at, 50, 1)]
+        async with busy_with(speed=2.0, most_seconds=10) as at:
+            return [*problems, await refusal(at, 21)]
+
+    for_the_queue, in_time = run(work())
+    assert (for_the_queue.status, in_time.status) == (413, 413)
+    assert str(for_the_queue) == "The request has 51 tokens, and one may have 25: send it in 3 parts."
+    assert str(in_time) == "The request has 21 tokens, and one may have 20: send it in 2 parts."
+
+
+def test_giants_that_wait_keep_no_small_request_out():
+    """Two of 250 tokens take 50 seconds together; a small one passes them and is done in two."""
 
     async def work():
-        at = lane(engine, most_seconds=10)
-        at.speed = 1.0
-        running = asyncio.create_task(at.translate([ids(2)], PLAIN))
-        await engine.has_begun()
-        waiting = asyncio.create_task(at.translate([ids(11)], PLAIN))
-        await asyncio.sleep(0)
-        with pytest.raises(Problem) as turned_away:
-            await at.translate([ids(1)], PLAIN)
-        engine.gate.set()
-        await asyncio.gather(running, waiting)
-        assert at.speed > 1.0  # and what it does is measured
-        return turned_away.value
+        async with busy_with(25, speed=10.0, most_seconds=30, most_waiting=1000) as at:
+            assert (await refusal(at, *[10] * 25)).status == 503  # it would be done in 50 seconds
+            at.put(jobs(10))
+        async with busy_with(25, 25, most_waiting=1000) as at:
+            assert (await refusal(at, 11)).status == 503  # all that are not small have half of the queue
+            at.put(jobs(10))
 
-    assert run(work()).headers == {"Retry-After": "11"}
+    run(work())
 
 
 def test_one_bad_sentence_does_not_spoil_the_others():
