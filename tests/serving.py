@@ -16,7 +16,8 @@ import httpx
 class Process:
     """`onehop serve` with its logs."""
 
-    def __init__(self, model, *options, environment=None):
+    def __init__(self, model, *options, environment=None, reads=True):
+        """`reads`: whether somebody reads the access log."""
         command = [sys.executable, "-m", "onehop", "serve", "-m", str(model), "--port", "0", "--compute", "float32"]
         self.process = subprocess.Popen(
             [*command, *map(str, options)],
@@ -33,7 +34,7 @@ class Process:
         self.host, self.port = found[1], int(found[2])
         self.url = f"http://{self.host}:{self.port}"
         self.readers = [
-            threading.Thread(target=self.lines.extend, args=[self.process.stdout], daemon=True),
+            *([threading.Thread(target=self.lines.extend, args=[self.process.stdout], daemon=True)] if reads else []),
             threading.Thread(target=self.errors.extend, args=[self.process.stderr], daemon=True),
         ]
         for reader in self.readers:

@@ -2,12 +2,16 @@
 whether it calls the server by a name that it has."""
 
 import json
-import sys
+import os
+import select
+import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from prometheus_client import Counter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,9 +31,66 @@ HEADERS = {
 }
 
 
-def to_stdout(line: str) -> None:
-    """Where the access log goes."""
-    print(line, file=sys.stdout, flush=True)
+STANDARD_OUTPUT = 1
+MOST_BYTES = 1 << 22  # of lines that wait to be written
+
+
+class LogWriter:
+    """Writes lines to a file descriptor in a thread. A reader that pauses or a full disk costs lines, never requests.
+
+    What goes beyond `most_bytes`, or cannot be written, is counted in `dropped`.
+    """
+
+    def __init__(self, dropped: Counter, descriptor: int = STANDARD_OUTPUT, most_bytes: int = MOST_BYTES) -> None:
+        self.dropped, self.descriptor, self.most_bytes = dropped, descriptor, most_bytes
+        self.lines, self.waiting_bytes, self.closed = deque[bytes](), 0, False
+        self.changed = threading.Condition()
+        # A daemon: a write that blocks for ever must not keep the process from ending.
+        self.thread = threading.Thread(target=self._write_all, name="onehop-log", daemon=True)
+
+    def __call__(self, line: str) -> None:
+        """Queue a line; this never waits for the reader."""
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        with self.changed:
+            if self.closed or self.waiting_bytes + len(data) > self.most_bytes:
+                self.dropped.inc()
+                return
+            self.lines.append(data)
+            self.waiting_bytes += len(data)
+            if self.thread.ident is None:
+                self.thread.start()
+            self.changed.notify()
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Take no more lines, and give those that wait so long to be written."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify()
+        if self.thread.ident is not None:
+            self.thread.join(seconds)
+
+    def _write_all(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.lines or self.closed)
+                if not self.lines:
+                    return
+                data = self.lines.popleft()
+            try:
+                write_whole(self.descriptor, data)
+            except OSError:  # a full disk, or a reader that is gone
+                self.dropped.inc()
+            with self.changed:
+                self.waiting_bytes -= len(data)
+
+
+def write_whole(descriptor: int, data: bytes) -> None:
+    """Write all bytes, past sys.stdout: its lock, held by a thread that is stuck, would abort the exit of Python."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:  # whoever started us may have made it so
+            select.select([], [descriptor], [])
 
 
 class KnownNames:
@@ -57,9 +118,7 @@ def name_in(host: str) -> str:
 class Access:
     """An ASGI application around another."""
 
-    def __init__(
-        self, app: ASGIApp, *, metrics: Metrics, paths: frozenset[str], write: Callable[[str], None] = to_stdout
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, paths: frozenset[str], write: Callable[[str], None]) -> None:
         self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

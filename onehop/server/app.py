@@ -63,10 +63,10 @@ class Application:
         *,
         exploring: Exploring | None = None,
         hosts: Sequence[str] = (),
-        write: Callable[[str], None] = access_log.to_stdout,
+        write: Callable[[str], None] | None = None,
     ) -> None:
         """`exploring`: what looks inside the first model, if that is allowed; `hosts`: the names that requests may call
-        the server, if not any; `write`: where the access log goes."""
+        the server, if not any; `write`: where the access log goes, if not to standard output."""
         self.services = {(service.source, service.target): service for service in services}
         self.settings, self.metrics, self.exploring = settings, counts, exploring
         self.keys = auth.read(settings.keys_file)
@@ -95,7 +95,8 @@ class Application:
             lifespan=self.lifespan,
         )
         # Outermost, so that faults are counted and logged too.
-        self.asgi = access_log.Access(inner, metrics=counts, paths=paths, write=write)
+        self.log = access_log.LogWriter(counts.dropped_lines)
+        self.asgi = access_log.Access(inner, metrics=counts, paths=paths, write=write or self.log)
 
     def routes(self) -> list[BaseRoute]:
         """Our own paths."""
@@ -131,6 +132,7 @@ class Application:
                 service.close()
             if self.exploring:
                 self.exploring.close()
+            self.log.close()
 
     async def warm_up(self) -> None:
         """Let every model translate; one that cannot has remembered it."""

@@ -48,6 +48,7 @@ class Metrics:
         self.step_sentences = self.histogram("onehop_step_sentences", "Sentences that took a step together", SIZES)
         self.tokens = Counter("onehop_tokens", "Tokens translated", ["side"], registry=registry)
         self.dropped = Counter("onehop_dropped_sentences", "Sentences nobody waited for any more", registry=registry)
+        self.dropped_lines = Counter("onehop_dropped_log_lines", "Lines that the log did not take", registry=registry)
 
     def gauge(self, name: str, text: str) -> Gauge:
         """A value that several processes add up."""

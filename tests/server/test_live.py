@@ -165,6 +165,19 @@ def test_a_term_signal_under_load_lets_every_accepted_request_be_answered(model_
     assert "Traceback" not in "".join(server.errors)
 
 
+def test_a_reader_of_the_log_that_pauses_holds_nobody_up(model_file, expected):
+    server = Process(model_file, reads=False)
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        for _ in range(800):  # about twice what a pipe holds
+            assert client.get("/health").status_code == 200
+    is_well(server, expected)
+    began = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began < 20
+    assert server.process.returncode in (0, -signal.SIGTERM)
+    assert server.errors[1:] == []
+
+
 @pytest.mark.slow
 def test_several_processes_share_a_port_and_their_counts(model_file, expected):
     with socket.create_server(("127.0.0.1", 0)) as free:
