@@ -1,14 +1,19 @@
 """The application under uvicorn, in one process or several."""
 
 import gc
+import glob
 import json
+import multiprocessing
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +24,7 @@ from onehop.decoding.ctranslate2_engine import cores
 from onehop.errors import SettingsError
 from onehop.server.app import Application
 from onehop.server.explore import Exploring
-from onehop.server.metrics import SHARED_FOLDER, Metrics
+from onehop.server.metrics import SHARED_FOLDER, Metrics, is_alive
 from onehop.server.service import Service
 from onehop.server.settings import ServerSettings
 from onehop.server.slow_clients import PunctualProtocol
@@ -60,7 +65,7 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
         return
     del one
     gc.collect()  # it is full of cycles, and the processes have models of their own
-    folder = tempfile.mkdtemp(prefix="onehop-metrics-")
+    folder = metrics_folder()
     os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), folder
     announce(doors.host, doors.port)
     try:
@@ -110,6 +115,32 @@ def application(plan: dict[str, Any]) -> ASGIApp:
     return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"]).asgi
 
 
+def metrics_folder() -> str:
+    """A new folder for the counts of several processes; those that killed servers left are removed."""
+    prefix = (
+        f"onehop-metrics-{socket.gethostname()}-"  # containers may share a folder, but not the numbers of processes
+    )
+    for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
+        pid = folder.name.removeprefix(prefix).partition("-")[0]
+        if os.name == "posix" and pid.isdecimal() and not is_alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-")
+
+
 def from_environment() -> ASGIApp:
     """In one of several processes."""
+    threading.Thread(target=stop_without_parent, name="onehop-parent", daemon=True).start()
     return application(json.loads(os.environ[VARIABLE]))
+
+
+def stop_without_parent() -> None:
+    """Wait until the process that started this one has ended, and stop as if it had said so.
+
+    A parent that was killed says nothing, and its workers would keep the port.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    wait([parent.sentinel])
+    shutil.rmtree(os.environ[SHARED_FOLDER], ignore_errors=True)
+    signal.raise_signal(signal.SIGTERM)

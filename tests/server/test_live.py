@@ -191,6 +191,36 @@ def test_several_processes_share_a_port_and_their_counts(model_file, expected):
         server.stop()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="kills")
+def test_workers_end_with_a_parent_that_is_killed(model_file, expected, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    left = tmp_path / f"onehop-metrics-{socket.gethostname()}-999999999-killed"
+    left.mkdir()
+    server = Process(model_file, "--workers", "2", "--port", port, environment={"TMPDIR": str(tmp_path)})
+    assert not left.exists()
+    is_well(server, expected)
+    assert list(tmp_path.iterdir()) != []
+    server.process.kill()
+    server.process.wait(30)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    else:
+        pytest.fail("the port is still taken")
+    for reader in server.readers:  # its pipes are closed when the last process is gone
+        reader.join(30)
+        assert not reader.is_alive()
+    assert list(tmp_path.iterdir()) == []
+    server.process.stdout.close()
+    server.process.stderr.close()
+
+
 # --- the command ----------------------------------------------------------------------------------------------
 
 
