@@ -45,6 +45,10 @@ class ModelFileError(OnehopError):
     """A model file is damaged, foreign, too new or does not fit."""
 
 
+class ModelChangedError(ModelFileError):
+    """A model file is not the one that was loaded before."""
+
+
 class TextError(OnehopError):
     """Input text cannot be read as it is."""
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from onehop.errors import OnehopError, SettingsError
+from onehop.errors import ModelChangedError, OnehopError, SettingsError
 from onehop.explorer.html import TYPES, assets, policy_of
 
 MOST_BODY = 64 * 1024
@@ -109,6 +109,8 @@ def one_line_errors(answer: Answer) -> Answer:
             return JSONResponse({"error": str(e)}, 413, HEADERS)
         except TooSlowError as e:
             return JSONResponse({"error": str(e)}, 408, HEADERS)
+        except ModelChangedError as e:
+            return JSONResponse({"error": str(e)}, 503, HEADERS)
         except OnehopError as e:
             return JSONResponse({"error": str(e)}, 422, HEADERS)
 

@@ -12,7 +12,7 @@ from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import SettingsError, is_installed, require
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_file import StoredModel
-from onehop.storage.model_io import check_kind, read_model
+from onehop.storage.model_io import check_kind, describe, read_model, read_unchanged
 from onehop.storage.registry import find_model, shortlist_beside
 from onehop.text.tokenizer import Tokenizer
 
@@ -98,6 +98,7 @@ class SentenceTranslator:
     ) -> "SentenceTranslator":
         from onehop.decoding.ctranslate2_engine import Converted, Ct2Engine
 
+        hash = describe(path).hash
         converted = Converted.of(path, compute)
         if shortlist is not None:
             converted = converted.with_shortlist(shortlist)
@@ -105,7 +106,7 @@ class SentenceTranslator:
             Tokenizer(converted.tokenizer),
             converted.facts["source"],
             converted.facts["target"],
-            reference=None if alone else lambda: torch_engine(read_model(path), "cpu", threads),
+            reference=None if alone else lambda: torch_engine(read_unchanged(path, hash), "cpu", threads),
             fast=Ct2Engine(converted, compute, threads),
         )
 

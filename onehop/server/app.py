@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from onehop.decoding.options import SearchOptions
-from onehop.errors import OnehopError
+from onehop.errors import ModelChangedError, OnehopError
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
 from onehop.server import access_log, auth, metrics, openapi
@@ -88,6 +88,7 @@ class Application:
             exception_handlers={
                 Problem: on_problem,
                 OnehopError: on_user_error,
+                ModelChangedError: on_changed,
                 HTTPException: on_http,
                 ClientDisconnect: on_gone,
                 Exception: on_fault,
@@ -451,6 +452,11 @@ async def on_problem(request: Request, problem: Exception) -> Response:
 async def on_user_error(request: Request, error: Exception) -> Response:
     """Options that do not go together."""
     return JSONResponse({"error": " ".join(str(error).split())}, 400)
+
+
+async def on_changed(request: Request, error: Exception) -> Response:
+    """What was loaded at the start is no longer there to load the rest from."""
+    return JSONResponse({"error": str(error)}, 503)
 
 
 async def on_http(request: Request, error: Exception) -> Response:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from onehop.explorer.routes import Explores, explorer_routes
 from onehop.server.problems import Problem, busy
+from onehop.storage.model_io import read_unchanged
 
 # One question is computed at a time; with it, so many may be there.
 MOST_QUESTIONS = 8
@@ -31,13 +32,14 @@ class Exploring:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onehop-explorer")
 
     @classmethod
-    def of(cls, path: Path, device: str | None) -> "Exploring":
-        """Of a model file."""
+    def of(cls, path: Path, device: str | None, hash: str) -> "Exploring":
+        """Of a model file that had this hash when the server started."""
 
         def make() -> Explores:
             from onehop.explorer.content import Explorer
             from onehop.interpret.tracer import Tracer
 
+            read_unchanged(path, hash)
             return Explorer(Tracer.load(path, device))
 
         return cls(make)

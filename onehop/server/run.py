@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from onehop.decoding.ctranslate2_engine import cores
-from onehop.errors import SettingsError
+from onehop.errors import ModelChangedError, SettingsError
 from onehop.server.app import Application
 from onehop.server.explore import Exploring
 from onehop.server.metrics import SHARED_FOLDER, Metrics, is_alive
@@ -29,6 +32,7 @@ from onehop.server.service import Service
 from onehop.server.settings import ServerSettings
 from onehop.server.slow_clients import PunctualProtocol
 from onehop.server.start import Doors
+from onehop.storage.model_io import check_unchanged, describe
 
 # How the processes of one server learn what they serve.
 VARIABLE = "ONEHOP_SERVE"
@@ -57,6 +61,7 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
     engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
     plan["explore"], plan["hosts"] = doors.explores, doors.hosts
+    plan["hashes"] = [describe(path).hash for path in models]
     check_address(doors.host, doors.port)
     one = application(plan)  # with several too: what is wrong shall be said once, and here
     common = uvicorn_options(settings, doors)
@@ -110,8 +115,9 @@ def application(plan: dict[str, Any]) -> ASGIApp:
     metrics = Metrics()
     PunctualProtocol.head_seconds = settings.read_seconds
     PunctualProtocol.taking_seconds = settings.answer_seconds
-    services = [Service.load(Path(path), settings, metrics, **plan["engine"]) for path in plan["models"]]
-    exploring = Exploring.of(Path(plan["models"][0]), plan["engine"]["device"]) if plan["explore"] else None
+    paths, hashes = [Path(path) for path in plan["models"]], plan["hashes"]
+    services = [Service.load(path, settings, metrics, **plan["engine"]) for path in paths]
+    exploring = Exploring.of(paths[0], plan["engine"]["device"], hashes[0]) if plan["explore"] else None
     return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"]).asgi
 
 
@@ -130,7 +136,13 @@ def metrics_folder() -> str:
 def from_environment() -> ASGIApp:
     """In one of several processes."""
     threading.Thread(target=stop_without_parent, name="onehop-parent", daemon=True).start()
-    return application(json.loads(os.environ[VARIABLE]))
+    plan = json.loads(os.environ[VARIABLE])
+    try:
+        for path, expected in zip(plan["models"], plan["hashes"], strict=True):
+            check_unchanged(path, expected)
+    except ModelChangedError as e:  # a worker that was started again must not serve another model than the others
+        return Starlette(routes=[Mount("/", JSONResponse({"error": str(e)}, 503))])
+    return application(plan)
 
 
 def stop_without_parent() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from onehop.config import settings_from_dict
-from onehop.errors import ModelFileError, OnehopError
+from onehop.errors import ModelChangedError, ModelFileError, OnehopError
 from onehop.machine import sync
 from onehop.storage.model_file import (
     CONTENT,
@@ -69,6 +69,28 @@ def read_model(path: str | Path) -> StoredModel:
         model = to_model(head, label.content, arrays)
     check_fits(head, model)
     return model
+
+
+def read_unchanged(path: str | Path, expected: str) -> StoredModel:
+    """Read a model again whose hash is known. One that was replaced or removed in the meantime is refused."""
+    check_unchanged(path, expected)
+    model = read_model(path)
+    if model.hash != expected:
+        raise changed()
+    return model
+
+
+def check_unchanged(path: str | Path, expected: str) -> None:
+    """Refuse a model file that is not the one of this hash, by what it says about itself."""
+    with contextlib.suppress(ModelFileError):
+        if describe(path).hash == expected:
+            return
+    raise changed()
+
+
+def changed() -> ModelChangedError:
+    """Without the path, which is nobody's business who asks a server."""
+    return ModelChangedError("The model file has changed since it was loaded.", "Restart the server or load it again.")
 
 
 def describe(path: str | Path) -> Label:

@@ -3,11 +3,14 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import weakref
+from dataclasses import replace
 from itertools import accumulate, pairwise
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -29,6 +32,7 @@ from onehop.server.schemas import SentenceAnswer, TranslationAnswer
 from onehop.server.service import Service, in_its_letters
 from onehop.server.settings import ServerSettings
 from onehop.server.start import Doors
+from onehop.storage.model_io import describe, read_model, write_model
 from onehop.text.sentences import Segment
 
 TEXT = "the old house. A new tree!"
@@ -429,11 +433,53 @@ def test_looking_inside_only_where_allowed(server):
 
 
 def test_a_real_trace(translator, model_file):
-    server = Server(translator, exploring=Exploring.of(model_file, "cpu"))
+    server = Server(translator, exploring=Exploring.of(model_file, "cpu", describe(model_file).hash))
     trace = server.post("/v1/trace", {"text": "the old house"}).json()
     assert trace["format"] == "onehop trace"
     answer = server.post("/v1/trace", {"text": "the old house", "edits": ["nonsense"]})
     assert answer.status_code == 400
+
+
+CHANGED = "The model file has changed since it was loaded. Restart the server or load it again."
+
+
+@pytest.fixture
+def own_file(model_file, tmp_path):
+    return shutil.copy(model_file, tmp_path / "model.safetensors")
+
+
+def replaced(file):
+    stored = read_model(file)
+    return write_model(file, replace(stored, provenance={"another": "model"}))
+
+
+@pytest.mark.parametrize("change", [os.unlink, replaced])
+def test_a_model_file_that_changes_is_not_mixed_with_what_was_loaded(own_file, change):
+    exploring = Exploring.of(own_file, "cpu", describe(own_file).hash)
+    server = Server(Translator.load(own_file, "cpu", compute="float32", threads=1), exploring=exploring)
+    change(own_file)
+    assert server.post("/v1/translate", {"texts": [TEXT]}).status_code == 200  # what is loaded serves on
+    refused(server.post("/v1/translate", {"texts": [TEXT], "sample": True}), 503, CHANGED)
+    refused(server.post("/v1/translate", {"texts": [TEXT], "penalty": "paper"}), 503, CHANGED)
+    refused(server.post("/v1/trace", {"text": "a"}), 503, CHANGED)
+    refused(server.post("/explore/api/trace", {"text": "a"}), 503, CHANGED)
+    refused(server.get("/explore/"), 503, CHANGED)
+    stream = server.post("/v1/stream", {"text": TEXT})
+    assert (stream.status_code, stream.json()) == (503, {"error": CHANGED})
+
+
+def test_a_worker_that_is_started_again_serves_no_other_model(own_file, monkeypatch):
+    plan = {"models": [str(own_file)], "hashes": [describe(own_file).hash]}
+    monkeypatch.setenv(run.VARIABLE, json.dumps(plan))
+    replaced(own_file)
+
+    async def ask():
+        transport = httpx.ASGITransport(run.from_environment())
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return [await client.get("/health"), await client.post("/translate", json={"q": "a"})]
+
+    for answer in asyncio.run(ask()):
+        refused(answer, 503, CHANGED)
 
 
 # --- bad input ------------------------------------------------------------------------------------------------
@@ -690,6 +736,7 @@ def test_several_processes_leave_no_model_with_their_parent(monkeypatch, tmp_pat
     monkeypatch.setattr(run.uvicorn, "run", lambda *args, **more: served.append(models[0]()))
     for name in (run.VARIABLE, metrics.SHARED_FOLDER):
         monkeypatch.setenv(name, "")  # to be put back afterwards
+    monkeypatch.setattr(run, "describe", lambda path: SimpleNamespace(hash=""))
     run.run([tmp_path], ServerSettings(), Doors(port=0, workers=2), device="cpu")
     assert served == [None]
 
