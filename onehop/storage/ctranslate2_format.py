@@ -23,7 +23,7 @@ Compute = Literal["int8", "float32"]
 Array: TypeAlias = Num[np.ndarray, "..."]
 Matrix: TypeAlias = Float32[np.ndarray, "rows cols"] | Int8Rows
 
-CONVERTER = 2  # goes up when the files made here change: older ones in a cache are then made again
+CONVERTER = 3  # goes up when the files made here change: older ones in a cache are then made again
 BINARY_VERSION = 6
 SPECIFICATION, REVISION = "TransformerSpec", 7
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2}
