@@ -24,6 +24,7 @@ from starlette.staticfiles import StaticFiles
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelChangedError, OnehopError
 from onehop.pipelines.glossary import Term, Terms
+from onehop.pipelines.html import Aligned
 from onehop.pipelines.result import Result
 from onehop.server import access_log, auth, metrics, openapi
 from onehop.server.explore import Exploring, off
@@ -46,7 +47,7 @@ from onehop.text.tokenizer import normalise
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 WARM_UP = "Hello."
-# Terms become one pattern, which is made on the event loop.
+# Terms become one pattern, which every sentence is searched with.
 MOST_TERM_CHARACTERS = 20_000
 T = TypeVar("T")
 LOG = logging.getLogger("uvicorn.error")
@@ -210,7 +211,7 @@ class Application:
         """Texts as LibreTranslate takes and gives them: a list for a list, a string for a string."""
         texts = [body.q] if isinstance(body.q, str) else body.q
         self.check(request, texts, n_best=body.alternatives + 1)
-        guesses = [self.identifier.guess(text) for text in texts] if body.source == "auto" else []
+        guesses = await asyncio.to_thread(lambda: [self.identifier.guess(t) for t in texts if body.source == "auto"])
         source = self.source_of(guesses, body.target) if body.source == "auto" else body.source
         service = self.service(source, body.target)
         n_best = body.alternatives + 1
@@ -272,17 +273,14 @@ class Application:
         if body.prefixes is not None and body.format == "html":
             raise Problem(400, "A prefix has no place in HTML: send the format text.")
         service = self.service_for(body)
-        wish = Wish(options=body.options(body.n_best), terms=terms_of(body), prefixes=body.prefixes or ())
+        own_terms = await asyncio.to_thread(terms_of, body)
+        wish = Wish(options=body.options(body.n_best), terms=own_terms, prefixes=body.prefixes or ())
         work = service.translate_html if body.format == "html" else service.translate
         found = await work(body.texts, wish)
         self.note(request, body.texts, found)
-        answers = [details(best[0], body.n_best) for best in found]
-        if body.alignments:
-            sentences = [sentence for best in found for sentence in best[0].sentences]
-            shown = [sentence for answer in answers for sentence in answer["sentences"]]
-            for sentence, aligned in zip(shown, await service.alignments(sentences), strict=True):
-                sentence["alignment"] = aligned.details(service.translator.tokenizer)
-        return JSONResponse({"source": service.source, "target": service.target, "translations": answers})
+        sentences = [sentence for best in found for sentence in best[0].sentences]
+        aligned = await service.alignments(sentences) if body.alignments else []
+        return await asyncio.to_thread(batch_answer, service, [best[0] for best in found], body.n_best, aligned)
 
     async def stream(self, request: Request, body: StreamBody) -> Response:
         """Server-sent events. What is wrong before the first of them is a plain error."""
@@ -389,6 +387,17 @@ def terms_of(body: TranslateBody) -> Terms:
 def others(best: Sequence[Result]) -> list[str]:
     """The other translations, each once, without the first."""
     return [text for text in dict.fromkeys(p.text for p in best) if text != best[0].text]
+
+
+def batch_answer(
+    service: Service, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
+) -> JSONResponse:
+    """In a thread, because it may be long: all about some paragraphs, with the alignments of their sentences if any."""
+    answers = [details(paragraph, n_best) for paragraph in paragraphs]
+    shown = [sentence for answer in answers for sentence in answer["sentences"]]
+    for sentence, alignment in zip(shown, aligned, strict=False):
+        sentence["alignment"] = alignment.details(service.translator.tokenizer)
+    return JSONResponse({"source": service.source, "target": service.target, "translations": answers})
 
 
 def details(paragraph: Result, n_best: int) -> dict[str, Any]:

@@ -170,10 +170,12 @@ class Service:
         by = self.by(wish)
         parted = await asyncio.to_thread(lambda: [by.segments(line) for line in lines])
         sentences = await self.sentences(by, parted, wish)
-        return [
-            [paragraph(line, segments, [nth_best(s, n) for s in translated]) for n in range(variants)]
-            for line, segments, translated in zip(lines, parted, sentences, strict=True)
-        ]
+        return await asyncio.to_thread(
+            lambda: [
+                [paragraph(line, segments, [nth_best(s, n) for s in translated]) for n in range(variants)]
+                for line, segments, translated in zip(lines, parted, sentences, strict=True)
+            ]
+        )
 
     def by(self, wish: Wish) -> ParagraphTranslator:
         """What takes lines apart and chooses among translations; what is given of one decides on its letters."""
@@ -192,10 +194,8 @@ class Service:
         flat = [segment for segments in parted for segment in segments]
         if len(flat) > self.settings.max_sentences:
             raise Problem(413, f"{len(flat):,} sentences are too many: send at most {self.settings.max_sentences:,}.")
-        places = [i for i, segment in enumerate(flat) if by.terms.has_words(segment.text)]
-        encoded = await asyncio.to_thread(self.translator.tokenizer.encode_batch, [flat[i].text for i in places], 1)
-        sources = {i: ids for i, ids in zip(places, encoded, strict=True) if ids}
-        wanted = [by.terms.wanted(segment.text) for segment in flat]
+        sources = await asyncio.to_thread(self.sources, by, flat)
+        wanted = await asyncio.to_thread(lambda: [by.terms.wanted(segment.text) for segment in flat])
         found: list[Found] = [[] for _ in flat]
         forced = {i: prefix for i, prefix in self.forced(parted, wish) if i in sources}
         wide = replace(wish.options, n_best=max(wish.options.n_best, wish.options.beam))
@@ -210,8 +210,14 @@ class Service:
         for share, answer in zip(waits.values(), await together(waits), strict=True):
             for i, best in zip(share, answer, strict=True):
                 found[i] = best
-        done = iter([by.sentence(s, f, w) for s, f, w in zip(flat, found, wanted, strict=True)])
+        done = iter(await asyncio.to_thread(lambda: list(map(by.sentence, flat, found, wanted))))
         return [[next(done) for _ in segments] for segments in parted]
+
+    def sources(self, by: ParagraphTranslator, segments: Sequence[Segment]) -> dict[int, list[int]]:
+        """The ids of each sentence that has words to translate, by its place."""
+        places = [i for i, segment in enumerate(segments) if by.terms.has_words(segment.text)]
+        encoded = self.translator.tokenizer.encode_batch([segments[i].text for i in places], 1)
+        return {i: ids for i, ids in zip(places, encoded, strict=True) if ids}
 
     def forced(self, parted: Sequence[Sequence[Segment]], wish: Wish) -> list[tuple[int, list[int]]]:
         """The sentences that must begin with a prefix: the first of each text that has one."""
@@ -324,13 +330,16 @@ class Service:
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """Which tokens of each translation come from which."""
+        lane = self.fast or self.reference
+        return await asyncio.get_running_loop().run_in_executor(lane.executor, self.aligned, sentences)
+
+    def aligned(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+        """In a thread: the alignments."""
         tokenizer = self.translator.tokenizer
         places = [i for i, sentence in enumerate(sentences) if sentence.found]
         sources = [tokenizer.encode(sentences[i].read) for i in places]
         targets = [tokenizer.ids(sentences[i].found[0].tokens) for i in places]
-        lane = self.fast or self.reference
-        loop = asyncio.get_running_loop()
-        matrices = await loop.run_in_executor(lane.executor, align, self.translator, sources, targets)
+        matrices = align(self.translator, sources, targets)
         found = [Aligned(sentence) for sentence in sentences]
         for i, source, target, matrix in zip(places, sources, targets, matrices, strict=True):
             found[i] = Aligned(sentences[i], tokenizer.spans(source), tokenizer.spans(target), matrix)
@@ -359,8 +368,8 @@ class Service:
         self, every: Sequence[Flow], parted: Sequence[list[Segment]], sentences: Sequence[list[Sentence]], n: int
     ) -> list[str]:
         """Flows with the n-th best translation of each sentence."""
-        chosen = [[nth_best(sentence, n) for sentence in translated] for translated in sentences]
-        needed = [needs_alignment(flow, segments) for flow, segments in zip(every, parted, strict=True)]
+        chosen = await asyncio.to_thread(lambda: [[nth_best(s, n) for s in translated] for translated in sentences])
+        needed = await asyncio.to_thread(lambda: list(map(needs_alignment, every, parted)))
         wanted = [
             s
             for translated, needs in zip(chosen, needed, strict=True)

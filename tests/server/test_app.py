@@ -1,6 +1,7 @@
 """The server's API in one process: what it answers, to whom, and what it says to those it refuses."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.server import auth, metrics, run
+from onehop.server import app, auth, metrics, run, service
 from onehop.server.app import Application, others
 from onehop.server.explore import MOST_QUESTIONS, Exploring
 from onehop.server.metrics import Metrics
@@ -34,6 +35,7 @@ from onehop.server.settings import ServerSettings
 from onehop.server.start import Doors
 from onehop.storage.model_io import describe, read_model, write_model
 from onehop.text.sentences import Segment
+from onehop.text.tokenizer import Tokenizer
 
 TEXT = "the old house. A new tree!"
 
@@ -169,6 +171,43 @@ def test_terms_are_normalised_as_texts_are(server):
     body = {"texts": ["the Cafe\u0301 house"], "glossary": {" Cafe\u0301  house ": " Haus ", " ": "x", "the": " "}}
     unmet = server.post("/v1/translate", body).json()["translations"][0]["unmet"]
     assert unmet == [{"source": "Caf\u00e9 house", "target": "Haus"}]
+
+
+def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, monkeypatch):
+    """Else one request would keep all others, and /health, waiting."""
+    on_loop, called = set(), set()
+
+    def watch(owner, name):
+        real = getattr(owner, name)
+
+        def watched(*args, **more):
+            called.add(name)
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop()
+                on_loop.add(name)
+            return real(*args, **more)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner, names in (
+        (app.Terms, ("__init__", "wanted", "has_words")),
+        (app.Identifier, ("guess",)),
+        (ParagraphTranslator, ("segments", "sentence")),
+        (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
+        (app.Aligned, ("details",)),
+        (service, ("nth_best", "needs_alignment", "put_together", "paragraph")),
+        (app, ("details",)),
+    ):
+        for name in names:
+            watch(owner, name)
+    server = Server(translator)
+    more = {"alignments": True, "glossary": {"tree": "Baum"}, "keep": ["old"], "n_best": 2}
+    for kind, text in (("text", TEXT), ("html", "<p>the <b>old</b> house</p>")):
+        assert server.post("/v1/translate", {"texts": [text], "format": kind, **more}).status_code == 200
+    body = {"q": [TEXT], "source": "auto", "target": "de", "alternatives": 1}
+    assert server.post("/translate", body).status_code == 200
+    assert len(called) == 15
+    assert on_loop <= {"__init__"}  # of no terms at all
 
 
 def test_terms_are_bounded(server):
