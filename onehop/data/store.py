@@ -36,6 +36,7 @@ SIDES = ("src", "tgt")
 END_TYPE = np.dtype("<i8")
 # A temporary file that nobody has written to for so long was left by a process that was killed.
 ABANDONED_SECONDS = 3600
+DESCRIBED = {"version": int, "source": str, "target": str, "hash": str, "tokenizer_hash": str, "files": dict}
 REMAKE = "Make it again with `onehop prepare`."
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]
@@ -231,10 +232,15 @@ def read_description(path: Path) -> dict[str, Any]:
         description = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         refuse_foreign(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise StoreError(f"The token store {path} is damaged: {DESCRIPTION} cannot be read.", REMAKE) from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         refuse_foreign(path)
+    wrong = [name for name, kind in DESCRIBED.items() if not isinstance(description.get(name), kind)]
+    if wrong or description.get("id_type") not in ("<u2", "<u4"):
+        raise StoreError(
+            f"The token store {path} is damaged: {DESCRIPTION} has no right {(wrong or ['id_type'])[0]}.", REMAKE
+        )
     if description["version"] != VERSION:
         raise StoreError(
             f"The token store {path} has format {description['version']}; this onehop reads format {VERSION}.", REMAKE

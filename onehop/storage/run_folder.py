@@ -16,6 +16,7 @@ import errno
 import json
 import re
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -31,6 +32,7 @@ from onehop.config import Settings, load_settings, settings_to_dict, settings_to
 from onehop.data.store import DESCRIPTION
 from onehop.errors import RunError
 from onehop.machine import sync
+from onehop.storage.number_formats import plain_bytes
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -39,6 +41,8 @@ FREE_TO_CHANGE = {
     *("train.steps", "train.save_every", "train.validate_every", "train.report_every", "train.patience"),
     *("train.keep", "train.average", "train.shard"),
 }
+
+CHECKSUM = "crc32"
 
 # What a run writes into its folder under these names, whatever was there.
 WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetensors", "model.safetensors")
@@ -213,9 +217,10 @@ class Run:
         shutil.rmtree(partial, ignore_errors=True)
         try:
             partial.mkdir()
-            save_file(checkpoint.weights, partial / "weights.safetensors")
-            save_file(checkpoint.optimizer, partial / "optimizer.safetensors")
+            write_arrays(checkpoint.weights, partial / "weights.safetensors")
+            write_arrays(checkpoint.optimizer, partial / "optimizer.safetensors")
             state = {**asdict(checkpoint.progress), "regular": regular}
+            state[CHECKSUM] = state_checksum(state)
             (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
             for path in (*partial.iterdir(), partial):
                 sync(path)
@@ -233,9 +238,11 @@ class Run:
         folder = self.folder(steps[-1])
         try:
             state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            if state.pop(CHECKSUM, None) not in (None, state_checksum(state)):
+                raise ValueError("its checksum does not match")
             progress = Progress(**{f.name: state[f.name] for f in fields(Progress)})
-        except (OSError, ValueError, TypeError, KeyError) as e:
-            raise broken(folder, e) from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
+            raise broken(folder / "state.json", e) from None
         return Checkpoint(
             progress, read_arrays(folder / "weights.safetensors"), read_arrays(folder / "optimizer.safetensors")
         )
@@ -268,7 +275,7 @@ class Run:
         """Keep the weights of the best validation so far."""
         partial = self.path / ".best.safetensors.partial"
         with writing(self.path):
-            save_file(weights, partial, {"step": str(step)})
+            write_arrays(weights, partial, {"step": str(step)})
             sync(partial)
             partial.replace(self.path / "best.safetensors")
 
@@ -281,9 +288,8 @@ class Run:
         file = self.path / "best.safetensors"
         if not file.exists():
             return None
-        with safe_open(file, "np") as opened:
-            step = int(opened.metadata()["step"])
-        return read_arrays(file), [step]
+        weights, metadata = read_with_metadata(file)
+        return weights, [int(metadata["step"])]
 
     # --- metrics ---
 
@@ -334,13 +340,42 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
 # --- files ----------------------------------------------------------------------------------------------------
 
 
+def write_arrays(arrays: Arrays, file: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """A safetensors file with a checksum over its arrays and metadata."""
+    described = dict(metadata or {})
+    save_file(arrays, file, {**described, CHECKSUM: arrays_checksum(arrays, described)})
+
+
 def read_arrays(file: Path) -> Arrays:
-    """The arrays of a safetensors file."""
+    """The arrays of a safetensors file, if its checksum is right."""
+    return read_with_metadata(file)[0]
+
+
+def read_with_metadata(file: Path) -> tuple[Arrays, dict[str, str]]:
+    """The same with the metadata. Files of older versions have no checksum."""
     try:
+        with safe_open(file, "np") as opened:
+            metadata = dict(opened.metadata() or {})
         arrays: Arrays = load_file(file)
-    except (OSError, SafetensorError) as e:
+        if metadata.pop(CHECKSUM, None) not in (None, arrays_checksum(arrays, metadata)):
+            raise ValueError("its checksum does not match")
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as e:
         raise broken(file, e) from None
-    return arrays
+    return arrays, metadata
+
+
+def arrays_checksum(arrays: Arrays, metadata: Mapping[str, str]) -> str:
+    """CRC-32 of the metadata and of each array's name, type, shape and bytes: it guards against damage, not malice."""
+    checksum = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), checksum)
+        checksum = zlib.crc32(plain_bytes(array), checksum)
+    return f"{checksum:08x}"
+
+
+def state_checksum(state: Mapping[str, Any]) -> str:
+    """CRC-32 of what state.json holds."""
+    return f"{zlib.crc32(json.dumps(state, sort_keys=True).encode()):08x}"
 
 
 def broken(file: Path, reason: Exception) -> RunError:

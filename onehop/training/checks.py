@@ -5,16 +5,19 @@ from typing import Any
 from torch import nn
 
 from onehop.config import Settings
-from onehop.data.store import Pairs, Store
+from onehop.data.store import REMAKE, SIDES, SPLITS, Pairs, Store
 from onehop.errors import RunError, StoreError
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model
 from onehop.storage.registry import named_model
+from onehop.text.tokenizer import vocabulary_of
 
 
 def check_fits(settings: Settings, store: Store) -> None:
-    """Refuse a store without sentences, or with longer ones than the model's."""
+    """Refuse a store that is damaged, has no sentences, or longer ones than the model's."""
     check_kind(settings.model.kind, store)
+    store.verify()
+    check_ids(settings, store)
     for split in ("train", "valid"):
         if not len(store.pairs(split)):
             raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
@@ -30,6 +33,22 @@ def check_fits(settings: Settings, store: Store) -> None:
             f"The store has a sentence of {longest} tokens, and train.batch_tokens is {settings.train.batch_tokens}.",
             f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest.",
         )
+
+
+def check_ids(settings: Settings, store: Store) -> None:
+    """Refuse ids that the model has no embedding for, and sentences that do not lie end to end."""
+    vocab_size = vocabulary_of(store.tokenizer).vocab_size
+    limits = (settings.model.levels or vocab_size, vocab_size)  # a vision model's source is shades of grey
+    for split in SPLITS:
+        pairs = store.pairs(split)
+        for name, side, limit in zip(SIDES, (pairs.source, pairs.target), limits, strict=True):
+            ends = [0, *side.ends[-1:]]
+            if len(side) != len(pairs) or ends[-1] != len(side.ids) or (len(side) and side.lengths.min() < 0):
+                raise StoreError(f"The token store {store.path} is damaged: {split}.{name}.ends do not fit.", REMAKE)
+            if len(side.ids) and (greatest := int(side.ids.max())) >= limit:
+                raise StoreError(
+                    f"The token store {store.path} has the id {greatest} in {split}.{name}.ids, of {limit} ids.", REMAKE
+                )
 
 
 # What each member of the family is trained on.

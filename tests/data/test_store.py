@@ -135,6 +135,14 @@ def test_description_that_is_no_json(folder):
         Store.open(folder)
 
 
+@pytest.mark.parametrize("change", [{"hash": 3}, {"files": []}, {"source": None}, {"id_type": "<f8"}, {"version": "1"}])
+def test_description_with_values_of_other_types(folder, change):
+    description = json.loads((folder / "store.json").read_text())
+    (folder / "store.json").write_text(json.dumps({**description, **change}))
+    with pytest.raises(StoreError, match=rf"is damaged: store\.json has no right {next(iter(change))}\. Make it again"):
+        Store.open(folder)
+
+
 def test_later_format(folder):
     description = json.loads((folder / "store.json").read_text())
     (folder / "store.json").write_text(json.dumps({**description, "version": 99}))

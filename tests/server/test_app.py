@@ -495,7 +495,7 @@ def replaced(file):
 @pytest.mark.parametrize("change", [os.unlink, replaced])
 def test_a_model_file_that_changes_is_not_mixed_with_what_was_loaded(own_file, change):
     exploring = Exploring.of(own_file, "cpu", describe(own_file).hash)
-    server = Server(Translator.load(own_file, "cpu", compute="float32", threads=1), exploring=exploring)
+    server = Server(SentenceTranslator.load(own_file, "cpu", compute="float32", threads=1), exploring=exploring)
     change(own_file)
     assert server.post("/v1/translate", {"texts": [TEXT]}).status_code == 200  # what is loaded serves on
     refused(server.post("/v1/translate", {"texts": [TEXT], "sample": True}), 503, CHANGED)

@@ -3,6 +3,7 @@
 import errno
 import json
 import multiprocessing
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from onehop.config import Settings, with_changes
 from onehop.errors import RunError
@@ -181,11 +183,11 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeyp
     before = everything_in(tmp_path)
     whole = run_folder.save_file
 
-    def full(arrays, file):
+    def full(arrays, file, metadata):
         if "optimizer" in str(file):  # the first file still has room, the second only in part
             file.write_bytes(b"half")
             raise error
-        whole(arrays, file)
+        whole(arrays, file, metadata)
 
     monkeypatch.setattr(run_folder, "save_file", full)
     with pytest.raises(RunError) as e:
@@ -226,6 +228,54 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path, file, damage):
     for part in run.folder(20).iterdir():
         part.unlink()
     run.folder(20).rmdir()
+    assert run.latest().progress.step == 10
+
+
+def test_any_flipped_bit_of_a_checkpoint_is_found_or_harmless(tmp_path):
+    run = saved(tmp_path, 10)
+    whole = run.latest()
+    refusals = []
+    for file in sorted(run.folder(10).iterdir()):
+        data = file.read_bytes()
+        for place in range(len(data)):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << place % 8
+            file.write_bytes(flipped)
+            try:
+                found = run.latest()
+            except RunError as e:
+                refusals.append(str(e))
+                continue
+            # In the name of the checksum's own key, or in white space.
+            assert found.progress == whole.progress
+            for old, new in ((whole.weights, found.weights), (whole.optimizer, found.optimizer)):
+                assert {n: a.tobytes() for n, a in old.items()} == {n: a.tobytes() for n, a in new.items()}
+        file.write_bytes(data)
+    assert len(refusals) > 300
+    assert all(re.fullmatch(r"The checkpoint .* cannot be read: .*\. Delete its folder .*", line) for line in refusals)
+
+
+def test_a_flipped_bit_in_what_is_averaged_or_best(tmp_path):
+    run = saved(tmp_path, 10, 20)
+    run.save_best(checkpoint(20).weights, 20)
+    assert run.best()[1] == [20]
+    for file, read in (
+        (run.folder(10) / "weights.safetensors", lambda: run.averaged(2)),
+        (tmp_path / "best.safetensors", run.best),
+    ):
+        data = bytearray(file.read_bytes())
+        data[-3] ^= 4
+        file.write_bytes(data)
+        with pytest.raises(RunError, match="cannot be read: its checksum does not match"):
+            read()
+
+
+def test_files_of_an_older_version_have_no_checksum(tmp_path):
+    run = saved(tmp_path, 10)
+    save_file(checkpoint(10).weights, run.folder(10) / "weights.safetensors")
+    state = json.loads((run.folder(10) / "state.json").read_text())
+    del state["crc32"]
+    (run.folder(10) / "state.json").write_text(json.dumps(state))
     assert run.latest().progress.step == 10
 
 

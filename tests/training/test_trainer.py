@@ -619,10 +619,10 @@ def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch
 def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
     whole = run_folder.save_file
 
-    def full(arrays, file):
+    def full(arrays, file, metadata):
         if "step-00000020" in str(file):
             raise OSError(28, "No space left on device")
-        whole(arrays, file)
+        whole(arrays, file, metadata)
 
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "save_file", full)
