@@ -3,4 +3,4 @@
 It draws what `interpret` records and `experiments` measured, and computes no translation of its own.
 """
 
-__all__ = ["content", "html", "routes", "serve", "view"]
+__all__ = ["content", "cross_origin", "html", "routes", "serve", "view"]

@@ -48,6 +48,10 @@ class TooLargeError(OnehopError):
     """A request that is not read to its end."""
 
 
+class OtherKindError(OnehopError):
+    """A request whose body is not called JSON: a foreign page may send such a one without asking first."""
+
+
 class TooSlowError(OnehopError):
     """A request whose end is not waited for."""
 
@@ -109,6 +113,8 @@ def one_line_errors(answer: Answer) -> Answer:
             return JSONResponse({"error": str(e)}, 413, HEADERS)
         except TooSlowError as e:
             return JSONResponse({"error": str(e)}, 408, HEADERS)
+        except OtherKindError as e:
+            return JSONResponse({"error": str(e)}, 415, HEADERS)
         except ModelChangedError as e:
             return JSONResponse({"error": str(e)}, 503, HEADERS)
         except OnehopError as e:
@@ -133,6 +139,8 @@ async def body_of(request: Request, seconds: float) -> bytes:
 
 async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     """The text and edits of a request."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise OtherKindError("The request is not JSON.", "Send it with Content-Type: application/json.")
     body = await body_of(request, seconds)
     try:
         asked = json.loads(body)

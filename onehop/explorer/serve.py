@@ -24,11 +24,12 @@ def serve(
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+    from onehop.explorer.cross_origin import CrossOriginGuard
     from onehop.explorer.routes import explorer_routes
 
     # A page of another name that resolves to this machine must not read along.
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
-    app = Starlette(routes=explorer_routes(lambda: explorer), middleware=[guard])
+    app = Starlette(routes=explorer_routes(lambda: explorer), middleware=[guard, Middleware(CrossOriginGuard)])
     with listening(port) as bound:
         address = f"http://{HOST}:{bound.getsockname()[1]}/"
         say(f"The explorer is at {address} (Ctrl-C ends it).")

@@ -23,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelChangedError, OnehopError
+from onehop.explorer.cross_origin import CrossOriginGuard
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.html import Aligned
 from onehop.pipelines.result import Result
@@ -49,6 +50,8 @@ JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 WARM_UP = "Hello."
 # Terms become one pattern, which every sentence is searched with.
 MOST_TERM_CHARACTERS = 20_000
+# Where links of other sites may lead.
+PAGES = ("/", "/explore", "/explore/")
 T = TypeVar("T")
 LOG = logging.getLogger("uvicorn.error")
 
@@ -82,10 +85,11 @@ class Application:
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
         )
-        guard = Middleware(access_log.KnownNames, names=hosts)
+        names = Middleware(access_log.KnownNames, names=hosts)
+        guard = Middleware(CrossOriginGuard, origins=settings.origins, pages=PAGES)
         inner = Starlette(
             routes=own,
-            middleware=[*([guard] if hosts else []), *([cors] if settings.origins else [])],
+            middleware=[*([names] if hosts else []), guard, *([cors] if settings.origins else [])],
             exception_handlers={
                 Problem: on_problem,
                 OnehopError: on_user_error,
@@ -153,9 +157,9 @@ class Application:
 
         async def endpoint(request: Request) -> Response:
             body = await self.read(request)
-            content = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+            content = request.headers.get("content-type", JSON if form else "").partition(";")[0].strip().lower()
             if content not in ((JSON, FORM) if form else (JSON,)):
-                raise Problem(415, f"The body is {content[:100]}: send {JSON}.")
+                raise Problem(415, f"The body is {content[:100] or 'of no known kind'}: send {JSON}.")
             try:
                 wish = (read_form if content == FORM else read_json)(kind, body)
             except Problem:
@@ -168,7 +172,7 @@ class Application:
 
     def let_in(self, request: Request, key: str | None = None) -> None:
         """Refuse who has no key where one is needed, and who asks too often."""
-        given = key or request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        given = key or request.query_params.get("api_key") or bearer(request)
         name = self.keys.get(auth.hashed(given)) if given else None
         if name is not None:
             request.state.noted["key"] = name
@@ -373,6 +377,12 @@ class Application:
         if self.settings.log_texts:
             noted["texts"] = list(texts)
             noted["translations"] = [best[0].text for best in found]
+
+
+def bearer(request: Request) -> str:
+    """The key in a request's header, if there is one."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def terms_of(body: TranslateBody) -> Terms:

@@ -75,14 +75,14 @@ class Exploring:
 
 
 class Guarded:
-    """Routes whose questions are answered only to those who may ask."""
+    """Routes whose page and questions are only for those who may ask."""
 
     def __init__(self, inner: Any, let_in: Callable[[Request], None]) -> None:
         self.inner, self.let_in = inner, let_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if "/api/" in scope["path"]:
+        if "/page/" not in scope["path"]:  # files that are the same everywhere
             self.let_in(Request(scope))
         await self.inner(scope, receive, send)
 

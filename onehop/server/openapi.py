@@ -12,7 +12,8 @@ from onehop.server import schemas
 REF = "#/components/schemas/{model}"
 ERRORS = {
     400: "The request is not as it must be, or calls the server by a name that it has not.",
-    401: "An API key is missing or not known.",
+    401: "An API key is missing.",
+    403: "A page of another origin calls the server, or an API key is not known.",
     404: "There is no such thing.",
     405: "Another method is meant.",
     408: "The request came too slowly.",
@@ -41,7 +42,7 @@ class Operation:
     errors: tuple[int, ...] = ()
 
 
-ANYWHERE = 400  # for a Host that is not the server's
+ANYWHERE = (400, 403)  # for a Host that is not the server's, and for pages of other origins
 EVENTS = ["settled", "sentence", "done", "error"]
 ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
 OPERATIONS = (
@@ -103,7 +104,7 @@ def described(operation: Operation) -> dict[str, Any]:
         if operation.form:
             content["application/x-www-form-urlencoded"] = {"schema": schema}
         found["requestBody"] = {"required": True, "content": content}
-    for status in sorted({ANYWHERE, *operation.errors}):
+    for status in sorted({*ANYWHERE, *operation.errors}):
         found["responses"][str(status)] = answer(ERRORS[status], schemas.ErrorAnswer)
     if operation.path == "/health":
         found["responses"]["503"] = answer("No translation has worked yet.", schemas.HealthAnswer)

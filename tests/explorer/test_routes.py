@@ -16,6 +16,8 @@ from onehop.explorer.content import (
 from onehop.explorer.html import assets, policy_of
 from onehop.explorer.routes import MOST_BODY
 
+JSON = {"Content-Type": "application/json"}
+
 
 def test_the_served_page_links_its_files_and_allows_only_its_own_scripts(client, explorer):
     answer = client.get("/")
@@ -75,12 +77,19 @@ def test_the_questions_of_the_page_are_answered(client, explorer, tracer):
 )
 def test_a_wrong_question_is_answered_in_one_line(client, body, message):
     for path in ("/api/trace", "/api/variant"):
-        answer = client.post(path, content=body)
+        answer = client.post(path, content=body, headers=JSON)
         assert (answer.status_code, answer.json()) == (422, {"error": message})
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
+def test_a_question_that_a_foreign_page_could_send_is_refused(client, kind):
+    answer = client.post("/api/trace", content=b'{"text": "the"}', headers={"Content-Type": kind} if kind else {})
+    message = "The request is not JSON. Send it with Content-Type: application/json."
+    assert (answer.status_code, answer.json()) == (415, {"error": message})
+
+
 def test_a_question_that_is_too_long_is_not_read_to_its_end(client):
-    answer = client.post("/api/trace", content=b'{"text": "' + b"x" * MOST_BODY + b'"}')
+    answer = client.post("/api/trace", content=b'{"text": "' + b"x" * MOST_BODY + b'"}', headers=JSON)
     assert (answer.status_code, answer.json()) == (
         413,
         {"error": "A question may have 65,536 bytes. Give a shorter text."},
@@ -118,10 +127,13 @@ def test_a_head_that_is_not_there_is_told(client, query):
     ids=["script", "emoji", "right to left", "zero width", "controls", "half a pair"],
 )
 def test_hostile_texts_break_nothing(client, text):
-    answer = client.post("/api/trace", content=json.dumps({"text": text}))
+    answer = client.post("/api/trace", content=json.dumps({"text": text}), headers=JSON)
     assert answer.status_code == 200
     assert answer.json()["format"] == "onehop trace"
-    assert client.post("/api/variant", content=json.dumps({"text": text, "edits": ["norm=off"]})).status_code == 200
+    assert (
+        client.post("/api/variant", content=json.dumps({"text": text, "edits": ["norm=off"]}), headers=JSON).status_code
+        == 200
+    )
 
 
 def test_the_routes_can_be_had_without_torch():

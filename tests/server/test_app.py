@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from prometheus_client.mmap_dict import MmapedDict
 
 from onehop.decoding.options import SearchOptions
+from onehop.explorer.cross_origin import REFUSED
+from onehop.explorer.html import assets
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.result import Result
@@ -408,7 +410,7 @@ class Looks:
 
 
 def test_looking_inside(translator):
-    server = Server(translator, exploring=Exploring(Looks), per_minute=3)
+    server = Server(translator, exploring=Exploring(Looks), per_minute=4)
     assert server.post("/v1/trace", {"text": "a", "edits": ["mask=off"]}).json() == {"text": "a", "edits": ["mask=off"]}
     assert "explorer" in server.get("/explore/").text
     assert server.get("/explore/api/about").json() == {"model": "x"}
@@ -433,7 +435,7 @@ def test_a_slow_question_is_told_so_and_takes_no_place(translator):
         await asyncio.sleep(1)
         yield b"}"
 
-    answer = server.ask("POST", "/explore/api/trace", content=slowly())
+    answer = server.ask("POST", "/explore/api/trace", content=slowly(), headers={"content-type": "application/json"})
     refused(answer, 408, "The question took longer than 0.05 seconds. Send it again.")
     assert places == [MOST_QUESTIONS]
 
@@ -585,6 +587,8 @@ def test_bad_forms_and_other_kinds(server):
     refused(answer, 400, "q is missing: see /openapi.json.")
     answer = server.ask("POST", "/v1/translate", content=b"<x/>", headers={"content-type": "text/xml"})
     refused(answer, 415, "The body is text/xml: send application/json.")
+    answer = server.ask("POST", "/v1/translate", content=b'{"texts": ["a"]}')
+    refused(answer, 415, "The body is of no known kind: send application/json.")
     unknown = {"q": "a", "source": "en", "target": "fr"}
     refused(server.post("/translate", unknown), 400, "This server does not translate en to fr, but en to de.")
 
@@ -692,6 +696,35 @@ def test_cors_only_where_asked(translator):
     assert allowed.headers["access-control-allow-origin"] == "https://a.example"
     other = Server(translator, origins=("https://b.example",)).get("/languages", headers=origin)
     assert "access-control-allow-origin" not in other.headers
+
+
+def test_pages_of_other_origins_make_nobody_work(translator):
+    body = {"q": "a", "source": "en", "target": "de"}
+    evil, friend = {"Origin": "https://evil.example"}, {"Origin": "https://a.example"}
+    server = Server(translator, origins=("https://a.example",), exploring=Exploring(Looks))
+    for path in ("/translate", "/v1/translate", "/v1/trace", "/explore/api/trace"):
+        refused(server.post(path, body, headers=evil), 403, REFUSED)
+    refused(server.get("/explore/api/about", headers={"Sec-Fetch-Site": "cross-site"}), 403, REFUSED)
+    assert server.post("/translate", body, headers=friend).status_code == 200
+    assert server.post("/translate", body, headers={"Origin": "http://test"}).status_code == 200
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+    assert [server.get(path, headers=link).status_code for path in ("/", "/explore/", "/metrics")] == [200, 200, 403]
+    described = server.get("/openapi.json").json()["paths"]
+    assert all("403" in operation["responses"] for path in described.values() for operation in path.values())
+
+
+def test_the_explorer_s_page_needs_a_key_and_keeps_to_the_rate(translator, monkeypatch):
+    key, line = auth.make("anna")
+    monkeypatch.setenv("ONEHOP_API_KEYS", line)
+    server = Server(translator, exploring=Exploring(Looks), per_minute=4)
+    assert server.get("/explore/").status_code == 401
+    assert server.get(f"/explore/page/{next(iter(assets()))}").status_code == 200
+    assert server.get(f"/explore/?api_key={key}").status_code == 200
+    assert server.get("/explore/api/about", headers={"authorization": f"bearer {key}"}).json() == {"model": "x"}
+    for _ in range(2):
+        server.get(f"/explore/?api_key={key}")
+    assert server.get(f"/explore/?api_key={key}").status_code == 429
+    assert key not in "".join(server.log)
 
 
 def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
@@ -838,7 +871,8 @@ def test_a_client_that_hangs_up_frees_its_place(translator):
         async def send(message):
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": "/v1/translate", "headers": [], "query_string": b""}
+        scope = {"type": "http", "method": "POST", "path": "/v1/translate", "query_string": b""}
+        scope["headers"] = [(b"content-type", b"application/json")]
         await server.app.asgi({**scope, "client": ("127.0.0.1", 1)}, receive, send)
 
     asyncio.run(hang_up())

@@ -11,7 +11,10 @@ const complete = () => new Promise((done) => (document.readyState === "loading" 
 
 /** A request to the live server; its errors are one line that the reader can use. */
 async function ask(path, body) {
-  const options = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  // A server that asks for a key is opened as explore/?api_key=KEY.
+  const key = new URLSearchParams(location.search).get("api_key");
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  const options = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
   let answer;
   try {
     answer = await fetch(path, options);
