@@ -111,7 +111,7 @@ class WordIds(dict[str, bytes]):
     def __missing__(self, word: str) -> bytes:
         if len(self) >= KNOWN_WORDS:
             self.clear()
-        ids = self._packed(self.tokenizer.encode(word))
+        ids = self._packed(self.tokenizer.encode(word, tags=True))
         if len(word) <= KNOWN_LENGTH:
             self[word] = ids
         return ids
@@ -119,7 +119,7 @@ class WordIds(dict[str, bytes]):
     def encode(self, texts: Iterable[str]) -> list[bytes]:
         """The ids of normalised texts."""
         if not self._by_words:
-            return [self._packed(ids) for ids in self.tokenizer.encode_batch(list(texts), threads=1)]
+            return [self._packed(ids) for ids in self.tokenizer.encode_batch(list(texts), threads=1, tags=True)]
         return [b"".join(map(self.__getitem__, text.split(" "))) for text in texts]
 
     def _packed(self, ids: Sequence[int]) -> bytes:

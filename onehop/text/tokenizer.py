@@ -9,6 +9,7 @@ of classes. A model file holds any of the three as bytes; `vocabulary_of` tells 
 
 import io
 import json
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -23,6 +24,7 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 # SentencePiece marks the beginning of a word with this character, so in text it can only mean a space.
 WORD_MARK = "\u2581"
+TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a piece that `Tokenizer.learn` reserved for a tag
 
 
 def normalise(text: str) -> str:
@@ -89,15 +91,37 @@ class Tokenizer:
         """How many ids there are."""
         return int(self._pieces.GetPieceSize())
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text, without beginning or end marks."""
-        return list(self._pieces.EncodeAsIds(normalise(text)))
+    def encode(self, text: str, *, tags: bool = False) -> list[int]:
+        """Ids of a text, without beginning or end marks. What looks like a tag is ordinary text without `tags`."""
+        ids = list(self._pieces.EncodeAsIds(normalise(text)))
+        return ids if tags else self._spelled_out(ids)
 
-    def encode_batch(self, texts: Sequence[str], threads: int = -1) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], threads: int = -1, *, tags: bool = False) -> list[list[int]]:
         """Ids of many texts, worked on by so many threads; -1: one a core."""
         if not texts:
             return []
-        return list(self._pieces.EncodeAsIds([normalise(t) for t in texts], num_threads=threads))
+        batch = list(self._pieces.EncodeAsIds([normalise(t) for t in texts], num_threads=threads))
+        return batch if tags or not self._tags else list(map(self._spelled_out, batch))
+
+    @cached_property
+    def _tags(self) -> dict[int, list[int]]:
+        """Each tag's id with the ids of the same characters as ordinary text: tags follow the marks in a vocabulary."""
+        tags: dict[int, list[int]] = {}
+        for id in range(EOS + 1, self.vocab_size):
+            piece = self._pieces.IdToPiece(id)
+            if not TAG.fullmatch(piece):
+                break
+            tags[id] = [each for character in piece for each in self._ids_of_character(character)]
+        return tags
+
+    def _ids_of_character(self, character: str) -> list[int]:
+        id = self._pieces.PieceToId(character)
+        return [id] if id != UNK else [self._pieces.PieceToId(f"<0x{byte:02X}>") for byte in character.encode()]
+
+    def _spelled_out(self, ids: list[int]) -> list[int]:
+        if not any(id in self._tags for id in ids):
+            return ids
+        return [each for id in ids for each in self._tags.get(id, [id])]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; marks and padding are left out."""

@@ -458,11 +458,11 @@ def test_each_tag_is_one_piece_as_a_word(made, tokenizer):
     pieces = [piece for piece, _ in tokenizer.vocabulary()]
     assert pieces[4 : 4 + len(made.TAGS)] == [WORD_MARK + tag for tag in made.TAGS]
     for tag in made.TAGS:
-        assert tokenizer.tokens(tokenizer.encode(tag)) == [WORD_MARK + tag]
-        assert WORD_MARK + tag in tokenizer.tokens(tokenizer.encode(f"Der Fluss {tag} ist lang."))
-        assert tokenizer.tokens(tokenizer.encode(f"Fluss {tag}."))[-2:] == [WORD_MARK + tag, "."]
-        assert WORD_MARK + tag not in tokenizer.tokens(tokenizer.encode(f"Fluss{tag}"))
-        assert WORD_MARK + tag not in tokenizer.tokens(tokenizer.encode(made.plain(tag)))
+        assert tokenizer.tokens(tokenizer.encode(tag, tags=True)) == [WORD_MARK + tag]
+        assert WORD_MARK + tag in tokenizer.tokens(tokenizer.encode(f"Der Fluss {tag} ist lang.", tags=True))
+        assert tokenizer.tokens(tokenizer.encode(f"Fluss {tag}.", tags=True))[-2:] == [WORD_MARK + tag, "."]
+        assert WORD_MARK + tag not in tokenizer.tokens(tokenizer.encode(f"Fluss{tag}", tags=True))
+        assert WORD_MARK + tag not in tokenizer.tokens(tokenizer.encode(made.plain(tag), tags=True))
 
 
 @pytest.mark.parametrize(
@@ -475,6 +475,6 @@ def test_each_tag_is_one_piece_as_a_word(made, tokenizer):
     ],
 )
 def test_text_survives_the_vocabulary(tokenizer, text):
-    ids = tokenizer.encode(text)
-    assert tokenizer.decode(ids) == text
-    assert UNK not in ids
+    for ids in (tokenizer.encode(text), tokenizer.encode(text, tags=True)):
+        assert tokenizer.decode(ids) == text
+        assert UNK not in ids

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from onehop.config import TokenizerSettings, load_settings
 from onehop.data.bpe_dropout import Segmenter
 from onehop.errors import MissingPackageError, ModelFileError, OnehopError, TextError
+from onehop.storage.model_io import read_model
+from onehop.storage.registry import find_model
 from onehop.text.tokenizer import (
     BOS,
     EOS,
@@ -355,3 +357,23 @@ def test_without_the_library_its_size_is_known_and_the_remedy_said(monkeypatch):
     with pytest.raises(MissingPackageError) as error:
         found.encode_batch(["dogs"])
     assert str(error.value) == 'This needs tokenizers. Install it with: pip install "onehop[export]"'
+
+
+def test_a_tag_in_a_text_is_ordinary_text_unless_tags_are_asked_for():
+    settings = TokenizerSettings(vocab_size=300, sample=100)
+    tokenizer = Tokenizer.learn(["ab cd ab", "ab ef bt"] * 20, settings, ["<bt>", "</term>"])
+    tags = tokenizer.ids([WORD_MARK + "<bt>", WORD_MARK + "</term>"])
+    assert tokenizer.encode("<bt> ab", tags=True)[0] == tags[0]
+    assert tokenizer.encode_batch(["ab </term>"], tags=True)[0][-1] == tags[1]
+    texts = ["<bt> ab", "ab <bt> <bt> cd </term>", "ab"]
+    for ids, text in zip(tokenizer.encode_batch(texts), texts, strict=True):
+        assert not {*ids} & {*tags}
+        assert ids == tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+
+
+def test_shipped_models_read_a_typed_tag_as_text():
+    tokenizer = Tokenizer(read_model(find_model("en-de")).tokenizer)
+    formal = tokenizer.ids([WORD_MARK + "<formal>"])[0]
+    assert formal not in tokenizer.encode("<formal> Where are you?")
+    assert tokenizer.decode(tokenizer.encode("<formal> Where?")) == "<formal> Where?"
