@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -32,6 +33,9 @@ from onehop.server.explore import Exploring, off
 from onehop.server.problems import Problem
 from onehop.server.rate_limit import Rates
 from onehop.server.schemas import (
+    FORM,
+    JSON,
+    MULTIPART,
     DetectBody,
     LibreBody,
     StreamBody,
@@ -46,12 +50,14 @@ from onehop.server.settings import ServerSettings
 from onehop.text.language_id import Identifier, name_of
 from onehop.text.tokenizer import normalise
 
-JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 WARM_UP = "Hello."
 # Terms become one pattern, which every sentence is searched with.
 MOST_TERM_CHARACTERS = 20_000
 # Where links of other sites may lead.
-PAGES = ("/", "/explore", "/explore/")
+PAGES = ("/", "/docs", "/explore", "/explore/")
+# From here on a guess that a text is in the target language is believed: of 1,000 English sentences none was German.
+SURE = 80.0
+TAG = re.compile(r"<[^<>]*>")
 T = TypeVar("T")
 LOG = logging.getLogger("uvicorn.error")
 
@@ -121,6 +127,8 @@ class Application:
             Route("/health", self.health),
             Route("/metrics", self.exposition),
             Route("/openapi.json", self.describe),
+            Route("/spec", self.describe),
+            Route("/docs", self.docs),
             Route("/v1/translate", self.post(self.translate, TranslateBody), methods=["POST"]),
             Route("/v1/stream", self.post(self.stream, StreamBody), methods=["POST"]),
             Route("/v1/trace", self.post(self.trace, TraceBody), methods=["POST"]),
@@ -157,11 +165,15 @@ class Application:
 
         async def endpoint(request: Request) -> Response:
             body = await self.read(request)
-            content = request.headers.get("content-type", JSON if form else "").partition(";")[0].strip().lower()
-            if content not in ((JSON, FORM) if form else (JSON,)):
-                raise Problem(415, f"The body is {content[:100] or 'of no known kind'}: send {JSON}.")
+            header = request.headers.get("content-type", "")
+            content = header.partition(";")[0].strip().lower()
             try:
-                wish = (read_form if content == FORM else read_json)(kind, body)
+                if form and (content in (FORM, MULTIPART) or not body):
+                    wish = read_form(kind, body, header, request.url.query)
+                elif content == JSON or (form and not content):
+                    wish = read_json(kind, body)
+                else:
+                    raise Problem(415, f"The body is {content[:100] or 'of no known kind'}: send {JSON}.")
             except Problem:
                 self.let_in(request)
                 raise
@@ -180,6 +192,8 @@ class Application:
         if seconds := self.rates.wait(client):
             what = f"More than {self.settings.per_minute} requests a minute: wait a little."
             raise Problem(429, what, retry_after=seconds)
+        if self.keys and name is None and given:
+            raise Problem(403, "This API key is not known: ask who runs this server for one.")
         if self.keys and name is None:
             raise Problem(401, "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY.")
 
@@ -214,27 +228,52 @@ class Application:
     async def libre_translate(self, request: Request, body: LibreBody) -> Response:
         """Texts as LibreTranslate takes and gives them: a list for a list, a string for a string."""
         texts = [body.q] if isinstance(body.q, str) else body.q
-        self.check(request, texts, n_best=body.alternatives + 1)
-        guesses = await asyncio.to_thread(lambda: [self.identifier.guess(t) for t in texts if body.source == "auto"])
-        source = self.source_of(guesses, body.target) if body.source == "auto" else body.source
-        service = self.service(source, body.target)
-        n_best = body.alternatives + 1
-        wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, n_best), n_best=n_best))
-        work = service.translate_html if body.format == "html" else service.translate
-        found = await work(texts, wish, variants=n_best)
+        self.check(request, texts, n_best=body.n_best)
+        target, guesses = self.known(body.target), []
+        source = body.source or "auto"
+        sources = [self.known(source)] * len(texts)
+        if source == "auto":
+            plain = [TAG.sub(" ", text) for text in texts] if body.format == "html" else texts
+            guesses = await asyncio.to_thread(lambda: list(map(self.identifier.guess, plain)))
+            sources = [self.source_of(guess, target) for guess in guesses]
+        found = await self.translated(texts, sources, target, body)
         self.note(request, texts, found)
         answer: dict[str, Any] = {"translatedText": [best[0].text for best in found]}
-        if body.alternatives:
+        if body.n_best > 1:
             answer["alternatives"] = [others(best) for best in found]
         if guesses:
-            answer["detectedLanguage"] = [g or {"language": source, "confidence": 0.0} for g in guesses]
+            pairs = zip(guesses, sources, strict=True)
+            answer["detectedLanguage"] = [guess or {"language": s, "confidence": 0.0} for guess, s in pairs]
         return JSONResponse(answer if isinstance(body.q, list) else {k: v[0] for k, v in answer.items()})
 
-    def source_of(self, guesses: Sequence[dict[str, Any] | None], target: str) -> str:
-        """For `auto`: the language that was guessed if it can be translated, else one that can."""
+    async def translated(
+        self, texts: Sequence[str], sources: Sequence[str], target: str, body: LibreBody
+    ) -> list[list[Paragraph]]:
+        """The translations of each text, whose sources may differ; one in the target language is given back."""
+        wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best))
+        found = [[Paragraph(source=text, text=text, sentences=())] for text in texts]
+        for source in dict.fromkeys(sources):
+            if source == target and any(target in pair for pair in self.services):
+                continue
+            service = self.service(source, target)
+            work = service.translate_html if body.format == "html" else service.translate
+            places = [i for i, other in enumerate(sources) if other == source]
+            for i, best in zip(places, await work([texts[i] for i in places], wish, variants=body.n_best), strict=True):
+                found[i] = best
+        return found
+
+    def known(self, code: str) -> str:
+        """A code as the models have it: EN and en-US mean en where there is no other English."""
+        codes = {code.lower(): code for pair in self.services for code in pair}
+        wanted = code.lower().replace("_", "-")
+        return codes.get(wanted) or codes.get(wanted.partition("-")[0]) or code
+
+    def source_of(self, guess: dict[str, Any] | None, target: str) -> str:
+        """For `auto`: the guess if it can be translated or surely is the target, else a language that can."""
         possible = [source for source, other in self.services if other == target]
-        guessed = next((g["language"] for g in guesses if g and g["language"] in possible), None)
-        return guessed or next(iter(possible), "auto")
+        if guess and (guess["language"] in possible or (guess["language"] == target and guess["confidence"] >= SURE)):
+            return str(guess["language"])
+        return next(iter(possible), "auto")
 
     async def detect(self, request: Request, body: DetectBody) -> Response:
         """The language of a text."""
@@ -247,7 +286,8 @@ class Application:
     async def languages(self, request: Request) -> Response:
         """Every language that is a source, and the targets that are only such."""
         codes = dict.fromkeys([*(s for s, _ in self.services), *(t for _, t in self.services)])
-        targets = {code: [t for s, t in self.services if s == code] for code in codes}
+        # Each is a target of its own, as in LibreTranslate: a text in it is given back.
+        targets = {code: [t for s, t in self.services if s == code] + [code] for code in codes}
         return JSONResponse([{"code": c, "name": name_of(c), "targets": targets[c]} for c in codes])
 
     async def frontend(self, request: Request) -> Response:
@@ -258,6 +298,7 @@ class Application:
                 "apiKeys": bool(self.keys),
                 "explorer": self.exploring is not None,
                 "charLimit": self.settings.max_characters,
+                "filesTranslation": False,
                 "frontendTimeout": 500,
                 "keyRequired": bool(self.keys),
                 "language": {"source": source, "target": target},
@@ -335,6 +376,10 @@ class Application:
     async def describe(self, request: Request) -> Response:
         """OpenAPI."""
         return JSONResponse(self.description)
+
+    async def docs(self, request: Request) -> Response:
+        """The paths for people; /spec and /docs are where LibreTranslate has them."""
+        return HTMLResponse(openapi.page())
 
     # --- checks and notes -------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The OpenAPI description, made of the models that check the requests."""
 
+import html
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,6 +96,14 @@ def description() -> dict[str, Any]:
     }
 
 
+def page() -> str:
+    """The paths as HTML."""
+    rows = [f"<tr><td>{o.method.upper()} {o.path}</td><td>{html.escape(o.summary)}</td></tr>" for o in OPERATIONS]
+    title = f"<title>onehop {__version__}</title><h1>onehop {__version__}</h1>"
+    more = '<p>All details, for programs: <a href="openapi.json">openapi.json</a>.</p>'
+    return f'<!doctype html><html lang="en"><meta charset="utf-8">{title}<table>{"".join(rows)}</table>{more}</html>'
+
+
 def described(operation: Operation) -> dict[str, Any]:
     """One operation."""
     found: dict[str, Any] = {"summary": operation.summary, "responses": {"200": good(operation)}}
@@ -102,7 +111,7 @@ def described(operation: Operation) -> dict[str, Any]:
         schema = {"$ref": REF.format(model=operation.body.__name__)}
         content = {"application/json": {"schema": schema}}
         if operation.form:
-            content["application/x-www-form-urlencoded"] = {"schema": schema}
+            content |= {kind: {"schema": schema} for kind in (schemas.FORM, schemas.MULTIPART)}
         found["requestBody"] = {"required": True, "content": content}
     for status in sorted({*ANYWHERE, *operation.errors}):
         found["responses"][str(status)] = answer(ERRORS[status], schemas.ErrorAnswer)

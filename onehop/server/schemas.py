@@ -1,5 +1,6 @@
 """What requests and answers hold. The models check the one, and both are what the OpenAPI description is made of."""
 
+import re
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -7,6 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onehop.decoding.options import SearchOptions
 from onehop.server.problems import Problem
+
+JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+BOUNDARY = re.compile(r'boundary="?([^";,\s]{1,70})', re.IGNORECASE)
+FIELD_NAME = re.compile(rb'^content-disposition:[^\r\n]*;\s*name="?([^";\r\n]*)', re.IGNORECASE | re.MULTILINE)
+MOST_FIELDS = 2000
 
 Format = Literal["text", "html"]
 Language = Annotated[str, Field(max_length=64, description="A language that /languages lists.")]
@@ -68,16 +74,23 @@ class TraceBody(Body):
 
 
 class LibreBody(BaseModel):
-    """LibreTranslate's request; what it has besides is passed over, as there."""
+    """LibreTranslate's request; what it has besides is passed over, as there. Null and nothing mean the default."""
 
     model_config = ConfigDict(extra="ignore")
 
     q: str | Annotated[list[str], Field(min_length=1)] = Field(description="A text, or several.")
-    source: Language = Field(description="A language, or auto.")
+    source: Language | None = Field("auto", description="A language, or auto.")
     target: Language
-    format: Format = "text"
-    alternatives: int = Field(0, ge=0, description="So many other translations.")
+    format: Format | Literal[""] | None = "text"
+    alternatives: Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern="^[0-9]{0,4}$")] | None = Field(
+        0, description="So many other translations."
+    )
     api_key: str | None = None
+
+    @property
+    def n_best(self) -> int:
+        """The translation and its alternatives."""
+        return 1 + int(self.alternatives or 0)
 
 
 class DetectBody(BaseModel):
@@ -209,16 +222,41 @@ def read_json(kind: type[BaseModel], body: bytes) -> Any:
         raise Problem(400, in_words(e)) from None
 
 
-def read_form(kind: type[BaseModel], body: bytes) -> Any:
-    """A form, where numbers are written out; a field that stands there twice is a list."""
+def read_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Any:
+    """A form of either kind, where numbers are written out; fields of the query count, as in LibreTranslate.
+
+    A field that stands there twice is a list.
+    """
     try:
-        fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=2000)
+        fields = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+        fields |= multipart(body, content_type) if content_type.lower().startswith(MULTIPART) else urlencoded(body)
     except (UnicodeDecodeError, ValueError):
         raise Problem(400, "The form is not UTF-8, or has too many fields: encode it as a browser does.") from None
     try:
         return kind.model_validate({k: v[0] if len(v) == 1 else v for k, v in fields.items()})
     except ValidationError as e:
         raise Problem(400, in_words(e)) from None
+
+
+def urlencoded(body: bytes) -> dict[str, list[str]]:
+    """The fields of a plain form."""
+    return parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+
+
+def multipart(body: bytes, content_type: str) -> dict[str, list[str]]:
+    """The fields of a form in parts (RFC 7578). The standard library's parser takes seconds for a hostile megabyte."""
+    boundary = BOUNDARY.search(content_type)
+    if boundary is None:
+        raise ValueError("no boundary")
+    parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode("latin-1"))[1:-1]
+    if len(parts) > MOST_FIELDS:
+        raise ValueError("too many fields")
+    fields: dict[str, list[str]] = {}
+    for part in parts:
+        head, _, value = part.partition(b"\r\n\r\n")
+        if name := FIELD_NAME.search(head):
+            fields.setdefault(name[1].decode("utf-8"), []).append(value.decode("utf-8"))
+    return fields
 
 
 def in_words(error: ValidationError) -> str:

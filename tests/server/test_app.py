@@ -111,6 +111,89 @@ def test_libretranslate_alternatives_and_auto(server):
     assert set(answer["detectedLanguage"]) == {"language", "confidence"}
 
 
+PLAIN = {"q": "the old house", "source": "en", "target": "de"}
+
+
+def text_of(answer):
+    assert answer.status_code == 200, answer.text
+    return answer.json()["translatedText"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source": None},
+        {"source": ""},
+        {"source": "EN", "target": "DE"},
+        {"source": "en-US", "target": "de_AT"},
+        {"format": None},
+        {"format": ""},
+        {"alternatives": "0"},
+        {"alternatives": ""},
+        {"alternatives": None},
+        {"api_key": None},
+        {"api_key": ""},
+    ],
+)
+def test_what_libretranslate_takes_besides(server, change):
+    assert text_of(server.post("/translate", {**PLAIN, **change})) == text_of(server.post("/translate", PLAIN))
+
+
+def test_numbers_in_words_and_a_missing_source(server):
+    assert "alternatives" in server.post("/translate", {**PLAIN, "alternatives": "2"}).json()
+    body = {"q": PLAIN["q"], "target": "de"}
+    assert "detectedLanguage" in server.post("/translate", body).json()
+    refused(server.post("/translate", {"q": "a", "source": "en"}), 400, "target is missing: see /openapi.json.")
+    assert server.post("/translate", {**PLAIN, "alternatives": "many"}).status_code == 400
+    assert server.post("/translate", {**PLAIN, "format": "pdf"}).status_code == 400
+
+
+def test_query_and_forms_of_both_kinds(server):
+    expected = text_of(server.post("/translate", PLAIN))
+    assert text_of(server.ask("POST", "/translate", params=PLAIN)) == expected
+    assert text_of(server.ask("POST", "/translate", data=PLAIN)) == expected
+    parts = {name: (None, value) for name, value in PLAIN.items()}
+    assert text_of(server.ask("POST", "/translate", files=parts)) == expected
+    many = [("q", (None, "the old house")), ("q", (None, "a\r\nnew tree")), ("target", (None, "de"))]
+    assert len(text_of(server.ask("POST", "/translate", files=many))) == 2
+    assert text_of(server.ask("POST", "/translate", params={"target": "de"}, data={"q": PLAIN["q"]})) == expected
+    sentence = "This is surely an English sentence, and no other."
+    assert server.ask("POST", "/detect", params={"q": sentence}).json()[0]["language"] == "en"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("multipart/form-data", b"x"),
+        ("multipart/form-data; boundary=b", b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n\xff\r\n--b--'),
+        ("multipart/form-data; boundary=b", b"--b\r\n\r\n\r\n" * 3000 + b"--b--"),
+        ("multipart/form-data; boundary=b", b""),
+        ("multipart/form-data; boundary=b", b"--b\r\nname=q\r\n"),
+    ],
+)
+def test_broken_forms_in_parts(server, kind, body):
+    answer = server.ask("POST", "/translate", content=body, headers={"content-type": kind})
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"error"}
+
+
+def test_a_text_in_the_target_language_is_given_back(server):
+    german, english = "Der alte Mann wohnt seit vielen Jahren in diesem Haus.", "the old house"
+    translated = text_of(server.post("/translate", PLAIN))
+    answer = server.post("/translate", {"q": [german, english], "source": "auto", "target": "de"}).json()
+    assert answer["translatedText"] == [german, translated]
+    assert answer["detectedLanguage"][0]["language"] == "de"
+    html = f"<p class='the old house'>{german}</p>"
+    assert text_of(server.post("/translate", {"q": html, "target": "de", "format": "html"})) == html
+    same = {"q": "the old house", "source": "de", "target": "de", "alternatives": 2}
+    assert server.post("/translate", same).json() == {"translatedText": "the old house", "alternatives": []}
+    refused(
+        server.post("/translate", {**same, "source": "fr", "target": "fr"}),
+        400,
+        "This server does not translate fr to fr, but en to de.",
+    )
+
+
 def test_alternatives_are_others_each_once():
     best = [Result(source="x", text=text, sentences=()) for text in ("a", "b", "a", "b", "c")]
     assert others(best) == ["b", "c"]
@@ -128,11 +211,16 @@ def test_libretranslate_html(server):
 
 def test_what_clients_ask_besides(server):
     assert server.get("/languages").json() == [
-        {"code": "en", "name": "English", "targets": ["de"]},
-        {"code": "de", "name": "German", "targets": []},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+        {"code": "de", "name": "German", "targets": ["de"]},
     ]
     frontend = server.get("/frontend/settings").json()
     assert (frontend["keyRequired"], frontend["charLimit"]) == (False, 50_000)
+    assert frontend["filesTranslation"] is False
+    assert server.get("/spec").json() == server.get("/openapi.json").json()
+    docs = server.get("/docs")
+    assert docs.headers["content-type"] == "text/html; charset=utf-8"
+    assert "POST /translate" in docs.text
     guess = server.post("/detect", {"q": "This surely is an English sentence."}).json()
     assert guess[0]["language"] == "en"
     assert 50 < guess[0]["confidence"] <= 100
@@ -658,11 +746,12 @@ def test_keys_by_file_and_environment(translator, tmp_path, monkeypatch):
     body = {"q": "a", "source": "en", "target": "de"}
     sentence = "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY."
     refused(server.post("/translate", body), 401, sentence)
-    refused(server.post("/translate", {**body, "api_key": "wrong"}), 401, sentence)
+    unknown = "This API key is not known: ask who runs this server for one."
+    refused(server.post("/translate", {**body, "api_key": "wrong"}), 403, unknown)
     refused(server.post("/translate", {"bad": 1}), 401, sentence)
     refused(server.get("/metrics"), 401, sentence)
     assert server.post("/translate", {**body, "api_key": first}).status_code == 200
-    assert server.post("/translate", body, headers={"Authorization": f"Bearer {second}"}).status_code == 200
+    assert server.post("/translate", body, headers={"Authorization": f"bearer {second}"}).status_code == 200
     assert server.get("/frontend/settings").json()["keyRequired"] is True
     assert [json.loads(line).get("key") for line in server.log if '"status": 200' in line][:2] == ["anna", "bert"]
     assert first not in "".join(server.log)

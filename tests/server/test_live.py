@@ -50,6 +50,23 @@ def test_libretranslate_s_own_client(server, expected):
     assert client.detect("This surely is an English sentence, and long.")[0]["language"] == "en"
 
 
+def test_deep_translator(server, expected, model_file, tmp_path):
+    """It sends everything in the query and knows 403 as the answer to a wrong key."""
+    deep_translator = pytest.importorskip("deep_translator")
+    client = deep_translator.LibreTranslator("en", "de", api_key="any", custom_url=f"{server.url}/")
+    assert client.translate(TEXTS[0]) == expected[TEXTS[0]]
+    key, line = auth.make("anna")
+    (tmp_path / "keys").write_text(line)
+    guarded = Process(model_file, "--keys", tmp_path / "keys")
+    try:
+        options = {"source": "en", "target": "de", "custom_url": f"{guarded.url}/"}
+        assert deep_translator.LibreTranslator(api_key=key, **options).translate(TEXTS[0]) == expected[TEXTS[0]]
+        with pytest.raises(deep_translator.exceptions.AuthorizationException):
+            deep_translator.LibreTranslator(api_key="wrong", **options).translate(TEXTS[0])
+    finally:
+        guarded.stop()
+
+
 def test_many_clients_get_their_own_translations(server, expected):
     def ask(i):
         mine = [TEXTS[(i + k) % len(TEXTS)] for k in range(1 + i % 3)]

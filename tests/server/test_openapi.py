@@ -59,4 +59,4 @@ def test_every_path_is_described(described):
     served = {
         route.path for route in Application([], ServerSettings(), Metrics()).routes() if hasattr(route, "methods")
     }
-    assert served - {"/", "/openapi.json"} == {operation.path for operation in OPERATIONS}
+    assert served - {"/", "/openapi.json", "/spec", "/docs"} == {operation.path for operation in OPERATIONS}

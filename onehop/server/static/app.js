@@ -7,7 +7,7 @@ let running = null; // what is being asked, to be given up when something newer 
 async function start() {
   const [settings, languages] = await Promise.all([get("frontend/settings"), get("languages")]);
   const names = Object.fromEntries(languages.map((l) => [l.code, l.name]));
-  const pairs = languages.flatMap((l) => l.targets.map((target) => [l.code, target]));
+  const pairs = languages.flatMap((l) => l.targets.filter((t) => t !== l.code).map((t) => [l.code, t]));
   for (const [source, target] of pairs) {
     at("pair").append(new Option(`${names[source]} → ${names[target]}`, `${source} ${target}`));
   }
@@ -28,12 +28,14 @@ async function start() {
     at("count").textContent = `${length.toLocaleString()} of ${settings.charLimit.toLocaleString()} characters`;
     at("count").classList.toggle("bad", length > settings.charLimit);
     const sentence = at("text").value.trim();
-    at("explore").href = sentence ? `explore/#${new URLSearchParams({ sentence })}` : "explore/";
+    const key = at("key").value && `?${new URLSearchParams({ api_key: at("key").value })}`;
+    at("explore").href = `explore/${key}${sentence && `#${new URLSearchParams({ sentence })}`}`;
   };
   at("explore").hidden = !settings.explorer;
   at("key-label").hidden = !settings.keyRequired;
   at("pair").addEventListener("change", showPair);
   at("text").addEventListener("input", count);
+  at("key").addEventListener("input", count);
   at("text").addEventListener("keydown", (e) => {
     if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) at("ask").requestSubmit();
   });
