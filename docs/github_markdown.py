@@ -12,15 +12,17 @@ CODE = re.compile(r"`[^`]+`")
 ITEM = re.compile(r"[-*] |\d+\. |\|")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """What mkdocs calls for each page."""
-    return with_room_before_lists(without_escapes_in_code(LINK.sub(kept_or_named, markdown)))
+    folder = (DOCS / page.file.src_uri).parent if page else DOCS
+    linked = LINK.sub(lambda link: kept_or_named(link, folder), markdown)
+    return with_room_before_lists(without_escapes_in_code(linked))
 
 
-def kept_or_named(link: re.Match[str]) -> str:
+def kept_or_named(link: re.Match[str], folder: Path) -> str:
     """The site holds the pages of docs/ alone: a link to another file or to a folder becomes its path."""
     text, target = link.groups()
-    there = (DOCS / target).resolve()
+    there = (folder / target.partition("#")[0]).resolve()
     if not there.is_dir() and there.is_relative_to(DOCS):
         return link.group()  # mkdocs looks whether it leads somewhere
     if not there.exists():

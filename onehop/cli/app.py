@@ -81,7 +81,7 @@ def leave(error: OnehopError, ctx: Any) -> NoReturn:
     if ctx.find_root().params["debug"]:
         traceback.print_exc()
     else:
-        verb = f" {ctx.invoked_subcommand}" if isinstance(error, MissingPackageError) else ""
+        verb = f" {ctx.invoked_subcommand or ctx.info_name}" if isinstance(error, MissingPackageError) else ""
         typer.echo(f"onehop{verb}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
     raise typer.Exit(2) from None
 

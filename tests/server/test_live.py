@@ -113,7 +113,8 @@ def test_garbage_is_refused_and_the_server_goes_on(server, expected, garbage):
 
 def test_clients_that_hang_up_are_forgotten(server, expected):
     body = json.dumps({"texts": TEXTS * 20, "beam": 16}).encode()
-    lines = ["POST /v1/translate HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "", ""]
+    lines = ["POST /v1/translate HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    lines += [f"Content-Length: {len(body)}", "", ""]
     head = "\r\n".join(lines)
     for attempt in range(200):  # how soon a request is read and how soon it is done, the machine decides
         with server.connect() as connection:

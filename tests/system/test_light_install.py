@@ -132,9 +132,11 @@ from pathlib import Path
 from starlette.testclient import TestClient
 from onehop.server.run import application
 from onehop.server.settings import ServerSettings
+from onehop.storage.model_io import describe
 from dataclasses import asdict
 engine = {"engine": "auto", "device": None, "compute": None, "threads": 1}
 plan = {"models": [sys.argv[1]], "settings": asdict(ServerSettings()), "engine": engine, "explore": False, "hosts": []}
+plan["hashes"] = [describe(Path(sys.argv[1])).hash]
 with TestClient(application(plan)) as client:
     body = {"q": "<p>the <b>old</b> house</p>", "source": "en", "target": "de", "format": "html"}
     print(client.post("/translate", json=body).json()["translatedText"])
