@@ -81,8 +81,10 @@ def leave(error: OnehopError, ctx: Any) -> NoReturn:
     if ctx.find_root().params["debug"]:
         traceback.print_exc()
     else:
-        verb = f" {ctx.invoked_subcommand or ctx.info_name}" if isinstance(error, MissingPackageError) else ""
-        typer.echo(f"onehop{verb}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
+        groups = [] if ctx.parent is None else [ctx.info_name]  # `onehop demo reverse`
+        verb = " ".join(["onehop", *groups, *filter(None, [ctx.invoked_subcommand])])
+        who = verb if isinstance(error, MissingPackageError) else "onehop"
+        typer.echo(f"{who}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
     raise typer.Exit(2) from None
 
 

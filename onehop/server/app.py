@@ -248,10 +248,10 @@ class Application:
 
     async def translated(
         self, texts: Sequence[str], sources: Sequence[str], target: str, body: LibreBody
-    ) -> list[list[Paragraph]]:
+    ) -> list[list[Result]]:
         """The translations of each text, whose sources may differ; one in the target language is given back."""
         wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best))
-        found = [[Paragraph(source=text, text=text, sentences=())] for text in texts]
+        found = [[Result(source=text, text=text, sentences=())] for text in texts]
         for source in dict.fromkeys(sources):
             if source == target and any(target in pair for pair in self.services):
                 continue

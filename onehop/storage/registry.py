@@ -36,8 +36,10 @@ def user_folder() -> Path:
     """ONEHOP_MODELS, else in onehop's folder where the system keeps data: on Linux XDG_DATA_HOME or ~/.local/share."""
     if chosen := os.environ.get("ONEHOP_MODELS"):
         return Path(chosen)
-    from platformdirs import user_data_path  # only here: a training does not need it
-
+    try:
+        from platformdirs import user_data_path
+    except ImportError:  # torch translates and trains without it
+        return Path.home() / ".local" / "share" / "onehop" / "models"
     return user_data_path("onehop", appauthor=False) / "models"
 
 

@@ -79,7 +79,7 @@ VERBS = [
     ["average", "run", "-o", "model"],
     ["verify-resume"],
     ["demo"],
-    ["digits"],
+    ["demo", "reverse"],
     ["trace", "a bird", "-o", "trace.json"],
     ["explore", "--export", "page.html"],
     ["generate", "-m", "model"],
@@ -102,7 +102,8 @@ def test_a_verb_names_the_extra_that_it_needs(model_file):
         ["evaluate", "--src", "a", "--ref", "b", "--hyp", "c"],
     )
     install = 'Install it with: pip install "onehop'
-    for (verb, *_), said in zip(VERBS, done, strict=False):
+    for (verb, *rest), said in zip(VERBS, done, strict=False):
+        verb += f" {rest[0]}" if verb in ("demo", "paper") and rest else ""
         assert said == [2, "", f'onehop {verb}: needs PyTorch. {install}[torch]"\n']
     served, evaluated = done[len(VERBS) :]
     assert served == [2, "", f'onehop serve: needs prometheus-client. {install}[serve]"\n']
