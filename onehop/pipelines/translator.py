@@ -149,7 +149,7 @@ class Translator:
         ['Good morning!', 'The cat is asleep.']
         >>> with Translator("en-de", threads=1) as translator:
         ...     print(translator.translate("Thank you."))
-        Vielen Dank.
+        Danke.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class Translator:
             Der Vertrag ist kurz.
             >>> results = translator.translate(["Thank you.", "Good evening."], beam=2)
             >>> [result.text for result in results]
-            ['Vielen Dank.', 'Guten Abend.']
+            ['Danke.', 'Guten Abend.']
         """
         texts = texts_of(text)
         with in_the_words_of_arguments():
@@ -464,7 +464,7 @@ def translate(
         >>> result.models
         ('en-de',)
         >>> [str(each) for each in translate(["Thank you.", "Good evening."])]
-        ['Vielen Dank.', 'Guten Abend.']
+        ['Danke.', 'Guten Abend.']
     """
     texts = texts_of(text)
     with in_the_words_of_arguments():

@@ -65,8 +65,8 @@ def test_lines_stay_lines_to_their_last_character(shipped):
     text = "Good morning.\r\n\n  Good evening. \nThank you."
     result = shipped.translate(text)
     assert result.source == text
-    assert result.text == "Guten Morgen.\r\n\n  Guten Abend. \nVielen Dank."
-    assert [str(s) for s in result.sentences] == ["Guten Morgen.", "Guten Abend.", "Vielen Dank."]
+    assert result.text == "Guten Morgen.\r\n\n  Guten Abend. \nDanke."
+    assert [str(s) for s in result.sentences] == ["Guten Morgen.", "Guten Abend.", "Danke."]
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "\r\n\t", "?! …", "https://example.com"])

@@ -21,7 +21,7 @@ FOLDER = registry.package_folder() / "en-de"
 MODEL = FOLDER / registry.MODEL
 ROOT = Path(__file__).parents[2]
 BENCHMARKS, RECIPE = ROOT / "benchmarks", ROOT / "recipes" / "en-de.toml"
-MOST_BYTES, MOST_BYTES_A_FILE = 60_000_000, 15_000_000
+MOST_BYTES = 60_000_000
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,7 @@ def paragraphs(translator):
 
 def test_it_is_small_enough_to_ship():
     sizes = [file.stat().st_size for file in FOLDER.glob(f"*{SUFFIX}")]
-    assert len(sizes) > 1
-    assert max(sizes) <= MOST_BYTES_A_FILE
+    assert len(sizes) == 1
     assert sum(sizes) <= MOST_BYTES
 
 
@@ -113,25 +112,15 @@ def looking_at_it(trace) -> list[str]:
     return [f"head=off@cross.{layer}.{head}" for layer, head in sorted(found, key=lambda at: -looks[*at, it])]
 
 
-def test_what_the_readme_says_of_the_heads_behind_sie(tracer):
+def test_what_the_readme_says_of_the_heads_that_look_at_it(tracer):
     trace = tracer.trace(CAT)
     seven = looking_at_it(trace)
     assert len(seven) == 7
-    assert "weil sie" in tracer.trace(CAT, seven[:1]).text
-    assert "weil es" in tracer.trace(CAT, seven).text
+    assert seven[0] == "head=off@cross.3.5"  # docs/explore.md
+    assert "weil sie" in tracer.trace(CAT, seven).text
     it, cat = (trace.header["source"]["tokens"].index(token) for token in ("▁it", "▁cat"))
     asked = np.stack([trace[f"encoder.layers.{layer}.self_attention.weights"][:, it] for layer in range(6)])
     assert cat not in asked.argmax(-1)
-
-
-@pytest.mark.slow
-def test_seven_other_heads_are_seldom_behind_it(tracer):
-    """docs/explore.md has 38 of 40; the last bits of another machine may decide a close one otherwise."""
-    seven = looking_at_it(tracer.trace(CAT))
-    others = sorted({f"head=off@cross.{layer}.{head}" for layer in range(6) for head in range(8)}.difference(seven))
-    draw = np.random.default_rng(1)
-    drawn = [draw.choice(others, 7, replace=False).tolist() for _ in range(40)]
-    assert sum("weil sie" in tracer.trace(CAT, heads).text for heads in drawn) in range(36, 40)
 
 
 # --- text that is not a tidy sentence -------------------------------------------------------------------------
@@ -151,13 +140,11 @@ def outcomes(robustness, paragraphs):
 
 
 @pytest.mark.slow
-def test_the_card_names_every_input_that_something_is_wrong_with(outcomes):
-    """The faults that a program finds are these; a model or search without one of them needs another card."""
-    wrong = {outcome.input: outcome.faults for outcome in outcomes if outcome.faults}
-    (long,) = wrong
-    assert all(fault.startswith("lacks ") for fault in wrong[long])
-    card = (FOLDER / registry.CARD).read_text(encoding="utf-8")
-    assert f"of 500 words without a stop, numbers gone: {len(wrong[long])} of 46" in " ".join(card.split())
+def test_a_program_finds_no_fault_with_any_input_as_the_card_says(outcomes):
+    assert {outcome.input: outcome.faults for outcome in outcomes if outcome.faults} == {}
+    card = " ".join((FOLDER / registry.CARD).read_text(encoding="utf-8").split())
+    assert f"{len(outcomes)} inputs of 17 kinds" in card
+    assert "a program found no fault with any" in card
 
 
 def test_500_words_in_sentences_are_all_translated(robustness, paragraphs):
@@ -170,14 +157,14 @@ def test_both_engines_translate_capitals(paragraphs):
     torch = SentenceTranslator.load(MODEL, device="cpu", engine="torch")
     for by in (paragraphs, ParagraphTranslator(torch, max_length=max_length_of(MODEL))):
         (found,) = by.translate(["PLEASE DO NOT OPEN THE DOOR."])
-        assert found.text == "BITTE ÖFFNEN SIE DIE TÜR NICHT."
+        assert found.text == "BITTE ÖFFNE NICHT DIE TÜR."
 
 
 def test_what_is_said_over_and_over_is_no_loop(paragraphs, tracer):
     (found,) = paragraphs.translate(["No, no, no, no, no, no, no, no, no!"])
-    assert found.text.casefold().count("nein") in range(7, 12)
     assert found.warnings == []
-    assert tracer.trace(found.source).text == found.text
+    for text in (found.text, tracer.trace(found.source).text):  # int8 and float32
+        assert text.casefold().count("nein") in range(7, 12)
 
 
 def test_nothing_stays_nothing(paragraphs):
