@@ -13,6 +13,7 @@ from onehop.pipelines import alignment
 from onehop.pipelines.html_markup import Flow, Mark, Piece, escaped
 from onehop.pipelines.html_tags import Span, by_words, elements, place, rendered, words
 from onehop.pipelines.result import Sentence
+from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.shapes import Float
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import WORD_MARK, Tokenizer, normalise
@@ -35,6 +36,18 @@ class Aligned:
         if self.attention is None:
             return None
         return alignment.details(tokenizer, self.sentence.read, self.sentence.found[0].tokens, self.attention)
+
+
+def aligned(translator: SentenceTranslator, sentences: Sequence[Sentence]) -> list[Aligned]:
+    """Which tokens of each translation come from which; of what was copied, nothing."""
+    tokenizer, found = translator.tokenizer, [Aligned(sentence) for sentence in sentences]
+    places = [i for i, sentence in enumerate(sentences) if sentence.found]
+    sources = [tokenizer.encode(sentences[i].read) for i in places]
+    targets = [tokenizer.ids(sentences[i].found[0].tokens) for i in places]
+    matrices = alignment.align(translator, sources, targets)
+    for i, source, target, matrix in zip(places, sources, targets, matrices, strict=True):
+        found[i] = Aligned(sentences[i], tokenizer.spans(source), tokenizer.spans(target), matrix)
+    return found
 
 
 def flows(pieces: Sequence[Piece]) -> list[Flow]:
@@ -145,7 +158,7 @@ def sentence_html(
     forest = elements([spaced(mark, flow) for mark in marks], positions, source_words, kept)
     place(forest, attention, (0, len(target_words)))
     text = with_no_breaks(segment.text, sentence.text, attention, target_words)
-    return rendered(text, target_words, forest, lambda part: escaped(part, spelling))
+    return rendered(text, target_words, forest, lambda part: escaped(part, spelling, flow.escape))
 
 
 def spaced(mark: Mark, flow: Flow) -> Mark:

@@ -7,7 +7,7 @@ flow; every other tag ends it.
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -50,13 +50,23 @@ class Mark:
     kept: bool = False  # what the element holds is not to be translated
 
 
+def escaped_html(character: str) -> str:
+    """A character of text as HTML writes it."""
+    return html.escape(character, quote=False)
+
+
 @dataclass
 class Flow:
-    """Text that is read in one go, as characters, and the marks in it; `raw` has each character as it was written."""
+    """Text that is read in one go, as characters, and the marks in it; `raw` has each character as it was written.
+
+    `escape` writes a character of the translation. `finish` is given the translation when it is put into its document.
+    """
 
     raw: list[str] = field(default_factory=list)
     characters: list[str] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    escape: Callable[[str], str] = escaped_html
+    finish: Callable[[str], str] = str
 
     @property
     def text(self) -> str:
@@ -166,6 +176,6 @@ class Parser:
         return len(self.text)
 
 
-def escaped(text: str, spelling: dict[str, str]) -> str:
-    """Text as HTML: characters that the source wrote as entities are written so again."""
-    return "".join(spelling.get(c) or html.escape(c, quote=False) for c in text)
+def escaped(text: str, spelling: dict[str, str], escape: Callable[[str], str] = escaped_html) -> str:
+    """Text as its format writes it: characters that the source wrote as entities are written so again."""
+    return "".join(spelling.get(c) or escape(c) for c in text)

@@ -7,6 +7,7 @@ from onehop.pipelines.glossary import Terms, missing_numbers
 from onehop.pipelines.paragraphs import ParagraphTranslator, paragraph
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
+from onehop.text.sentences import Segment
 
 
 class PivotTranslator:
@@ -22,14 +23,15 @@ class PivotTranslator:
 
     def translate(self, lines: Sequence[str]) -> list[Result]:
         """The translations of some lines, worked on together."""
+        results = [paragraph(*each) for each in zip(lines, *self.parted(lines), strict=True)]
+        return [replace(result, models=self.models, via=self.second.source) for result in results]
+
+    def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+        """The segments of each line, and their translations."""
         parted, translated = self.first.parted(lines)
         between = [sentence.text for sentences in translated for sentence in sentences]
         last = iter(self.second.translate(between))
-        results = [
-            paragraph(line, segments, [self.through(s, next(last)) for s in sentences])
-            for line, segments, sentences in zip(lines, parted, translated, strict=True)
-        ]
-        return [replace(result, models=self.models, via=self.second.source) for result in results]
+        return parted, [[self.through(s, next(last)) for s in sentences] for sentences in translated]
 
     def through(self, first: Sentence, second: Result) -> Sentence:
         """A sentence with its final translation; what went wrong on either leg is said of it."""

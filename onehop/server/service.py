@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeVar
 from onehop.decoding.engine import Engine
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
-from onehop.pipelines.alignment import align
 from onehop.pipelines.glossary import Terms, missing_numbers
-from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together, reading
+from onehop.pipelines.html import Aligned, aligned, flows, needs_alignment, put_together, reading
 from onehop.pipelines.html_markup import Flow, parse
 from onehop.pipelines.html_tags import TooMuchMarkup
 from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator, max_length_of, paragraph
@@ -331,19 +330,7 @@ class Service:
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """Which tokens of each translation come from which."""
         lane = self.fast or self.reference
-        return await asyncio.get_running_loop().run_in_executor(lane.executor, self.aligned, sentences)
-
-    def aligned(self, sentences: Sequence[Sentence]) -> list[Aligned]:
-        """In a thread: the alignments."""
-        tokenizer = self.translator.tokenizer
-        places = [i for i, sentence in enumerate(sentences) if sentence.found]
-        sources = [tokenizer.encode(sentences[i].read) for i in places]
-        targets = [tokenizer.ids(sentences[i].found[0].tokens) for i in places]
-        matrices = align(self.translator, sources, targets)
-        found = [Aligned(sentence) for sentence in sentences]
-        for i, source, target, matrix in zip(places, sources, targets, matrices, strict=True):
-            found[i] = Aligned(sentences[i], tokenizer.spans(source), tokenizer.spans(target), matrix)
-        return found
+        return await asyncio.get_running_loop().run_in_executor(lane.executor, aligned, self.translator, sentences)
 
     # --- HTML -------------------------------------------------------------------------------------------------
 
