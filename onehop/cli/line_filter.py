@@ -60,6 +60,13 @@ class Peekable:
 # --- in -------------------------------------------------------------------------------------------------------
 
 
+def windows_of(text: str | None, files: Sequence[Path]) -> Peekable:
+    """The lines of a text, else of files, else of standard input."""
+    if text is not None:
+        return Peekable(text_windows(text))
+    return Peekable(file_windows(files) if files else stdin_windows())
+
+
 def text_windows(text: str) -> Iterator[Window]:
     """The lines of an argument, whose bytes may be anything."""
     lines = os.fsencode(text).removesuffix(b"\n").split(b"\n")

@@ -19,14 +19,31 @@ WIDEST_BEAM = 1000
 
 @app.command(rich_help_panel=PANEL)
 def translate(
-    text: Annotated[
-        str | None, typer.Argument(help="What to translate; otherwise --input, or standard input line by line.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT | FILE | FOLDER]...",
+            help="A text, or documents; otherwise --input, or standard input line by line.",
+        ),
     ] = None,
     inputs: Annotated[
-        list[Path] | None, typer.Option("--input", "-i", help="A text file, .gz .xz .zst too; may be repeated.")
+        list[Path] | None,
+        typer.Option("--input", "-i", help="A text file, line by line, .gz .xz .zst too; may be repeated."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file to write; it appears when complete.")
+        Path | None,
+        typer.Option("-o", "--out", help="The file to write, or the folder for several; each appears when complete."),
+    ] = None,
+    is_text: Annotated[bool, typer.Option("--text", help="The words are a text, even if a file is called so.")] = False,
+    format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Of the documents; otherwise by ending (docs/documents.md).")
+    ] = None,
+    join_lines: Annotated[
+        bool, typer.Option("--join-lines", help="Lines of a text document that form a paragraph belong together.")
+    ] = False,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="NAME", help="Only this key or column of documents; may be repeated."),
     ] = None,
     model: ModelName = None,
     source: Annotated[
@@ -69,17 +86,20 @@ def translate(
         bool, typer.Option("--alignments", help="Which tokens come from which, in --json; takes longer.")
     ] = False,
 ) -> None:
-    """Translate a text, files, or standard input line by line."""
-    from onehop.cli import line_filter
+    """Translate a text, documents and folders of them, or lines of files and of standard input."""
+    from onehop.cli import documents, line_filter
     from onehop.decoding.options import SearchOptions
     from onehop.pipelines.route import find_route
     from onehop.pipelines.translator import Translator, terms_of
 
     files = inputs or []
-    if text == "-" or files == [Path("-")]:  # as elsewhere: standard input
-        text, files = None, []
-    if text is not None and files:
+    if words == ["-"] or files == [Path("-")]:  # as elsewhere: standard input
+        words, files = None, []
+    if words and files:
         raise SettingsError("Both a text and --input are given.", "Give one of them.")
+    paths = [] if is_text else documents.existing(words or [])
+    text = " ".join(words) if words and not paths else None
+    job = documents.job_of(paths, out, format=format, join_lines=join_lines, fields=fields, as_json=as_json)
     if n_best > 1 and not as_json:
         raise SettingsError(f"--n-best {n_best} has no room in plain text.", "Give --json too.")
     if alignments and not as_json:
@@ -91,14 +111,8 @@ def translate(
     with in_the_words_of_options():
         options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
     terms = terms_of(glossary, keep or [])
-    windows = line_filter.Peekable(
-        line_filter.text_windows(text)
-        if text is not None
-        else line_filter.file_windows(files)
-        if files
-        else line_filter.stdin_windows()
-    )
-    route = find_route(model, source, target, windows.sample)
+    windows = line_filter.windows_of(text, files)
+    route = find_route(model, source, target, (job or windows).sample)
     translator = Translator(route, device=device, engine=engine, compute=compute, threads=threads, shortlist=fast)
     if fast and "torch" in translator.engines:
         typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
@@ -108,6 +122,9 @@ def translate(
     pipeline = translator.pipeline(
         options, terms, whole_lines=whole_lines, keep_capitals=keep_capitals, batch_size=batch_size
     )
+    if job is not None:
+        documents.run(job, pipeline, translator.identity(options, terms, whole_lines, keep_capitals), out)
+        return
     shown = partial(line_filter.as_json, n_best=n_best, alignments=alignments) if as_json else str
     line_filter.translate(pipeline, windows, out, lines=line_filter.lines_in(files), shown=shown)
 

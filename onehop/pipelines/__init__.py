@@ -1,10 +1,11 @@
-"""Strings to strings: translate lines, paragraphs and HTML; continue a text, fill masks, embed sentences.
+"""Strings to strings: translate lines, paragraphs and documents; continue a text, fill masks, embed sentences.
 
 Tokenizer and engine meet here; the command line, Python and the server share it.
 """
 
 __all__ = [
     "alignment",
+    "documents",
     "embed",
     "fill_mask",
     "generate",

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
@@ -318,6 +318,73 @@ class Translator:
         first, second = (each.pipeline(terms=kept, keep_capitals=keep_capitals, **how) for each in self._models)
         return PivotTranslator(first, second, terms)
 
+    def translate_file(
+        self,
+        path: str | Path,
+        out: str | Path,
+        *,
+        format: str | None = None,
+        join_lines: bool = False,
+        fields: Iterable[str] = (),
+        beam: int = 4,
+        alpha: float = 0.6,
+        glossary: Glossary | None = None,
+        keep: Iterable[str] = (),
+        keep_capitals: bool = False,
+        options: SearchOptions | None = None,
+    ) -> list[str]:
+        """Translate a file into the file `out`, or a folder into the folder `out`, and say what a reader should know.
+
+        Markup, code, times, placeholders and everything else that is no text come out as they were. A job that was
+        stopped goes on where it was when it is called again.
+
+        Args:
+            path: A file or a folder. Formats: docs/documents.md.
+            out: The file, or the folder, to write.
+            format: The format, where the ending does not say it.
+            join_lines: Lines of a plain text that belong to one paragraph are translated together.
+            fields: Only these keys or columns are translated, in formats that have them.
+            beam: Width of the beam; 1 is greedy.
+            alpha: α of the length penalty |Y|^α; 0 is none.
+            glossary: Terms with the translations that they should have, or a TSV file of them.
+            keep: Words that are not to be translated.
+            keep_capitals: Sentences in capitals are given to the model as they are.
+            options: Everything that a search can be asked for, instead of beam and alpha.
+
+        Examples:
+            >>> import pathlib, tempfile
+            >>> folder = pathlib.Path(tempfile.mkdtemp())
+            >>> _ = (folder / "note.md").write_text("# Thank you.\\n")
+            >>> Translator("en-de").translate_file(folder / "note.md", folder / "note.de.md")
+            []
+            >>> (folder / "note.de.md").read_text()
+            '# Vielen Dank.\\n'
+        """
+        from onehop.pipelines.documents import Reading, job  # most translations are made without
+
+        with in_the_words_of_arguments():
+            options = options or SearchOptions(beam=beam, alpha=alpha)
+            how = Reading(format=format, join_lines=join_lines, fields=tuple(fields))
+            work = job.job_of([job.existing(Path(path))], Path(out), how)
+        terms, heard = terms_of(glossary, keep), job.Warnings()
+        pipeline = self.pipeline(options, terms, keep_capitals=keep_capitals)
+        work.run(pipeline, self.identity(options, terms, keep_capitals), heard)
+        return heard.heard
+
+    def identity(self, options: SearchOptions, terms: Terms, *how: Any) -> dict[str, Any]:
+        """Everything that a translation depends on, as JSON holds it."""
+        return {
+            "models": [each.hash for each in self._models],
+            "engine": [
+                *self.engines,
+                str(self._models[0].options["compute"]),
+                str(self._models[0].options["shortlist"]),
+            ],
+            "options": asdict(options),
+            "terms": [[t.source, t.target] for t in (*terms.kept.values(), *terms.glossary.values())],
+            "how": list(how),
+        }
+
     # --- scoring ----------------------------------------------------------------------------------------------
 
     @overload
@@ -377,6 +444,7 @@ def texts_of(text: str | Iterable[str]) -> list[str]:
 
 
 ARGUMENTS = {"search.": "", "--model": "model=", "--from": "source=", "--to": "to="}
+ARGUMENTS |= {"--format": "format=", "--field": "fields=", "--join-lines": "join_lines=", "-o": "out"}
 
 
 @contextmanager

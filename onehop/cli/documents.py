@@ -1,0 +1,82 @@
+"""`onehop translate` for documents: which words are files, and what the user sees while they are translated."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onehop.cli.line_filter import Warnings
+from onehop.errors import SettingsError, TextError
+from onehop.pipelines.documents import OPTIONS, Reading, format_of, job
+from onehop.pipelines.documents.translate import Pipeline
+from onehop.pipelines.result import shortened
+
+
+def existing(words: Sequence[str]) -> list[Path]:
+    """The words as files and folders; none if they are a text."""
+    there = [bool(word) and os.path.exists(word) for word in words]
+    if words and all(there):
+        return [Path(word) for word in words]
+    if any(there) or (words and all(format_of(word, None) and not set(word) & set(" \n") for word in words)):
+        missing = words[there.index(False)]
+        raise TextError(f"{missing} does not exist.", "Check the path, or give --text to translate the words.")
+    return []
+
+
+def job_of(
+    paths: Sequence[Path], out: Path | None, *, as_json: bool, fields: Sequence[str] | None, **how: Any
+) -> job.Job | None:
+    """What is to be done with documents; nothing if there are none."""
+    if paths and as_json:
+        raise SettingsError("--json has no room in a document.", "Give the file with --input, to translate its lines.")
+    reading = Reading(fields=tuple(fields or ()), **how)
+    if paths:
+        return job.job_of(paths, out, reading)
+    for name, option in {"format": "--format", **OPTIONS}.items():
+        if getattr(reading, name):
+            raise SettingsError(f"{option} is for documents.", "Give the file without --input.")
+    return None
+
+
+class Display:
+    """Shows a bar for each file, and the first warnings of a kind."""
+
+    def __init__(self, bar: Any, say: Callable[[str], None]) -> None:
+        self.bar, self.say = bar, say
+        self.warnings = Warnings(say)
+
+    def begin(self, file: job.File, flows: int) -> None:
+        """A file is begun."""
+        if self.bar:
+            self.bar.stage(file.name, flows, "segments")
+
+    def advance(self, flows: int) -> None:
+        """So many more flows of it are done."""
+        if self.bar:
+            self.bar.advance(flows)
+
+    def warn(self, file: job.File, text: str, warnings: Sequence[str]) -> None:
+        """What a reader of a part of the file should know."""
+        self.warnings.add(f"{shortened(' '.join(text.split()))} of {file.source}", warnings)
+
+
+def run(work: job.Job, pipeline: Pipeline, identity: Mapping[str, Any], out: Path | None) -> None:
+    """Translate, with a bar on standard error unless the translation goes to standard output."""
+    if out is None:
+        display = Display(None, lambda text: print(f"onehop: {text}", file=sys.stderr))
+        work.run(pipeline, identity, display)
+        display.warnings.close()
+        return
+    from onehop.console import PrepareDisplay  # only here: it takes time to import
+
+    with PrepareDisplay() as bar:
+        display = Display(bar, lambda text: bar.note(f"onehop: {text}"))
+        try:
+            work.run(pipeline, identity, display)
+            bar.note(str(out) if len(work.files) == 1 else f"{out}: {len(work.files):,} files")
+        except KeyboardInterrupt:
+            bar.note("onehop: Stopped. The same command goes on where it was.")
+            raise
+        finally:
+            display.warnings.close()

@@ -1,0 +1,10 @@
+"""HTML: the text between its tags, and the tags around the words that come from theirs."""
+
+from onehop.pipelines.documents.flow import Pieces, decoded
+from onehop.pipelines.html_markup import parse
+
+
+def read(data: bytes, name: str) -> Pieces:
+    """An HTML file."""
+    source = decoded(data, name)
+    return Pieces(source, parse(source.text))

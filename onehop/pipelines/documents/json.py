@@ -1,0 +1,65 @@
+"""JSON: string values; keys, numbers and layout come out as they were."""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+
+from onehop.errors import TextError
+from onehop.pipelines.documents.flow import Pieces, Unit, decoded, flow_of
+from onehop.pipelines.html_markup import Piece
+
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
+UNIT = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
+LINE_END = re.compile(r"((?:\\r)?\\n|\\t)")
+# A choice by number or gender of ICU's messages, which is a small program.
+CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+
+
+def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
+    """A JSON file; `fields` are the keys whose values are translated, everything below them too."""
+    source = decoded(data, name)
+    try:
+        json.loads(source.text)
+    except ValueError as e:
+        raise TextError(f"{name} is not JSON: {e}.", "Correct it, or give another --format.") from None
+    ascii_only = source.text.isascii() and re.search(r"\\u[0-9a-fA-F]{4}", source.text) is not None
+    return Pieces(source, list(pieces(source.text, fields, ascii_only)))
+
+
+def pieces(text: str, fields: Collection[str], ascii_only: bool) -> Iterator[Piece]:
+    """What is kept and what is translated."""
+    at, path = 0, [""]  # the key that each open object or list is at
+    tokens = list(TOKEN.finditer(text))
+    for token, following in zip(tokens, [*(t[0] for t in tokens[1:]), ""], strict=True):
+        if token[0] in "{[":
+            path.append("")
+        elif token[0] in "}]":
+            path.pop()
+        elif token[0][0] == '"' and following == ":":
+            path[-1] = json.loads(token[0])
+        elif token[0][0] == '"' and (not fields or not set(path).isdisjoint(fields)):
+            yield text[at : token.start() + 1]
+            yield from string(token[0][1:-1], escaping(ascii_only))
+            at = token.end() - 1
+    yield text[at:]
+
+
+def string(raw: str, escape: Callable[[str], str]) -> Iterator[Piece]:
+    """The lines of a string."""
+    if CHOICE.search(raw):
+        yield raw
+        return
+    for part in LINE_END.split(raw):
+        yield part if LINE_END.fullmatch(part) else flow_of(units(part), escape)
+
+
+def units(raw: str) -> Iterator[Unit]:
+    """Characters, some of which are written as escapes."""
+    for unit in UNIT.findall(raw):
+        character = json.loads(f'"{unit}"') if unit[0] == "\\" else unit
+        yield unit, " " if character.isspace() and character != "\u00a0" else character
+
+
+def escaping(ascii_only: bool) -> Callable[[str], str]:
+    """What writes a character in a string."""
+    return lambda character: json.dumps(character, ensure_ascii=ascii_only)[1:-1]

@@ -1,0 +1,63 @@
+"""Documents on the command line: which words are files, what is shown, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from onehop.cli import app
+
+
+def onehop(*args):
+    return CliRunner().invoke(app, ["translate", "-m", "model.safetensors", "--beam", "1", *map(str, args)])
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, model_file):
+    monkeypatch.chdir(tmp_path)
+    Path("model.safetensors").write_bytes(model_file.read_bytes())
+    Path("a.md").write_text("# the old house\n\n```\nkeep\n```\n")
+    Path("house").write_text("the old house\r\n", newline="")
+    return tmp_path
+
+
+def test_words_that_exist_are_files_and_others_a_text(here):
+    text = onehop("the old house").stdout.strip()
+    assert text
+    assert onehop("the", "old", "house", "--text").stdout.strip() == text
+    assert onehop("a.md").stdout == f"# {text}\n\n```\nkeep\n```\n"
+    assert onehop("house").stdout_bytes == f"{text}\r\n".encode()
+    assert onehop("house", "--text").stdout_bytes != f"{text}\r\n".encode()
+
+
+def told(result):
+    """What is said beside warnings, of which an untrained model gives some."""
+    assert (result.stdout, result.exit_code) == ("", 0)
+    return [line for line in result.stderr.splitlines() if not line.startswith("onehop: ")]
+
+
+def test_files_and_folders(here):
+    assert told(onehop("a.md", "-o", "b.md")) == ["a.md", "b.md"]
+    assert told(onehop("a.md", "house", "-o", "out")) == ["a.md", "house", "out: 2 files"]
+    assert Path("out/a.md").read_text() == Path("b.md").read_text()
+    assert told(onehop("out", "-o", "more")) == ["a.md", "more"]
+    assert onehop("house", "--format", "markdown", "-o", "out2").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["no.md"], "no.md does not exist. Check the path, or give --text to translate the words."),
+        (["a.md", "no"], "no does not exist. Check the path, or give --text to translate the words."),
+        (["a.md", "--json"], "--json has no room in a document. Give the file with --input, to translate its lines."),
+        (["one", "--join-lines"], "--join-lines is for documents. Give the file without --input."),
+        (["a.md", "--format", "pdf"], "There is no format 'pdf'. There are: "),
+        (["a.md", "-i", "a.md"], "Both a text and --input are given. Give one of them."),
+        (["."], "Several files have no room on standard output. Give a folder with -o."),
+    ],
+)
+def test_what_is_refused(here, args, message):
+    found = onehop(*args)
+    assert found.exit_code == 2
+    assert found.stderr.startswith(f"onehop: {message}")
+    assert found.stderr.count("\n") == 1

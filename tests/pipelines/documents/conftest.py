@@ -1,0 +1,70 @@
+"""Translators of documents whose answers a test knows: the same text, or the same in capitals."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from onehop.pipelines.documents import Reading, read_document, translate
+from onehop.pipelines.documents.translate import Memory, translate_document
+from onehop.pipelines.html import Aligned
+from onehop.pipelines.html_tags import words
+from onehop.pipelines.paragraphs import ParagraphTranslator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
+from onehop.text.tokenizer import normalise
+
+
+class WordByWord(SentenceTranslator):
+    """Translates word by word, and remembers what it was asked."""
+
+    source, target = "en", "xx"
+
+    def __init__(self, word):
+        self.word, self.asked = word, []
+        self.tokenizer = SimpleNamespace(encode=str.split)
+
+    def n_best(self, texts, options=None):
+        self.asked += texts
+        return [[self.made(" ".join(map(self.word, normalise(text).split(" "))))] for text in texts]
+
+    def made(self, text):
+        return Translation(text, ("t",), -1.0, -2.0, finished=True, looped=False)
+
+
+def aligned(translator, sentences):
+    """Each word comes from the one at its place."""
+    found = []
+    for s in sentences:
+        source, target = words(normalise(s.read)), words(s.text)
+        attention = np.eye(len(target), len(source), dtype=np.float32)
+        found.append(Aligned(s, source, target, attention) if s.found else Aligned(s))
+    return found
+
+
+@pytest.fixture
+def pipeline(monkeypatch):
+    """A pipeline that changes each word as the test says."""
+    monkeypatch.setattr(translate, "aligned", aligned)
+    return lambda word=str.upper: ParagraphTranslator(WordByWord(word), max_length=128, keep_capitals=True)
+
+
+@pytest.fixture
+def translated(pipeline):
+    """A document, given as text or bytes, through such a pipeline."""
+
+    def made(document, name, word=str.upper, **how):
+        data = document.encode() if isinstance(document, str) else document
+        out = translate_document(pipeline(word), read_document(data, name, Reading(**how)), Memory())
+        return out.decode() if isinstance(document, str) else out
+
+    return made
+
+
+@pytest.fixture
+def same(translated):
+    """Whether a document comes back the same to the byte, by a translator that changes nothing."""
+
+    def made(document, name, **how):
+        return translated(document, name, word=str, **how) == document
+
+    return made

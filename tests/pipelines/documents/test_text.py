@@ -1,0 +1,59 @@
+"""Plain text: tabs, line ends and the byte order mark stay; hard-wrapped paragraphs are translated whole."""
+
+from pathlib import Path
+
+import pytest
+
+from onehop.errors import TextError
+from onehop.pipelines.documents import read_document
+
+LETTER = """\
+Dear Anna,
+
+thank you for the books. The one about the sea
+is the best that I have read for years, and my
+brother thinks so too.
+
+  - bring the lamp, which stands in the
+    kitchen
+  - call the doctor
+
+> What did he say about the house? I have
+> not heard from him.
+Nothing.
+
+Yours, Tom
+"""
+
+
+@pytest.mark.parametrize("join_lines", [False, True])
+@pytest.mark.parametrize("text", [LETTER, "", "\n", "one", "a\n\n\n b \t\tc\n", "no end\r\nmixed\n", "x\ry\n"])
+def test_nothing_else_changes(same, text, join_lines):
+    for data in (text.encode(), text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode()):
+        assert same(data, "letter.txt", join_lines=join_lines)
+
+
+@pytest.mark.parametrize("file", ["LICENSE", "docs/journal.md", "tests/data/tatoeba-1000.en"])
+@pytest.mark.parametrize("join_lines", [False, True])
+def test_real_files(same, file, join_lines):
+    assert same((Path(__file__).parents[3] / file).read_bytes(), "x.txt", join_lines=join_lines)
+
+
+def test_tabs_and_ends_of_lines_stay(translated):
+    data = b"\xef\xbb\xbfone\t two.  Three\r\n\r\n\tfour \r\n"
+    assert translated(data, "x.txt") == b"\xef\xbb\xbfONE\t TWO.  THREE\r\n\r\n\tFOUR \r\n"
+
+
+def test_hard_wrapped_lines_are_one_paragraph(translated):
+    found = translated(LETTER, "x.txt", lambda word: word + word, join_lines=True)
+    assert found.startswith("DearDear Anna,Anna,\n\nthankthank youyou forfor thethe")
+    assert "\n  - bringbring thethe lamp,lamp,\n    whichwhich standsstands inin" in found
+    assert all(line.startswith("> ") for line in found.split("\n\n")[3].split("\n")[:-1])
+    assert max(map(len, found.split("\n"))) <= max(map(len, LETTER.split("\n")))
+
+
+def test_what_is_no_text_is_one_line():
+    with pytest.raises(TextError, match=r"Line 2 of x\.txt is not UTF-8"):
+        read_document(b"one\nGr\xfc\xdfe\n", "x.txt")
+    with pytest.raises(TextError, match="UTF-16"):
+        read_document("one".encode("utf-16"), "x.srt")
