@@ -7,7 +7,7 @@ flow; every other tag ends it.
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -111,10 +111,11 @@ def parse(text: str) -> list[Piece]:
 
 
 class Parser:
-    """One pass over the text."""
+    """One pass over the text. `inline` and `no_text` are names of elements, for XML other ones than HTML's."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, inline: Collection[str] = INLINE, no_text: Collection[str] = NO_TEXT) -> None:
         self.text, self.last_comment = text, text.rfind("-->")
+        self.inline, self.no_text = inline, no_text
         self.flow = Flow()
 
     def pieces(self) -> Iterator[Piece]:
@@ -124,11 +125,11 @@ class Parser:
             self.flow.add(self.text[end : found.start()])
             end = found.end()
             name = (found["name"] or "").lower()
-            if name in NO_TEXT or (name and name not in INLINE and self.is_kept(found)):
+            if name in self.no_text or (name and name not in self.inline and self.is_kept(found)):
                 end = self.end_of_element(found, name)
                 yield from self.flushed()
                 yield self.text[found.start() : end]
-            elif not name or name in INLINE:
+            elif not name or name in self.inline:
                 self.flow.marks.append(self.mark(found, name))
             else:
                 yield from self.flushed()

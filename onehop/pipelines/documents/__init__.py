@@ -34,7 +34,11 @@ FORMATS = {
     "html": Format("html", ("html", "htm", "xhtml")),
     "srt": Format("subtitles", ("srt",)),
     "vtt": Format("subtitles", ("vtt",)),
+    "po": Format("po", ("po", "pot")),
     "json": Format("json", ("json",), options=("fields",)),
+    "docx": Format("docx", ("docx",), binary=True),
+    "odt": Format("odt", ("odt", "ott"), binary=True),
+    "epub": Format("epub", ("epub",), binary=True),
 }
 ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
 # What an option is called on the command line.

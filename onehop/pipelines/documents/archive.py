@@ -1,0 +1,50 @@
+"""Files that are ZIP archives of documents: what is no document in them is copied as it is."""
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onehop.errors import TextError
+from onehop.pipelines.documents.flow import Document
+from onehop.pipelines.html_markup import Flow
+
+LARGEST = 1 << 29  # bytes of all documents in an archive, unpacked
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The documents of an archive, by their names in it."""
+
+    data: bytes
+    members: Mapping[str, Document]
+
+    @property
+    def flows(self) -> list[Flow]:
+        """What is to be translated."""
+        return [flow for member in self.members.values() for flow in member.flows]
+
+    def written(self, texts: Sequence[str]) -> bytes:
+        """The archive with a text in the place of each flow."""
+        contents, at = {}, 0
+        for name, member in self.members.items():
+            count = len(member.flows)
+            contents[name] = member.written(texts[at : at + count])
+            at += count
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(self.data)) as old, zipfile.ZipFile(out, "w") as new:
+            for info in old.infolist():
+                new.writestr(info, contents.get(info.filename, old.read(info)), info.compress_type)
+        return out.getvalue()
+
+
+def read_archive(data: bytes, name: str, read_member: Callable[[str, bytes], Document | None]) -> Archive:
+    """An archive; `read_member` gives the document that a file in it is, or none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(info.file_size for info in archive.infolist()) > LARGEST:
+                raise TextError(f"{name} has more than {LARGEST >> 20} MB in it.", "Part it into several files.")
+            found = {info.filename: read_member(info.filename, archive.read(info)) for info in archive.infolist()}
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as e:
+        raise TextError(f"{name} is damaged, or of another format: {e}.", "Save it again.") from None
+    return Archive(data, {member: document for member, document in found.items() if document is not None})

@@ -1,0 +1,17 @@
+"""EPUB: the chapters of a book, which are XHTML in an archive."""
+
+from onehop.pipelines.documents import html
+from onehop.pipelines.documents.archive import Archive, read_archive
+from onehop.pipelines.documents.flow import Pieces
+
+CHAPTERS = (".xhtml", ".html", ".htm")
+
+
+def read(data: bytes, name: str) -> Archive:
+    """A book."""
+    return read_archive(data, name, chapter)
+
+
+def chapter(name: str, data: bytes) -> Pieces | None:
+    """A chapter, or nothing."""
+    return html.read(data, name) if name.lower().endswith(CHAPTERS) else None

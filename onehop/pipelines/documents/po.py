@@ -1,0 +1,93 @@
+"""gettext's PO files: entries without a translation get one; those that have one, and the comments, stay."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onehop.errors import TextError, require
+from onehop.pipelines.documents.flow import Source, decoded, flow_of, plain
+from onehop.pipelines.html_markup import Flow, Piece
+
+LINE_END = re.compile(r"(\n|\t)")
+WIDTH = 78  # where gettext breaks lines
+
+
+@dataclass
+class Message:
+    """A text of an entry, in lines, and what takes its translation."""
+
+    entry: Any
+    pieces: list[Piece]
+    numbers: Sequence[int] = ()  # of the plural forms; none where the entry has no plural
+
+    def take(self, text: str) -> None:
+        """Give the entry its translation."""
+        if self.numbers:
+            self.entry.msgstr_plural.update(dict.fromkeys(self.numbers, text))
+        else:
+            self.entry.msgstr = text
+
+
+@dataclass
+class Catalog:
+    """A PO file."""
+
+    source: Source
+    entries: Any
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def flows(self) -> list[Flow]:
+        """What is to be translated."""
+        return [piece for message in self.messages for piece in message.pieces if isinstance(piece, Flow)]
+
+    def written(self, texts: Sequence[str]) -> bytes:
+        """The file with a text in the place of each flow."""
+        each = iter(texts)
+        for message in self.messages:
+            message.take("".join(next(each) if isinstance(piece, Flow) else piece for piece in message.pieces))
+        text = str(self.entries)
+        return self.source.encoded(text if text.endswith("\n") else text + "\n")
+
+
+def read(data: bytes, name: str) -> Catalog:
+    """A PO file or a template of one."""
+    require("polib")
+    import polib
+
+    source = decoded(data, name)
+    is_wrapped = max(map(len, source.text.split("\n"))) <= WIDTH + 2
+    try:
+        # A line end makes it content and no path.
+        entries = polib.pofile(source.text + "\n", wrapwidth=WIDTH if is_wrapped else 0, check_for_duplicates=False)
+    except (OSError, ValueError) as e:
+        reason = re.sub(r"^Syntax error in po file ?(?:\S* ?\(|\()?|\)?$", "", str(e)).strip()
+        raise TextError(f"{name} is not a PO file: {reason}.", "Check it with msgfmt -c.") from None
+    catalog = Catalog(source, entries)
+    for entry in entries:
+        if not (entry.obsolete or "fuzzy" in entry.flags):
+            catalog.messages += messages(entry, plural_forms(entries))
+    return catalog
+
+
+def messages(entry: Any, forms: int) -> Iterator[Message]:
+    """What of an entry has no translation yet."""
+    if not entry.msgid_plural:
+        if not entry.msgstr:
+            yield Message(entry, lines(entry.msgid))
+    elif not any(entry.msgstr_plural.values()):
+        yield Message(entry, lines(entry.msgid if forms > 1 else entry.msgid_plural), [0])
+        if forms > 1:
+            yield Message(entry, lines(entry.msgid_plural), range(1, forms))
+
+
+def plural_forms(entries: Any) -> int:
+    """How many plural forms the header says that the language has; of most there are two."""
+    found = re.search(r"nplurals\s*=\s*(\d+)", entries.metadata.get("Plural-Forms", ""))
+    return int(found[1]) if found else 2
+
+
+def lines(text: str) -> list[Piece]:
+    """The lines of a message, parted at tabs."""
+    return [part if LINE_END.fullmatch(part) else flow_of(plain(part)) for part in LINE_END.split(text)]
