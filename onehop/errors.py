@@ -8,7 +8,7 @@ EXTRAS = {
     **dict.fromkeys(("prometheus_client", "pydantic", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("sacrebleu", "sacremoses"), "evaluate"),
     **dict.fromkeys(("google", "onnx", "onnxruntime", "onnxscript", "tokenizers", "transformers"), "export"),
-    **dict.fromkeys(("lxml", "markdown_it", "polib"), "formats"),
+    **dict.fromkeys(("lxml", "markdown_it", "polib", "yaml"), "formats"),
     "matplotlib": "plots",
     "sklearn": "digits",
     "tensorboard": "tensorboard",
@@ -23,6 +23,7 @@ NAMES = {
     "sklearn": "scikit-learn",
     "tensorboard": "TensorBoard",
     "torch": "PyTorch",
+    "yaml": "PyYAML",
 }
 
 

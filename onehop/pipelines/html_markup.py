@@ -111,11 +111,17 @@ def parse(text: str) -> list[Piece]:
 
 
 class Parser:
-    """One pass over the text. `inline` and `no_text` are names of elements, for XML other ones than HTML's."""
+    """One pass over the text. `inline`, `no_text` and `code` are names of elements, for XML other ones than HTML's."""
 
-    def __init__(self, text: str, inline: Collection[str] = INLINE, no_text: Collection[str] = NO_TEXT) -> None:
+    def __init__(
+        self,
+        text: str,
+        inline: Collection[str] = INLINE,
+        no_text: Collection[str] = NO_TEXT,
+        code: Collection[str] = CODE,
+    ) -> None:
         self.text, self.last_comment = text, text.rfind("-->")
-        self.inline, self.no_text = inline, no_text
+        self.inline, self.no_text, self.code = inline, no_text, code
         self.flow = Flow()
 
     def pieces(self) -> Iterator[Piece]:
@@ -156,7 +162,7 @@ class Parser:
         kind: Kind = "close" if found["close"] else "open"
         if not name or (kind == "open" and (name in VOID or found[0].endswith("/>"))):
             kind = "point"
-        kept = kind == "open" and (name in CODE or self.is_kept(found))
+        kept = kind == "open" and (name in self.code or self.is_kept(found))
         return Mark(len(self.flow.characters), found[0], kind, name, kept)
 
     def is_kept(self, found: re.Match[str]) -> bool:
