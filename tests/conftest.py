@@ -4,6 +4,7 @@ import ctypes
 import os
 import pkgutil
 import signal
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -123,3 +124,24 @@ def model_file(tmp_path_factory):
     file = tmp_path_factory.mktemp("model") / "model.safetensors"
     write_model(file, stored)
     return file
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch, model_file):
+    """Installs the small model under other languages, and no other model is installed."""
+    from onehop.storage import registry
+    from onehop.storage.model_io import read_model, write_model
+
+    monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr(registry, "package_folder", lambda: tmp_path / "none")
+    monkeypatch.setattr(registry, "model_packages", dict)
+    (tmp_path / "models").mkdir()
+
+    def installed(*names, stored=None):
+        for name in names:
+            source, target = name.split("-")[:2]
+            changed = replace(stored or read_model(model_file), source=source, target=target)
+            write_model(tmp_path / "models" / f"{name}.safetensors", changed)
+        return tmp_path / "models"
+
+    return installed

@@ -1,6 +1,8 @@
-"""`onehop serve` as a process, for tests that talk to it."""
+"""The server for tests that talk to it: an application in this process, or `onehop serve` in another."""
 
+import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -12,13 +14,73 @@ import time
 
 import httpx
 
+from onehop.server.app import Application
+from onehop.server.metrics import Metrics
+from onehop.server.service import Service
+from onehop.server.settings import ServerSettings
+
+MODEL_NAME = "small"
+
+
+class Server:
+    """An application and a client of it; of several translators each is a model of its own."""
+
+    def __init__(self, *translators, exploring=None, hosts=(), **settings):
+        self.log = []
+        self.settings, counts = ServerSettings(**settings), Metrics()
+        names = [MODEL_NAME] if len(translators) == 1 else [f"{t.source}-{t.target}" for t in translators]
+        self.services = [
+            Service(t, 64, self.settings, counts, name) for t, name in zip(translators, names, strict=True)
+        ]
+        self.service = self.services[0]
+        self.app = Application(
+            self.services, self.settings, counts, exploring=exploring, hosts=hosts, write=self.log.append
+        )
+
+    def ask(self, method, path, headers=None, address="127.0.0.1", **more):
+        async def once():
+            transport = httpx.ASGITransport(self.app.asgi, raise_app_exceptions=False, client=(address, 1))
+            async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+                return await client.request(method, path, headers=headers, **more)
+
+        for service in self.services:
+            for lane in ("fast", "reference", "joining"):
+                service.__dict__.pop(lane, None)  # a lane belongs to a loop
+        return asyncio.run(once())
+
+    def post(self, path, json, **more):
+        return self.ask("POST", path, json=json, **more)
+
+    def get(self, path, **more):
+        return self.ask("GET", path, **more)
+
+
+class Looks:
+    """An explorer that has little to show."""
+
+    def served(self):
+        return "<!doctype html><title>explorer</title>"
+
+    def about(self):
+        return {"model": "x"}
+
+    def trace(self, text, edits=()):
+        return json.dumps({"text": text, "edits": list(edits)})
+
+    def variant(self, text, edits):
+        return {}
+
+    def weights(self, role, layer, head):
+        return {}
+
 
 class Process:
     """`onehop serve` with its logs."""
 
     def __init__(self, model, *options, environment=None, reads=True):
-        """`reads`: whether somebody reads the access log."""
-        command = [sys.executable, "-m", "onehop", "serve", "-m", str(model), "--port", "0", "--compute", "float32"]
+        """`model`: None for all that are installed; `reads`: whether somebody reads the access log."""
+        command = [sys.executable, "-m", "onehop", "serve", "--port", "0", "--compute", "float32"]
+        command += [] if model is None else ["-m", str(model)]
         self.process = subprocess.Popen(
             [*command, *map(str, options)],
             stdout=subprocess.PIPE,

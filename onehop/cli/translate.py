@@ -133,7 +133,7 @@ def translate(
 def serve(
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="As for translate; may be repeated."),
+        typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="Otherwise every one installed; may be repeated."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: everybody's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: one that is free.")] = 5000,
@@ -174,14 +174,16 @@ def serve(
         typer.echo("\n".join(start.new_key(make_key)))
         return
     more = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
+    paths, notes = start.models_of(models)
     start.serve(
-        start.models_of(models),
+        paths,
         start.limits_of(limits or [], **more),
         start.Doors(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
         compute=compute,
         engine=engine,
         device=device,
         threads=threads,
+        notes=notes,
     )
 
 

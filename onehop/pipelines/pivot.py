@@ -23,15 +23,25 @@ class PivotTranslator:
 
     def translate(self, lines: Sequence[str]) -> list[Result]:
         """The translations of some lines, worked on together."""
-        results = [paragraph(*each) for each in zip(lines, *self.parted(lines), strict=True)]
-        return [replace(result, models=self.models, via=self.second.source) for result in results]
+        return self.results(lines, *self.parted(lines))
 
     def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
         """The segments of each line, and their translations."""
         parted, translated = self.first.parted(lines)
         between = [sentence.text for sentences in translated for sentence in sentences]
-        last = iter(self.second.translate(between))
-        return parted, [[self.through(s, next(last)) for s in sentences] for sentences in translated]
+        return parted, self.joined(translated, self.second.translate(between))
+
+    def joined(self, translated: Sequence[Sequence[Sentence]], last: Sequence[Result]) -> list[list[Sentence]]:
+        """Sentences of lines, `translated` into the language between, with their translations out of it."""
+        results = iter(last)
+        return [[self.through(s, next(results)) for s in sentences] for sentences in translated]
+
+    def results(
+        self, lines: Sequence[str], parted: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
+    ) -> list[Result]:
+        """Lines put together again from the translations of their segments."""
+        paragraphs = [paragraph(*each) for each in zip(lines, parted, sentences, strict=True)]
+        return [replace(result, models=self.models, via=self.second.source) for result in paragraphs]
 
     def through(self, first: Sentence, second: Result) -> Sentence:
         """A sentence with its final translation; what went wrong on either leg is said of it."""

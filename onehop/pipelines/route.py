@@ -1,6 +1,6 @@
 """Which installed models translate between two languages: one, or two with English between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from onehop.storage.registry import find_model, translators
 from onehop.text.language_id import Identifier, code_of, name_of
 
 PIVOT = "en"
+
+Pair = tuple[str, str]
 
 identifier = cache(Identifier)
 
@@ -27,12 +29,26 @@ def find_route(
     source = source or identified(pairs, target, text)
     if source == target:
         raise SettingsError(f"The text would be translated from {source} to {source}.", "Choose two languages.")
-    if source is not None and (source, target) not in pairs and {(source, PIVOT), (PIVOT, target)} <= pairs:
-        return find_model(None, source, PIVOT), find_model(None, PIVOT, target)
-    return (find_model(None, source, target),)
+    legs = () if source is None else legs_between(pairs, source, target)
+    return tuple(find_model(None, *leg) for leg in legs) or (find_model(None, source, target),)
 
 
-def identified(pairs: set[tuple[str, str]], target: str, text: Callable[[], str]) -> str | None:
+def legs_between(pairs: Collection[Pair], source: str, target: str) -> tuple[Pair, ...]:
+    """The pairs of languages to go through one after the other, of those that models have; none: there is no way."""
+    if (source, target) in pairs:
+        return ((source, target),)
+    through = (source, PIVOT), (PIVOT, target)
+    return through if source != target and all(leg in pairs for leg in through) else ()
+
+
+def all_routes(pairs: Collection[Pair]) -> dict[Pair, tuple[Pair, ...]]:
+    """Every pair of languages that can be translated, with its legs; those of a single model come first."""
+    languages = [(a, b) for a, _ in pairs for _, b in pairs]
+    legs = {pair: legs_between(pairs, *pair) for pair in (*pairs, *languages)}
+    return {pair: found for pair, found in legs.items() if found}
+
+
+def identified(pairs: Collection[Pair], target: str, text: Callable[[], str]) -> str | None:
     """The language of a text that may be translated into another one; None: there is no choice, or no telling."""
     direct = {a for a, b in pairs if b == target}
     through = {a for a, b in pairs if b == PIVOT and PIVOT in direct} - {target}

@@ -10,6 +10,7 @@ __all__ = [
     "explore",
     "metrics",
     "openapi",
+    "pivot",
     "problems",
     "rate_limit",
     "run",

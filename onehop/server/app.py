@@ -11,6 +11,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from itertools import chain
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel
 from starlette.applications import Starlette
@@ -18,9 +19,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelChangedError, OnehopError
@@ -28,8 +30,10 @@ from onehop.explorer.cross_origin import CrossOriginGuard
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.html import Aligned
 from onehop.pipelines.result import Result
+from onehop.pipelines.route import Pair, all_routes, identified, identifier
 from onehop.server import access_log, auth, metrics, openapi
 from onehop.server.explore import Exploring, off
+from onehop.server.pivot import PivotService
 from onehop.server.problems import Problem
 from onehop.server.rate_limit import Rates
 from onehop.server.schemas import (
@@ -37,27 +41,26 @@ from onehop.server.schemas import (
     JSON,
     MULTIPART,
     DetectBody,
+    Languages,
     LibreBody,
     StreamBody,
     TraceBody,
     TranslateBody,
-    Wishes,
     read_form,
     read_json,
 )
 from onehop.server.service import Service, Wish
 from onehop.server.settings import ServerSettings
-from onehop.text.language_id import Identifier, name_of
+from onehop.text.language_id import name_of
 from onehop.text.tokenizer import normalise
 
 WARM_UP = "Hello."
 # Terms become one pattern, which every sentence is searched with.
 MOST_TERM_CHARACTERS = 20_000
-# Where links of other sites may lead.
-PAGES = ("/", "/docs", "/explore", "/explore/")
 # From here on a guess that a text is in the target language is believed: of 1,000 English sentences none was German.
 SURE = 80.0
 TAG = re.compile(r"<[^<>]*>")
+SAMPLE = 20  # texts of a request whose language is identified
 T = TypeVar("T")
 LOG = logging.getLogger("uvicorn.error")
 
@@ -75,13 +78,14 @@ class Application:
         hosts: Sequence[str] = (),
         write: Callable[[str], None] | None = None,
     ) -> None:
-        """`exploring`: what looks inside the first model, if that is allowed; `hosts`: the names that requests may call
-        the server, if not any; `write`: where the access log goes, if not to standard output."""
-        self.services = {(service.source, service.target): service for service in services}
+        """`exploring`: what looks inside each of the models, if that is allowed; `hosts`: the names that requests may
+        call the server, if not any; `write`: where the access log goes, if not to standard output."""
+        self.models = {(service.source, service.target): service for service in services}
+        self.services = {pair: self.through(legs) for pair, legs in all_routes(self.models).items()}
         self.settings, self.metrics, self.exploring = settings, counts, exploring
         self.keys = auth.read(settings.keys_file)
         self.rates = Rates(settings.per_minute)
-        self.identifier = Identifier()
+        self.identifier = identifier()
         self.description = openapi.description()
         own = self.routes()
         paths = frozenset(route.path for route in own if isinstance(route, Route))
@@ -92,7 +96,9 @@ class Application:
             allow_headers=["Authorization", "Content-Type"],
         )
         names = Middleware(access_log.KnownNames, names=hosts)
-        guard = Middleware(CrossOriginGuard, origins=settings.origins, pages=PAGES)
+        # Where links of other sites may lead.
+        pages = ("/", "/docs", *chain(*((path, f"{path}/") for path in self.explorers())))
+        guard = Middleware(CrossOriginGuard, origins=settings.origins, pages=pages)
         inner = Starlette(
             routes=own,
             middleware=[*([names] if hosts else []), guard, *([cors] if settings.origins else [])],
@@ -113,11 +119,10 @@ class Application:
     def routes(self) -> list[BaseRoute]:
         """Our own paths."""
         static = resources.files("onehop.server") / "static"
-        explorer: list[BaseRoute] = []
-        if self.exploring:
-            explorer = [Mount("/explore", self.exploring.mounted(self.let_in, self.settings.read_seconds))]
+        explorers = self.explorers()
         return [
-            *explorer,
+            *(Route(path, RedirectResponse(f"{path}/")) for path in explorers),
+            *(Mount(path, explorer) for path, explorer in explorers.items()),
             Route("/", page(static / "index.html", "text/html; charset=utf-8")),
             Mount("/static", StaticFiles(directory=str(static))),
             Route("/translate", self.post(self.libre_translate, LibreBody, form=True), methods=["POST"]),
@@ -134,6 +139,19 @@ class Application:
             Route("/v1/trace", self.post(self.trace, TraceBody), methods=["POST"]),
         ]
 
+    def through(self, legs: Sequence[Pair]) -> Service | PivotService:
+        """What translates by one model, or by two."""
+        services = [self.models[leg] for leg in legs]
+        return services[0] if len(services) == 1 else PivotService(*services)
+
+    def explorers(self) -> dict[str, ASGIApp]:
+        """The explorer of each model under its languages, and that of the first without."""
+        if self.exploring is None:
+            return {}
+        paths = {f"/explore/{quote(f'{source}-{target}')}": i for i, (source, target) in enumerate(self.models)}
+        seconds = self.settings.read_seconds
+        return {path: self.exploring.mounted(self.let_in, seconds, i) for path, i in {**paths, "/explore": 0}.items()}
+
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """While the server runs: translate something at once, for /health to tell."""
@@ -142,7 +160,7 @@ class Application:
             yield
         finally:
             warming.cancel()
-            for service in self.services.values():
+            for service in self.models.values():
                 service.close()
             if self.exploring:
                 self.exploring.close()
@@ -150,7 +168,7 @@ class Application:
 
     async def warm_up(self) -> None:
         """Let every model translate; one that cannot has remembered it."""
-        for service in self.services.values():
+        for service in self.models.values():
             try:
                 await service.translate([WARM_UP], Wish())
             except Exception:
@@ -296,12 +314,17 @@ class Application:
         return JSONResponse(
             {
                 "apiKeys": bool(self.keys),
-                "explorer": self.exploring is not None,
                 "charLimit": self.settings.max_characters,
                 "filesTranslation": False,
+                "detects": self.identifier.is_there,
+                "explorer": self.exploring is not None,
                 "frontendTimeout": 500,
                 "keyRequired": bool(self.keys),
                 "language": {"source": source, "target": target},
+                "pairs": [
+                    {"source": s.source, "target": s.target, "models": list(s.models), "via": s.via}
+                    for s in self.services.values()
+                ],
                 "suggestions": False,
                 "supportedFilesFormat": [],
             }
@@ -317,7 +340,10 @@ class Application:
             raise Problem(400, f"{len(body.texts)} texts have {len(body.prefixes)} prefixes: give one for each.")
         if body.prefixes is not None and body.format == "html":
             raise Problem(400, "A prefix has no place in HTML: send the format text.")
-        service = self.service_for(body)
+        service = await self.service_for(body, body.texts)
+        if service.via and (body.alignments or body.n_best > 1):
+            what = f"Through {name_of(service.via)} each sentence has one translation and no alignment"
+            raise Problem(400, f"{what}: leave out n_best and alignments.")
         own_terms = await asyncio.to_thread(terms_of, body)
         wish = Wish(options=body.options(body.n_best), terms=own_terms, prefixes=body.prefixes or ())
         work = service.translate_html if body.format == "html" else service.translate
@@ -330,40 +356,48 @@ class Application:
     async def stream(self, request: Request, body: StreamBody) -> Response:
         """Server-sent events. What is wrong before the first of them is a plain error."""
         self.check(request, [body.text, body.prefix], beam=body.beam)
-        service = self.service_for(body)
+        service = await self.service_for(body, [body.text])
         wish = Wish(options=body.options(), prefixes=[body.prefix])
         events = service.stream(body.text, wish)
         first = await anext(events)
         self.note(request, [body.text], [])
-        return StreamingResponse(self.written(first, events), media_type="text/event-stream")
+        named = {"source": service.source, "target": service.target}
+        return StreamingResponse(self.written(first, events, named), media_type="text/event-stream")
 
-    async def written(self, first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
-        """Events as a browser reads them."""
-        yield event(first)
+    async def written(
+        self, first: dict[str, Any], rest: AsyncIterator[dict[str, Any]], named: dict[str, str]
+    ) -> AsyncIterator[str]:
+        """Events as a browser reads them; the last one names the languages."""
+        yield event(first, named)
         try:
             async with asyncio.timeout(self.settings.answer_seconds):
                 async for each in rest:
-                    yield event(each)
+                    yield event(each, named)
         except TimeoutError:
-            yield event({"error": f"The translation took longer than {self.settings.answer_seconds:g} seconds."})
+            yield event({"error": f"The translation took longer than {self.settings.answer_seconds:g} seconds."}, named)
         except (Problem, OnehopError) as e:
-            yield event({"error": str(e)})
+            yield event({"error": str(e)}, named)
 
     async def trace(self, request: Request, body: TraceBody) -> Response:
         """Every named quantity of a translation (docs/trace.md)."""
         self.check(request, [body.text])
         if self.exploring is None:
             raise off()
-        next(iter(self.services.values())).check_torch()
-        found = await self.exploring.trace(body.text, body.edits)
+        service = await self.service_for(body, [body.text])
+        if service.via:
+            legs = f"{service.source} to {service.via}, or for {service.via} to {service.target}"
+            raise Problem(400, f"Two models translate here, one after the other: ask for {legs}.")
+        self.models[service.source, service.target].check_torch()
+        number = list(self.models).index((service.source, service.target))
+        found = await self.exploring.trace(body.text, body.edits, number)
         self.note(request, [body.text], [])
         return Response(found, media_type=JSON)
 
     async def health(self, request: Request) -> Response:
         """Ready only when every model has translated, and its last attempt did not fail; else it is tried again."""
-        if any(service.state == "failing" for service in self.services.values()):
+        if any(service.state == "failing" for service in self.models.values()):
             await self.warm_up()
-        states = {service.state for service in self.services.values()}
+        states = {service.state for service in self.models.values()}
         status = next((state for state in ("failing", "starting") if state in states), "ok")
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
@@ -400,15 +434,27 @@ class Application:
         if n_best > limits.max_n_best:
             raise Problem(400, f"{n_best} translations are too many: take at most {limits.max_n_best}.")
 
-    def service_for(self, body: Wishes) -> Service:
-        """The model for what a body names, or the only one."""
-        fitting = [p for p in self.services if body.source in (None, p[0]) and body.target in (None, p[1])]
-        if len(fitting) > 1:
-            raise Problem(400, "This server has several models: name source and target.")
-        return self.service(*(fitting[0] if fitting else (body.source or "any", body.target or "any")))
+    async def service_for(self, body: Languages | LibreBody, texts: Sequence[str]) -> Service | PivotService:
+        """What translates between the languages that a body names; the texts tell the source where it does not."""
+        source = None if body.source == "auto" else body.source
+        if source is None and body.target is not None:
+            source = await asyncio.to_thread(self.identified, body.target, texts)
+        fitting = [p for p in self.services if source in (None, p[0]) and body.target in (None, p[1])]
+        if source is not None and len(fitting) > 1:
+            raise Problem(
+                400, f"From {source} there are several: name the target, {' or '.join(t for _, t in fitting)}."
+            )
+        return self.service(*(fitting[0] if fitting else (source or "any", body.target or "any")))
 
-    def service(self, source: str, target: str) -> Service:
-        """The model for two languages."""
+    def identified(self, target: str, texts: Sequence[str]) -> str | None:
+        """In a thread: the language of texts that may be translated into another one, if that has to be chosen."""
+        try:
+            return identified(self.models, target, lambda: "\n".join(texts[:SAMPLE]))
+        except OnehopError as e:
+            raise Problem(400, str(e).replace("--from", "source")) from None
+
+    def service(self, source: str, target: str) -> Service | PivotService:
+        """What translates between two languages."""
         if (source, target) not in self.services:
             there = ", ".join(f"{s} to {t}" for s, t in self.services)
             raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {there}.")
@@ -445,13 +491,14 @@ def others(best: Sequence[Result]) -> list[str]:
 
 
 def batch_answer(
-    service: Service, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
+    service: Service | PivotService, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
 ) -> JSONResponse:
     """In a thread, because it may be long: all about some paragraphs, with the alignments of their sentences if any."""
     answers = [details(paragraph, n_best) for paragraph in paragraphs]
     shown = [sentence for answer in answers for sentence in answer["sentences"]]
-    for sentence, alignment in zip(shown, aligned, strict=False):
-        sentence["alignment"] = alignment.details(service.translator.tokenizer)
+    if isinstance(service, Service):
+        for sentence, alignment in zip(shown, aligned, strict=False):
+            sentence["alignment"] = alignment.details(service.translator.tokenizer)
     return JSONResponse({"source": service.source, "target": service.target, "translations": answers})
 
 
@@ -470,8 +517,10 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def event(content: dict[str, Any]) -> str:
+def event(content: dict[str, Any], named: dict[str, str]) -> str:
     """A server-sent event; its name says what it tells."""
+    if (result := content.get("translation")) is not None:
+        content = {**named, "translation": result.details()}
     names = {"error": "error", "translation": "done", "final": "sentence"}
     name = next((names[key] for key in names if key in content), "settled")
     content = {key: value for key, value in content.items() if key != "final"}

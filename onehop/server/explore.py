@@ -1,9 +1,9 @@
 """The explorer inside the server: the same page that `onehop explore` serves, under the server's limits."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
@@ -23,39 +23,38 @@ T = TypeVar("T")
 
 
 class Exploring:
-    """An explorer that is made when the first question comes: it needs torch, and the server does not."""
+    """An explorer of each model, made when its first question comes: it needs torch, and the server does not."""
 
-    def __init__(self, make: Callable[[], Explores]) -> None:
+    def __init__(self, *make: Callable[[], Explores]) -> None:
         self._make, self._lock = make, Lock()
+        self._made: dict[int, Explores] = {}
         self.places = BoundedSemaphore(MOST_QUESTIONS)
         # Its own thread, for those of the event loop cut and encode the texts of translations.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onehop-explorer")
 
     @classmethod
-    def of(cls, path: Path, device: str | None, hash: str) -> "Exploring":
-        """Of a model file that had this hash when the server started."""
+    def of(cls, paths: Sequence[Path], device: str | None, hashes: Sequence[str]) -> "Exploring":
+        """Of model files that had these hashes when the server started."""
 
-        def make() -> Explores:
+        def make(path: Path, hash: str) -> Explores:
             from onehop.explorer.content import Explorer
             from onehop.interpret.tracer import Tracer
 
             read_unchanged(path, hash)
             return Explorer(Tracer.load(path, device))
 
-        return cls(make)
+        return cls(*(partial(make, path, hash) for path, hash in zip(paths, hashes, strict=True)))
 
-    @cached_property
-    def _explorer(self) -> Explores:
-        return self._make()
-
-    def explorer(self) -> Explores:
-        """In a thread: the explorer, made once."""
+    def explorer(self, number: int = 0) -> Explores:
+        """In a thread: the explorer of a model, made once."""
         with self._lock:
-            return self._explorer
+            if number not in self._made:
+                self._made[number] = self._make[number]()
+            return self._made[number]
 
-    async def trace(self, text: str, edits: list[str]) -> str:
-        """A trace as JSON."""
-        return await self.compute(lambda: self.explorer().trace(text, edits))
+    async def trace(self, text: str, edits: list[str], number: int = 0) -> str:
+        """A trace as JSON, of one of the models."""
+        return await self.compute(lambda: self.explorer(number).trace(text, edits))
 
     async def compute(self, work: Callable[[], T]) -> T:
         """What a question asks for; it has its place until the work is done, though nobody may wait any more."""
@@ -65,9 +64,9 @@ class Exploring:
         running.add_done_callback(lambda _: self.places.release())
         return await asyncio.wrap_future(running)
 
-    def mounted(self, let_in: Callable[[Request], None], read_seconds: float) -> "Guarded":
-        """The page and its questions."""
-        return Guarded(Router(explorer_routes(self.explorer, self.compute, read_seconds)), let_in)
+    def mounted(self, let_in: Callable[[Request], None], read_seconds: float, number: int = 0) -> "Guarded":
+        """The page of a model and its questions."""
+        return Guarded(Router(explorer_routes(partial(self.explorer, number), self.compute, read_seconds)), let_in)
 
     def close(self) -> None:
         """End the thread when it is done."""

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from onehop.decoding.ctranslate2_engine import cores
 from onehop.errors import ModelChangedError, SettingsError
+from onehop.pipelines.route import all_routes
 from onehop.server.app import Application
 from onehop.server.explore import Exploring
 from onehop.server.metrics import SHARED_FOLDER, Metrics, is_alive
@@ -33,6 +34,7 @@ from onehop.server.settings import ServerSettings
 from onehop.server.slow_clients import PunctualProtocol
 from onehop.server.start import Doors
 from onehop.storage.model_io import check_unchanged, describe
+from onehop.storage.registry import short_name
 
 # How the processes of one server learn what they serve.
 VARIABLE = "ONEHOP_SERVE"
@@ -41,23 +43,38 @@ MERCY_SECONDS = 5
 
 
 class Announcing(uvicorn.Server):
-    """A server that says where it listens, once it does."""
+    """A server that says where it listens, once it does, and what it offers."""
+
+    lines: Sequence[str] = ()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
         await super().startup(sockets)
         for server in self.servers:
             for each in server.sockets:
-                announce(*each.getsockname()[:2])
+                host, port = each.getsockname()[:2]
+                announce(host, port, self.lines)
 
 
-def announce(host: str, port: int) -> None:
+def announce(host: str, port: int, lines: Sequence[str]) -> None:
     """On standard error, for standard output has the access log."""
-    print(f"onehop serves at http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
+    where = f"onehop serves at http://{f'[{host}]' if ':' in host else host}:{port}"
+    print("\n".join([where, *lines]), file=sys.stderr, flush=True)
 
 
-def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
+def offer(models: Sequence[Path]) -> str:
+    """Which models translate which languages, in one line."""
+    by_pair = {(c["source"], c["target"]): path for path in models for c in [describe(path).content]}
+    direct = [f"{a} → {b} by {short_name(path)}" for (a, b), path in by_pair.items()]
+    through = [" → ".join([a, *(b for _, b in legs)]) for (a, _), legs in all_routes(by_pair).items() if len(legs) > 1]
+    return f"onehop: it translates {', '.join([*direct, *through])}"
+
+
+def run(
+    models: Sequence[Path], settings: ServerSettings, doors: Doors, notes: Sequence[str] = (), **engine: Any
+) -> None:
     """Serve until a signal comes; then finish what is running."""
+    lines = [offer(models), *(f"onehop: {note}" for note in notes)]
     engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
     plan["explore"], plan["hosts"] = doors.explores, doors.hosts
@@ -66,13 +83,15 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
     one = application(plan)  # with several too: what is wrong shall be said once, and here
     common = uvicorn_options(settings, doors)
     if doors.workers == 1:
-        Announcing(uvicorn.Config(one, **common)).run()
+        server = Announcing(uvicorn.Config(one, **common))
+        server.lines = lines
+        server.run()
         return
     del one
     gc.collect()  # it is full of cycles, and the processes have models of their own
     folder = metrics_folder()
     os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), folder
-    announce(doors.host, doors.port)
+    announce(doors.host, doors.port, lines)
     try:
         uvicorn.run("onehop.server.run:from_environment", factory=True, workers=doors.workers, **common)
     finally:
@@ -117,7 +136,7 @@ def application(plan: dict[str, Any]) -> ASGIApp:
     PunctualProtocol.taking_seconds = settings.answer_seconds
     paths, hashes = [Path(path) for path in plan["models"]], plan["hashes"]
     services = [Service.load(path, settings, metrics, **plan["engine"]) for path in paths]
-    exploring = Exploring.of(paths[0], plan["engine"]["device"], hashes[0]) if plan["explore"] else None
+    exploring = Exploring.of(paths, plan["engine"]["device"], hashes) if plan["explore"] else None
     return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"]).asgi
 
 

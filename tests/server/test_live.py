@@ -197,6 +197,18 @@ def test_a_reader_of_the_log_that_pauses_holds_nobody_up(model_file, expected):
 
 
 @pytest.mark.slow
+def test_without_a_model_all_that_are_installed_are_served(install):
+    folder = install("en-de", "de-en", "en-fr")
+    server = Process(None, environment={"ONEHOP_MODELS": str(folder)})
+    try:
+        body = {"texts": ["the old house"], "source": "de", "target": "fr"}
+        (found,) = server.post("/v1/translate", body).json()["translations"]
+    finally:
+        server.stop()
+    assert (found["models"], found["via"]) == (["de-en", "en-fr"], "en")
+    assert "en → de by en-de, de → en by de-en, en → fr by en-fr, de → en → fr" in server.errors[1]
+
+
 def test_several_processes_share_a_port_and_their_counts(model_file, expected):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

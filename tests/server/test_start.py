@@ -1,0 +1,58 @@
+"""Which models `onehop serve` takes."""
+
+import pytest
+
+from onehop.errors import ModelFileError, SettingsError
+from onehop.server.run import offer
+from onehop.server.start import models_of
+
+
+def names(paths):
+    return [path.stem for path in paths]
+
+
+def test_every_installed_model_is_served_the_usual_one_first(install):
+    install("de-en", "en-de", "en-fr")
+    paths, notes = models_of(None)
+    assert (names(paths), notes) == (["en-de", "de-en", "en-fr"], [])
+    expected = "onehop: it translates en → de by en-de, de → en by de-en, en → fr by en-fr, de → en → fr"
+    assert offer(paths) == expected
+
+
+def test_models_that_are_named_are_the_only_ones(install):
+    install("de-en", "en-de", "en-fr")
+    assert names(models_of(["en-fr", "de-en"])[0]) == ["en-fr", "de-en"]
+
+
+def test_of_several_models_for_one_pair_it_is_said_which_is_taken(install):
+    install("en-de", "en-de-big", "de-en-old", "de-en-new")
+    paths, notes = models_of(None)
+    assert names(paths) == ["en-de"]
+    assert notes == [
+        "en → de is translated by en-de, not by en-de-big: choose others with --model.",
+        "de → en is translated by no model, not by de-en-new, de-en-old: choose others with --model.",
+    ]
+
+
+def test_two_models_that_are_named_for_one_pair_are_refused(install):
+    folder = install("en-de", "en-de-big")
+    what = f"{folder / 'en-de.safetensors'} and {folder / 'en-de-big.safetensors'} both translate from en to de."
+    with pytest.raises(SettingsError, match=what.replace("/", r"\/")):
+        models_of(["en-de", "en-de-big"])
+
+
+def test_where_nothing_can_be_served_it_says_what_to_do(install):
+    with pytest.raises(ModelFileError, match=r"No model is installed\. Give a \.safetensors file"):
+        models_of(None)
+    install("en-fr-a", "en-fr-b")
+    with pytest.raises(
+        ModelFileError, match=r"Several models are installed: en-fr-a, en-fr-b\. Choose one with --model"
+    ):
+        models_of(None)
+
+
+def test_clients_are_told_no_folder(install, tmp_path):
+    folder = install("en-de")
+    (tmp_path / "mine").mkdir()
+    (folder / "en-de.safetensors").rename(tmp_path / "mine" / "model.safetensors")
+    assert offer(models_of([str(tmp_path / "mine")])[0]) == "onehop: it translates en → de by mine"
