@@ -53,18 +53,17 @@ def explore(
 ) -> None:
     """Watch a translation from inside, in the browser or as one file."""
     from onehop.explorer import serve
-    from onehop.explorer.content import LANGUAGE, SENTENCES, Explorer
+    from onehop.explorer.content import Explorer
     from onehop.explorer.view import View
     from onehop.interpret.tracer import Tracer
     from onehop.storage.registry import find_model
 
-    sentence = SENTENCES[0] if text is None else text
     tracer = Tracer.load(find_model(model), device)
-    if text is None and tracer.translator.source != LANGUAGE:
+    explorer = Explorer(tracer, text, patches)
+    if text is None and not explorer.readable:
         typer.echo(f"It reads {tracer.translator.source}, and the page opens in English: give a TEXT.", err=True)
-    explorer = Explorer(tracer, sentence, patches)
     if export is None:
         serve.serve(explorer, port=port, browser=browser, say=typer.echo, edits=edits or [])
     else:
-        View(explorer.alone(sentence, edits or [])).save(export)
+        View(explorer.alone(explorer.opening, edits or [])).save(export)
         typer.echo(export)

@@ -23,23 +23,43 @@ MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "
 REMEMBERED, VARIANTS = 8, 32
 OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
-LANGUAGE = "en"
-SENTENCES = (
-    "The cat sat because it was sleepy.",
-    "The animal crossed the road because it got tired.",
-    "The cat sat on the mat because it was tired.",
-    "The animal didn't cross the street because it was too tired.",
-    "The animal didn't cross the street because it was too wide.",
-    "Dog bites man.",
-    "Man bites dog.",
-)
+# For each source language what the page offers; it opens with the first.
+SENTENCES = {
+    "en": (
+        "The cat sat because it was sleepy.",
+        "The animal crossed the road because it got tired.",
+        "The cat sat on the mat because it was tired.",
+        "The animal didn't cross the street because it was too tired.",
+        "The animal didn't cross the street because it was too wide.",
+        "Dog bites man.",
+        "Man bites dog.",
+    ),
+    "de": (
+        "Die Katze saß da, weil sie müde war.",
+        "Das Tier ging nicht über die Straße, weil es zu müde war.",
+        "Das Tier ging nicht über die Straße, weil sie zu breit war.",
+        "Der Hund beißt den Mann.",
+        "Den Hund beißt der Mann.",
+    ),
+    "fr": (
+        "Le chat dormait parce qu'il était fatigué.",
+        "L'animal n'a pas traversé la rue parce qu'il était trop fatigué.",
+        "L'animal n'a pas traversé la rue parce qu'elle était trop large.",
+        "Le chien mord l'homme.",
+        "L'homme mord le chien.",
+    ),
+}
+ENGLISH = SENTENCES["en"]
 
 
 class Explorer:
     """One model behind the page. One question is computed at a time, as a second would only slow both down."""
 
-    def __init__(self, tracer: Tracer, opening: str = SENTENCES[0], patches: Path | None = None) -> None:
-        self.tracer, self.opening, self.patches = tracer, opening, patches
+    def __init__(self, tracer: Tracer, opening: str | None = None, patches: Path | None = None) -> None:
+        """`opening`: the sentence that the page opens with; otherwise one in the model's language, if there is one."""
+        self.tracer, self.patches = tracer, patches
+        self.readable = SENTENCES.get(tracer.translator.source, ())
+        self.opening = (self.readable or ENGLISH)[0] if opening is None else opening
         self._one_at_a_time = Lock()
         self._remembered = lru_cache(REMEMBERED)(self._trace)
         self._variants = lru_cache(VARIANTS)(tracer.variant)
@@ -66,8 +86,7 @@ class Explorer:
 
     def about(self) -> Json:
         """The model, and what the page offers to do with it."""
-        readable = SENTENCES if self.tracer.translator.source == LANGUAGE else ()
-        sentences = dict.fromkeys([self.opening, *readable])
+        sentences = dict.fromkeys([self.opening, *self.readable])
         offered = [{"edits": [edit], "label": label} for edit, label in self.edits().items()]
         return {"model": self.tracer.about(), "sentences": list(sentences), "edits": offered, "limit_bytes": LIMIT}
 

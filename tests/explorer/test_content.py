@@ -11,6 +11,7 @@ from onehop.cli import app
 from onehop.errors import OnehopError
 from onehop.experiments import measure
 from onehop.explorer.content import (
+    ENGLISH,
     MEASUREMENTS,
     SENTENCES,
     Explorer,
@@ -21,6 +22,7 @@ from onehop.explorer.content import (
 from onehop.interpret.ablations import EditTap, parse_edits
 from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
+from onehop.pipelines.route import identifier
 
 # --- the worked example
 
@@ -65,19 +67,32 @@ def test_the_page_offers_a_dozen_edits_that_the_model_can_make(explorer, tracer)
 
 
 def test_the_opening_sentence_comes_first_and_once(explorer, tracer):
-    assert explorer.about()["sentences"] == [TEXT, *SENTENCES]
-    assert Explorer(tracer).about()["sentences"] == list(SENTENCES)
+    assert explorer.about()["sentences"] == [TEXT, *ENGLISH]
+    assert Explorer(tracer).about()["sentences"] == list(ENGLISH)
 
 
-def test_a_model_of_another_language_is_offered_no_english(model_file, tracer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("language", ["en", "de", "fr"])
+def test_a_model_is_offered_sentences_in_its_language(language, model_file, tmp_path, monkeypatch):
     other = Tracer.load(model_file, "cpu")
-    monkeypatch.setattr(other.translator, "source", "de")
-    assert Explorer(other, "Ein Baum.").about()["sentences"] == ["Ein Baum."]
+    monkeypatch.setattr(other.translator, "source", language)
+    assert Explorer(other).about()["sentences"] == list(SENTENCES[language])
+    assert {identifier().guess(" ".join(SENTENCES[language]))["language"]} == {language}
+    monkeypatch.setattr(Tracer, "load", lambda *_: other)
+    page = tmp_path / "x.html"
+    done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", str(page)])
+    assert done.stderr == ""
+    assert json.dumps(SENTENCES[language][0], ensure_ascii=False) in page.read_text(encoding="utf-8")
+
+
+def test_a_model_of_a_language_without_sentences_is_offered_no_english(model_file, tmp_path, monkeypatch):
+    other = Tracer.load(model_file, "cpu")
+    monkeypatch.setattr(other.translator, "source", "fi")
+    assert Explorer(other, "Puu.").about()["sentences"] == ["Puu."]
     monkeypatch.setattr(Tracer, "load", lambda *_: other)
     page = str(tmp_path / "x.html")
     done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", page])
-    assert done.stderr == "It reads de, and the page opens in English: give a TEXT.\n"
-    assert CliRunner().invoke(app, ["explore", "Ein Baum.", "-m", str(model_file), "--export", page]).stderr == ""
+    assert done.stderr == "It reads fi, and the page opens in English: give a TEXT.\n"
+    assert CliRunner().invoke(app, ["explore", "Puu.", "-m", str(model_file), "--export", page]).stderr == ""
 
 
 def test_traces_are_remembered(explorer, monkeypatch):
