@@ -74,7 +74,8 @@ class PivotService:
                         yield {**event, "sentence": number, "text": gap + event["text"]}
             whole = await asyncio.to_thread(by.through, sentence, last[-1])
             yield {"sentence": number, "text": whole.text, "final": True}
-        [result] = await asyncio.to_thread(by.joined, [text], [segments], [translated], last)
+        joined = by.joined([translated], last)
+        [result] = await asyncio.to_thread(by.results, [text], [segments], joined)
         yield {"translation": result}
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
