@@ -26,7 +26,8 @@ def find_route(
     if model is not None or target is None:
         return (find_model(None if model is None else str(model), source, target),)
     pairs = set(translators().values())
-    source = source or identified(pairs, target, text)
+    if source is None and len(sources := sources_into(pairs, target)) > 1:
+        source = identified(sources, target, text())
     if source == target:
         raise SettingsError(f"The text would be translated from {source} to {source}.", "Choose two languages.")
     legs = () if source is None else legs_between(pairs, source, target)
@@ -48,20 +49,20 @@ def all_routes(pairs: Collection[Pair]) -> dict[Pair, tuple[Pair, ...]]:
     return {pair: found for pair, found in legs.items() if found}
 
 
-def identified(pairs: Collection[Pair], target: str, text: Callable[[], str]) -> str | None:
-    """The language of a text that may be translated into another one; None: there is no choice, or no telling."""
-    direct = {a for a, b in pairs if b == target}
-    through = {a for a, b in pairs if b == PIVOT and PIVOT in direct} - {target}
-    if len(direct | through) < 2:
-        return None
-    sample = text()
-    if (found := identifier().choose(sample, direct | through)) is not None:
+def sources_into(pairs: Collection[Pair], target: str) -> set[str]:
+    """The languages that can be translated into another one, by one model or through English."""
+    return {source for source, _ in pairs if legs_between(pairs, source, target)}
+
+
+def identified(sources: Collection[str], target: str, sample: str) -> str | None:
+    """Which of some languages a sample is in; None: no telling. A sample that is plainly in another one is refused."""
+    if (found := identifier().choose(sample, sources)) is not None:
         return found
     if (guess := identifier().guess(sample)) is not None:
         language = str(guess["language"])
         what = f"The text seems to be in {name_of(language)} ({language})"
         if language == target:
             raise SettingsError(f"{what} already.", "Give --from if it is not.")
-        remedy = f"Give --from if it is in one of {', '.join(sorted(direct | through))}."
+        remedy = f"Give --from if it is in one of {', '.join(sorted(sources))}."
         raise ModelFileError(f"{what}, and no model from {language} to {target} is installed.", remedy)
     return None

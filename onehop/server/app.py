@@ -30,7 +30,7 @@ from onehop.explorer.cross_origin import CrossOriginGuard
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.html import Aligned
 from onehop.pipelines.result import Result
-from onehop.pipelines.route import Pair, all_routes, identified, identifier
+from onehop.pipelines.route import Pair, all_routes, identified, identifier, sources_into
 from onehop.server import access_log, auth, metrics, openapi
 from onehop.server.explore import Exploring, off
 from onehop.server.pivot import PivotService
@@ -438,7 +438,7 @@ class Application:
         """What translates between the languages that a body names; the texts tell the source where it does not."""
         source = None if body.source == "auto" else body.source
         if source is None and body.target is not None:
-            source = await asyncio.to_thread(self.identified, body.target, texts)
+            source = await asyncio.to_thread(self.identified, body.target, texts, always=body.source == "auto")
         fitting = [p for p in self.services if source in (None, p[0]) and body.target in (None, p[1])]
         if source is not None and len(fitting) > 1:
             raise Problem(
@@ -446,10 +446,13 @@ class Application:
             )
         return self.service(*(fitting[0] if fitting else (source or "any", body.target or "any")))
 
-    def identified(self, target: str, texts: Sequence[str]) -> str | None:
-        """In a thread: the language of texts that may be translated into another one, if that has to be chosen."""
+    def identified(self, target: str, texts: Sequence[str], *, always: bool) -> str | None:
+        """In a thread: the language of texts, if several can be translated into the target, or if it is asked for."""
+        sources = sources_into(self.models, target)
+        if len(sources) < (1 if always else 2):
+            return None
         try:
-            return identified(self.models, target, lambda: "\n".join(texts[:SAMPLE]))
+            return identified(sources, target, "\n".join(texts[:SAMPLE]))
         except OnehopError as e:
             raise Problem(400, str(e).replace("--from", "source")) from None
 

@@ -4,11 +4,15 @@ import json
 import os
 import re
 import shutil
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 from serving import Process
+
+from onehop.storage.model_io import read_model, write_model
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
@@ -32,17 +36,47 @@ def browser():
         made.close()
 
 
+@pytest.fixture(scope="module")
+def several(model_file, tmp_path_factory):
+    """A server of three models; German to French goes through English, and nothing is translated from French."""
+    folder = tmp_path_factory.mktemp("models")
+    files = {name: folder / f"{name}.safetensors" for name in ("en-de", "de-en", "en-fr")}
+    for name, file in files.items():
+        source, target = name.split("-")
+        write_model(file, replace(read_model(model_file), source=source, target=target))
+    made = Process(files["en-de"], "-m", files["de-en"], "-m", files["en-fr"], "--set", "max_characters=60")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=["one pair", "several pairs"])
+def any_server(request, server, several):
+    return server if request.param == "one pair" else several
+
+
 @pytest.fixture
 def page(browser, server):
-    opened = browser.new_page()
+    with opened(browser, server) as made:
+        yield made
+
+
+@pytest.fixture
+def menus(browser, several):
+    with opened(browser, several) as made:
+        yield made
+
+
+@contextmanager
+def opened(browser, server):
+    page = browser.new_page()
     problems = []
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("console", lambda message: problems.append(message.text) if "Security Policy" in message.text else None)
-    opened.goto(server.url)
-    opened.get_by_role("button", name="Translate").wait_for()
-    opened.get_by_text("0 of 60 characters").wait_for()
-    yield opened
-    opened.close()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if "Security Policy" in message.text else None)
+    page.goto(server.url)
+    page.get_by_role("button", name="Translate").wait_for()
+    page.get_by_text("0 of 60 characters").wait_for()
+    yield page
+    page.close()
     assert problems == []
 
 
@@ -87,8 +121,88 @@ def test_what_went_wrong_is_said(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_accessible_and_fits_a_telephone(page, scheme):
-    page.emulate_media(color_scheme=scheme)
-    page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert Axe().run(page).violations_count == 0
+def test_it_is_accessible_and_fits_a_telephone(browser, any_server, scheme):
+    with opened(browser, any_server) as page:
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert Axe().run(page).violations_count == 0
+
+
+# --- several pairs of languages
+
+
+def pair(page):
+    return tuple(page.locator(menu).input_value() for menu in ("#from", "#to"))
+
+
+def options(page, menu):
+    return page.get_by_label(menu, exact=True).locator("option").all_text_contents()
+
+
+def test_one_pair_has_no_menus(page):
+    assert not page.locator("#languages").is_visible()
+    assert page.get_by_role("heading", name="German").bounding_box()["height"] > 10
+
+
+def test_the_menus_offer_every_language(menus):
+    assert options(menus, "From") == ["Detect language", "English", "German"]
+    assert options(menus, "To") == ["English", "German", "French"]
+    assert pair(menus) == ("en", "de")
+    menus.get_by_text("A Transformer translates from English to German.").wait_for()
+
+
+def test_a_menu_follows_the_other_where_they_do_not_go_together(menus):
+    menus.get_by_label("From", exact=True).select_option("German")
+    assert pair(menus) == ("de", "en")
+    menus.get_by_label("To", exact=True).select_option("German")
+    assert pair(menus) == ("en", "de")
+    menus.get_by_label("To", exact=True).select_option("French")
+    assert pair(menus) == ("en", "fr")
+    menus.get_by_label("From", exact=True).select_option("German")
+    assert pair(menus) == ("de", "fr")
+    menus.get_by_text("A Transformer translates from German to French, through English.").wait_for()
+
+
+def test_the_menus_say_what_is_translated(menus, several):
+    menus.get_by_label("From", exact=True).select_option("German")
+    menus.get_by_label("To", exact=True).select_option("French")
+    menus.fill("#text", "the old house")
+    menus.get_by_role("button", name="Translate").click()
+    expected = several.post("/translate", {"q": "the old house", "source": "de", "target": "fr"}).json()
+    assert translated(menus) == expected["translatedText"]
+    assert menus.locator("#status").text_content().startswith("through English, ")
+    assert menus.get_attribute("#translation", "lang") == "fr"
+    assert menus.get_attribute("#explore", "href") == "explore/de-en/#sentence=the+old+house"
+    menus.get_by_role("link", name="Look inside the translation into English.").wait_for()
+
+
+@pytest.mark.parametrize("by_word", [False, True])
+def test_a_detected_language_is_said_and_can_be_swapped(menus, by_word):
+    menus.get_by_label("From", exact=True).select_option("Detect language")
+    menus.get_by_label("To", exact=True).select_option("English")
+    menus.get_by_label("word by word").set_checked(by_word)
+    menus.fill("#text", "Dies ist gewiss kein englischer Satz.")
+    menus.get_by_role("button", name="Translate").click()
+    translation = translated(menus)
+    assert menus.locator("#status").text_content().startswith("German detected, ")
+    assert menus.get_attribute("#explore", "href").startswith("explore/de-en/")
+    menus.get_by_role("button", name="Swap the languages").click()
+    assert pair(menus) == ("en", "de")
+    assert menus.locator("#text").input_value() == translation.replace("\r", "\n")
+    assert menus.locator("#translation").text_content() == "Dies ist gewiss kein englischer Satz."
+
+
+def test_the_languages_are_swapped_by_keyboard_and_back(menus):
+    menus.locator("#swap").focus()
+    menus.keyboard.press("Enter")
+    assert pair(menus) == ("de", "en")
+    menus.keyboard.press("Space")
+    assert pair(menus) == ("en", "de")
+
+
+def test_what_cannot_be_swapped_is_said(menus):
+    menus.get_by_label("To", exact=True).select_option("French")
+    menus.get_by_role("button", name="Swap the languages").click()
+    menus.get_by_text("Nothing is translated from French here.").wait_for()
+    assert pair(menus) == ("en", "fr")

@@ -148,7 +148,12 @@ def test_what_two_models_cannot_give_is_refused(server):
         ({"target": "de"}, ("en", "de")),
         ({"target": "fr", "texts": [GERMAN]}, ("de", "fr")),
         ({"target": "fr", "texts": [ENGLISH], "source": "auto"}, ("en", "fr")),
-        ({"target": "fr", "texts": ["12"]}, ("en", "fr")),  # no telling: the model that has the language
+        ({"target": "fr", "texts": [""]}, ("en", "fr")),  # no telling: the model that has the language
+        ({"target": "de", "texts": [GERMAN]}, ("en", "de")),  # nothing to choose, and auto is not said
+        (
+            {"source": "auto", "target": "de", "texts": [GERMAN]},
+            "The text seems to be in German (de) already. Give source if it is not.",
+        ),
         ({"source": "de"}, "From de there are several: name the target, en or fr."),
         ({"source": "fr"}, f"This server does not translate fr to any, but {ALL}."),
         ({"source": "fr", "target": "de"}, f"This server does not translate fr to de, but {ALL}."),

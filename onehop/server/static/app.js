@@ -2,38 +2,30 @@
 
 const at = (id) => document.getElementById(id);
 const ALTERNATIVES = 3;
+const AUTO = "auto";
 let running = null; // what is being asked, to be given up when something newer is
+let settings, names, languages;
+let before = {}; // the pair that was chosen before the one on show
+let detected = null; // the language of the last text, where the server was to find it out
 
 async function start() {
-  const [settings, languages] = await Promise.all([get("frontend/settings"), get("languages")]);
-  const names = Object.fromEntries(languages.map((l) => [l.code, l.name]));
-  const pairs = languages.flatMap((l) => l.targets.filter((t) => t !== l.code).map((t) => [l.code, t]));
-  for (const [source, target] of pairs) {
-    at("pair").append(new Option(`${names[source]} → ${names[target]}`, `${source} ${target}`));
-  }
-  if (pairs.length > 1) {
-    at("pair").hidden = false;
-    document.querySelector("label[for=pair]").hidden = false;
-  }
-  const showPair = () => {
-    const [source, target] = at("pair").value.split(" ");
-    at("source-name").textContent = names[source];
-    at("target-name").textContent = names[target];
-    at("text").lang = source;
-    at("translation").lang = target;
-    at("direction").textContent = `A Transformer translates from ${names[source]} to ${names[target]}.`;
-  };
-  const count = () => {
-    const length = [...at("text").value].length;
-    at("count").textContent = `${length.toLocaleString()} of ${settings.charLimit.toLocaleString()} characters`;
-    at("count").classList.toggle("bad", length > settings.charLimit);
-    const sentence = at("text").value.trim();
-    const key = at("key").value && `?${new URLSearchParams({ api_key: at("key").value })}`;
-    at("explore").href = `explore/${key}${sentence && `#${new URLSearchParams({ sentence })}`}`;
-  };
+  [settings, languages] = await Promise.all([get("frontend/settings"), get("languages")]);
+  names = Object.fromEntries(languages.map((l) => [l.code, l.name]));
+  languages = Object.fromEntries(languages.map((l) => [l.code, l.targets.filter((t) => t !== l.code)]));
+  const { source, target } = settings.language;
+  const targets = Object.keys(languages).filter((code) => reaches(AUTO, code));
+  const option = (code) => new Option(names[code], code);
+  at("from").append(...(settings.detects ? [new Option("Detect language", AUTO)] : []), ...sources().map(option));
+  at("to").append(...targets.map(option));
+  at("from").value = source.code;
+  at("to").value = target.code;
+  at("languages").hidden = settings.pairs.length < 2;
+  at("ask").classList.toggle("with-menus", settings.pairs.length > 1);
   at("explore").hidden = !settings.explorer;
   at("key-label").hidden = !settings.keyRequired;
-  at("pair").addEventListener("change", showPair);
+  at("from").addEventListener("change", () => fit("to"));
+  at("to").addEventListener("change", () => fit("from"));
+  at("swap").addEventListener("click", swap);
   at("text").addEventListener("input", count);
   at("key").addEventListener("input", count);
   at("text").addEventListener("keydown", (e) => {
@@ -46,6 +38,75 @@ async function start() {
   showPair();
   count();
 }
+
+// --- languages
+
+const chosen = () => ({ source: at("from").value, target: at("to").value });
+const sources = () => Object.keys(languages).filter((code) => languages[code].length);
+const reaches = (source, target) => (source === AUTO ? sources() : [source]).some((code) => languages[code]?.includes(target));
+const pairOf = (source, target) => settings.pairs.find((p) => p.source === source && p.target === target);
+
+/** Where the two menus no longer go together, the other one follows: most often they were to be swapped. */
+function fit(other) {
+  const { source, target } = chosen();
+  if (!reaches(source, target)) {
+    const codes = other === "to" ? [before.source, ...languages[source]] : [before.target, ...sources()];
+    at(other).value = codes.find((code) => (other === "to" ? reaches(source, code) : reaches(code, target)));
+  }
+  detected = null;
+  showPair();
+}
+
+/** The languages change places, and so do the texts: what stood on the right is a text to translate. */
+function swap() {
+  const { source, target } = chosen();
+  const back = source === AUTO ? detected : source;
+  if (!languages[target].length) return say(`Nothing is translated from ${names[target]} here.`, true);
+  at("from").value = target;
+  if (back) at("to").value = back;
+  fit("to");
+  const translation = at("translation").textContent;
+  if (translation) {
+    at("translation").textContent = at("text").value;
+    at("text").value = translation;
+    at("more").hidden = true;
+    say("");
+  }
+  count();
+}
+
+function showPair() {
+  const { source, target } = chosen();
+  const via = pairOf(source, target)?.via;
+  before = { source, target };
+  at("source-name").textContent = names[source] ?? "Text";
+  at("target-name").textContent = names[target];
+  at("text").lang = source === AUTO ? "" : source;
+  at("translation").lang = target;
+  const from = source === AUTO ? "into" : `from ${names[source]} to`;
+  at("direction").textContent = `A Transformer translates ${from} ${names[target]}${via ? `, through ${names[via]}` : ""}.`;
+  showExplorer();
+}
+
+/** The way to the model at work; of two it is the first, which reads the text. */
+function showExplorer() {
+  const { source, target } = chosen();
+  const pair = pairOf(source === AUTO ? detected : source, target) ?? settings.pairs.find((p) => p.target === target);
+  const model = settings.pairs.length > 1 ? `${encodeURIComponent(`${pair.source}-${pair.via ?? pair.target}`)}/` : "";
+  const sentence = at("text").value.trim();
+  const key = at("key").value && `?${new URLSearchParams({ api_key: at("key").value })}`;
+  at("explore").href = `explore/${model}${key}${sentence && `#${new URLSearchParams({ sentence })}`}`;
+  at("explore").textContent = pair.via ? `Look inside the translation into ${names[pair.via]}.` : "Look inside a translation.";
+}
+
+function count() {
+  const length = [...at("text").value].length;
+  at("count").textContent = `${length.toLocaleString()} of ${settings.charLimit.toLocaleString()} characters`;
+  at("count").classList.toggle("bad", length > settings.charLimit);
+  showExplorer();
+}
+
+// --- translating
 
 async function get(path) {
   const answer = await fetch(path);
@@ -64,15 +125,19 @@ async function post(path, body, signal) {
 async function translate() {
   running?.abort();
   const mine = (running = new AbortController());
-  const [source, target] = at("pair").value.split(" ");
+  const { source, target } = chosen();
   const began = performance.now();
   say("Translating …");
   at("go").disabled = true;
   at("more").hidden = true;
   at("translation").textContent = "";
   try {
-    await (at("stream").checked ? byWord : atOnce)(at("text").value, source, target, mine.signal);
-    say(`${((performance.now() - began) / 1000).toFixed(2)} s`);
+    const used = await (at("stream").checked ? byWord : atOnce)(at("text").value, source, target, mine.signal);
+    detected = source === AUTO ? used : null;
+    const via = pairOf(used, target)?.via;
+    const way = [detected && `${names[detected]} detected`, via && `through ${names[via]}`].filter(Boolean);
+    say([...way, `${((performance.now() - began) / 1000).toFixed(2)} s`].join(", "));
+    showExplorer();
   } catch (error) {
     if (error.name !== "AbortError") say(error.message, true);
   } finally {
@@ -80,6 +145,7 @@ async function translate() {
   }
 }
 
+/** Both ways of asking show the translation and give the language that it was made from. */
 async function atOnce(text, source, target, signal) {
   const body = { q: text, source, target, alternatives: ALTERNATIVES };
   const answer = await (await post("translate", body, signal)).json();
@@ -88,12 +154,14 @@ async function atOnce(text, source, target, signal) {
     ...answer.alternatives.map((other) => Object.assign(document.createElement("li"), { textContent: other, lang: target })),
   );
   at("more").hidden = answer.alternatives.length === 0;
+  return answer.detectedLanguage?.language ?? source;
 }
 
 async function byWord(text, source, target, signal) {
   const answer = await post("v1/stream", { text, source, target }, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   const sentences = [];
+  let used = source;
   for (let rest = "", part = await reader.read(); !part.done; part = await reader.read()) {
     const blocks = (rest + part.value).split("\n\n");
     rest = blocks.pop();
@@ -103,9 +171,11 @@ async function byWord(text, source, target, signal) {
       if (name === "error") throw new Error(event.error);
       if (name === "settled") sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.text;
       if (name === "sentence") sentences[event.sentence] = event.text;
+      if (name === "done") used = event.source;
       at("translation").textContent = name === "done" ? event.translation.text : sentences.join(" ");
     }
   }
+  return used;
 }
 
 function say(text, bad = false) {
