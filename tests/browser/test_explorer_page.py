@@ -452,6 +452,23 @@ def test_the_head_that_looks_most_from_the_pronoun_to_it_is_named_too(fresh, tra
     assert f"layer {layer + 1}, head {head + 1} of the cross-attention looked most at “it”" in told[0]
 
 
+def test_a_model_that_reads_no_english_is_given_no_english_sentence(live):
+    drawn = """async (language) => {
+        const { draw } = await import("onehop/figures/coreference.js");
+        const { render } = await import("onehop/vendor/lit-html.js");
+        const view = window.onehop.view();
+        view.trace.model.source = language;
+        const place = document.createElement("div");
+        render(draw(view), place);
+        return place.innerText;
+    }"""
+    english, german = (live.evaluate(drawn, language) for language in ("en", "de"))
+    assert "Open this sentence" in english
+    assert "In the sentence on this page" in english
+    assert "Open this sentence" not in german
+    assert "The model on this page does not read English: the list is another model's." in german
+
+
 def test_heads_that_share_the_first_place_are_all_named(fresh):
     told = fresh.evaluate(
         """async () => {

@@ -60,9 +60,13 @@ function bestHead(view, role, queries, keys) {
   return heads[argmax(heads.map((h) => h.weight))];
 }
 
+/** Whether the model on the page can be given the sentences of the list. */
+const readsEnglish = (view) => (view.trace.model.source ?? "en") === "en";
+
 /** Who looks from “it” to its noun in this sentence, and who from the German pronoun to “it”; null without an “it”. */
 function here(view) {
   const { source, target } = view.trace;
+  if (!readsEnglish(view)) return null;
   const words = wordsOf(source.tokens);
   const it = words.find((places) => written(source.tokens, places).toLowerCase() === "it");
   if (!it) return null;
@@ -96,9 +100,11 @@ function inThisSentence(view) {
     <p class="reading">A look is not a proof. ${view.home.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch a head off and translate again.`}</p>`;
 }
 
+const live = (view) => (readsEnglish(view) ? inThisSentence(view) : html`<p class="reading">The model on this page does not read English: the list is another model's.</p>`);
+
 export function draw(view) {
   const data = view.measured.coreference;
-  if (!data) return html`${unmeasured("coreference", "sentences in which “it” must become er, sie or es, and the heads that look from it to its noun.")}${inThisSentence(view)}`;
+  if (!data) return html`${unmeasured("coreference", "sentences in which “it” must become er, sie or es, and the heads that look from it to its noun.")}${live(view)}`;
   const s = chosen(view, data);
   const right = data.sentences.filter((x) => x.right).length;
   const [best] = data.best;
@@ -109,7 +115,7 @@ export function draw(view) {
         <p style="font:1.15rem/1.5 var(--serif);margin:0" lang="en">${marked(s)}</p>
         <p style="font:1.15rem/1.5 var(--serif);margin:.5rem 0 0" lang="de"><bdi>${s.translation}</bdi></p>
         <p class="reading"><span class="verdict ${s.right ? "yes" : "no"}">${s.right ? "right" : "wrong"}</span> needed: <strong>${s.expected}</strong>, written: <strong>${s.pronoun ?? "no pronoun"}</strong></p>
-        ${view.home.kind === "live" ? html`<button type="button" @click=${() => view.ask(s.source)}>Open this sentence</button>` : ""}
+        ${view.home.kind === "live" && readsEnglish(view) ? html`<button type="button" @click=${() => view.ask(s.source)}>Open this sentence</button>` : ""}
       </div>
       <div><h4>Encoder heads that look most from “it” to the noun</h4>
         ${bars({ rows: s.heads.map((h) => ({ name: called(h), value: h.weight })), concept: "weight", number, from: 0, to: 1 })}
@@ -117,7 +123,7 @@ export function draw(view) {
     </div>
     <p class="reading">Over all ${data.sentences.length} sentences ${right} pronouns are right.
       ${data.none ? html`<span class="verdict no">none here</span> No head looks from “it” to its noun in most of them; the one that does so most often, ${called(best)}, has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.` : html`The head ${called(best)} has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.`}</p>
-    ${inThisSentence(view)}`;
+    ${live(view)}`;
 }
 
 export const caption = (view) => html`German nouns have a gender, and the pronoun must agree: die Katze … sie, der Hund … er, das Tier … es. The list is translated with a greedy search. ${view.measured.coreference ? provenance(view.measured.coreference) : ""}`;
