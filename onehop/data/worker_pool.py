@@ -38,9 +38,9 @@ def in_order(
     try:
         yield from drain(pool, work, items, processes * AHEAD)
     except BrokenProcessPool:
-        raise OnehopError(
-            "A worker process ended unexpectedly.", "Perhaps memory ran out: use fewer processes and start again."
-        ) from None
+        # Spawned workers import the caller's script: what it calls outside of that condition would run in each again.
+        remedy = 'Call it under `if __name__ == "__main__":` in a script. If memory ran out, use fewer processes.'
+        raise OnehopError("A worker process ended unexpectedly.", remedy) from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -45,6 +45,9 @@ def train(
 ) -> Path | None:
     """Train in the run folder `out`, or go on there; the model file, or None if it was stopped.
 
+    Raw files are prepared by processes that import the caller's script: there, call it under
+    `if __name__ == "__main__":`.
+
     Args:
         settings: Settings, the name of a preset, or a TOML file.
         out: The run folder. Started again with the same settings, a training goes on from its last checkpoint.

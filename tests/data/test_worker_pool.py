@@ -51,8 +51,16 @@ def test_items_are_drawn_only_a_little_ahead(processes):
 
 
 def test_a_killed_worker_is_an_error_not_a_wait():
-    with pytest.raises(OnehopError, match=r"A worker process ended unexpectedly\. Perhaps memory ran out"):
+    with pytest.raises(OnehopError, match=r"A worker process ended unexpectedly\. .* If memory ran out, use fewer"):
         list(in_order(die, range(4), 2, set_offset, (0,)))
+
+
+def test_a_script_that_its_workers_would_run_again_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from onehop.data.worker_pool import in_order\nprint(list(in_order(abs, range(4), 2, print)))\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'Call it under `if __name__ == "__main__":` in a script.' in done.stderr.splitlines()[-1]
 
 
 ORPHANS = """
