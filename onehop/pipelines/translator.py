@@ -24,7 +24,7 @@ from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.route import find_route
 from onehop.pipelines.sentence_translator import SentenceTranslator, check_request
 from onehop.storage.ctranslate2_format import Compute
-from onehop.storage.model_io import check_kind, describe
+from onehop.storage.model_io import check_kind, check_unchanged, describe
 from onehop.storage.registry import name_of, named_model
 from onehop.text.language_id import LanguageWatch
 from onehop.text.language_id import name_of as name_of_language
@@ -64,8 +64,13 @@ class Model:
 
     def __init__(self, path: Path, **options: Any) -> None:
         check_kind(path, None)
-        self.path, self.options = path, options
-        self.name = name_of(path)
+        # The working directory may be another one when the weights are read again.
+        self.path = path.absolute()
+        self.options = {
+            name: Path(v).absolute() if name == "shortlist" and v not in (True, False) else v
+            for name, v in options.items()
+        }
+        self.name = name_of(self.path)
         label = describe(path)
         self.hash = label.hash
         self.source, self.target = label.content["source"], label.content["target"]
@@ -73,13 +78,14 @@ class Model:
         self._loading = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(read_again, **self.options), (self.name,)
+        return partial(read_again, **self.options), (self.name, self.hash)
 
     @property
     def sentences(self) -> SentenceTranslator:
         """What translates its sentences."""
         with self._loading:
             if self.loaded is None:
+                check_unchanged(self.path, self.hash)  # results that are there ask about the weights that made them
                 self.loaded = SentenceTranslator.load(self.path, **self.options)
             return self.loaded
 
@@ -112,9 +118,11 @@ class Model:
         ]
 
 
-def read_again(name: str, **options: Any) -> Model:
+def read_again(name: str, hash: str, **options: Any) -> Model:
     """A model that comes out of a pickle."""
-    return Model(named_model(name), **options)
+    path = named_model(name)
+    check_unchanged(path, hash)
+    return Model(path, **options)
 
 
 class Translator:

@@ -88,7 +88,7 @@ def labels() -> dict[str, Label]:
 
 def name_of(path: Path) -> str:
     """The name of an installed model; the path of another one."""
-    return next((name for name, file in installed().items() if file == path), str(path))
+    return next((name for name, file in installed().items() if file.absolute() == path.absolute()), str(path))
 
 
 def short_name(path: Path) -> str:

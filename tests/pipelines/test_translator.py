@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from onehop.decoding.options import SearchOptions
-from onehop.errors import ModelFileError, SettingsError, TextError
+from onehop.errors import ModelChangedError, ModelFileError, SettingsError, TextError
 from onehop.pipelines import translator as module
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -221,6 +221,34 @@ def test_it_pickles_without_its_weights(small):
     assert repr(again).endswith(", unloaded)")
     assert again.translate("the old house") == copy.copy(small).translate("the old house")
     assert again.engines == small.engines
+
+
+def test_it_survives_another_working_directory(model_file, tmp_path, monkeypatch):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "sub").mkdir()
+    write_model(tmp_path / "m" / "model.safetensors", read_model(model_file))
+    monkeypatch.chdir(tmp_path)
+    translator = Translator("m")
+    before, data = translator.translate("a bird"), pickle.dumps(translator)
+    translator.unload()
+    monkeypatch.chdir(tmp_path / "sub")
+    assert translator.translate("a bird") == before == pickle.loads(data).translate("a bird")
+
+
+def test_other_weights_under_its_name_are_refused(install):
+    folder = install("en-de")
+    translator = Translator("en-de")
+    before, data = translator.translate("a bird"), pickle.dumps(translator)
+    translator.unload()
+    file = folder / "en-de.safetensors"
+    write_model(file, replace(read_model(file), source="de", target="en"))
+    for use in (
+        lambda: translator.translate("a bird"),
+        lambda: before.sentences[0].token_scores,
+        lambda: pickle.loads(data),
+    ):
+        with pytest.raises(ModelChangedError, match=r"^The model file has changed since it was loaded\."):
+            use()
 
 
 def test_it_goes_to_another_process(small):
