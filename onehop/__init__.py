@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from onehop._version import __version__
+from onehop.errors import EXTRAS, missing_package
 
 if TYPE_CHECKING:
     from onehop.config import load_settings
@@ -36,7 +37,12 @@ def __getattr__(name: str) -> Any:
     # `onehop --help` must not wait for an engine, and translating must not need torch.
     if name not in HOMES:
         raise AttributeError(f"module 'onehop' has no attribute {name!r}")
-    return getattr(import_module(f"onehop.{HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"onehop.{HOMES[name]}"), name)
+    except ModuleNotFoundError as e:
+        if str(e.name).partition(".")[0] not in EXTRAS:
+            raise
+        raise missing_package(str(e.name)) from None
 
 
 def __dir__() -> list[str]:

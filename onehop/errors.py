@@ -76,7 +76,7 @@ class ExportError(OnehopError):
     """A model cannot be written for another program, or read from it."""
 
 
-class MissingPackageError(OnehopError):
+class MissingPackageError(OnehopError, ImportError):
     """A package is not installed that one of onehop's extras brings."""
 
 

@@ -110,6 +110,23 @@ def test_a_verb_names_the_extra_that_it_needs(model_file):
     assert evaluated == [2, "", f'onehop evaluate: needs sacreBLEU. {install}[evaluate]"\n']
 
 
+FROM_PYTHON = """
+import sys
+sys.modules["torch"] = None
+from onehop.errors import OnehopError
+for name in ("Transformer", "explore", "trace", "train", "*"):
+    try:
+        exec(f"from onehop import {name}")
+    except OnehopError as e:
+        assert isinstance(e, ImportError)
+        print(e)
+"""
+
+
+def test_a_name_of_python_says_which_extra_it_needs():
+    assert run(FROM_PYTHON) == 'This needs PyTorch. Install it with: pip install "onehop[torch]"\n' * 5
+
+
 def test_a_module_that_no_extra_brings_is_no_extra():
     done, _ = without(["sentencex"], ["translate", "a bird"])
     assert done[0][0] == 1
