@@ -66,11 +66,7 @@ class Model:
     def __init__(self, path: Path, **options: Any) -> None:
         check_kind(path, None)
         # The working directory may be another one when the weights are read again.
-        self.path = path.absolute()
-        self.options = {
-            name: Path(v).absolute() if name == "shortlist" and v not in (True, False) else v
-            for name, v in options.items()
-        }
+        self.path, self.options = path.absolute(), options
         self.name = name_of(self.path)
         label = describe(path)
         self.hash = label.hash
@@ -179,6 +175,8 @@ class Translator:
                 route = find_route(model, source, to)
         else:
             route = tuple(named_model(str(each)) for each in model)
+        if isinstance(shortlist, str | Path):
+            shortlist = Path(shortlist).absolute()
         options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
         self._models = tuple(Model(path, **options) for path in route)
         check_chain(self._models)
