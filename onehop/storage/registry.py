@@ -120,14 +120,18 @@ def find_model(name: str | None = None, source: str | None = None, target: str |
 def named_model(name: str) -> Path:
     """A file, a folder with a model in it, or an installed model."""
     path = Path(name)
-    if os.path.isfile(path) or os.path.isfile(with_suffix(path)):
+    if os.path.isfile(path) or (path.name and os.path.isfile(with_suffix(path))):
         return path
-    if os.path.isfile(path / MODEL):
+    if name and os.path.isfile(path / MODEL):
         return path / MODEL
     there = installed()
+    if name in there:
+        return there[name]
+    if name and os.path.isdir(path):
+        raise ModelFileError(f"The folder {name} has no {MODEL}.", how_to_get_one(list(labels())))
     # What looks like a path is none of an installed model: the error of reading it says more.
-    if name in there or os.sep in name or path.suffix == SUFFIX or os.path.isdir(path):
-        return there.get(name, path)
+    if os.sep in name or path.suffix == SUFFIX:
+        return path
     near = difflib.get_close_matches(name, there, n=1)
     what = f"There is no model {name!r}."
     raise ModelFileError(what, f"Did you mean {near[0]}?" if near else how_to_get_one(list(labels())))

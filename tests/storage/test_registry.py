@@ -90,3 +90,14 @@ def test_a_model_has_its_name_and_a_file_its_path(alone, model_file):
     file = install(alone, "xx-de", read_model(model_file))
     assert registry.name_of(file) == "xx-de"
     assert registry.name_of(model_file) == str(model_file)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "There is no model ''. Give a "), (".", "The folder . has no model.safetensors. Give a ")],
+)
+def test_an_empty_name_and_a_folder_without_a_model_are_refused(alone, monkeypatch, name, message):
+    monkeypatch.chdir(alone)
+    with pytest.raises(ModelFileError) as caught:
+        registry.find_model(name)
+    assert str(caught.value).startswith(message)
