@@ -6,9 +6,12 @@ from pathlib import Path
 
 from onehop.errors import ModelFileError, SettingsError
 from onehop.storage.registry import find_model, translators
-from onehop.text.language_id import Identifier, code_of, name_of
+from onehop.text.language_id import LANGUAGE_CERTAINTY, Identifier, code_of, name_of
 
 PIVOT = "en"
+# A shorter text, such as a name, may look like another language. Of 882 English sentences of this length that
+# tests/data has, the identifier is sure of another language in none.
+SURE_BYTES = 20
 
 Pair = tuple[str, str]
 
@@ -22,16 +25,23 @@ def find_route(
     text: Callable[[], str] = str,
 ) -> tuple[Path, ...]:
     """The files of the models to go through; `text` is asked for a sample where its language decides."""
-    source, target = (language and code_of(language) for language in (source, target))
+    source, target = asked_language(source), asked_language(target)
     if model is not None or target is None:
         return (find_model(None if model is None else str(model), source, target),)
     pairs = set(translators().values())
-    if source is None and len(sources := sources_into(pairs, target)) > 1:
+    if source is None and (sources := sources_into(pairs, target)):
         source = identified(sources, target, text())
     if source == target:
         raise SettingsError(f"The text would be translated from {source} to {source}.", "Choose two languages.")
     legs = () if source is None else legs_between(pairs, source, target)
     return tuple(find_model(None, *leg) for leg in legs) or (find_model(None, source, target),)
+
+
+def asked_language(language: str | None) -> str | None:
+    """The code of a language that a caller has given."""
+    if language is not None and not (isinstance(language, str) and language.strip()):
+        raise SettingsError(f"{language!r} is no language.", "Give a code or a name, such as de or German.")
+    return language and code_of(language.strip())
 
 
 def legs_between(pairs: Collection[Pair], source: str, target: str) -> tuple[Pair, ...]:
@@ -56,13 +66,32 @@ def sources_into(pairs: Collection[Pair], target: str) -> set[str]:
 
 def identified(sources: Collection[str], target: str, sample: str) -> str | None:
     """Which of some languages a sample is in; None: no telling. A sample that is plainly in another one is refused."""
+    if len(sources) == 1:
+        refuse_translated(sample, target)
+        return None
     if (found := identifier().choose(sample, sources)) is not None:
         return found
     if (guess := identifier().guess(sample)) is not None:
         language = str(guess["language"])
         what = f"The text seems to be in {name_of(language)} ({language})"
         if language == target:
-            raise SettingsError(f"{what} already.", "Give --from if it is not.")
+            raise already(language)
         remedy = f"Give --from if it is in one of {', '.join(sorted(sources))}."
         raise ModelFileError(f"{what}, and no model from {language} to {target} is installed.", remedy)
     return None
+
+
+def refuse_translated(sample: str, target: str) -> None:
+    """Refuse a text that is plainly in the target language, where no other model would show it."""
+    if len(sample.encode("utf-8", "replace")) < SURE_BYTES:
+        return
+    guess = identifier().guess(sample)
+    if guess is not None and guess["language"] == target and guess["confidence"] >= 100 * LANGUAGE_CERTAINTY:
+        raise already(target)
+
+
+def already(language: str) -> SettingsError:
+    """The error where there is nothing to translate."""
+    return SettingsError(
+        f"The text seems to be in {name_of(language)} ({language}) already.", "Give --from if it is not."
+    )

@@ -21,7 +21,7 @@ from onehop.pipelines.glossary import Term, Terms, read_glossary
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result, Sentence
-from onehop.pipelines.route import find_route
+from onehop.pipelines.route import asked_language, find_route
 from onehop.pipelines.sentence_translator import SentenceTranslator, check_request
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_io import check_kind, check_unchanged, describe
@@ -179,7 +179,7 @@ class Translator:
             shortlist = Path(shortlist).absolute()
         options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
         self._models = tuple(Model(path, **options) for path in route)
-        check_chain(self._models)
+        check_chain(self._models, asked_language(source), asked_language(to))
         for each in self._models:
             each.sentences  # noqa: B018  # what is wrong with a file or an option is said now
         self.models = tuple(each.name for each in self._models)
@@ -431,14 +431,18 @@ class Translator:
 # --- what callers give ----------------------------------------------------------------------------------------
 
 
-def check_chain(models: Sequence[Model]) -> None:
-    """Refuse models that cannot follow one another."""
+def check_chain(models: Sequence[Model], source: str | None, to: str | None) -> None:
+    """Refuse models that cannot follow one another, or that lead from or to another language than the given ones."""
     if len(models) not in (1, 2):
         raise SettingsError(f"{len(models)} models are given.", "Give one, or two to go through.")
     if models[0].target != models[-1].source and len(models) == 2:
         first, second = models
         what = f"{first.name} translates into {first.target}, and {second.name} from {second.source}."
         raise SettingsError(what, "Give two models with one language between them.")
+    ends = models[0].source, models[-1].target
+    if (source or ends[0], to or ends[1]) != ends:
+        what = f"The models translate from {ends[0]} to {ends[1]}, not from {source or ends[0]} to {to or ends[1]}."
+        raise SettingsError(what, "Choose others, or leave out source= and to=.")
 
 
 def texts_of(text: str | Iterable[str]) -> list[str]:

@@ -52,6 +52,14 @@ def test_a_pair_of_models_can_be_given_and_pickled(install):
     assert again.translate("a bird") == translator.translate("a bird") == translate("a bird", to="fr", source="de")
 
 
+@pytest.mark.parametrize("asked", [{"source": "xx"}, {"to": "xx"}])
+def test_a_pair_of_models_for_other_languages_is_refused(install, asked):
+    install("de-en", "en-fr")
+    assert Translator(["de-en", "en-fr"], source="German", to="fr").via == "en"
+    with pytest.raises(SettingsError, match=r"^The models translate from de to fr, not from .*xx"):
+        Translator(["de-en", "en-fr"], **asked)
+
+
 def test_what_cannot_be_had_through_english_is_refused(install):
     install("de-en", "en-fr")
     translator = Translator(source="de", to="fr")

@@ -36,9 +36,19 @@ def test_the_language_of_the_text_decides_where_there_is_a_choice(install):
     assert names(find_route(target="fr", text=lambda: "Hallo Welt")) == ["de-en", "en-fr"]
 
 
-def test_the_text_is_not_asked_for_where_there_is_no_choice(install):
+def test_the_text_is_not_asked_for_where_its_language_is_given(install):
     install("en-de", "de-en")
-    assert names(find_route(target="de", text=lambda: pytest.fail("asked"))) == ["en-de"]
+    for asked in ({"source": "en", "target": "de"}, {"model": "en-de", "target": "de"}, {}):
+        assert names(find_route(**asked, text=lambda: pytest.fail("asked"))) == ["en-de"]
+
+
+def test_a_text_that_is_translated_already_is_refused_by_the_only_model_too(install):
+    install("en-de", "de-en")
+    with pytest.raises(SettingsError, match=r"^The text seems to be in English \(en\) already\. Give --from"):
+        find_route(target="en", text=lambda: "The weather is nice today.")
+    assert names(find_route(target="en", source="de", text=lambda: ENGLISH)) == ["de-en"]
+    for other in ("Hamburg", "Taxi", "", SPANISH, GERMAN):  # too short, or the pipeline warns of it
+        assert names(find_route(target="en", text=lambda other=other: other)) == ["de-en"]
 
 
 def test_without_the_identifier_the_model_with_the_language_is_taken(install, monkeypatch):
@@ -65,6 +75,7 @@ def test_without_the_identifier_the_model_with_the_language_is_taken(install, mo
             SettingsError,
             "The text seems to be in French (fr) already. Give --from if it is not.",
         ),
+        ({"target": ""}, SettingsError, "'' is no language. Give a code or a name, such as de or German."),
         ({"source": "en"}, ModelFileError, "Several models are installed: en-de, en-fr. Choose one with --model, or"),
     ],
 )
