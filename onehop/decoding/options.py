@@ -19,7 +19,7 @@ LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha 
 class SearchOptions:
     """What is looked for and how. The defaults are the paper's, but for the penalty: |Y|^α is what every engine has."""
 
-    beam: int = setting(4, "hypotheses followed at a time; 1: greedy", least=1)
+    beam: int = setting(4, "hypotheses followed at a time; 1: greedy", least=1, most=1000)
     alpha: float = setting(0.6, "α of the length penalty; 0: none", least=0.0, most=100.0)
     penalty: Literal["paper", "power"] = setting("power", "divide by ((5+|Y|)/6)^α or by |Y|^α")
     n_best: int = setting(1, "hypotheses returned for a sentence", least=1)

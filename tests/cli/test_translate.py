@@ -851,5 +851,5 @@ def test_doctor_knows_gpus(monkeypatch):
 
 def test_a_beam_that_memory_cannot_hold_is_refused():
     found = onehop("translate", "Hello.", "--beam", "100000")
-    said = "onehop: A beam of 100,000 would take all memory. At most 1,000; 4 is usual.\n"
+    said = "onehop: --beam is 100000. It must be at most 1000: hypotheses followed at a time; 1: greedy.\n"
     assert (found.stderr, found.stdout, found.exit_code) == (said, "", 2)

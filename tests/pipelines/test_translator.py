@@ -170,6 +170,7 @@ def test_a_score_counts_the_end_mark(small):
     ("call", "error", "message"),
     [
         (lambda t: t.translate("x", beam=0), SettingsError, "beam is 0. It must be at least 1"),
+        (lambda t: t.translate("x", beam=5000), SettingsError, "beam is 5000. It must be at most 1000"),
         (lambda t: t.translate("x", n_best=9), SettingsError, "n_best is 9, but beam is 4. A beam finds"),
         (
             lambda t: t.translate(iter([1])),
