@@ -185,8 +185,8 @@ def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
 
 
 def add_alignments(sentences: Sequence[Sentence], shown: Sequence[dict[str, Any]]) -> None:
-    """Give each shown sentence its alignment, made for all of them together; one that was copied has none."""
-    both = [(s, details) for s, details in zip(sentences, shown, strict=True) if s.found]
+    """Give each shown sentence its alignment, made for all of them together; some have none, as in Sentence."""
+    both = [(s, details) for s, details in zip(sentences, shown, strict=True) if s.found and not s.legs]
     found = both[0][0].asked.alignments([s for s, _ in both]) if both else []
     for (_, details), alignment in zip(both, found, strict=True):
         details["alignment"] = alignment

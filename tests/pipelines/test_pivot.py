@@ -25,6 +25,7 @@ def test_each_sentence_goes_through_both_models(install):
         assert sentence.token_scores == tuple(score for s in second.sentences for score in s.token_scores)
         assert len(sentence.token_scores) == len(sentence.tokens)
         assert sentence.alignment is None
+        assert "alignment" not in found.details(alignments=True)["sentences"][0]
         assert sentence.legs[0].alignment == first.sentences[0].alignment
     assert [s.source for s in found.sentences] == ["The old house.", "A bird", "the new tree"]
     assert "".join(found.text.split("\n\n  ")[-1:]) == found.sentences[2].text
