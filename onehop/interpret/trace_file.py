@@ -96,6 +96,9 @@ class Trace(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.tensors)
 
+    def __repr__(self) -> str:
+        return f"Trace({self.header['source']['text']!r} -> {self.text!r}, tensors={len(self)})"
+
     def axes(self, name: str) -> tuple[str, ...]:
         """The names of a tensor's axes."""
         return self.tensors[name].axes
@@ -113,10 +116,10 @@ class Trace(Mapping[str, Array]):
         """The file's text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
-    def write(self, file: Path) -> None:
+    def write(self, file: Path | str) -> None:
         """Write a trace file."""
         try:
-            file.write_text(self.to_json(), encoding="utf-8")
+            Path(file).write_text(self.to_json(), encoding="utf-8")
         except OSError as e:
             raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another place.") from None
 

@@ -13,7 +13,7 @@ from onehop.cli import app
 from onehop.errors import OnehopError
 from onehop.explorer import serve
 from onehop.explorer.view import View, explorer_of
-from onehop.interpret.tracer import Tracer, load_tracer
+from onehop.interpret.tracer import Trace, Tracer, load_tracer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model, write_model
 
@@ -69,10 +69,13 @@ def test_a_model_stays_in_memory_until_its_file_changes(model_file, tmp_path):
     assert load_tracer(file, "cpu") is not first
 
 
-def test_a_trace_is_asked_for_without_an_object(model_file):
+def test_a_trace_is_asked_for_without_an_object(model_file, tmp_path):
     found = onehop.trace(TEXT, str(model_file), edits=["scale=off"], beam=2, device="cpu")
     assert found.header["edits"] == ["scale=off"]
     assert found.header["options"]["beam"] == 2
+    assert repr(found) == f"Trace({TEXT!r} -> {found.text!r}, tensors={len(found)})"
+    found.write(str(tmp_path / "trace.json"))
+    assert Trace.read(tmp_path / "trace.json").text == found.text
 
 
 def test_a_translator_without_a_file_can_be_looked_into(tracer):
