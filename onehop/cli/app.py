@@ -33,7 +33,7 @@ class OneLineErrors(TyperGroup):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except UsageError as e:
-            raise refused(e, info_name or "onehop") from None
+            raise refused(e, f"{parent.command_path} {info_name}" if parent else "onehop") from None
 
     def get_params(self, ctx: Any) -> Any:
         """The options before the verb."""

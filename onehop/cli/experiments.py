@@ -26,10 +26,17 @@ def demo(
     device: Device = None,
 ) -> None:
     """Translate three sentences, show where the model looked, and write the explorer's page."""
-    if ctx.invoked_subcommand is None:
-        from onehop.experiments.demo import demo as show_demo
+    if ctx.invoked_subcommand is not None:
+        given = [name for name in ("out", "device") if ctx.get_parameter_source(name).name == "COMMANDLINE"]
+        if given:
+            verb = f"onehop demo {ctx.invoked_subcommand}"
+            raise SettingsError(
+                f"--{given[0]} stands before {ctx.invoked_subcommand}.", f"Give options after `{verb}`."
+            )
+        return
+    from onehop.experiments.demo import demo as show_demo
 
-        show_demo(out, device)
+    show_demo(out, device)
 
 
 @demo_app.command(name="reverse")

@@ -42,8 +42,11 @@ class Look:
 def demo(page: Path, device: str | None = None) -> None:
     """Translate the examples, show where the model looked, and write the explorer's page of the first one."""
     out = console(stderr=False)
+    # What is wrong with the page's place is said before the model is read.
+    if page.is_dir():
+        raise OnehopError(f"{page} is a folder.", "Give -o an HTML file.")
     try:
-        page.parent.mkdir(parents=True, exist_ok=True)  # before the model is read
+        page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise OnehopError(f"{page.parent} cannot be made: {e.strerror}.", "Give another -o.") from None
     tracer = Tracer.load(find_model(MODEL), device)

@@ -102,6 +102,19 @@ def test_a_page_without_a_place_is_refused_before_anything_is_read(tmp_path):
     assert found.stderr == f"onehop: {tmp_path / 'file'} cannot be made: File exists. Give another -o.\n"
 
 
+def test_a_folder_in_the_place_of_the_page_is_refused_before_anything_is_read(tmp_path):
+    found = CliRunner().invoke(app, ["demo", "-o", str(tmp_path)])
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr == f"onehop: {tmp_path} is a folder. Give -o an HTML file.\n"
+
+
+@pytest.mark.parametrize(("option", "name"), [("-o", "out"), ("--device", "device")])
+def test_options_before_a_demo_s_verb_are_not_dropped(option, name):
+    found = CliRunner().invoke(app, ["demo", option, "cpu", "reverse"])
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr == f"onehop: --{name} stands before reverse. Give options after `onehop demo reverse`.\n"
+
+
 @pytest.mark.slow
 def test_the_demo_with_the_shipped_model_fits_a_terminal_and_a_pipe(tmp_path):
     page = tmp_path / "new" / "page.html"

@@ -278,6 +278,7 @@ WRONG_CALLS = [
         ["paper", "table1", "--longest"],
         "Option '--longest' requires an argument. See `onehop paper table1 --help`.",
     ),
+    (["demo", "-o"], "Option '-o' requires an argument. See `onehop demo --help`."),
     (["translate", "hi", "--json=3"], "Option '--json' does not take a value. See `onehop translate --help`."),
     (
         ["translate", "hi", "--compute", "int4"],
