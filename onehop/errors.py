@@ -8,7 +8,7 @@ EXTRAS = {
     **dict.fromkeys(("prometheus_client", "pydantic", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("sacrebleu", "sacremoses"), "evaluate"),
     **dict.fromkeys(("google", "onnx", "onnxruntime", "onnxscript", "tokenizers", "transformers"), "export"),
-    **dict.fromkeys(("lxml", "markdown_it", "polib", "yaml"), "formats"),
+    **dict.fromkeys(("lxml", "polib", "yaml"), "formats"),
     "matplotlib": "plots",
     "sklearn": "digits",
     "tensorboard": "tensorboard",
@@ -17,7 +17,6 @@ EXTRAS = {
 # What people call some of them.
 NAMES = {
     "google": "protobuf",
-    "markdown_it": "markdown-it-py",
     "prometheus_client": "prometheus-client",
     "sacrebleu": "sacreBLEU",
     "sklearn": "scikit-learn",

