@@ -1,0 +1,27 @@
+"""HTML files: what is no text comes back to the byte, and tags go with their words."""
+
+from pathlib import Path
+
+import pytest
+
+PAGE = """\
+<!doctype html>
+<html lang="en"><head><title>The sea</title><style>p { color: red }</style></head>
+<body class="x"><p>It was <b>late</b>,
+and   <a href="/x?a=1&amp;b=2" title="keep">nobody</a> came.<br>Run <code>pip install</code> now.</p>
+<script>var keep = "this";</script><p translate="no">Keep this.</p></body></html>
+"""
+STATIC = sorted((Path(__file__).parents[3] / "onehop").glob("**/*.html"))
+
+
+@pytest.mark.parametrize("data", [PAGE.encode(), *(file.read_bytes() for file in STATIC)])
+def test_nothing_else_changes(same, data):
+    for each in (data, data.replace(b"\r", b"").replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + data):
+        assert same(each, "page.html")
+
+
+def test_only_text_is_translated(translated):
+    found = translated(PAGE, "page.html")
+    assert '<p>IT WAS <b>LATE</b>, AND <a href="/x?a=1&amp;b=2" title="keep">NOBODY</a> CAME.<br>' in found
+    assert "<br>RUN <code>pip install</code> NOW.</p>" in found
+    assert '<script>var keep = "this";</script><p translate="no">Keep this.</p>' in found

@@ -1,0 +1,49 @@
+"""A document through a translator: alignments through English, what the model has copied, and what is too much."""
+
+import numpy as np
+
+from onehop.pipelines.documents import read_document
+from onehop.pipelines.documents.flow import flow_of, plain
+from onehop.pipelines.documents.translate import Memory, alignments, sharpened, translate_document, windows
+from onehop.pipelines.glossary import Terms
+from onehop.pipelines.html import Aligned
+from onehop.pipelines.html_tags import MOST_MARKS, words
+from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.result import Sentence
+
+
+def test_through_english_tags_go_with_their_words(pipeline):
+    by = PivotTranslator(pipeline(str.upper), pipeline(lambda word: f"{word}x"), Terms())
+    out = translate_document(by, read_document(b"the <b>old</b> house", "x.html"), Memory())
+    assert out == b"THEx <b>OLDx</b> HOUSEx"
+    _, (sentences,) = by.parted(["the old house"])
+    (found,) = alignments(by, sentences)
+    assert found.attention.tolist() == np.eye(3).tolist()
+
+
+def test_what_the_model_has_copied_is_where_it_stands():
+    flow = flow_of(plain("{name} is here"))
+    source, target = "{name} is here", "hier ist {name}"
+    sentence = Sentence(source=source, text=target)
+    attention = np.full((len(words(target)), len(words(source))), 0.2, dtype=np.float32)
+    found = sharpened(flow, (0, len(source)), Aligned(sentence, words(source), words(target), attention))
+    assert found.attention[2:, :3].tolist() == np.ones((3, 3)).tolist()
+    assert not found.attention[:2, :3].any()
+    assert not found.attention[2:, 3:].any()
+
+
+def test_a_sentence_of_tags_is_left_and_told_of(pipeline):
+    text = " ".join(f"<b>w{i}</b>" for i in range(MOST_MARKS))
+    told = []
+    out = translate_document(
+        pipeline(), read_document(text.encode(), "x.html"), Memory(), warn=lambda _, warnings: told.extend(warnings)
+    )
+    assert out.decode() == text
+    assert told == ["a sentence has hundreds of tags, and was left as it is"]
+
+
+def test_windows_have_everything_once():
+    keys = [str(i) for i in range(5000)]
+    found = list(windows(keys))
+    assert [key for window in found for key in window] == keys
+    assert [len(window) for window in found[:6]] == [64, 128, 256, 512, 1024, 1024]
