@@ -8,7 +8,8 @@ from pathlib import Path
 
 from onehop.errors import OnehopError
 from onehop.explorer.content import Explorer
-from onehop.interpret.tracer import KEPT, Tracer, load_tracer
+from onehop.interpret.tracer import KEPT, Tracer, load_tracer, one_text
+from onehop.pipelines.translator import in_the_words_of_arguments, strings_of
 
 HEIGHT = 900
 
@@ -50,8 +51,9 @@ def explore(
         >>> page = explore("The cat sat because it was sleepy.")
         >>> page.save("page.html")  # doctest: +SKIP
     """
-    tracer = load_tracer(model, device)
-    return View(explorer_of(tracer).alone(text, edits, home="notebook"))
+    text, edits = one_text(text), strings_of("edits", edits, "edits")
+    with in_the_words_of_arguments():
+        return View(explorer_of(load_tracer(model, device)).alone(text, edits, home="notebook"))
 
 
 @lru_cache(KEPT)

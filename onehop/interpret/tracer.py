@@ -27,6 +27,7 @@ from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Tokens, Transformer, parameter_count, sinusoids
 from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.pipelines.translator import in_the_words_of_arguments, strings_of
 from onehop.storage.model_io import describe
 from onehop.storage.registry import find_model
 from onehop.text.tokenizer import BOS, EOS, normalise
@@ -61,7 +62,16 @@ def trace(
         >>> heads
         8
     """
-    return load_tracer(model, device).trace(text, edits, SearchOptions(beam=beam, alpha=alpha))
+    text, edits = one_text(text), strings_of("edits", edits, "edits")
+    with in_the_words_of_arguments():
+        return load_tracer(model, device).trace(text, edits, SearchOptions(beam=beam, alpha=alpha))
+
+
+def one_text(text: str) -> str:
+    """The sentence that a caller gives."""
+    if not isinstance(text, str):
+        raise TextError(f"The text is of the type {type(text).__name__}.", "Give one sentence, a string.")
+    return text
 
 
 def load_tracer(model: str | Path | None = None, device: str | None = None) -> "Tracer":

@@ -70,7 +70,7 @@ class SentenceTranslator:
         threads: int | None = None,
         shortlist: bool | str | Path = False,
     ) -> "SentenceTranslator":
-        """Read a model by its file or its name; without either, the only one that is installed.
+        """Read a model by its file or its name; without either, en-de.
 
         `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
         CTranslate2 and float32 in torch if nothing is said; `threads` one a core. `shortlist` True means the table
@@ -241,8 +241,8 @@ def check_request(
         raise SettingsError(f"There is no engine {engine!r}.", "Choose auto, torch or ctranslate2.")
     if compute not in (None, "int8", "float32"):
         raise SettingsError(f"There is no compute type {compute!r}.", "Choose int8 or float32.")
-    if threads is not None and threads < 1:
-        raise SettingsError(f"{threads} threads cannot translate.", "Give 1 or more.")
+    if threads is not None and not (isinstance(threads, int) and threads >= 1):
+        raise SettingsError(f"{threads!r} threads cannot translate.", "Give 1 or more.")
     if engine == "torch" and compute == "int8":
         raise SettingsError("The engine torch computes in float32, not int8.", "Use the engine ctranslate2.")
     if engine == "torch" and shortlist:

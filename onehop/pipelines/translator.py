@@ -289,6 +289,8 @@ class Translator:
             ['Danke.', 'Guten Abend.']
         """
         texts = texts_of(text)
+        if not isinstance(options, SearchOptions | None):
+            raise SettingsError("`options` is no SearchOptions.", "Give onehop.decoding.options.SearchOptions(…).")
         with in_the_words_of_arguments():
             options = options or SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
         pipeline = self.pipeline(
@@ -447,7 +449,7 @@ def check_chain(models: Sequence[Model], source: str | None, to: str | None) -> 
 
 def texts_of(text: str | Iterable[str]) -> list[str]:
     """One text or several as a list."""
-    texts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else list(text)
+    texts = [text] if isinstance(text, str | bytes) or not isinstance(text, Iterable) else list(text)
     for each in texts:
         if not isinstance(each, str):
             raise TextError(f"A text is of the type {type(each).__name__}.", "Give a string, or a list of strings.")
@@ -470,12 +472,25 @@ def in_the_words_of_arguments() -> Iterator[None]:
 
 def terms_of(glossary: Glossary | None, keep: Iterable[str]) -> Terms:
     """Terms of a mapping or a TSV file, and words to keep."""
-    if isinstance(keep, str):  # its letters would be taken for words
-        raise SettingsError("`keep` is one string.", "Give a list of words.")
+    kept = strings_of("keep", keep, "words")
     if isinstance(glossary, str | Path):
-        return Terms(read_glossary(Path(glossary)), list(keep))
+        return Terms(read_glossary(Path(glossary)), kept)
+    if not isinstance(glossary, Mapping | None) or not all(
+        isinstance(t, str) for pair in (glossary or {}).items() for t in pair
+    ):
+        raise SettingsError("`glossary` maps no strings to strings.", "Give a dict of terms, or a TSV file.")
     terms = [Term(normalise(source), normalise(target)) for source, target in (glossary or {}).items()]
-    return Terms([term for term in terms if term.source], list(keep))
+    return Terms([term for term in terms if term.source], kept)
+
+
+def strings_of(name: str, value: Iterable[str], what: str) -> list[str]:
+    """A list of strings that a caller gives; the letters of one string would be taken for several."""
+    if isinstance(value, str):
+        raise SettingsError(f"`{name}` is one string.", f"Give a list of {what}.")
+    values = list(value) if isinstance(value, Iterable) else [value]
+    if not all(isinstance(each, str) for each in values):
+        raise SettingsError(f"`{name}` is no list of strings.", f"Give a list of {what}.")
+    return values
 
 
 def joined(parts: list[str], lines: list[Result], language: str) -> Result:

@@ -73,7 +73,7 @@ def train(
     settings = settings if isinstance(settings, Settings) else load_settings(settings)
     out = Path(out)
     if bleu_on and settings.model.kind is None:
-        require("sacrebleu", instead="leave BLEU out with --bleu-on 0")
+        require("sacrebleu", instead="leave BLEU out: --bleu-on 0, in Python bleu_on=0")
     Run(out).check_overwrites_nothing()  # before minutes are spent on preparing
     opened = open_store(settings, out, None if store is None else Path(store), None if data is None else Path(data))
     settings = as_prepared(settings, opened)
@@ -121,7 +121,7 @@ def open_store(settings: Settings, out: Path, store: Path | None, data: Path | N
     if store is not None:
         return Store.open(store)
     if not settings.data.train:
-        raise StoreError("There is nothing to train on.", "Give --store, or settings with files in their [data] table.")
+        raise StoreError("There is nothing to train on.", "Give a store, or settings with files in their [data] table.")
     begun = (out / "run.json").exists()
     if begun or processes() > 1:
         # A run goes on with the store it has, be its raw files gone; several processes would prepare it all at once.

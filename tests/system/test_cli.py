@@ -202,7 +202,7 @@ REFUSED = [
     (["train", "tiny", "-o", "run", "--store", "no"], "There is no token store no. Make one with `onehop prepare`."),
     (
         ["train", "tiny", "-o", "run"],
-        "There is nothing to train on. Give --store, or settings with files in their [data] table.",
+        "There is nothing to train on. Give a store, or settings with files in their [data] table.",
     ),
     (["train", "tiny", "-o", "run", "--dry-run"], "There is nothing to train on. "),
     (["prepare", "-s", "tiny", "-o", "store"], "No training text is given. "),

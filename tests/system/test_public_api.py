@@ -45,6 +45,52 @@ def test_german_becomes_english():
     assert (str(result), result.models) == ("Good morning!", ("de-en",))
 
 
+# The suite's own check of types would refuse these calls first, so that another process makes them.
+WRONG_TYPES = """
+from onehop import Translator, explore, trace, translate
+from onehop.errors import OnehopError
+
+def said(call, *args, **options):
+    try:
+        call(*args, **options)
+    except OnehopError as e:
+        print(e)
+
+translator = Translator("en-de", threads=1)
+for glossary in (["a"], {"Hello": 3}):
+    said(translator.translate, "Hello.", glossary=glossary)
+for keep in (None, [5]):
+    said(translator.translate, "Hello.", keep=keep)
+said(translator.translate, "Hello.", options={"beam": 2})
+said(translate, "Hello.", to=5)
+said(translate, b"Hello.")
+said(Translator, threads="2")
+said(trace, ["Hello."])
+said(explore, None)
+said(trace, "Hello.", edits="mask=off")
+said(trace, "Hello.", beam=0)
+"""
+REFUSALS = """\
+`glossary` maps no strings to strings. Give a dict of terms, or a TSV file.
+`glossary` maps no strings to strings. Give a dict of terms, or a TSV file.
+`keep` is no list of strings. Give a list of words.
+`keep` is no list of strings. Give a list of words.
+`options` is no SearchOptions. Give onehop.decoding.options.SearchOptions(…).
+5 is no language. Give a code or a name, such as de or German.
+A text is of the type bytes. Give a string, or a list of strings.
+'2' threads cannot translate. Give 1 or more.
+The text is of the type list. Give one sentence, a string.
+The text is of the type NoneType. Give one sentence, a string.
+`edits` is one string. Give a list of edits.
+beam is 0. It must be at least 1: hypotheses followed at a time; 1: greedy.
+"""
+
+
+def test_wrong_types_are_refused_in_one_line():
+    done = subprocess.run([sys.executable, "-c", WRONG_TYPES], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == (REFUSALS, 0), done.stderr
+
+
 ASKED = """
 import sys
 import onehop

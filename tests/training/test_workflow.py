@@ -61,7 +61,7 @@ def test_a_store_that_is_given_is_opened(digits, tmp_path):
 
 
 def test_nothing_to_train_on(tmp_path):
-    with pytest.raises(StoreError, match=r"There is nothing to train on\. Give --store, or settings with files"):
+    with pytest.raises(StoreError, match=r"There is nothing to train on\. Give a store, or settings with files"):
         workflow.open_store(Settings(), tmp_path, None, None)
 
 
@@ -284,7 +284,7 @@ def test_without_sacrebleu_a_training_that_measures_bleu_does_not_begin(digits, 
     with pytest.raises(MissingPackageError) as error:
         workflow.train(digits[0], tmp_path / "run", store=digits[1].path, device="cpu")
     install = 'This needs sacreBLEU. Install it with: pip install "onehop[evaluate]"'
-    assert str(error.value) == f"{install}, or leave BLEU out with --bleu-on 0"
+    assert str(error.value) == f"{install}, or leave BLEU out: --bleu-on 0, in Python bleu_on=0"
     assert not (tmp_path / "run").exists()
 
 
