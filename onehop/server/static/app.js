@@ -15,7 +15,7 @@ async function start() {
   const { source, target } = settings.language;
   const targets = Object.keys(languages).filter((code) => reaches(AUTO, code));
   const option = (code) => new Option(names[code], code);
-  at("from").append(...(settings.detects ? [new Option("Detect language", AUTO)] : []), ...sources().map(option));
+  at("from").append(...(settings.detects ? [new Option("Detect", AUTO)] : []), ...sources().map(option));
   at("to").append(...targets.map(option));
   at("from").value = source.code;
   at("to").value = target.code;
