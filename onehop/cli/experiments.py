@@ -27,7 +27,9 @@ def demo(
 ) -> None:
     """Translate three sentences, show where the model looked, and write the explorer's page."""
     if ctx.invoked_subcommand is not None:
-        given = [name for name in ("out", "device") if ctx.get_parameter_source(name).name == "COMMANDLINE"]
+        given = [
+            name for name in ("out", "device") if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        ]
         if given:
             verb = f"onehop demo {ctx.invoked_subcommand}"
             raise SettingsError(

@@ -367,7 +367,7 @@ class Translator:
             >>> Translator("en-de").translate_file(folder / "note.md", folder / "note.de.md")
             []
             >>> (folder / "note.de.md").read_text()
-            '# Vielen Dank.\\n'
+            '# Danke.\\n'
         """
         from onehop.pipelines.documents import Reading, job  # most translations are made without
 

@@ -291,6 +291,12 @@ class Application:
         possible = [source for source, other in self.services if other == target]
         if guess and (guess["language"] in possible or (guess["language"] == target and guess["confidence"] >= SURE)):
             return str(guess["language"])
+        if guess and possible and guess["confidence"] >= SURE:
+            code = guess["language"]
+            what = (
+                f"The text seems to be in {name_of(code)} ({code}), and no model from {code} to {target} is installed."
+            )
+            raise Problem(400, f"{what} Give source if it is in one of {', '.join(sorted(possible))}.")
         return next(iter(possible), "auto")
 
     async def detect(self, request: Request, body: DetectBody) -> Response:
