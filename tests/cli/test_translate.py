@@ -519,7 +519,7 @@ def test_options_reach_the_translator(here, capitals):
     assert capitals.calls == [(["E"], 1), (["A b. C d."], 1)]
     assert capitals.options == SearchOptions(alpha=0.2, beam=3)
     wanted = {"engine": "torch", "compute": "float32", "threads": 1, "shortlist": False}
-    assert capitals.loaded == (Path("model.safetensors"), "cpu", wanted)
+    assert capitals.loaded == (Path("model.safetensors").absolute(), "cpu", wanted)
 
 
 def test_alignments_stand_in_the_details_on_request(here):

@@ -60,7 +60,7 @@ def test_a_script_that_its_workers_would_run_again_is_told_so(tmp_path):
     script.write_text("from onehop.data.worker_pool import in_order\nprint(list(in_order(abs, range(4), 2, print)))\n")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert 'Call it under `if __name__ == "__main__":` in a script.' in done.stderr.splitlines()[-1]
+    assert 'Call it under `if __name__ == "__main__":` in a script.' in done.stderr
 
 
 ORPHANS = """

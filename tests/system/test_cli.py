@@ -198,7 +198,10 @@ REFUSED = [
         ["translate", "-m", "corrupt", "hi"],
         "corrupt is cut off or damaged: its header is not complete. Download it or make it again.",
     ),
-    (["translate", "-m", "folder.toml", "hi"], "folder.toml is a folder. Give the .safetensors file in it."),
+    (
+        ["translate", "-m", "folder.toml", "hi"],
+        "The folder folder.toml has no model.safetensors. Give a .safetensors file (",
+    ),
     (["train", "tiny", "-o", "run", "--store", "no"], "There is no token store no. Make one with `onehop prepare`."),
     (
         ["train", "tiny", "-o", "run"],
