@@ -26,7 +26,7 @@ def available_memory() -> int:
 
 
 def given_back(statistics: Path) -> int:
-    """Bytes of files that a control group keeps in memory only as long as nobody else wants it."""
+    """Bytes of the page cache of a control group, which the kernel frees when memory is needed."""
     lines = statistics.read_text().splitlines() if statistics.exists() else []
     return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
 

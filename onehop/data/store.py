@@ -34,7 +34,7 @@ TOKENIZER = "tokenizer.model"
 SPLITS = ("train", "valid")
 SIDES = ("src", "tgt")
 END_TYPE = np.dtype("<i8")
-# A temporary file that nobody has written to for so long was left by a process that was killed.
+# A temporary file that is older than this was left by a killed process.
 ABANDONED_SECONDS = 3600
 DESCRIBED = {"version": int, "source": str, "target": str, "hash": str, "tokenizer_hash": str, "files": dict}
 REMAKE = "Make it again with `onehop prepare`."

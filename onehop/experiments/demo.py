@@ -21,7 +21,7 @@ from onehop.text.tokenizer import WORD_MARK
 MODEL = "en-de"
 EXAMPLES = coreference_sentences()[:3]
 ARTICLES = {"er": "der", "sie": "die", "es": "das"}
-# A bar of so many characters is all of the attention; words with less than a share are counted together.
+# BAR is the length in characters of a weight of 1. Words with a weight below LEAST are counted together.
 BAR, LEAST = 48, 0.05
 
 

@@ -89,7 +89,7 @@ def train_killed(command: list[str], run: Path, at_steps: list[int], draw: rando
         try:
             wait_for_step(process, run, step)
             time.sleep(draw.uniform(0.0, 0.05))
-        finally:  # after Ctrl-C too: nobody else would end it
+        finally:  # after Ctrl-C too: the child would go on training
             process.kill()
             process.wait()
         if process.returncode != -signal.SIGKILL:

@@ -189,7 +189,7 @@ class SentenceTranslator:
         return found
 
     def shares(self, encoded: Sequence[Sequence[int]], options: SearchOptions) -> Iterator[tuple[Engine, list[int]]]:
-        """Which engine translates which sentences; the empty ones nobody."""
+        """Which engine translates which sentences; empty sentences go to no engine."""
         places = [i for i, ids in enumerate(encoded) if ids]
         quick = [i for i in places if self.is_fast(encoded[i], options)]
         if self.fast is not None and quick:

@@ -114,7 +114,7 @@ class Lane:
         self.pump()
 
     def admit(self, own: int) -> None:
-        """Refuse a request of so many tokens that is too large, finds the queue full, or would be answered too late.
+        """Refuse a request that is too large, finds the queue full, or would be answered too late.
 
         Fair queuing puts before it only those sentences whose requests have been given less than it asks for.
         """
