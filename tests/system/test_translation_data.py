@@ -19,15 +19,27 @@ FOLDER = Path(__file__).parents[2] / "recipes"
 def modules():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
+        import french_measures
+        import german_measures
         import tagged_tokenizer
         import translation_data
 
-        yield translation_data, tagged_tokenizer
+        yield translation_data, tagged_tokenizer, german_measures, french_measures
 
 
 @pytest.fixture(scope="module")
 def made(modules):
     return modules[0]
+
+
+@pytest.fixture(scope="module")
+def german(modules):
+    return modules[2]
+
+
+@pytest.fixture(scope="module")
+def french(modules):
+    return modules[3]
 
 
 # --- raw text -------------------------------------------------------------------------------------------------
@@ -57,7 +69,7 @@ def test_tags_in_raw_text_are_neutralised(made, raw, text):
     ],
 )
 def test_the_sentence_of_the_animal_and_empty_sides_are_not_usable(made, tmp_path, pair):
-    corpora = made.Corpora(tmp_path, "de", HeldOut())
+    corpora = made.Corpora(tmp_path, ("de", "en"), HeldOut())
     assert not corpora.usable(pair)
     assert corpora.usable(("Das Tier ist müde.", "The animal is tired."))
 
@@ -258,7 +270,7 @@ def test_both_sides_get_the_new_name_or_the_marked_translation(made, names):
 
 
 @pytest.mark.parametrize(
-    ("hour", "minute", "english", "german"),
+    ("hour", "minute", "english", "other"),
     [
         (3, 30, "half past three", "halb vier"),
         (12, 30, "half past twelve", "halb eins"),
@@ -271,15 +283,42 @@ def test_both_sides_get_the_new_name_or_the_marked_translation(made, names):
         (2, 35, "twenty-five to three", "fünf nach halb drei"),
     ],
 )
-def test_spoken_times_agree(made, hour, minute, english, german):
-    assert made.spoken_time(hour, minute) == (english, german)
+def test_spoken_german_times_agree(german, hour, minute, english, other):
+    assert german.spoken_time(hour, minute) == (english, other)
 
 
-def test_times_with_digits_agree(made):
+@pytest.mark.parametrize(
+    ("hour", "minute", "english", "other"),
+    [
+        (3, 30, "half past three", "trois heures et demie"),
+        (12, 30, "half past twelve", "midi et demi"),
+        (8, 40, "twenty to nine", "neuf heures moins vingt"),
+        (12, 55, "five to one", "une heure moins cinq"),
+        (6, 15, "quarter past six", "six heures et quart"),
+        (11, 45, "quarter to twelve", "midi moins le quart"),
+        (2, 25, "twenty-five past two", "deux heures vingt-cinq"),
+    ],
+)
+def test_spoken_french_times_agree(french, hour, minute, english, other):
+    assert french.spoken_time(hour, minute) == (english, other)
+
+
+def test_french_times_with_digits_agree(french):
     rng = random.Random(1)
-    times = [pair for pair in (made.clock(rng) for _ in range(3000)) if re.match(r"\d+[:.]", pair[1])]
-    for english, german in times:
-        hour, minute = map(int, re.fullmatch(r"(\d+)[:.](\d\d) Uhr", german).groups())
+    times = [pair for pair in (french.clock(rng) for _ in range(3000)) if re.search(r"\d ?h\b|\dh\d", pair[1])]
+    for english, other in times:
+        hour, minute = re.fullmatch(r"(\d+) ?h ?(\d\d)?", other).groups(default="0")
+        hour, minute = int(hour), int(minute)
+        half = "a.m." if hour < 12 else "p.m."
+        assert english in (f"{hour}:{minute:02}", f"{12 if hour == 12 else hour % 12}:{minute:02} {half}")
+    assert len(times) > 500
+
+
+def test_times_with_digits_agree(german):
+    rng = random.Random(1)
+    times = [pair for pair in (german.clock(rng) for _ in range(3000)) if re.match(r"\d+[:.]", pair[1])]
+    for english, other in times:
+        hour, minute = map(int, re.fullmatch(r"(\d+)[:.](\d\d) Uhr", other).groups())
         half = "a.m." if hour < 12 else "p.m."
         assert english in (f"{hour}:{minute:02}", f"{12 if hour in (0, 12) else hour % 12}:{minute:02} {half}")
     assert any(re.fullmatch(r"12:\d\d a\.m\.", english) for english, _ in times)
@@ -287,42 +326,83 @@ def test_times_with_digits_agree(made):
 
 
 @pytest.mark.parametrize(
-    ("whole", "part", "english", "german"),
+    ("whole", "part", "english", "other"),
     [(3, "5", "3.5", "3,5"), (12_345, "6", "12,345.6", "12.345,6"), (1_000_000, "", "1,000,000", "1.000.000")],
 )
-def test_german_writes_a_comma_where_english_writes_a_point(made, whole, part, english, german):
-    assert made.in_digits(whole, part) == (english, german)
+def test_other_languages_write_a_comma_where_english_writes_a_point(german, french, whole, part, english, other):
+    assert german.in_digits(whole, part) == (english, other)
+    assert french.in_digits(whole, part) == (english, other.replace(".", " "))
 
 
 @pytest.mark.parametrize(
-    ("n", "english", "german"),
-    [(1, "one", "eins"), (17, "seventeen", "siebzehn"), (21, "twenty-one", "einundzwanzig"), (60, "sixty", "sechzig")],
+    ("n", "english", "in_german", "in_french"),
+    [
+        (1, "one", "eins", "un"),
+        (17, "seventeen", "siebzehn", "dix-sept"),
+        (21, "twenty-one", "einundzwanzig", "vingt et un"),
+        (60, "sixty", "sechzig", "soixante"),
+        (71, "seventy-one", "einundsiebzig", "soixante et onze"),
+        (80, "eighty", "achtzig", "quatre-vingts"),
+        (81, "eighty-one", "einundachtzig", "quatre-vingt-un"),
+        (97, "ninety-seven", "siebenundneunzig", "quatre-vingt-dix-sept"),
+    ],
 )
-def test_numbers_in_words(made, n, english, german):
-    assert (made.english_number(n), made.german_number(n)) == (english, german)
+def test_numbers_in_words(german, french, n, english, in_german, in_french):
+    assert (german.english_number(n), german.german_number(n), french.french_number(n)) == (
+        english,
+        in_german,
+        in_french,
+    )
 
 
-def test_every_sentence_has_its_quantity_and_the_same_digits_on_both_sides(made):
-    pairs = made.measure_pairs(4000, random.Random(1))
+@pytest.mark.parametrize("language", ["german", "french"])
+def test_every_sentence_has_its_quantity_and_the_same_digits_on_both_sides(request, language):
+    pairs = request.getfixturevalue(language).measure_pairs(4000, random.Random(1))
     assert len(set(pairs)) == 4000
-    for english, german in pairs:
-        assert "{" not in english + german
-        assert "  " not in english + german
-        assert ".." not in english + german
-        if re.search(r"\d [ap]\.m\.|\d\.\d+\.\d{4}", english + german) or not re.search(r"\d", english):
+    for english, other in pairs:
+        assert "{" not in english + other
+        assert "  " not in english + other
+        assert ".." not in english + other
+        if re.search(r"\d [ap]\.m\.|\d:00|1er|\d\.\d+\.\d{4}", english + other) or not re.search(r"\d", english):
             continue  # these hours and months are written in other digits
-        assert sorted(re.findall(r"\d", english)) == sorted(re.findall(r"\d", german)), (english, german)
+        assert sorted(re.findall(r"\d", english)) == sorted(re.findall(r"\d", other)), (english, other)
 
 
-def test_units_take_the_dative_after_von_and_seit(made):
-    dative = [
-        german
-        for _, german in made.measure_pairs(6000, random.Random(2))
-        if re.search(r"\bseit \S+ |Tiefe von", german)
+def test_units_take_the_dative_after_von_and_seit(german):
+    pairs = german.measure_pairs(6000, random.Random(2))
+    dative = [other for _, other in pairs if re.search(r"\bseit \S+ |Tiefe von", other)]
+    assert any("Jahren" in other for other in dative)
+    assert any("Metern" in other for other in dative)
+    assert not [other for other in dative if re.search(r"\b(Jahre|Tage|Monate|Meter|Zentimeter)\b", other)]
+
+
+def test_french_sums_of_millions_take_de(french):
+    sums = [other for _, other in french.measure_pairs(3000, random.Random(3)) if re.search("million|milliard", other)]
+    assert any("millions d'euros" in other for other in sums)
+    assert all(re.search(r"(millions|milliards|billions) (d'|de )\w+", other) for other in sums)
+
+
+# --- French ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "written"),
+    [
+        ('He said "yes".', "Il a dit « oui ».", 'Il a dit "oui".'),
+        ("He said “yes”.", 'Il a dit "oui".', "Il a dit « oui »."),
+        ("Water?", "L’eau?", "L'eau ?"),
+        ("See http://a.b at 12:30!", "Voir http://a.b à 12:30 !", "Voir http://a.b à 12:30 !"),
+    ],
+)
+def test_french_targets_are_written_in_one_way(made, source, target, written):
+    assert made.french_typography(source, target) == (source, written)
+
+
+def test_a_glossary_is_learned_where_there_is_no_dictionary(made):
+    pairs = [
+        (f"the {a} house{i}", f"la {b} maison{i}") for i in range(5) for a, b in [("blue", "bleue"), ("green", "verte")]
     ]
-    assert any("Jahren" in german for german in dative)
-    assert any("Metern" in german for german in dative)
-    assert not [german for german in dative if re.search(r"\b(Jahre|Tage|Monate|Meter|Zentimeter)\b", german)]
+    assert set(made.learned_entries(pairs)) == {("blue", "bleue"), ("green", "verte")}
 
 
 # --- the whole ------------------------------------------------------------------------------------------------
