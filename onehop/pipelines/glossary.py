@@ -12,6 +12,7 @@ from onehop.text.sentences import ADDRESS, EMOJI, UNSPACED
 from onehop.text.tokenizer import normalise
 
 NUMBER, NUMBER_PARTS = re.compile(r"\d(?:[\d.,:]*\d)?"), re.compile(r"\d+")
+SPACED_THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # as French writes 3 000
 AFTERNOON = re.compile(r"\s?p\.?\s?m\b", re.IGNORECASE)
 NO_WORD_BEFORE, NO_WORD_AFTER = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
 
@@ -109,14 +110,19 @@ def restored(source: str, translation: str) -> str:
 
 
 def missing_numbers(source: str, translation: str) -> list[str]:
-    """The numbers of a source that are not in its translation, whatever marks stand in them: 1,000 is 1.000.
+    """The numbers of a source that are not in its translation, whatever marks stand in them: 1,000 is 1.000 is 1 000.
 
     A number may be a part of another one, as 20 thousand is 20.000, and an hour p.m. twelve more.
     """
-    found = [NUMBER_PARTS.findall(number) for number in NUMBER.findall(translation)]
+    texts = translation, SPACED_THOUSANDS.sub("", translation)
+    found = [NUMBER_PARTS.findall(number) for text in texts for number in NUMBER.findall(text)]
     known = {*chain.from_iterable(found), *map("".join, found)}
-    missing = [m[0] for m in NUMBER.finditer(source) if not any(is_known(f, known) for f in forms(m))]
-    return list(dict.fromkeys(missing))
+
+    def missing(text: str) -> list[str]:
+        return [m[0] for m in NUMBER.finditer(text) if not any(is_known(f, known) for f in forms(m))]
+
+    # "3 000" may be one number or two, so the reading with fewer missing numbers counts.
+    return list(dict.fromkeys(min(missing(source), missing(SPACED_THOUSANDS.sub("", source)), key=len)))
 
 
 def forms(number: re.Match[str]) -> Iterator[list[str]]:
