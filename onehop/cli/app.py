@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from onehop._version import __version__
+from onehop.cli.completion import models, presets
 from onehop.config import Settings, load_settings, preset_names, with_changes
 from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
 
@@ -151,7 +152,10 @@ app = typer.Typer(
 
 
 SettingsArgument = Annotated[
-    str, typer.Argument(metavar="SETTINGS", help=f"A preset ({', '.join(preset_names())}) or a TOML file.")
+    str,
+    typer.Argument(
+        metavar="SETTINGS", autocompletion=presets, help=f"A preset ({', '.join(preset_names())}) or a TOML file."
+    ),
 ]
 
 
@@ -163,9 +167,12 @@ Changes = Annotated[
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; otherwise what is there.")]
 
 
+NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": models}
+
+
 ModelName = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="A model file or an installed model; otherwise en-de."),
+    typer.Option("--model", "-m", **NAME_OR_FILE, help="A model file or an installed model; otherwise en-de."),
 ]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from onehop.cli.app import OneLineErrors, app
+from onehop.cli.app import NAME_OR_FILE, OneLineErrors, app
 
 PANEL = "What is installed here"
 
@@ -32,7 +32,7 @@ def list_models() -> None:
 
 
 @models_app.command(name="show")
-def show_model(model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A model.")]) -> None:
+def show_model(model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")]) -> None:
     """What a model is and where it comes from; its hash is verified."""
     from onehop.storage.registry import find_model, model_to_text
 
@@ -41,7 +41,7 @@ def show_model(model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help
 
 @models_app.command(name="write")
 def write_again(
-    model: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A model.")],
+    model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
     store: Annotated[
         Literal["float32", "bfloat16", "int8"] | None, typer.Option(help="Number format; otherwise as it is.")

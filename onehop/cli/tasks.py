@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.app import Device, app, in_the_words_of_options
+from onehop.cli.app import NAME_OR_FILE, Device, app, in_the_words_of_options
 
 PANEL = "The same blocks in other models"
 
 
 @app.command(rich_help_panel=PANEL)
 def generate(
-    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="A decoder that onehop trained.")],
+    model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="A decoder that onehop trained.")],
     prompt: Annotated[str, typer.Argument(help="The beginning; otherwise from nothing.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 200,
     temperature: Annotated[
@@ -22,7 +22,9 @@ def generate(
     top_k: Annotated[int, typer.Option(help="Only the k most probable tokens; 0: all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Only the fewest tokens that reach this share.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="The same text again for the same seed.")] = 1,
-    count: Annotated[int, typer.Option("-n", min=1, help="So many texts; one alone is shown as it grows.")] = 1,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, help="So many texts; one alone is shown as it grows.")
+    ] = 1,
     device: Device = None,
 ) -> None:
     """Continue a text, shown as it grows."""
@@ -41,7 +43,7 @@ def generate(
 
 @app.command(rich_help_panel=PANEL)
 def embed(
-    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="An encoder.")],
+    model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="An encoder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Sentences; otherwise --input, or standard input.")] = None,
     input_: Annotated[Path | None, typer.Option("--input", "-i", help="A file, one sentence a line.")] = None,
     out: Annotated[
@@ -50,7 +52,7 @@ def embed(
     among: Annotated[
         Path | None, typer.Option("--nearest", metavar="FILE", help="Show the nearest lines of this file instead.")
     ] = None,
-    count: Annotated[int, typer.Option("-n", min=1, help="So many of them.")] = 5,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many of them.")] = 5,
     device: Device = None,
 ) -> None:
     """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
@@ -76,10 +78,8 @@ def embed(
 @app.command(rich_help_panel=PANEL)
 def fill(
     text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is wanted.")],
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="An encoder that onehop trained.")
-    ],
-    count: Annotated[int, typer.Option("-n", min=1, help="So many for each gap.")] = 5,
+    model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="An encoder that onehop trained.")],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many for each gap.")] = 5,
     device: Device = None,
 ) -> None:
     """Say what could stand in the gaps of a text."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from onehop.cli.app import Changes, Device, SettingsArgument, app, read_bytes, settings_of
+from onehop.cli.completion import presets
 from onehop.config import Settings, settings_to_toml
 from onehop.errors import TextError
 
@@ -30,8 +31,12 @@ def prepare(
             " for settings with data.plain, text files."
         ),
     ] = None,
-    settings: Annotated[str, typer.Option("-s", "--settings", help="A preset or a TOML file.")] = "base",
-    languages: Annotated[str | None, typer.Option("-l", help="Source and target, such as en-de.")] = None,
+    settings: Annotated[
+        str, typer.Option("-s", "--settings", autocompletion=presets, help="A preset or a TOML file.")
+    ] = "base",
+    languages: Annotated[
+        str | None, typer.Option("--languages", "-l", help="Source and target, such as en-de.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder that the files of the settings lie in.")] = None,
     changes: Changes = None,
     tokenizer: Annotated[

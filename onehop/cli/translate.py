@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from onehop.cli.app import Device, ModelName, Sentences, app, in_the_words_of_options
+from onehop.cli.app import NAME_OR_FILE, Device, ModelName, Sentences, app, in_the_words_of_options
 from onehop.errors import SettingsError
 
 PANEL = "Use a model"
@@ -129,7 +129,7 @@ def translate(
 def serve(
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", metavar="NAME_OR_FILE", help="Otherwise every one installed; may be repeated."),
+        typer.Option("--model", "-m", **NAME_OR_FILE, help="Otherwise every one installed; may be repeated."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: everybody's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: one that is free.")] = 5000,
@@ -192,10 +192,13 @@ def evaluate(
         typer.Option(help="Plain text, a text a line: a decoder's perplexity, or what an encoder finds again of it."),
     ] = None,
     hyp: Annotated[Path | None, typer.Option(help="How it was translated.")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="A model that translates it now.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", **NAME_OR_FILE, help="A model that translates it now.")
+    ] = None,
     against: Annotated[Path | None, typer.Option(help="Another system's translations, to compare with.")] = None,
     language: Annotated[
-        str | None, typer.Option("-l", help="Target, for Moses; otherwise the model's, or from REF's name.")
+        str | None,
+        typer.Option("--language", "-l", help="Target, for Moses; otherwise the model's, or from REF's name."),
     ] = None,
     resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
     worst: Annotated[int, typer.Option(min=0, help="So many of the worst sentences are shown.")] = 5,
@@ -223,7 +226,7 @@ def evaluate(
 
 @app.command(rich_help_panel=PANEL)
 def export(
-    model: Annotated[Path, typer.Argument(help="A model file.")],
+    model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
     target: Annotated[str, typer.Option("--to", help="huggingface, onnx or ctranslate2.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to make.")],
     sentences: Sentences = None,

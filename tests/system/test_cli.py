@@ -90,6 +90,13 @@ def test_the_help_has_no_noise(path, markup, monkeypatch, capsys):
     assert [param.name for param in commands[tuple(path)].params if not param.help] == []
 
 
+@pytest.mark.parametrize("path", EVERY_PATH, ids=" ".join)
+def test_every_option_has_a_long_form(path):
+    command = next(command for found, command in every_command() if found == path)
+    options = [param.opts for param in command.params if param.param_type_name == "option"]
+    assert [names for names in options if not any(name.startswith("--") for name in names)] == []
+
+
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["config", "base"], ["translate", "--help"]])
 def test_nothing_heavy_is_imported_before_a_verb_needs_it(args):
     code = (
@@ -120,6 +127,26 @@ def test_shell_completion():
     asked = {"_ONEHOP_COMPLETE": "complete_bash", "COMP_WORDS": "onehop tra", "COMP_CWORD": "1"}
     answer = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **asked})
     assert sorted(answer.stdout.split()) == ["trace", "train", "translate"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("config b", ["base", "big"]),
+        ("train sm", ["small"]),
+        ("prepare --settings ti", ["tiny"]),
+        ("translate --model ", ["de-en", "en-de"]),
+        ("explore -m d", ["de-en"]),
+        ("models show e", ["en-de"]),
+        ("export no", []),
+    ],
+)
+def test_models_and_presets_are_completed(install, words, offered, monkeypatch):
+    install("de-en", "en-de")
+    monkeypatch.setenv("_ONEHOP_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"onehop {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
+    assert onehop().stdout.split() == offered
 
 
 # --- config ---------------------------------------------------------------------------------------------------
