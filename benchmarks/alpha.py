@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from onehop.decoding.options import SearchOptions
+from onehop.decoding.options import ALPHA, SearchOptions
 from onehop.evaluation.metrics import bleu, chrf
 from onehop.pipelines.sentence_translator import SentenceTranslator
 
@@ -25,7 +25,7 @@ BEAMS = (1, 8)
 def searches() -> Iterator[SearchOptions]:
     """Every penalty with the usual beam, then other beams with the usual penalty."""
     yield from (SearchOptions(alpha=alpha) for alpha in ALPHAS)
-    yield from (SearchOptions(beam=beam) for beam in BEAMS)
+    yield from (SearchOptions(beam=beam, alpha=ALPHA) for beam in BEAMS)
 
 
 def lines(file: Path, most: int) -> list[str]:

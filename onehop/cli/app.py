@@ -176,6 +176,11 @@ ModelName = Annotated[
 ]
 
 
+Alpha = Annotated[
+    float | None, typer.Option(help="α of the length penalty |Y|^α; 0: none; otherwise what suits the model.")
+]
+
+
 Edits = Annotated[
     list[str] | None,
     typer.Option("--edit", metavar="NAME=VALUE", help="Switch a part off for this run, as scale=off; may be repeated."),

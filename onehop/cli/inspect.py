@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.app import Device, Edits, ModelName, app, in_the_words_of_options
+from onehop.cli.app import Alpha, Device, Edits, ModelName, app, in_the_words_of_options
 
 PANEL = "Look inside"
 
@@ -17,7 +17,7 @@ def trace(
     model: ModelName = None,
     edits: Edits = None,
     beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
-    alpha: Annotated[float, typer.Option(help="α of the length penalty |Y|^α; 0: none.")] = 0.6,
+    alpha: Alpha = None,
     limit: Annotated[int, typer.Option(min=1, help="Megabytes of tensors at most.")] = 32,
     device: Device = None,
 ) -> None:

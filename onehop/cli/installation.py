@@ -52,11 +52,12 @@ def write_again(
 ) -> None:
     """Write a model again, smaller or in parts: what trained in float32 ships as int8."""
     from onehop.storage.model_io import read_model, write_model
-    from onehop.storage.registry import find_model
+    from onehop.storage.registry import copy_alpha, find_model
 
-    limit = None if shard is None else int(shard * 1e6)
-    for part in write_model(out, read_model(find_model(model)), store=store, shard_bytes=limit):
+    limit, path = None if shard is None else int(shard * 1e6), find_model(model)
+    for part in write_model(out, read_model(path), store=store, shard_bytes=limit):
         typer.echo(f"{part.stat().st_size / 1e6:>10,.1f} MB  {part}")
+    copy_alpha(path, out)
 
 
 @cache_app.callback(invoke_without_command=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from onehop.cli.app import NAME_OR_FILE, Device, ModelName, Sentences, app, in_the_words_of_options
+from onehop.cli.app import NAME_OR_FILE, Alpha, Device, ModelName, Sentences, app, in_the_words_of_options
 from onehop.errors import SettingsError
 
 PANEL = "Use a model"
@@ -51,7 +51,7 @@ def translate(
         typer.Option("--to", "--target", metavar="LANGUAGE", help="Target language; without it, the model's."),
     ] = None,
     beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
-    alpha: Annotated[float, typer.Option(help="α of the length penalty |Y|^α; 0: none.")] = 0.6,
+    alpha: Alpha = None,
     n_best: Annotated[int, typer.Option(help="So many translations of each sentence, in --json.")] = 1,
     glossary: Annotated[
         Path | None, typer.Option(help="TSV of terms, source TAB target, that the translation should have.")

@@ -157,7 +157,7 @@ class Ct2Engine:
             asynchronous=True,
             beam_size=options.beam,
             num_hypotheses=options.beam,
-            length_penalty=options.alpha or NO_PENALTY,
+            length_penalty=options.exponent or NO_PENALTY,
             max_decoding_length=limit,
             min_decoding_length=0,
             max_input_length=0,
@@ -175,7 +175,7 @@ class Ct2Engine:
         """What CTranslate2 gives, in our words: its score is the log-probability over |Y|^α, the end counted."""
         found = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-            log_prob = score * len(pieces) ** options.alpha
+            log_prob = score * len(pieces) ** options.exponent
             ids = tuple(self.ids[piece] for piece in pieces)
             finished = ids[-1:] == (EOS,)
             ids = ids[:-1] if finished else ids

@@ -11,6 +11,7 @@ from onehop.config import check_fields, setting
 from onehop.errors import SettingsError
 from onehop.shapes import Bool, Int
 
+ALPHA = 0.6  # the paper's, for models that say nothing
 LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop
 LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha ha ha" may be said
 
@@ -20,7 +21,8 @@ class SearchOptions:
     """What is looked for and how. The defaults are the paper's, but for the penalty: |Y|^α is what every engine has."""
 
     beam: int = setting(4, "hypotheses followed at a time; 1: greedy", least=1, most=1000)
-    alpha: float = setting(0.6, "α of the length penalty; 0: none", least=0.0, most=100.0)
+    # None: the one that suits the model, or ALPHA.
+    alpha: float | None = setting(None, "α of the length penalty; 0: none", least=0.0, most=100.0)
     penalty: Literal["paper", "power"] = setting("power", "divide by ((5+|Y|)/6)^α or by |Y|^α")
     n_best: int = setting(1, "hypotheses returned for a sentence", least=1)
     min_length: int = setting(0, "tokens before the end token may come", least=0)
@@ -54,7 +56,12 @@ class SearchOptions:
 
     def score(self, log_prob: Any, length: Any) -> Any:
         """Log-probability over length penalty, of numbers or arrays; |Y| counts the end token."""
-        return log_prob / ((5 + length) / 6 if self.penalty == "paper" else length) ** self.alpha
+        return log_prob / ((5 + length) / 6 if self.penalty == "paper" else length) ** self.exponent
+
+    @property
+    def exponent(self) -> float:
+        """α, also where nobody has said one."""
+        return ALPHA if self.alpha is None else self.alpha
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def trace(
     *,
     edits: Iterable[str] = (),
     beam: int = 4,
-    alpha: float = 0.6,
+    alpha: float | None = None,
     device: str | None = None,
 ) -> Trace:
     """The translation of a sentence and every number on the way, as tensors by name.
@@ -133,7 +133,7 @@ class Tracer:
         """Translate a sentence and keep everything, at most `limit` bytes of tensors."""
         began = time.perf_counter()
         ids, made = self.source_ids(text, limit), parse_edits(edits)
-        options = allowing(options or SearchOptions(), ids)
+        options = allowing(self.translator.with_defaults(options), ids)
         with ThreadPoolExecutor(1) as beside:  # the fast engine needs a core of its own, not time of its own
             fast = None if made else beside.submit(self.fast, ids, options)
             searched = watched_search(self.watched, ids, options, EditTap(self.model, made))
@@ -203,7 +203,7 @@ class Tracer:
             "target": self.target(searched),
             "engine": "torch",
             "compute": str(next(self.model.parameters()).dtype).removeprefix("torch."),
-            "options": {name: getattr(options, name) for name in ("beam", "alpha", "penalty")},
+            "options": {"beam": options.beam, "alpha": options.exponent, "penalty": options.penalty},
             "edits": [str(edit) for edit in edits],
         }
 
@@ -377,7 +377,7 @@ class Tracer:
         """The translation under edits, with its cross-attention and choices alone."""
         ids, made = self.source_ids(text, LIMIT), parse_edits(edits)
         searched = watched_search(
-            self.watched, ids, allowing(options or SearchOptions(), ids), EditTap(self.model, made)
+            self.watched, ids, allowing(self.translator.with_defaults(options), ids), EditTap(self.model, made)
         )
         recorder = self.record(ids, searched.outputs, made)
         layers = range(self.model.settings.n_decoder_layers)

@@ -1,7 +1,7 @@
 """Text in, text out: tokenizer and engine put together. Torch is imported only when it is what translates."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -13,7 +13,7 @@ from onehop.errors import SettingsError, is_installed, require
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import check_kind, describe, read_model, read_unchanged
-from onehop.storage.registry import find_model, shortlist_beside
+from onehop.storage.registry import default_alpha, find_model, shortlist_beside
 from onehop.text.tokenizer import Tokenizer
 
 # Sentences sorted by length at a time: enough to fill batches of equal length, few enough to hold in memory.
@@ -51,8 +51,11 @@ class SentenceTranslator:
         *,
         reference: Callable[[], Engine] | None = None,
         fast: Engine | None = None,
+        alpha: float | None = None,
     ) -> None:
+        """`alpha`: what the length penalty takes where the caller does not say."""
         self.tokenizer = tokenizer
+        self.alpha = alpha
         self.source, self.target = source, target
         self.fast = fast
         self._reference = reference
@@ -90,7 +93,8 @@ class SentenceTranslator:
                     raise
         stored = read_model(path)
         reference = torch_engine(stored, device, threads)
-        return cls(Tokenizer(stored.tokenizer), stored.source, stored.target, reference=lambda: reference)
+        tokenizer, alpha = Tokenizer(stored.tokenizer), default_alpha(path)
+        return cls(tokenizer, stored.source, stored.target, reference=lambda: reference, alpha=alpha)
 
     @classmethod
     def _with_ctranslate2(
@@ -108,6 +112,7 @@ class SentenceTranslator:
             converted.facts["target"],
             reference=None if alone else lambda: torch_engine(read_unchanged(path, hash), "cpu", threads),
             fast=Ct2Engine(converted, compute, threads),
+            alpha=default_alpha(path),
         )
 
     @classmethod
@@ -145,10 +150,15 @@ class SentenceTranslator:
         """The n best translations of each text, best first."""
         return list(self._windows(texts, options))
 
+    def with_defaults(self, options: SearchOptions | None) -> SearchOptions:
+        """The options with what suits this model where the caller does not say."""
+        options = options or SearchOptions()
+        return replace(options, alpha=self.alpha) if options.alpha is None else options
+
     def _windows(self, texts: Iterable[str], options: SearchOptions | None) -> Iterator[list[Translation]]:
         if isinstance(texts, str):  # its letters would be taken for sentences
             raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
-        options, rest, begin = options or SearchOptions(), iter(texts), 0
+        options, rest, begin = self.with_defaults(options), iter(texts), 0
         while window := list(islice(rest, WINDOW)):
             yield from self._window(window, options, begin)
             begin += len(window)

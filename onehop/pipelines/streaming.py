@@ -36,7 +36,7 @@ def settle(
     number: int = 0,
 ) -> list[Translation]:
     """The n best translations of one sentence; `settled` hears of each longer beginning that they will share."""
-    options = allowing(options, source)
+    options = allowing(translator.with_defaults(options), source)
     if translator.fast is not None and tells(translator, source, options) and not prefix:
         engine: Any = translator.fast
         found = [greedy(engine, source, options, settled)]
@@ -71,7 +71,7 @@ def greedy(engine: Any, source: list[int], options: SearchOptions, settled: Sett
     (result,) = engine.translator.translate_batch(
         [engine.pieces_of(source)],
         beam_size=1,
-        length_penalty=options.alpha or 1e-9,
+        length_penalty=options.exponent or 1e-9,
         max_decoding_length=most,
         min_decoding_length=0,
         max_input_length=0,

@@ -225,7 +225,7 @@ class Translator:
         text: str,
         *,
         beam: int = 4,
-        alpha: float = 0.6,
+        alpha: float | None = None,
         n_best: int = 1,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
@@ -240,7 +240,7 @@ class Translator:
         text: Iterable[str],
         *,
         beam: int = 4,
-        alpha: float = 0.6,
+        alpha: float | None = None,
         n_best: int = 1,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
@@ -254,7 +254,7 @@ class Translator:
         text: str | Iterable[str],
         *,
         beam: int = 4,
-        alpha: float = 0.6,
+        alpha: float | None = None,
         n_best: int = 1,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
@@ -271,7 +271,7 @@ class Translator:
         Args:
             text: A text, or several, which are translated together.
             beam: Width of the beam; 1 is greedy.
-            alpha: α of the length penalty |Y|^α; 0 is none.
+            alpha: α of the length penalty |Y|^α; 0 is none. Without it, what suits the model.
             n_best: So many translations of each sentence, in `Sentence.found`.
             glossary: Terms with the translations that they should have, or a TSV file of them.
             keep: Words that are not to be translated.
@@ -336,7 +336,7 @@ class Translator:
         join_lines: bool = False,
         fields: Iterable[str] = (),
         beam: int = 4,
-        alpha: float = 0.6,
+        alpha: float | None = None,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
         keep_capitals: bool = False,
@@ -354,7 +354,7 @@ class Translator:
             join_lines: Lines of a plain text that belong to one paragraph are translated together.
             fields: Only these keys or columns are translated, in formats that have them.
             beam: Width of the beam; 1 is greedy.
-            alpha: α of the length penalty |Y|^α; 0 is none.
+            alpha: α of the length penalty |Y|^α; 0 is none. Without it, what suits the model.
             glossary: Terms with the translations that they should have, or a TSV file of them.
             keep: Words that are not to be translated.
             keep_capitals: Sentences in capitals are given to the model as they are.
@@ -390,6 +390,7 @@ class Translator:
                 str(self._models[0].options["shortlist"]),
             ],
             "options": asdict(options),
+            "alphas": [each.sentences.alpha for each in self._models],
             "terms": [[t.source, t.target] for t in (*terms.kept.values(), *terms.glossary.values())],
             "how": list(how),
         }

@@ -35,7 +35,9 @@ class Wishes(Languages):
     """How to translate: the fields of onehop's SearchOptions, and terms."""
 
     beam: int = Field(4, ge=1, description="Hypotheses followed at a time; 1: greedy.")
-    alpha: float = Field(0.6, ge=0, le=100, description="α of the length penalty; 0: none.")
+    alpha: float | None = Field(
+        None, ge=0, le=100, description="α of the length penalty; 0: none. Otherwise what suits the model."
+    )
     penalty: Literal["power", "paper"] = Field("power", description="Divide by |Y|^α or by ((5+|Y|)/6)^α.")
     min_length: int = Field(0, ge=0, le=1000, description="Tokens before a translation may end.")
     sample: bool = Field(False, description="Draw tokens at random, with no beam.")

@@ -145,6 +145,7 @@ class Service:
 
     async def n_best(self, sources: Sequence[list[int]], options: SearchOptions) -> list[Found]:
         """The n best of each sentence, by the engine that has the options."""
+        options = self.translator.with_defaults(options)
         quick = [i for i, ids in enumerate(sources) if self.translator.is_fast(ids, options)]
         rest = sorted(set(range(len(sources))) - set(quick))
         shares: list[tuple[Lane, list[int]]] = [(self.fast, quick)] if quick and self.fast else []

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -28,6 +29,7 @@ from onehop.storage.number_formats import Int8Rows, Tensor
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"
 SHORTLIST = ".shortlist"
+SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
 
@@ -197,6 +199,27 @@ def shortlist_beside(path: Path) -> Path:
     return find_head(path).with_suffix(SHORTLIST)
 
 
+def default_alpha(path: Path) -> float | None:
+    """The α of the length penalty that suits a model, as the file beside it says; None: it says nothing."""
+    file = find_head(path).with_suffix(SEARCH)
+    try:
+        said = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as e:
+        raise ModelFileError(f"{file} cannot be read: {e}.", "Correct it or take it away.") from None
+    alpha = said.pop("alpha", None)
+    if said or isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 100:
+        raise ModelFileError(f"{file} says more or less than an alpha.", "Write one line into it, such as alpha = 0.6.")
+    return float(alpha)
+
+
+def copy_alpha(model: Path, to: Path) -> None:
+    """Give a model that was made of another the α that suits that one."""
+    if (alpha := default_alpha(model)) is not None:
+        find_head(to).with_suffix(SEARCH).write_text(f"alpha = {alpha:g}\n", encoding="utf-8")
+
+
 def card(path: Path) -> str | None:
     """The model card beside a model file."""
     file = path.with_name(CARD)
@@ -227,12 +250,20 @@ def model_to_text(path: Path) -> str:
     kept_as = sorted({number_format(tensor) for tensor in stored.tensors.values()})
     parts = [
         f"{path}\n{stored.source} → {stored.target}, {parameters:,} parameters as {' and '.join(kept_as)}\n"
-        f"SHA-256 {stored.hash}, as the file says",
+        f"SHA-256 {stored.hash}, as the file says\n{search_in_words(path)}",
         settings_to_toml(stored.settings, explained=False).rstrip(),
         f"provenance: {json.dumps(dict(stored.provenance), ensure_ascii=False, indent=1)}",
         (card(find_head(path)) or f"No model card ({CARD}) lies beside it.").rstrip(),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def search_in_words(path: Path) -> str:
+    """The search that suits the model."""
+    alpha = default_alpha(path)
+    if alpha is None:
+        return f"length penalty: the usual α, for no {find_head(path).with_suffix(SEARCH).name} lies beside it"
+    return f"length penalty: α = {alpha:g} unless --alpha says otherwise"
 
 
 def number_format(tensor: Tensor) -> str:

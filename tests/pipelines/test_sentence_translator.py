@@ -146,6 +146,22 @@ def test_n_best_are_different_and_best_first(translator):
     assert translator.translate(["the old house"], options) == best[:1]
 
 
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+@pytest.mark.parametrize(("said", "asked", "used"), [(None, None, 0.6), (2, None, 2), (2, 0.0, 0.0), (2, 0.6, 0.6)])
+def test_a_model_says_its_length_penalty_and_the_caller_may_say_another(
+    model_file, tmp_path, engine, said, asked, used
+):
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(model_file.read_bytes())
+    if said is not None:
+        (tmp_path / "model.search.toml").write_text(f"alpha = {said}\n", encoding="utf-8")
+    translator = SentenceTranslator.load(file, "cpu", engine=engine)
+    for options in [SearchOptions(alpha=asked), *[None] * (asked is None)]:
+        (found,) = translator.translate(["the old house"], options)
+        length = len(found.tokens) + found.finished
+        assert found.score == pytest.approx(found.log_prob / length**used)
+
+
 def test_a_translation_carries_its_tokens(translator):
     (found,) = translator.translate(["the old house"], GREEDY)
     assert translator.tokenizer.decode(translator.tokenizer.encode(found.text)) == found.text

@@ -223,6 +223,18 @@ def test_a_batch_with_everything(server, translator):
         assert found == json.loads(json.dumps(expected))
 
 
+@pytest.mark.parametrize("body", [{}, {"prefixes": ["x"]}])
+def test_the_length_penalty_of_the_model_counts_where_the_client_says_none(server, translator, monkeypatch, body):
+    monkeypatch.setattr(translator, "alpha", 2.0)
+    asked = {"texts": [TEXT], "n_best": 2, **body}
+    for alpha, used in ((None, 2.0), (0.0, 0.0)):
+        answer = server.post("/v1/translate", asked if alpha is None else {**asked, "alpha": alpha}).json()
+        for sentence in answer["translations"][0]["sentences"]:
+            for found in sentence["n_best"]:
+                length = len(found["tokens"]) + found["finished"]
+                assert found["score"] == pytest.approx(found["log_prob"] / length**used)
+
+
 def test_terms_and_kept_words(server, translator):
     body = {"texts": ["onehop the old house"], "glossary": {"old house": "Haus"}, "keep": ["onehop"]}
     unmet = server.post("/v1/translate", body).json()["translations"][0]["unmet"]

@@ -101,3 +101,24 @@ def test_an_empty_name_and_a_folder_without_a_model_are_refused(alone, monkeypat
     with pytest.raises(ModelFileError) as caught:
         registry.find_model(name)
     assert str(caught.value).startswith(message)
+
+
+def test_the_length_penalty_that_suits_a_model_lies_beside_it(alone, model_file):
+    file = install(alone, "xx-de", read_model(model_file))
+    assert registry.default_alpha(file) is None
+    assert "the usual α, for no model.search.toml lies beside it" in registry.model_to_text(file)
+    file.with_name("model.search.toml").write_text("# measured\nalpha = 1.4\n", encoding="utf-8")
+    assert registry.default_alpha(file) == registry.default_alpha(file.with_suffix("")) == 1.4
+    assert "α = 1.4 unless --alpha says otherwise" in registry.model_to_text(file)
+    again = alone / "again.safetensors"
+    parts = write_model(again, read_model(file), shard_bytes=10_000)
+    registry.copy_alpha(file, again)
+    assert [registry.default_alpha(part) for part in parts] == [1.4] * len(parts)
+
+
+@pytest.mark.parametrize("said", ["alpha = ", "alpha = true", "alpha = 101", "beam = 4", "alpha = 1\nbeam = 4", ""])
+def test_a_wrong_length_penalty_beside_a_model_is_refused(alone, model_file, said):
+    file = install(alone, "xx-de", read_model(model_file))
+    file.with_name("model.search.toml").write_text(said, encoding="utf-8")
+    with pytest.raises(ModelFileError, match=r"model\.search\.toml (cannot be read|says more or less than an alpha)"):
+        registry.default_alpha(file)
