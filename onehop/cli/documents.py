@@ -61,6 +61,12 @@ class Display:
         self.warnings.add(f"{shortened(' '.join(text.split()))} of {file.source}", warnings)
 
 
+def give_back(work: job.Job) -> None:
+    """Write a document as it is."""
+    (file,) = work.files
+    job.write_document(file.target, file.data())
+
+
 def run(work: job.Job, pipeline: Pipeline, identity: Mapping[str, Any], out: Path | None) -> None:
     """Translate, with a bar on standard error unless the translation goes to standard output."""
     if out is None:

@@ -228,8 +228,21 @@ def as_json(result: Result, n_best: int, alignments: bool = False) -> str:
 # --- between --------------------------------------------------------------------------------------------------
 
 
+class SameText:
+    """Gives lines back as they are, for a text that is in the target language already."""
+
+    source = ""
+
+    def translate(self, lines: Sequence[str]) -> list[Result]:
+        """The lines."""
+        return [Result(source=line, text=line, sentences=()) for line in lines]
+
+
+LineTranslator = ParagraphTranslator | PivotTranslator | SameText
+
+
 def translate(
-    translator: ParagraphTranslator | PivotTranslator,
+    translator: LineTranslator,
     incoming: Iterable[Window],
     path: Path | None,
     *,
@@ -251,7 +264,7 @@ def translate(
 
 
 def run(
-    translator: ParagraphTranslator | PivotTranslator,
+    translator: LineTranslator,
     incoming: Iterable[Window],
     out: Sink,
     *,

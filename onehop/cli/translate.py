@@ -87,7 +87,7 @@ def translate(
     """Translate a text, documents and folders of them, or lines of files and of standard input."""
     from onehop.cli import documents, line_filter
     from onehop.decoding.options import SearchOptions
-    from onehop.pipelines.route import find_route
+    from onehop.pipelines.route import AlreadyTranslatedError, find_route
     from onehop.pipelines.translator import Translator, terms_of
 
     files = inputs or []
@@ -98,17 +98,26 @@ def translate(
     paths = [] if is_text else documents.existing(words or [])
     text = " ".join(words) if words and not paths else None
     job = documents.job_of(paths, out, format=format, join_lines=join_lines, fields=fields, as_json=as_json)
-    if n_best > 1 and not as_json:
-        raise SettingsError(f"--n-best {n_best} has no room in plain text.", "Give --json too.")
-    if alignments and not as_json:
-        raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
+    if not as_json:
+        check_plain(n_best, alignments)
     line_filter.check_readable(files)
     line_filter.check_not_overwritten(files, out)
     with in_the_words_of_options():
         options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
     terms = terms_of(glossary, keep or [])
     windows = line_filter.windows_of(text, files)
-    route = find_route(model, source, target, (job or windows).sample)
+    shown = partial(line_filter.as_json, n_best=n_best, alignments=alignments) if as_json else str
+    try:
+        route = find_route(model, source, target, (job or windows).sample)
+    except AlreadyTranslatedError as e:
+        if job is not None and len(job.files) > 1:  # only the first was looked at
+            raise
+        typer.echo(f"onehop: {e.what} It is given back. {e.remedy}", err=True)
+        if job is not None:
+            documents.give_back(job)
+        else:
+            line_filter.translate(line_filter.SameText(), windows, out, shown=shown)
+        return
     translator = Translator(route, device=device, engine=engine, compute=compute, threads=threads, shortlist=fast)
     if fast and "torch" in translator.engines:
         typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
@@ -121,8 +130,15 @@ def translate(
     if job is not None:
         documents.run(job, pipeline, translator.identity(options, terms, whole_lines, keep_capitals), out)
         return
-    shown = partial(line_filter.as_json, n_best=n_best, alignments=alignments) if as_json else str
     line_filter.translate(pipeline, windows, out, lines=line_filter.lines_in(files), shown=shown)
+
+
+def check_plain(n_best: int, alignments: bool) -> None:
+    """Refuse what plain text cannot show."""
+    if n_best > 1:
+        raise SettingsError(f"--n-best {n_best} has no room in plain text.", "Give --json too.")
+    if alignments:
+        raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
 
 
 @app.command(rich_help_panel=PANEL)

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from onehop.errors import ModelFileError, SettingsError
+from onehop.storage.model_io import describe
 from onehop.storage.registry import find_model, translators
 from onehop.text.language_id import LANGUAGE_CERTAINTY, Identifier, code_of, name_of
 
@@ -15,7 +16,13 @@ SURE_BYTES = 20
 
 Pair = tuple[str, str]
 
+AUTO = "auto"  # a source that is to be identified, as clients of LibreTranslate write it
+
 identifier = cache(Identifier)
+
+
+class AlreadyTranslatedError(SettingsError):
+    """A text is in the target language, so that there is nothing to translate."""
 
 
 def find_route(
@@ -25,9 +32,13 @@ def find_route(
     text: Callable[[], str] = str,
 ) -> tuple[Path, ...]:
     """The files of the models to go through; `text` is asked for a sample where its language decides."""
-    source, target = asked_language(source), asked_language(target)
+    wanted, target = asked_source(source), asked_language(target)
     if model is not None or target is None:
-        return (find_model(None if model is None else str(model), source, target),)
+        path = find_model(None if model is None else str(model), wanted, target)
+        if source is not None and wanted is None:
+            refuse_translated(text(), describe(path).content["target"])
+        return (path,)
+    source = wanted
     pairs = set(translators().values())
     if source is None and (sources := sources_into(pairs, target)):
         source = identified(sources, target, text())
@@ -35,6 +46,12 @@ def find_route(
         raise SettingsError(f"The text would be translated from {source} to {source}.", "Choose two languages.")
     legs = () if source is None else legs_between(pairs, source, target)
     return tuple(find_model(None, *leg) for leg in legs) or (find_model(None, source, target),)
+
+
+def asked_source(language: str | None) -> str | None:
+    """The code of a language that a caller has given for a text; None: it is to be identified."""
+    code = asked_language(language)
+    return None if code == AUTO else code
 
 
 def asked_language(language: str | None) -> str | None:
@@ -66,32 +83,24 @@ def sources_into(pairs: Collection[Pair], target: str) -> set[str]:
 
 def identified(sources: Collection[str], target: str, sample: str) -> str | None:
     """Which of some languages a sample is in; None: no telling. A sample that is plainly in another one is refused."""
+    refuse_translated(sample, target)
     if len(sources) == 1:
-        refuse_translated(sample, target)
         return None
     if (found := identifier().choose(sample, sources)) is not None:
         return found
     if (guess := identifier().guess(sample)) is not None:
         language = str(guess["language"])
         what = f"The text seems to be in {name_of(language)} ({language})"
-        if language == target:
-            raise already(language)
         remedy = f"Give --from if it is in one of {', '.join(sorted(sources))}."
         raise ModelFileError(f"{what}, and no model from {language} to {target} is installed.", remedy)
     return None
 
 
 def refuse_translated(sample: str, target: str) -> None:
-    """Refuse a text that is plainly in the target language, where no other model would show it."""
+    """Refuse a text that is plainly in the target language."""
     if len(sample.encode("utf-8", "replace")) < SURE_BYTES:
         return
     guess = identifier().guess(sample)
     if guess is not None and guess["language"] == target and guess["confidence"] >= 100 * LANGUAGE_CERTAINTY:
-        raise already(target)
-
-
-def already(language: str) -> SettingsError:
-    """The error where there is nothing to translate."""
-    return SettingsError(
-        f"The text seems to be in {name_of(language)} ({language}) already.", "Give --from if it is not."
-    )
+        what = f"The text seems to be in {name_of(target)} ({target}) already."
+        raise AlreadyTranslatedError(what, "Give --from if it is not.")

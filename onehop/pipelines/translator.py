@@ -21,7 +21,7 @@ from onehop.pipelines.glossary import Term, Terms, read_glossary
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result, Sentence
-from onehop.pipelines.route import asked_language, find_route
+from onehop.pipelines.route import AlreadyTranslatedError, asked_language, asked_source, find_route
 from onehop.pipelines.sentence_translator import SentenceTranslator, check_request
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_io import check_kind, check_unchanged, describe
@@ -179,7 +179,7 @@ class Translator:
             shortlist = Path(shortlist).absolute()
         options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
         self._models = tuple(Model(path, **options) for path in route)
-        check_chain(self._models, asked_language(source), asked_language(to))
+        check_chain(self._models, asked_source(source), asked_language(to))
         for each in self._models:
             each.sentences  # noqa: B018  # what is wrong with a file or an option is said now
         self.models = tuple(each.name for each in self._models)
@@ -548,8 +548,9 @@ def translate(
 ) -> Result | list[Result]:
     """The translation of a text into a language, or a list of them for a list of texts in one language.
 
-    Without `to` and `model` it is English to German. Without `source` the language is identified where several
-    installed models translate into `to`. Models stay in memory for the next call; for more options, see `Translator`.
+    Without `to` and `model` it is English to German. Without `source`, or with "auto", the language is identified where
+    several installed models translate into `to`. A text that is plainly in that language already is given back, with
+    a warning. Models stay in memory for the next call; for more options, see `Translator`.
 
     Examples:
         >>> from onehop import translate
@@ -562,8 +563,12 @@ def translate(
         ['Danke.', 'Guten Abend.']
     """
     texts = texts_of(text)
-    with in_the_words_of_arguments():
-        route = find_route(model, source, to, lambda: "\n".join(texts[:SAMPLE]))
+    try:
+        with in_the_words_of_arguments():
+            route = find_route(model, source, to, lambda: "\n".join(texts[:SAMPLE]))
+    except AlreadyTranslatedError as e:
+        same = [Result(source=each, text=each, sentences=(), notes=(f"{e.what} It is given back.",)) for each in texts]
+        return same[0] if isinstance(text, str) else same
     translator = kept_translator(route, tuple(describe(path).hash for path in route))
     results = translator.translate(texts, beam=beam, glossary=glossary, keep=keep)
     return results[0] if isinstance(text, str) else results

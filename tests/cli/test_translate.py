@@ -583,6 +583,29 @@ def test_another_language_is_told_once(here, capitals, lines, warning):
     assert onehop(*M, stdin="\n".join(lines)).stderr == warning
 
 
+GIVEN_BACK = "onehop: The text seems to be in German (de) already. It is given back. Give --from if it is not.\n"
+
+
+def test_a_text_in_the_target_language_is_given_back(install, tmp_path):
+    install("en-de", "de-en", "en-fr")
+    found = onehop("translate", "--to", "de", GERMAN)
+    assert (found.stdout, found.stderr, found.exit_code) == (f"{GERMAN}\n", GIVEN_BACK, 0)
+    found = onehop("translate", "--from", "auto", "--to", "de", "--json", stdin=f"{GERMAN}\n\n")
+    assert [json.loads(line)["text"] for line in found.stdout.splitlines()] == [GERMAN, ""]
+    document, out = tmp_path / "a.md", tmp_path / "b.md"
+    document.write_bytes(f"# Titel\r\n\r\n{GERMAN}".encode())
+    assert onehop("translate", "--to", "de", document, "-o", out).stderr == GIVEN_BACK
+    assert out.read_bytes() == document.read_bytes()
+
+
+def test_files_that_were_not_looked_at_are_not_given_back(install, tmp_path):
+    install("en-de", "de-en", "en-fr")
+    for name, text in (("a.txt", GERMAN), ("b.txt", ENGLISH)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    found = onehop("translate", "--to", "de", tmp_path / "a.txt", tmp_path / "b.txt", "-o", tmp_path / "out")
+    refused(found, "The text seems to be in German (de) already. Give --from if it is not.")
+
+
 def test_without_the_identifier_nothing_is_told(here, capitals, monkeypatch):
     monkeypatch.setattr(language_id, "identifier_version", lambda: None)
     assert onehop(*M, GERMAN).stderr == ""

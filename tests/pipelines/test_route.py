@@ -4,7 +4,7 @@ import pytest
 
 from onehop.errors import ModelFileError, SettingsError
 from onehop.pipelines import route
-from onehop.pipelines.route import find_route
+from onehop.pipelines.route import AlreadyTranslatedError, find_route
 
 GERMAN = "Dies ist gewiss kein englischer Satz, oder etwa doch?"
 ENGLISH = "This surely is an English sentence, and a long one."
@@ -44,11 +44,26 @@ def test_the_text_is_not_asked_for_where_its_language_is_given(install):
 
 def test_a_text_that_is_translated_already_is_refused_by_the_only_model_too(install):
     install("en-de", "de-en")
-    with pytest.raises(SettingsError, match=r"^The text seems to be in English \(en\) already\. Give --from"):
+    with pytest.raises(AlreadyTranslatedError, match=r"^The text seems to be in English \(en\) already\. Give --from"):
         find_route(target="en", text=lambda: "The weather is nice today.")
     assert names(find_route(target="en", source="de", text=lambda: ENGLISH)) == ["de-en"]
     for other in ("Hamburg", "Taxi", "", SPANISH, GERMAN):  # too short, or the pipeline warns of it
         assert names(find_route(target="en", text=lambda other=other: other)) == ["de-en"]
+
+
+def test_auto_is_a_source_to_be_identified(install):
+    install("en-de", "de-en", "en-fr")
+    assert names(find_route(source="auto", target="fr", text=lambda: GERMAN)) == ["de-en", "en-fr"]
+    for asked in ({}, {"model": "en-de"}, {"target": "de"}):
+        assert names(find_route(source="AUTO", **asked, text=lambda: ENGLISH)) == ["en-de"]
+        with pytest.raises(AlreadyTranslatedError, match=r"in German \(de\) already"):
+            find_route(source="auto", **asked, text=lambda: GERMAN)
+
+
+def test_a_short_text_that_is_plainly_translated_is_refused_where_there_is_a_choice_too(install):
+    install("en-de", "fr-de", "de-en")
+    with pytest.raises(AlreadyTranslatedError):
+        find_route(target="de", text=lambda: "Das Wetter ist heute schön.")
 
 
 def test_without_the_identifier_the_model_with_the_language_is_taken(install, monkeypatch):
@@ -72,7 +87,7 @@ def test_without_the_identifier_the_model_with_the_language_is_taken(install, mo
         ),
         (
             {"target": "fr", "text": lambda: "Ceci est une phrase en français, sans aucun doute."},
-            SettingsError,
+            AlreadyTranslatedError,
             "The text seems to be in French (fr) already. Give --from if it is not.",
         ),
         ({"target": ""}, SettingsError, "'' is no language. Give a code or a name, such as de or German."),

@@ -300,3 +300,14 @@ def test_the_function_keeps_models_in_memory(install, monkeypatch):
     write_model(folder / "en-de.safetensors", other)
     translate("a bird")
     assert len(made) == 3
+
+
+@pytest.mark.parametrize("source", [None, "auto"])
+def test_a_text_in_the_target_language_is_given_back_with_a_warning(install, source):
+    install("en-de", "de-en")
+    text = "Dies ist gewiss kein englischer Satz,\noder etwa doch?"
+    found = translate(text, to="de", source=source)
+    assert (found.text, found.source, found.sentences) == (text, text, ())
+    assert found.warnings == ["The text seems to be in German (de) already. It is given back."]
+    assert [each.text for each in translate([text, ""], to="de", source=source)] == [text, ""]
+    assert translate(text, to="de", source="en").text != text
