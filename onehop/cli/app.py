@@ -172,7 +172,9 @@ NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": 
 
 ModelName = Annotated[
     str | None,
-    typer.Option("--model", "-m", **NAME_OR_FILE, help="A model file or an installed model; otherwise en-de."),
+    typer.Option(
+        "--model", "-m", **NAME_OR_FILE, help="A model file or an installed model; otherwise your default, en-de."
+    ),
 ]
 
 

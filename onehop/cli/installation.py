@@ -39,6 +39,22 @@ def show_model(model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A mode
     typer.echo(model_to_text(find_model(model)), nl=False)
 
 
+@models_app.command(name="default")
+def default_model(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="An installed model; otherwise show them.")] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Forget this default, or without NAME all.")] = False,
+) -> None:
+    """The model that translates between its languages where several could, and where no language is named."""
+    from onehop.storage import registry
+
+    if unset:
+        typer.echo(registry.unset_default(name))
+    elif name is not None:
+        typer.echo(registry.make_default(name))
+    else:
+        typer.echo("\n".join(registry.list_defaults()))
+
+
 @models_app.command(name="write")
 def write_again(
     model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],

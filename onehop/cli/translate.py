@@ -186,16 +186,14 @@ def serve(
         typer.echo("\n".join(start.new_key(make_key)))
         return
     more = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
-    paths, notes = start.models_of(models)
     start.serve(
-        paths,
+        start.models_of(models),
         start.limits_of(limits or [], **more),
         start.Doors(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
         compute=compute,
         engine=engine,
         device=device,
         threads=threads,
-        notes=notes,
     )
 
 

@@ -45,7 +45,7 @@ MERCY_SECONDS = 5
 class Announcing(uvicorn.Server):
     """A server that says where it listens, once it does, and what it offers."""
 
-    lines: Sequence[str] = ()
+    line = ""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
@@ -53,13 +53,13 @@ class Announcing(uvicorn.Server):
         for server in self.servers:
             for each in server.sockets:
                 host, port = each.getsockname()[:2]
-                announce(host, port, self.lines)
+                announce(host, port, self.line)
 
 
-def announce(host: str, port: int, lines: Sequence[str]) -> None:
+def announce(host: str, port: int, line: str) -> None:
     """On standard error, for standard output has the access log."""
     where = f"onehop serves at http://{f'[{host}]' if ':' in host else host}:{port}"
-    print("\n".join([where, *lines]), file=sys.stderr, flush=True)
+    print(f"{where}\n{line}", file=sys.stderr, flush=True)
 
 
 def offer(models: Sequence[Path]) -> str:
@@ -70,11 +70,9 @@ def offer(models: Sequence[Path]) -> str:
     return f"onehop: it translates {', '.join([*direct, *through])}"
 
 
-def run(
-    models: Sequence[Path], settings: ServerSettings, doors: Doors, notes: Sequence[str] = (), **engine: Any
-) -> None:
+def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
     """Serve until a signal comes; then finish what is running."""
-    lines = [offer(models), *(f"onehop: {note}" for note in notes)]
+    line = offer(models)
     engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
     plan["explore"], plan["hosts"] = doors.explores, doors.hosts
@@ -84,14 +82,14 @@ def run(
     common = uvicorn_options(settings, doors)
     if doors.workers == 1:
         server = Announcing(uvicorn.Config(one, **common))
-        server.lines = lines
+        server.line = line
         server.run()
         return
     del one
     gc.collect()  # it is full of cycles, and the processes have models of their own
     folder = metrics_folder()
     os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), folder
-    announce(doors.host, doors.port, lines)
+    announce(doors.host, doors.port, line)
     try:
         uvicorn.run("onehop.server.run:from_environment", factory=True, workers=doors.workers, **common)
     finally:

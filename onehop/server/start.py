@@ -11,7 +11,7 @@ from onehop.pipelines.route import Pair
 from onehop.server import auth
 from onehop.server.settings import ServerSettings
 from onehop.storage.model_io import describe
-from onehop.storage.registry import DEFAULT, find_model, installed, translators
+from onehop.storage.registry import find_model, installed, model_for, translators, usual_model
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -43,28 +43,18 @@ def new_key(name: str) -> list[str]:
     return [f"key, for the client (it is kept nowhere): {key}", f"line, for the file of --keys: {line}"]
 
 
-def models_of(names: Sequence[str] | None) -> tuple[list[Path], list[str]]:
-    """The files of the models to serve, and a line about each pair of languages that several models have.
-
-    Without names it is every installed translator; of several for one pair the one that is called after it.
-    """
+def models_of(names: Sequence[str] | None) -> list[Path]:
+    """The files of the models to serve; without names, one for each pair of languages that is installed."""
     if names:
         paths = [find_model(name) for name in names]
         check_pairs(paths)
-        return paths, []
-    by_pair: dict[Pair, list[str]] = {}
-    for name, pair in sorted(translators().items(), key=lambda item: item[0] != DEFAULT):
-        by_pair.setdefault(pair, []).append(name)
-    taken, notes = [], []
-    for pair, candidates in by_pair.items():
-        name = candidates[0] if len(candidates) == 1 else "-".join(pair)
-        if name in candidates:
-            taken.append(name)
-        if len(candidates) > 1:
-            kept_out = ", ".join(each for each in candidates if each != name)
-            by = f"by {name}" if name in candidates else "by no model"
-            notes.append(f"{' → '.join(pair)} is translated {by}, not by {kept_out}: choose others with --model.")
-    return [installed()[name] for name in taken] or [find_model()], notes
+        return paths
+    known, there = translators(), installed()
+    if not known:
+        return [find_model()]
+    usual = usual_model(known)
+    first = [known[usual]] if usual else []
+    return [there[model_for(pair, known)] for pair in dict.fromkeys([*first, *known.values()])]
 
 
 def check_pairs(paths: Sequence[Path]) -> None:
@@ -96,11 +86,9 @@ def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:
     return ServerSettings(**values)
 
 
-def serve(
-    models: Sequence[Path], settings: ServerSettings, doors: Doors, *, notes: Sequence[str] = (), **engine: Any
-) -> None:
-    """Serve until a signal comes; then finish what is running. The notes are said once the server listens."""
+def serve(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
+    """Serve until a signal comes; then finish what is running."""
     require("prometheus_client", "pydantic", "starlette", "uvicorn", *["torch"] * doors.explores)
     from onehop.server import run
 
-    run.run(models, settings, doors, notes, **engine)
+    run.run(models, settings, doors, **engine)

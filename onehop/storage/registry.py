@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -22,6 +22,7 @@ import numpy as np
 
 from onehop.config import settings_to_toml
 from onehop.errors import ModelFileError, OnehopError, SettingsError
+from onehop.storage.default_models import Defaults, read_defaults, write_defaults
 from onehop.storage.model_file import PART, SUFFIX, Label, with_suffix
 from onehop.storage.model_io import describe, find_head, read_model
 from onehop.storage.number_formats import Int8Rows, Tensor
@@ -32,6 +33,8 @@ SHORTLIST = ".shortlist"
 SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
+Pair = tuple[str, str]
+SMALL = "-small"  # NAME-small is the fast form of the model NAME, and no rival of it
 
 
 def user_folder() -> Path:
@@ -102,7 +105,7 @@ def short_name(path: Path) -> str:
     return head.resolve().parent.name if head.name == MODEL else head.stem
 
 
-def translators() -> dict[str, tuple[str, str]]:
+def translators() -> dict[str, Pair]:
     """The languages of every installed model that translates, by its name."""
     contents = {name: label.content for name, label in labels().items()}
     return {
@@ -113,8 +116,11 @@ def translators() -> dict[str, tuple[str, str]]:
 
 
 def find_model(name: str | None = None, source: str | None = None, target: str | None = None) -> Path:
-    """The file that a name or path means, or the only model for the languages; if nothing is asked for, en-de."""
-    path = only_model(source, target) if name is None else named_model(name)
+    """The file that a name or path means, or the model for the languages.
+
+    If nothing is asked for, it is the default that was chosen last, else en-de.
+    """
+    path = chosen_model(source, target) if name is None else named_model(name)
     check_languages(path, source, target)
     return path
 
@@ -139,22 +145,42 @@ def named_model(name: str) -> Path:
     raise ModelFileError(what, f"Did you mean {near[0]}?" if near else how_to_get_one(list(labels())))
 
 
-def only_model(source: str | None, target: str | None) -> Path:
-    """The installed model that translates between the languages, where they are given.
+def chosen_model(source: str | None, target: str | None) -> Path:
+    """The installed model that translates between the languages, where they are given. None is guessed."""
+    known = translators()
+    if source is None and target is None and (usual := usual_model(known)):
+        return installed()[usual]
+    pairs = {pair for pair in known.values() if source in (None, pair[0]) and target in (None, pair[1])}
+    if not pairs:
+        raise no_model(source, target)
+    if len(pairs) == 1:
+        return installed()[model_for(pairs.pop(), known)]
+    fitting = {name: pair for name, pair in known.items() if pair in pairs}
+    raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
 
-    Of several for the same languages it is the one that is called after them, such as en-de.
-    """
-    known, there = translators(), installed()
-    fitting = {name: pair for name, pair in known.items() if source in (None, pair[0]) and target in (None, pair[1])}
-    if len(fitting) == 1:
-        return there[next(iter(fitting))]
-    pairs = set(fitting.values())
-    usual = DEFAULT if source is None and target is None else "-".join(pairs.pop()) if len(pairs) == 1 else None
-    if usual in fitting:
-        return there[usual]
-    if fitting:
-        raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
-    raise no_model(source, target)
+
+def usual_model(known: Mapping[str, Pair]) -> str | None:
+    """The model where no language is named: the default that was chosen last, else en-de."""
+    chosen = list(defaults().items())
+    if chosen:
+        return model_for(chosen[-1][1], known)
+    return DEFAULT if DEFAULT in known else None
+
+
+def model_for(pair: Pair, known: Mapping[str, Pair]) -> str:
+    """The name of the model for two languages: the only one, or the user's default."""
+    names = [name for name, other in known.items() if other == pair]
+    rivals = [name for name in names if name.removesuffix(SMALL) not in set(names) - {name}]
+    chosen = next((name for name, other in defaults().items() if other == pair), None)
+    if chosen in names:
+        return chosen
+    if chosen is not None:
+        what = f"{chosen}, your default from {pair[0]} to {pair[1]}, is no longer installed."
+        raise ModelFileError(what, f"Choose another: onehop models default NAME, or --unset {chosen}.")
+    if len(rivals) == 1:
+        return rivals[0]
+    what = f"Several models translate from {pair[0]} to {pair[1]}: {', '.join(sorted(rivals))}."
+    raise ModelFileError(what, "Choose one with --model, or for good: onehop models default NAME.")
 
 
 def no_model(source: str | None, target: str | None) -> ModelFileError:
@@ -168,11 +194,10 @@ def no_model(source: str | None, target: str | None) -> ModelFileError:
     return ModelFileError(f"No model{pair} is installed{besides}.", remedy)
 
 
-def how_to_choose(pairs: Collection[tuple[str, str]]) -> str:
-    """The remedy where several models fit: the languages help only where the models differ in them."""
+def how_to_choose(pairs: Collection[Pair]) -> str:
+    """The remedy where models for several pairs of languages fit."""
     sides = [side for i, side in enumerate(("--from", "--to")) if len({pair[i] for pair in pairs}) > 1]
-    given = f", or give {' and '.join(sides)}" if sides else ""
-    return f"Choose one with --model{given}."
+    return f"Choose one with --model, or give {' and '.join(sides)}."
 
 
 def how_to_get_one(names: list[str]) -> str:
@@ -226,6 +251,46 @@ def card(path: Path) -> str | None:
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
 
 
+# --- the user's defaults --------------------------------------------------------------------------------------
+
+
+def defaults() -> Defaults:
+    """The models that the user has chosen, with their languages."""
+    return read_defaults(user_folder())
+
+
+def make_default(name: str) -> str:
+    """Make an installed translator the default for its languages, and where none is named; what to say about it."""
+    pair = translators().get(name)
+    if pair is None:
+        named_model(name)  # names that are nearly right get an error of their own
+        what = f"{name} is not the name of an installed translator."
+        raise ModelFileError(what, "See `onehop models list`; a file gets a name in the folder that it lists.")
+    others = {other: languages for other, languages in defaults().items() if languages != pair}
+    write_defaults(user_folder(), {**others, name: pair})
+    return f"{name} is the default from {pair[0]} to {pair[1]}, and where no language is named."
+
+
+def unset_default(name: str | None) -> str:
+    """Forget a default, or all of them; what to say about it."""
+    known = defaults()
+    if name is not None and name not in known:
+        there = f"Defaults: {', '.join(known)}." if known else "No default is set."
+        raise ModelFileError(f"{name} is no default.", there)
+    write_defaults(user_folder(), {other: pair for other, pair in known.items() if name not in (None, other)})
+    return f"No longer a default: {', '.join(known) if name is None else name}." if known else "No default is set."
+
+
+def list_defaults() -> Iterator[str]:
+    """A line for each default, the one that counts without languages last."""
+    known = defaults()
+    if not known:
+        yield f"No default is set. Where no language is named, {DEFAULT} translates."
+    for name, (source, target) in known.items():
+        also = ", and where no language is named" if name == list(known)[-1] else ""
+        yield f"{name}: from {source} to {target}{also}"
+
+
 # --- shown ----------------------------------------------------------------------------------------------------
 
 
@@ -234,11 +299,12 @@ def list_installed() -> Iterator[str]:
     there = installed()
     if not there:
         yield f"No model is installed. {how_to_get_one([])}"
-    width = max(map(len, there), default=0)
+    width, chosen = max(map(len, there), default=0), defaults()
     for name, path in there.items():
         try:
             label = describe(path)
-            yield f"{name:<{width}}  {label.content['source']} → {label.content['target']}  {path}"
+            mark = " (default)" if name in chosen else ""
+            yield f"{name:<{width}}  {label.content['source']} → {label.content['target']}{mark}  {path}"
         except OnehopError as e:
             yield f"{name:<{width}}  {e}"
 

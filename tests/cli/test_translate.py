@@ -694,8 +694,6 @@ def test_a_model_that_is_not_found(two_models, name, languages, message):
 @pytest.mark.parametrize(
     ("second", "asked", "remedy"),
     [
-        ({}, [None, None], "Choose one with --model."),
-        ({}, ["en", "de"], "Choose one with --model."),
         ({"target": "fr"}, ["en", None], "Choose one with --model, or give --to."),
         ({"source": "fr"}, [None, "de"], "Choose one with --model, or give --from."),
         ({"source": "fr", "target": "it"}, [None, None], "Choose one with --model, or give --from and --to."),

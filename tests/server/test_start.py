@@ -5,6 +5,7 @@ import pytest
 from onehop.errors import ModelFileError, SettingsError
 from onehop.server.run import offer
 from onehop.server.start import models_of
+from onehop.storage import registry
 
 
 def names(paths):
@@ -13,25 +14,26 @@ def names(paths):
 
 def test_every_installed_model_is_served_the_usual_one_first(install):
     install("de-en", "en-de", "en-fr")
-    paths, notes = models_of(None)
-    assert (names(paths), notes) == (["en-de", "de-en", "en-fr"], [])
+    paths = models_of(None)
+    assert names(paths) == ["en-de", "de-en", "en-fr"]
     expected = "onehop: it translates en → de by en-de, de → en by de-en, en → fr by en-fr, de → en → fr"
     assert offer(paths) == expected
 
 
 def test_models_that_are_named_are_the_only_ones(install):
     install("de-en", "en-de", "en-fr")
-    assert names(models_of(["en-fr", "de-en"])[0]) == ["en-fr", "de-en"]
+    assert names(models_of(["en-fr", "de-en"])) == ["en-fr", "de-en"]
 
 
-def test_of_several_models_for_one_pair_it_is_said_which_is_taken(install):
-    install("en-de", "en-de-big", "de-en-old", "de-en-new")
-    paths, notes = models_of(None)
-    assert names(paths) == ["en-de"]
-    assert notes == [
-        "en → de is translated by en-de, not by en-de-big: choose others with --model.",
-        "de → en is translated by no model, not by de-en-new, de-en-old: choose others with --model.",
-    ]
+def test_of_several_models_for_one_pair_none_is_guessed(install):
+    install("en-de", "en-de-big", "en-de-small", "de-en")
+    expected = "Several models translate from en to de: en-de, en-de-big. Choose one with --model, or for good: onehop "
+    with pytest.raises(ModelFileError, match=expected):
+        models_of(None)
+    registry.make_default("en-de-big")
+    assert names(models_of(None)) == ["en-de-big", "de-en"]
+    registry.make_default("de-en")
+    assert names(models_of(None)) == ["de-en", "en-de-big"]
 
 
 def test_two_models_that_are_named_for_one_pair_are_refused(install):
@@ -45,9 +47,7 @@ def test_where_nothing_can_be_served_it_says_what_to_do(install):
     with pytest.raises(ModelFileError, match=r"No model is installed\. Give a \.safetensors file"):
         models_of(None)
     install("en-fr-a", "en-fr-b")
-    with pytest.raises(
-        ModelFileError, match=r"Several models are installed: en-fr-a, en-fr-b\. Choose one with --model"
-    ):
+    with pytest.raises(ModelFileError, match=r"Several models translate from en to fr: en-fr-a, en-fr-b\. Choose one"):
         models_of(None)
 
 
@@ -55,4 +55,4 @@ def test_clients_are_told_no_folder(install, tmp_path):
     folder = install("en-de")
     (tmp_path / "mine").mkdir()
     (folder / "en-de.safetensors").rename(tmp_path / "mine" / "model.safetensors")
-    assert offer(models_of([str(tmp_path / "mine")])[0]) == "onehop: it translates en → de by mine"
+    assert offer(models_of([str(tmp_path / "mine")])) == "onehop: it translates en → de by mine"

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from onehop.cli import app
 from onehop.errors import ModelFileError
 from onehop.storage import registry
 from onehop.storage.model_io import read_model, write_model
@@ -67,15 +69,119 @@ def test_where_nothing_is_asked_for_the_model_is_en_de(alone, model_file):
     assert registry.find_model() == file
     install(alone, "other", stored)
     assert registry.find_model() == file
-    assert registry.find_model(None, target="de") == registry.find_model(None, "en", "de") == file
 
 
-def test_of_several_models_for_the_same_languages_none_is_guessed(alone, model_file):
+SEVERAL = (
+    r"^Several models translate from en to de: one, other\. "
+    r"Choose one with --model, or for good: onehop models default NAME\.$"
+)
+
+
+@pytest.mark.parametrize("asked", [(None, None), ("en", "de"), (None, "de"), ("en", None)])
+def test_of_several_models_for_the_same_languages_none_is_guessed(alone, model_file, asked):
     stored = read_model(model_file)
     for name in ("one", "other"):
         install(alone, name, stored)
-    with pytest.raises(ModelFileError, match=r"^Several models are installed: one, other\. Choose one with --model\.$"):
+    with pytest.raises(ModelFileError, match=SEVERAL):
+        registry.find_model(None, *asked)
+    registry.make_default("other")
+    assert registry.name_of(registry.find_model(None, *asked)) == "other"
+
+
+def test_a_model_that_is_called_after_its_languages_does_not_win_either(alone, model_file):
+    stored = read_model(model_file)
+    for name in ("en-de", "mine"):
+        install(alone, name, stored)
+    with pytest.raises(ModelFileError, match="Several models translate from en to de: en-de, mine"):
         registry.find_model(None, target="de")
+
+
+def test_a_small_form_is_used_by_its_name_alone(alone, model_file):
+    stored = read_model(model_file)
+    for name in ("en-de", "en-de-small"):
+        install(alone, name, stored)
+    assert registry.name_of(registry.find_model(None, "en", "de")) == "en-de"
+    assert registry.name_of(registry.find_model("en-de-small")) == "en-de-small"
+
+
+# --- defaults -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three(alone, model_file):
+    """Two models from en to de, and one from de to en."""
+    stored = read_model(model_file)
+    install(alone, "en-de", stored)
+    install(alone, "mine", stored)
+    install(alone, "de-en", replace(stored, source="de", target="en"))
+    return alone
+
+
+def found(*asked):
+    return registry.name_of(registry.find_model(None, *asked))
+
+
+def test_each_pair_has_its_default_and_the_last_one_counts_without_languages(three):
+    assert registry.make_default("mine") == "mine is the default from en to de, and where no language is named."
+    assert (found(), found("en", "de"), found("de", "en")) == ("mine", "mine", "de-en")
+    registry.make_default("de-en")
+    assert (found(), found("en", "de")) == ("de-en", "mine")
+    assert list(registry.list_defaults()) == [
+        "mine: from en to de",
+        "de-en: from de to en, and where no language is named",
+    ]
+    registry.make_default("en-de")  # of one pair there is one
+    assert (found(), list(registry.defaults())) == ("en-de", ["de-en", "en-de"])
+
+
+def test_a_default_is_unset(three):
+    registry.make_default("mine")
+    registry.make_default("de-en")
+    assert registry.unset_default("de-en") == "No longer a default: de-en."
+    assert found() == "mine"
+    assert registry.unset_default(None) == "No longer a default: mine."
+    assert found() == "en-de"
+    assert not (three / "models" / "defaults.json").exists()
+    assert registry.unset_default(None) == "No default is set."
+    with pytest.raises(ModelFileError, match=r"^mine is no default\. No default is set\.$"):
+        registry.unset_default("mine")
+
+
+def test_a_default_that_is_gone_is_said(three):
+    registry.make_default("mine")
+    (three / "site-packages" / "onehop_mine" / "model.safetensors").unlink()
+    expected = r"^mine, your default from en to de, is no longer installed\. Choose another: .* --unset mine\.$"
+    for asked in ((), ("en", "de")):
+        with pytest.raises(ModelFileError, match=expected):
+            found(*asked)
+    assert found("de", "en") == "de-en"
+
+
+def test_only_an_installed_translator_can_be_a_default(three, model_file):
+    with pytest.raises(ModelFileError, match=r"^There is no model 'mime'\. Did you mean mine\?$"):
+        registry.make_default("mime")
+    with pytest.raises(ModelFileError, match=r"is not the name of an installed translator\."):
+        registry.make_default(str(model_file))
+
+
+@pytest.mark.parametrize("content", [b"no", b"[]", b'{"mine": 1}', b'{"mine": ["en"]}', b"\xff"])
+def test_a_damaged_file_of_defaults_is_said(three, content):
+    registry.make_default("mine")
+    (three / "models" / "defaults.json").write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"defaults\.json cannot be read\. Remove it, and choose again"):
+        found()
+
+
+def test_the_command_chooses_shows_and_forgets(three):
+    def said(*arguments):
+        return CliRunner().invoke(app, ["models", "default", *arguments])
+
+    assert said().output == "No default is set. Where no language is named, en-de translates.\n"
+    assert said("mine").output == "mine is the default from en to de, and where no language is named.\n"
+    assert said().output == "mine: from en to de, and where no language is named\n"
+    assert "mine   en → de (default)  " in CliRunner().invoke(app, ["models", "list"]).output
+    assert said("--unset", "mine").output == "No longer a default: mine.\n"
+    assert (said("nobody").exit_code, said("--unset", "mine").exit_code) == (2, 2)
 
 
 def test_a_package_that_is_installed_later_is_found(alone, model_file):

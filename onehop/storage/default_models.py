@@ -1,0 +1,40 @@
+"""Which model a user has chosen for each pair of languages, in a file of the user's model folder.
+
+The last choice also counts where neither a model nor a language is named.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from onehop.data.store import write_json
+from onehop.errors import ModelFileError
+
+FILE = "defaults.json"
+Defaults = dict[str, tuple[str, str]]  # name and languages of each, in the order of the choices
+
+
+def read_defaults(folder: Path) -> Defaults:
+    """What was chosen; nothing where there is no file."""
+    file = folder / FILE
+    try:
+        content = json.loads(file.read_bytes())
+        return {str(name): (str(source), str(target)) for name, (source, target) in content.items()}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise ModelFileError(f"{file} cannot be read.", "Remove it, and choose again: onehop models default.") from None
+
+
+def write_defaults(folder: Path, defaults: Mapping[str, tuple[str, str]]) -> None:
+    """Keep the choices."""
+    try:
+        if not defaults:
+            (folder / FILE).unlink(missing_ok=True)
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / FILE, dict(defaults))
+    except OSError as e:
+        raise ModelFileError(
+            f"{folder / FILE} cannot be written: {e.strerror}.", "Check the folder, or set ONEHOP_MODELS to another."
+        ) from None
