@@ -1,7 +1,9 @@
 """Files that are ZIP archives of documents: what is no document in them is copied as it is."""
 
 import io
+import lzma
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +11,10 @@ from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Document
 from onehop.pipelines.html_markup import Flow
 
-LARGEST = 1 << 29  # bytes of all documents in an archive, unpacked
+DAMAGED = (
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError),
+    *(NotImplementedError, RuntimeError, EOFError, OSError, ValueError),
+)
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,21 @@ class Archive:
         return out.getvalue()
 
 
-def read_archive(data: bytes, name: str, read_member: Callable[[str, bytes], Document | None]) -> Archive:
-    """An archive; `read_member` gives the document that a file in it is, or none."""
+def read_archive(
+    data: bytes, name: str, read_member: Callable[[str, bytes], Document | None], most_unpacked: int
+) -> Archive:
+    """An archive; `read_member` gives the document that a file in it is, or none.
+
+    What the archive says of its sizes is believed: no more is unpacked of a file than that.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if sum(info.file_size for info in archive.infolist()) > LARGEST:
-                raise TextError(f"{name} has more than {LARGEST >> 20} MB in it.", "Part it into several files.")
+            if sum(info.file_size for info in archive.infolist()) > most_unpacked:
+                what = f"{name} has more than {most_unpacked / 1e6:,.0f} MB in it."
+                raise TextError(what, "Part it into several files.")
             found = {info.filename: read_member(info.filename, archive.read(info)) for info in archive.infolist()}
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as e:
+    except RecursionError:
+        raise
+    except DAMAGED as e:
         raise TextError(f"{name} is damaged, or of another format: {e}.", "Save it again.") from None
     return Archive(data, {member: document for member, document in found.items() if document is not None})

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onehop.errors import TextError, require
+from onehop.errors import TextError
 from onehop.pipelines.documents.archive import Archive, read_archive
 from onehop.pipelines.documents.flow import KEPT, add, add_kept, as_stood, plain
 from onehop.pipelines.html_markup import Flow, Kind, Mark
@@ -108,10 +108,9 @@ class Part:
         return bytes(etree.tostring(self.root, xml_declaration=True, encoding="UTF-8", standalone=True))
 
 
-def read(data: bytes, name: str) -> Archive:
+def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
     """A Word document."""
-    require("lxml")
-    return read_archive(data, name, part)
+    return read_archive(data, name, part, most_unpacked)
 
 
 def part(name: str, data: bytes) -> Part | None:

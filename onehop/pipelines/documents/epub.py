@@ -7,9 +7,9 @@ from onehop.pipelines.documents.flow import Pieces
 CHAPTERS = (".xhtml", ".html", ".htm")
 
 
-def read(data: bytes, name: str) -> Archive:
+def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
     """A book."""
-    return read_archive(data, name, chapter)
+    return read_archive(data, name, chapter, most_unpacked)
 
 
 def chapter(name: str, data: bytes) -> Pieces | None:

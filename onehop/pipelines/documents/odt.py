@@ -12,9 +12,9 @@ NO_TEXT |= {"dc:date", "meta:creator-initials", "text:page-number", "text:date",
 NO_TEXT |= {"text:tracked-changes", "office:binary-data", "math:math", "text:sequence"}
 
 
-def read(data: bytes, name: str) -> Archive:
+def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
     """A text document of LibreOffice and others."""
-    return read_archive(data, name, content)
+    return read_archive(data, name, content, most_unpacked)
 
 
 def content(name: str, data: bytes) -> Pieces | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onehop.errors import TextError, require
+from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Source, decoded, flow_of, plain
 from onehop.pipelines.html_markup import Flow, Piece
 
@@ -53,7 +53,6 @@ class Catalog:
 
 def read(data: bytes, name: str) -> Catalog:
     """A PO file or a template of one."""
-    require("polib")
     import polib
 
     source = decoded(data, name)

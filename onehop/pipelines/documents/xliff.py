@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from onehop.errors import TextError, require
+from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Pieces, decoded
 from onehop.pipelines.html_markup import Parser, Piece
 
@@ -21,7 +21,6 @@ INLINE = CODE | {"g", "mrk", "pc", "sub", "sm", "em"}
 
 def read(data: bytes, name: str) -> Pieces:
     """An XLIFF file."""
-    require("lxml")
     from lxml import etree
 
     source = decoded(data, name)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from onehop.errors import TextError, require
+from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Pieces, Unit, decoded, flow_of
 from onehop.pipelines.documents.json import escaping
 from onehop.pipelines.html_markup import Flow, Piece
@@ -25,7 +25,6 @@ DOUBLE_QUOTED_END = re.compile(r"(\\n|\\t|\n[ \t]*\n[ \t]*)")
 
 def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
     """A YAML file; `fields` are the keys whose values are translated, everything below them too."""
-    require("yaml")
     import yaml
 
     source = decoded(data, name)
@@ -34,7 +33,8 @@ def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
     except yaml.YAMLError as e:
         reason = " ".join(str(e).split())
         raise TextError(f"{name} is not YAML: {reason}.", "Correct it, or give another --format.") from None
-    found = (each for node in nodes for each in scalars(node, not fields, fields))
+    seen = set[tuple[int, bool]]()
+    found = (each for node in nodes for each in scalars(node, not fields, fields, seen))
     strings = {node.start_mark.index: (node, in_list) for node, in_list in found}
     pieces: list[Piece] = []
     at = 0
@@ -46,10 +46,16 @@ def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
     return Pieces(source, [*pieces, source.text[at:]])
 
 
-def scalars(node: Any, chosen: bool, fields: Collection[str], in_list: bool = False) -> Iterator[tuple[Any, bool]]:
-    """The strings among the values below a node, and whether they stand in brackets, where a comma parts them."""
-    if node is None:
+def scalars(
+    node: Any, chosen: bool, fields: Collection[str], seen: set[tuple[int, bool]], in_list: bool = False
+) -> Iterator[tuple[Any, bool]]:
+    """The strings among the values below a node, and whether they stand in brackets, where a comma parts them.
+
+    Aliases lead to nodes that were `seen` before: a few lines of them can make billions of values, or a circle.
+    """
+    if node is None or (id(node), chosen) in seen:
         return
+    seen.add((id(node), chosen))
     if node.id == "scalar":
         if chosen and node.tag == STRING:
             yield node, in_list
@@ -57,7 +63,7 @@ def scalars(node: Any, chosen: bool, fields: Collection[str], in_list: bool = Fa
     pairs = node.value if node.id == "mapping" else [(None, child) for child in node.value]
     for key, child in pairs:
         is_field = key is not None and key.value in fields
-        yield from scalars(child, chosen or is_field, fields, in_list or node.flow_style)
+        yield from scalars(child, chosen or is_field, fields, seen, in_list or node.flow_style)
 
 
 def scalar(raw: str, style: str, in_list: bool) -> Iterator[Piece]:

@@ -1,12 +1,13 @@
 """Books and OpenDocument texts: everything in the archive stays but the text."""
 
+import contextlib
 import io
 import zipfile
 
 import pytest
 
 from onehop.errors import TextError
-from onehop.pipelines.documents import archive, read_document
+from onehop.pipelines.documents import Reading, read_document
 
 CHAPTER = """\
 <?xml version="1.0" encoding="utf-8"?>
@@ -84,7 +85,22 @@ def test_an_opendocument_text(translated):
     assert unpacked(translated(TEXT, "text.odt"))[1][3] == expected
 
 
-def test_an_archive_that_is_too_large_is_one_line(monkeypatch):
-    monkeypatch.setattr(archive, "LARGEST", 100)
+def test_an_archive_that_is_too_large_is_one_line():
     with pytest.raises(TextError, match=r"book\.epub has more than 0 MB in it"):
-        read_document(BOOK, "book.epub")
+        read_document(BOOK, "book.epub", Reading(most_unpacked=100))
+
+
+def test_an_archive_that_lies_about_its_sizes_is_one_line():
+    bomb = packed(content_xml="<x>" + " " * 10_000_000)
+    lying = bomb.replace((10_000_003).to_bytes(4, "little"), (1000).to_bytes(4, "little"))
+    assert lying != bomb
+    with pytest.raises(TextError, match=r"text\.odt is damaged, or of another format"):
+        read_document(lying, "text.odt", Reading(most_unpacked=5000))
+
+
+@pytest.mark.parametrize("at", range(60, 400, 20))
+def test_a_damaged_archive_is_one_line_or_is_read(at):
+    damaged = bytearray(BOOK)
+    damaged[at : at + 8] = b"\xff" * 8
+    with contextlib.suppress(TextError):
+        read_document(bytes(damaged), "book.epub")

@@ -52,3 +52,8 @@ def test_only_some_fields(translated):
 def test_what_is_not_json_is_one_line():
     with pytest.raises(TextError, match=r"x\.json is not JSON: .*line 1"):
         read_document(b'{"a": }', "x.json")
+
+
+def test_what_is_nested_too_deeply_is_one_line():
+    with pytest.raises(TextError, match=r"^x\.json has too much within one another\. Part it into several files\.$"):
+        read_document(b"[" * 100_000 + b"]" * 100_000, "x.json")

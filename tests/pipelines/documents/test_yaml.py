@@ -73,3 +73,9 @@ def test_only_some_fields(translated):
 def test_what_is_not_yaml_is_one_line():
     with pytest.raises(TextError, match=r"x\.yml is not YAML: .*line 1"):
         read_document(b"a: [", "x.yml")
+
+
+def test_aliases_of_aliases_and_circles_are_read_once():
+    bomb = "a0: &a0 word\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
+    assert ["".join(flow.characters) for flow in read_document(bomb.encode(), "x.yml").flows] == ["word"]
+    assert [str(flow.characters) for flow in read_document(b"&a [*a, *a]\n", "x.yml").flows] == []
