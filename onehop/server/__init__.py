@@ -5,6 +5,7 @@ It knows nothing of training or converters; texts go through `pipelines`, as on 
 
 __all__ = [
     "access_log",
+    "answers",
     "app",
     "auth",
     "explore",

@@ -26,8 +26,8 @@ from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.server import app, auth, metrics, run, service
-from onehop.server.app import others
+from onehop.server import answers, app, auth, metrics, run, service
+from onehop.server.answers import others
 from onehop.server.explore import MOST_QUESTIONS, Exploring
 from onehop.server.metrics import Metrics
 from onehop.server.rate_limit import Rates
@@ -268,9 +268,9 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
         (Identifier, ("guess",)),
         (ParagraphTranslator, ("segments", "sentence")),
         (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
-        (app.Aligned, ("details",)),
+        (answers.Aligned, ("details",)),
         (service, ("nth_best", "needs_alignment", "put_together", "paragraph")),
-        (app, ("details",)),
+        (answers, ("details",)),
     ):
         for name in names:
             watch(owner, name)

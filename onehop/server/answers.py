@@ -1,0 +1,124 @@
+"""What requests are answered with: translations as JSON, events, files of the package, and all that went wrong."""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from onehop.pipelines.html import Aligned
+from onehop.pipelines.result import Result
+from onehop.server.pivot import PivotService
+from onehop.server.problems import Problem
+from onehop.server.service import Service
+
+
+def others(best: Sequence[Result]) -> list[str]:
+    """The other translations, each once, without the first."""
+    return [text for text in dict.fromkeys(p.text for p in best) if text != best[0].text]
+
+
+def batch_answer(
+    service: Service | PivotService, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
+) -> JSONResponse:
+    """In a thread, because it may be long: all about some paragraphs, with the alignments of their sentences if any."""
+    answers = [details(paragraph, n_best) for paragraph in paragraphs]
+    shown = [sentence for answer in answers for sentence in answer["sentences"]]
+    if isinstance(service, Service):
+        for sentence, alignment in zip(shown, aligned, strict=False):
+            sentence["alignment"] = alignment.details(service.translator.tokenizer)
+    return JSONResponse({"source": service.source, "target": service.target, "translations": answers})
+
+
+def details(paragraph: Result, n_best: int) -> dict[str, Any]:
+    """All about a paragraph; a score that is no number, which JSON has no word for, is null."""
+    found: dict[str, Any] = finite(paragraph.details(n_best))
+    return found
+
+
+def finite(value: Any) -> Any:
+    """The same without infinities."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def event(content: dict[str, Any], named: dict[str, str]) -> str:
+    """A server-sent event; its name says what it tells."""
+    if (result := content.get("translation")) is not None:
+        content = {**named, "translation": result.details()}
+    names = {"error": "error", "translation": "done", "final": "sentence"}
+    name = next((names[key] for key in names if key in content), "settled")
+    content = {key: value for key, value in content.items() if key != "final"}
+    return f"event: {name}\ndata: {json.dumps(finite(content), ensure_ascii=False)}\n\n"
+
+
+async def while_wanted(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """An answer as long as somebody waits for it; else the work is dropped."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else Response(status_code=499)
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def disconnected(request: Request) -> None:
+    """Wait until the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def page(file: Traversable, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    """A path that gives a file of the package."""
+
+    async def endpoint(request: Request) -> Response:
+        return Response(file.read_bytes(), media_type=kind)
+
+    return endpoint
+
+
+# --- what went wrong ----------------------------------------------------------------------------------------------
+
+
+async def on_problem(request: Request, problem: Exception) -> Response:
+    """One of ours."""
+    assert isinstance(problem, Problem)
+    return JSONResponse({"error": problem.sentence}, problem.status, headers=problem.headers)
+
+
+async def on_user_error(request: Request, error: Exception) -> Response:
+    """Options that do not go together."""
+    return JSONResponse({"error": " ".join(str(error).split())}, 400)
+
+
+async def on_changed(request: Request, error: Exception) -> Response:
+    """What was loaded at the start is no longer there to load the rest from."""
+    return JSONResponse({"error": str(error)}, 503)
+
+
+async def on_http(request: Request, error: Exception) -> Response:
+    """A path or method that is not there."""
+    assert isinstance(error, HTTPException)
+    what = {404: "There is no such path: see /openapi.json.", 405: "This path takes another method: see /openapi.json."}
+    return JSONResponse(
+        {"error": what.get(error.status_code, error.detail)}, error.status_code, headers=dict(error.headers or {})
+    )
+
+
+async def on_gone(request: Request, error: Exception) -> Response:
+    """The client left in the middle of its request."""
+    return Response(status_code=499)
+
+
+async def on_fault(request: Request, error: Exception) -> Response:
+    """A fault of ours; uvicorn logs the traceback."""
+    return JSONResponse({"error": "The server has a fault; its log tells which."}, 500)
