@@ -35,6 +35,7 @@ NOT_TRANSLATED = re.compile(
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 # HTML's own white space, which means a space; a no-break space is another matter.
 SPACES = re.compile(r"[\t\n\f\r]")
+NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Kind = Literal["open", "close", "point"]
 
@@ -50,9 +51,14 @@ class Mark:
     kept: bool = False  # what the element holds is not to be translated
 
 
+def xml_character(character: str) -> str:
+    """A character that XML may hold: byte fallback lets a model write any other, which becomes U+FFFD."""
+    return "\ufffd" if NO_XML.match(character) else character
+
+
 def escaped_html(character: str) -> str:
     """A character of text as HTML writes it."""
-    return html.escape(character, quote=False)
+    return html.escape(xml_character(character), quote=False)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 from onehop.errors import TextError
 from onehop.pipelines.documents.archive import Archive, read_archive
 from onehop.pipelines.documents.flow import KEPT, add, add_kept, as_stood, plain
-from onehop.pipelines.html_markup import Flow, Kind, Mark
+from onehop.pipelines.html_markup import Flow, Kind, Mark, xml_character
 
 PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -52,7 +52,7 @@ class Paragraph:
     element: Any
     base: Any = None  # a run that looks as most of the text does
     things: list[Thing] = field(default_factory=list)
-    pieces: list[Flow | int] = field(default_factory=lambda: [Flow(escape=str)])
+    pieces: list[Flow | int] = field(default_factory=lambda: [Flow(escape=xml_character)])
 
     @property
     def flows(self) -> list[Flow]:
@@ -64,7 +64,7 @@ class Paragraph:
         """The one that grows."""
         last = self.pieces[-1]
         if not isinstance(last, Flow):
-            last = Flow(escape=str)
+            last = Flow(escape=xml_character)
             self.pieces.append(last)
         return last
 
