@@ -9,6 +9,8 @@ __all__ = [
     "app",
     "auth",
     "explore",
+    "file_store",
+    "files",
     "metrics",
     "openapi",
     "pivot",
@@ -21,4 +23,5 @@ __all__ = [
     "settings",
     "slow_clients",
     "start",
+    "temporary",
 ]

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,6 +16,8 @@ from onehop.pipelines.result import Result
 from onehop.server.pivot import PivotService
 from onehop.server.problems import Problem
 from onehop.server.service import Service
+
+T = TypeVar("T")
 
 
 def others(best: Sequence[Result]) -> list[str]:
@@ -60,7 +62,7 @@ def event(content: dict[str, Any], named: dict[str, str]) -> str:
     return f"event: {name}\ndata: {json.dumps(finite(content), ensure_ascii=False)}\n\n"
 
 
-async def while_wanted(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T | Response:
     """An answer as long as somebody waits for it; else the work is dropped."""
     task, gone = asyncio.create_task(work), asyncio.create_task(disconnected(request))
     try:

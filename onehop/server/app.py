@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from onehop.pipelines.route import Pair, all_routes, identified, identifier, sou
 from onehop.server import access_log, answers, auth, metrics, openapi
 from onehop.server.answers import batch_answer, event, others, page, while_wanted
 from onehop.server.explore import Exploring, off
+from onehop.server.files import Files
 from onehop.server.pivot import PivotService
 from onehop.server.problems import Problem
 from onehop.server.rate_limit import Rates
@@ -73,10 +75,12 @@ class Application:
         *,
         exploring: Exploring | None = None,
         hosts: Sequence[str] = (),
+        folder: Path | None = None,
         write: Callable[[str], None] | None = None,
     ) -> None:
         """`exploring`: what looks inside each of the models, if that is allowed; `hosts`: the names that requests may
-        call the server, if not any; `write`: where the access log goes, if not to standard output."""
+        call the server, if not any; `folder`: where several processes keep translated files; `write`: where the access
+        log goes, if not to standard output."""
         self.models = {(service.source, service.target): service for service in services}
         self.services = {pair: self.through(legs) for pair, legs in all_routes(self.models).items()}
         self.settings, self.metrics, self.exploring = settings, counts, exploring
@@ -84,6 +88,7 @@ class Application:
         self.rates = Rates(settings.per_minute)
         self.identifier = identifier()
         self.description = openapi.description()
+        self.files = Files(self, folder)
         own = self.routes()
         paths = frozenset(route.path for route in own if isinstance(route, Route))
         cors = Middleware(
@@ -134,6 +139,7 @@ class Application:
             Route("/v1/translate", self.post(self.translate, TranslateBody), methods=["POST"]),
             Route("/v1/stream", self.post(self.stream, StreamBody), methods=["POST"]),
             Route("/v1/trace", self.post(self.trace, TraceBody), methods=["POST"]),
+            *self.files.routes(),
         ]
 
     def through(self, legs: Sequence[Pair]) -> Service | PivotService:
@@ -152,11 +158,13 @@ class Application:
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """While the server runs: translate something at once, for /health to tell."""
-        warming = asyncio.create_task(self.warm_up())
+        tasks = [asyncio.create_task(self.warm_up()), asyncio.create_task(self.files.sweep())]
         try:
             yield
         finally:
-            warming.cancel()
+            for task in tasks:
+                task.cancel()
+            self.files.store.close()
             for service in self.models.values():
                 service.close()
             if self.exploring:
@@ -212,22 +220,22 @@ class Application:
         if self.keys and name is None:
             raise Problem(401, "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY.")
 
-    async def read(self, request: Request) -> bytes:
+    async def read(self, request: Request, most: int | None = None, seconds: float | None = None) -> bytes:
         """The body, not too large and not too slow."""
-        most, body = self.settings.max_body, b""
+        most, seconds, body = most or self.settings.max_body, seconds or self.settings.read_seconds, bytearray()
         too_large = Problem(413, f"The body is larger than {most:,} bytes: send less at a time.")
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > most:
             raise too_large
         try:
-            async with asyncio.timeout(self.settings.read_seconds):
+            async with asyncio.timeout(seconds):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > most:
                         raise too_large
         except TimeoutError:
-            raise Problem(408, f"The body took longer than {self.settings.read_seconds:g} seconds.") from None
-        return body
+            raise Problem(408, f"The body took longer than {seconds:g} seconds.") from None
+        return bytes(body)
 
     async def in_time(self, answer: Awaitable[T]) -> T:
         """An answer, or the news that it takes too long."""
@@ -318,7 +326,6 @@ class Application:
             {
                 "apiKeys": bool(self.keys),
                 "charLimit": self.settings.max_characters,
-                "filesTranslation": False,
                 "detects": self.identifier.is_there,
                 "explorer": self.exploring is not None,
                 "frontendTimeout": 500,
@@ -329,7 +336,7 @@ class Application:
                     for s in self.services.values()
                 ],
                 "suggestions": False,
-                "supportedFilesFormat": [],
+                **self.files.offer(),
             }
         )
 

@@ -15,6 +15,8 @@ from prometheus_client import (
     multiprocess,
 )
 
+from onehop.server.temporary import is_alive
+
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes keep one count
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -74,16 +76,3 @@ def forget_the_dead(folder: Path) -> None:
         if not is_alive(pid):
             with suppress(FileNotFoundError):  # another process was faster
                 multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process, as far as the system tells: on Windows signal 0 would be Ctrl-C."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it is there, but another user's
-    return True

@@ -41,10 +41,11 @@ class Operation:
     many: bool = False
     media: str = "application/json"
     errors: tuple[int, ...] = ()
+    events: tuple[str, ...] = ()
 
 
 ANYWHERE = (400, 403)  # for a Host that is not the server's, and for pages of other origins
-EVENTS = ["settled", "sentence", "done", "error"]
+BYTES, EVENTS = "application/octet-stream", "text/event-stream"
 ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
 OPERATIONS = (
     Operation(
@@ -71,7 +72,31 @@ OPERATIONS = (
         errors=ASKED,
     ),
     Operation(
-        "post", "/v1/stream", "Tokens as they are settled", schemas.StreamBody, media="text/event-stream", errors=ASKED
+        "post",
+        "/v1/stream",
+        "Tokens as they are settled",
+        schemas.StreamBody,
+        media=EVENTS,
+        errors=ASKED,
+        events=("settled", "sentence", "done", "error"),
+    ),
+    Operation(
+        "post",
+        "/translate_file",
+        "LibreTranslate: translate a file",
+        schemas.LibreFileBody,
+        answer=schemas.FileAnswer,
+        errors=ASKED,
+    ),
+    Operation("get", "/download_file/{name}", "LibreTranslate: a file that was translated", media=BYTES, errors=(404,)),
+    Operation(
+        "post",
+        "/v1/translate_file",
+        "Translate a file: the answer is the file, or with Accept: text/event-stream its progress and its address",
+        schemas.OwnFileBody,
+        media=BYTES,
+        errors=ASKED,
+        events=("progress", "done", "error"),
     ),
 )
 
@@ -109,10 +134,13 @@ def described(operation: Operation) -> dict[str, Any]:
     found: dict[str, Any] = {"summary": operation.summary, "responses": {"200": good(operation)}}
     if operation.body:
         schema = {"$ref": REF.format(model=operation.body.__name__)}
-        content = {"application/json": {"schema": schema}}
-        if operation.form:
-            content |= {kind: {"schema": schema} for kind in (schemas.FORM, schemas.MULTIPART)}
+        kinds = [schemas.JSON, *((schemas.FORM, schemas.MULTIPART) if operation.form else ())]
+        if "file" in operation.body.model_fields:
+            kinds = [schemas.MULTIPART]
+        content = {kind: {"schema": schema} for kind in kinds}
         found["requestBody"] = {"required": True, "content": content}
+    if "{name}" in operation.path:
+        found["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
     for status in sorted({*ANYWHERE, *operation.errors}):
         found["responses"][str(status)] = answer(ERRORS[status], schemas.ErrorAnswer)
     if operation.path == "/health":
@@ -122,15 +150,14 @@ def described(operation: Operation) -> dict[str, Any]:
 
 def good(operation: Operation) -> dict[str, Any]:
     """The answer that is meant."""
-    if operation.media != "application/json":
-        text = {"type": "string"}
-        event = {
-            "type": "object",
-            "properties": {"event": {"enum": EVENTS}, "data": text},
-            "required": ["event", "data"],
-        }
-        schema = event if operation.media == "text/event-stream" else text
-        return {"description": operation.summary, "content": {operation.media: {"schema": schema}}}
+    if operation.media != schemas.JSON:
+        text: dict[str, Any] = {"type": "string"}
+        content = {operation.media: {"schema": text | ({"format": "binary"} if operation.media == BYTES else {})}}
+        if operation.events:
+            properties = {"event": {"enum": list(operation.events)}, "data": text}
+            schema = {"type": "object", "properties": properties, "required": ["event", "data"]}
+            content[EVENTS] = {"schema": schema}
+        return {"description": operation.summary, "content": content}
     if operation.answer is None:
         return {"description": operation.summary, "content": {operation.media: {"schema": {"type": "object"}}}}
     return answer(operation.summary, operation.answer, many=operation.many)

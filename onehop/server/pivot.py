@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from onehop.pipelines.documents.translate import legs_of, through_both
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.html import Aligned
 from onehop.pipelines.pivot import PivotTranslator
@@ -13,6 +14,7 @@ from onehop.pipelines.result import Result, Sentence
 from onehop.server.problems import Problem
 from onehop.server.service import Service, Wish
 from onehop.text.language_id import name_of
+from onehop.text.sentences import Segment
 
 
 class PivotService:
@@ -31,6 +33,18 @@ class PivotService:
 
     async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
         """Lines, each on its own; of each there is one translation, whatever the number of variants."""
+        by, parted, joined = await self.through(lines, wish)
+        return [[result] for result in await asyncio.to_thread(by.results, lines, parted, joined)]
+
+    async def parted(self, lines: Sequence[str], wish: Wish) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+        """The segments of each line, and their translations."""
+        _, parted, joined = await self.through(lines, wish)
+        return parted, joined
+
+    async def through(
+        self, lines: Sequence[str], wish: Wish
+    ) -> tuple[PivotTranslator, list[list[Segment]], list[list[Sentence]]]:
+        """What joins the two, the segments of each line, and their translations."""
         by, each = await asyncio.to_thread(self.asked, wish)
         parted = await asyncio.to_thread(lambda: [by.first.segments(line) for line in lines])
         translated = await self.first.sentences(by.first, parted, each)
@@ -40,8 +54,7 @@ class PivotService:
         ]
         between = [sentence.text for some in translated for sentence in some]
         last = await self.second.translate(between, replace(each, prefixes=prefixes))
-        joined = await asyncio.to_thread(by.joined, translated, [best[0] for best in last])
-        return [[result] for result in await asyncio.to_thread(by.results, lines, parted, joined)]
+        return by, parted, await asyncio.to_thread(by.joined, translated, [best[0] for best in last])
 
     async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
         """HTML through both: sentences are those of the second, whose source is in the language between."""
@@ -77,6 +90,11 @@ class PivotService:
         joined = by.joined([translated], last)
         [result] = await asyncio.to_thread(by.results, [text], [segments], joined)
         yield {"translation": result}
+
+    async def document_alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+        """Which words of a document's sentences come from which, through those of the language between."""
+        first, second = legs_of(sentences)
+        return through_both(sentences, await self.first.alignments(first), await self.second.alignments(second))
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """Refused: no token of the one language comes from one of the other."""

@@ -1,7 +1,6 @@
 """The application under uvicorn, in one process or several."""
 
 import gc
-import glob
 import json
 import multiprocessing
 import os
@@ -9,7 +8,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,11 +26,12 @@ from onehop.errors import ModelChangedError, SettingsError
 from onehop.pipelines.route import all_routes
 from onehop.server.app import Application
 from onehop.server.explore import Exploring
-from onehop.server.metrics import SHARED_FOLDER, Metrics, is_alive
+from onehop.server.metrics import SHARED_FOLDER, Metrics
 from onehop.server.service import Service
 from onehop.server.settings import ServerSettings
 from onehop.server.slow_clients import PunctualProtocol
 from onehop.server.start import Doors
+from onehop.server.temporary import own_folder, remove_abandoned
 from onehop.storage.model_io import check_unchanged, describe
 from onehop.storage.registry import short_name
 
@@ -75,9 +74,10 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
     line = offer(models)
     engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
-    plan["explore"], plan["hosts"] = doors.explores, doors.hosts
+    plan["explore"], plan["hosts"], plan["files"] = doors.explores, doors.hosts, None
     plan["hashes"] = [describe(path).hash for path in models]
     check_address(doors.host, doors.port)
+    remove_abandoned("files")
     one = application(plan)  # with several too: what is wrong shall be said once, and here
     common = uvicorn_options(settings, doors)
     if doors.workers == 1:
@@ -87,12 +87,18 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
         return
     del one
     gc.collect()  # it is full of cycles, and the processes have models of their own
-    folder = metrics_folder()
-    os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), folder
+    counts, plan["files"] = own_folder("metrics"), str(own_folder("files"))
+    os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), str(counts)
     announce(doors.host, doors.port, line)
     try:
         uvicorn.run("onehop.server.run:from_environment", factory=True, workers=doors.workers, **common)
     finally:
+        remove_folders(plan)
+
+
+def remove_folders(plan: dict[str, Any]) -> None:
+    """Remove what several processes have shared."""
+    for folder in (os.environ[SHARED_FOLDER], plan["files"]):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -135,19 +141,8 @@ def application(plan: dict[str, Any]) -> ASGIApp:
     paths, hashes = [Path(path) for path in plan["models"]], plan["hashes"]
     services = [Service.load(path, settings, metrics, **plan["engine"]) for path in paths]
     exploring = Exploring.of(paths, plan["engine"]["device"], hashes) if plan["explore"] else None
-    return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"]).asgi
-
-
-def metrics_folder() -> str:
-    """A new folder for the counts of several processes; those that killed servers left are removed."""
-    prefix = (
-        f"onehop-metrics-{socket.gethostname()}-"  # containers may share a folder, but not the numbers of processes
-    )
-    for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
-        pid = folder.name.removeprefix(prefix).partition("-")[0]
-        if os.name == "posix" and pid.isdecimal() and not is_alive(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-")
+    folder = Path(plan["files"]) if plan["files"] else None
+    return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"], folder=folder).asgi
 
 
 def from_environment() -> ASGIApp:
@@ -171,5 +166,5 @@ def stop_without_parent() -> None:
     if parent is None:
         return
     wait([parent.sentinel])
-    shutil.rmtree(os.environ[SHARED_FOLDER], ignore_errors=True)
+    remove_folders(json.loads(os.environ[VARIABLE]))
     signal.raise_signal(signal.SIGTERM)

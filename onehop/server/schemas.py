@@ -1,6 +1,8 @@
 """What requests and answers hold. The models check the one, and both are what the OpenAPI description is made of."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -12,6 +14,7 @@ from onehop.server.problems import Problem
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 BOUNDARY = re.compile(r'boundary="?([^";,\s]{1,70})', re.IGNORECASE)
 FIELD_NAME = re.compile(rb'^content-disposition:[^\r\n]*;\s*name="?([^";\r\n]*)', re.IGNORECASE | re.MULTILINE)
+FILE_NAME = re.compile(rb'^content-disposition:[^\r\n]*;\s*filename="?([^"\r\n]*)', re.IGNORECASE | re.MULTILINE)
 MOST_FIELDS = 2000
 
 Format = Literal["text", "html"]
@@ -107,6 +110,56 @@ class DetectBody(BaseModel):
 
     q: str
     api_key: str | None = None
+
+
+class LibreFileBody(BaseModel):
+    """LibreTranslate's form with a file."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    file: bytes = Field(description="Its name's ending says the format: /frontend/settings lists them.")
+    source: Language | None = Field("auto", description="A language, or auto.")
+    target: Language
+    api_key: str | None = None
+
+
+class OwnFileBody(Languages):
+    """Our form with a file."""
+
+    file: bytes = Field(description="Its name's ending says the format, unless `format` does.")
+    format: str | None = Field(None, description="A format of docs/documents.md.")
+    join_lines: bool = Field(False, description="Lines of a plain text that belong to one paragraph go together.")
+    field: str | list[str] = Field([], description="Only these keys or columns are translated, where there are such.")
+    api_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A form with a file, read."""
+
+    body: Any
+    name: str
+
+    @property
+    def data(self) -> bytes:
+        """The file's content."""
+        return bytes(self.body.file)
+
+    @property
+    def format(self) -> str | None:
+        """The format, where the name does not say it."""
+        return getattr(self.body, "format", None) or None
+
+    @property
+    def join_lines(self) -> bool:
+        """Whether hard-wrapped lines are joined."""
+        return getattr(self.body, "join_lines", False)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The keys or columns to translate."""
+        given = getattr(self.body, "field", [])
+        return (given,) if isinstance(given, str) else tuple(given)
 
 
 # --- answers --------------------------------------------------------------------------------------------------
@@ -214,6 +267,12 @@ class TranslateAnswer(BaseModel):
     translations: list[TranslationAnswer]
 
 
+class FileAnswer(BaseModel):
+    """Where a translated file can be downloaded for a while."""
+
+    translatedFileUrl: str  # noqa: N815
+
+
 class HealthAnswer(BaseModel):
     """ok when a translation has worked."""
 
@@ -254,18 +313,51 @@ def urlencoded(body: bytes) -> dict[str, list[str]]:
 
 def multipart(body: bytes, content_type: str) -> dict[str, list[str]]:
     """The fields of a form in parts (RFC 7578). The standard library's parser takes seconds for a hostile megabyte."""
+    fields: dict[str, list[str]] = {}
+    for name, _, value in parts_of(body, content_type):
+        fields.setdefault(name, []).append(value.decode("utf-8"))
+    return fields
+
+
+def parts_of(body: bytes, content_type: str) -> Iterator[tuple[str, bytes, bytes]]:
+    """The name, the head and the content of each part that has a name."""
     boundary = BOUNDARY.search(content_type)
     if boundary is None:
         raise ValueError("no boundary")
     parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode("latin-1"))[1:-1]
     if len(parts) > MOST_FIELDS:
         raise ValueError("too many fields")
-    fields: dict[str, list[str]] = {}
     for part in parts:
         head, _, value = part.partition(b"\r\n\r\n")
         if name := FIELD_NAME.search(head):
-            fields.setdefault(name[1].decode("utf-8"), []).append(value.decode("utf-8"))
-    return fields
+            yield name[1].decode("utf-8"), head, value
+
+
+def read_upload(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Upload:
+    """A form with a file; fields of the query count, as in LibreTranslate."""
+    if not content_type.lower().startswith(MULTIPART):
+        sent = content_type.partition(";")[0].strip().lower()
+        if sent in ("", FORM):
+            raise Problem(400, f"file is missing: send {MULTIPART}.")
+        raise Problem(415, f"The body is {sent[:100]}: send {MULTIPART}, with the file in it.")
+    values: dict[str, list[Any]] = {}
+    name = ""
+    try:
+        values |= parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+        for field, head, content in parts_of(body, content_type):
+            if field == "file":
+                given = FILE_NAME.search(head)
+                name = given[1].decode("utf-8") if given else ""
+            values.setdefault(field, []).append(content if field == "file" else content.decode("utf-8"))
+    except (UnicodeDecodeError, ValueError):
+        raise Problem(400, "The form is not UTF-8, or has too many fields: encode it as a browser does.") from None
+    try:
+        found = kind.model_validate({k: v[0] if len(v) == 1 else v for k, v in values.items()})
+    except ValidationError as e:
+        raise Problem(400, in_words(e)) from None
+    if not name:
+        raise Problem(400, "The file has no name: send it with its filename, whose ending says the format.")
+    return Upload(found, name)
 
 
 def in_words(error: ValidationError) -> str:

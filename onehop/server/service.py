@@ -177,15 +177,19 @@ class Service:
 
     async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
         """Lines, each on its own: so many translations of each, best first."""
-        by = self.by(wish)
-        parted = await asyncio.to_thread(lambda: [by.segments(line) for line in lines])
-        sentences = await self.sentences(by, parted, wish)
+        parted, sentences = await self.parted(lines, wish)
         return await asyncio.to_thread(
             lambda: [
                 [self.paragraph(line, segments, [nth_best(s, n) for s in translated]) for n in range(variants)]
                 for line, segments, translated in zip(lines, parted, sentences, strict=True)
             ]
         )
+
+    async def parted(self, lines: Sequence[str], wish: Wish) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+        """The segments of each line, and their translations."""
+        by = self.by(wish)
+        parted = await asyncio.to_thread(lambda: [by.segments(line) for line in lines])
+        return parted, await self.sentences(by, parted, wish)
 
     def paragraph(self, line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Result:
         """A line put together again."""
@@ -342,6 +346,10 @@ class Service:
                 told, said = len(ids), text
 
     # --- alignments -------------------------------------------------------------------------------------------
+
+    async def document_alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+        """Which words of a document's sentences come from which."""
+        return await self.alignments(sentences)
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """Which tokens of each translation come from which."""

@@ -24,6 +24,13 @@ class ServerSettings:
     per_minute: int = setting(0, "requests a minute from one key or address; 0: any number", least=0)
     keys_file: str | None = setting(None, "file of hashed API keys")
     origins: tuple[str, ...] = setting((), "origins of pages that may call, or *")
+    max_file: int = setting(10 << 20, "bytes of a file to translate", least=1)
+    max_unpacked: int = setting(100_000_000, "bytes of a file that is an archive, unpacked", least=1)
+    max_file_characters: int = setting(1_000_000, "characters of text in a file", least=1)
+    max_files: int = setting(8, "files that are translated at a time", least=0)
+    max_kept_files: int = setting(100, "translated files that are kept to be downloaded", least=1)
+    file_seconds: float = setting(300.0, "seconds until the translation of a file is given up", least=0.01)
+    keep_seconds: float = setting(1_800.0, "seconds that a translated file can be downloaded", least=0.01)
     log_texts: bool = setting(False, "write texts into the access log")
 
     def __post_init__(self) -> None:

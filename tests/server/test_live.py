@@ -183,6 +183,35 @@ def test_a_term_signal_under_load_lets_every_accepted_request_be_answered(model_
     assert "Traceback" not in "".join(server.errors)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_translated_files_are_there_in_every_process_and_go_with_the_server(model_file, tmp_path, workers):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {"TMPDIR": str(tmp_path)}
+    server = Process(model_file, "--workers", workers, "--port", port, environment=environment)
+
+    def kept():
+        return list(tmp_path.glob("onehop-files-*/*"))
+
+    answers = [
+        httpx.post(
+            f"{server.url}/translate_file",
+            files={"file": (f"{i}.txt", TEXTS[i].encode())},
+            data={"source": "en", "target": "de"},
+            timeout=60,
+        )
+        for i in range(2)
+    ]
+    addresses = [answer.json()["translatedFileUrl"] for answer in answers]
+    assert len(kept()) == 2
+    for address in addresses * 4:  # the processes take turns, as the system likes
+        assert httpx.get(address).status_code == 200
+    server.stop()
+    assert kept() == []
+    assert list(tmp_path.glob("onehop-files-*")) == []
+    assert "Traceback" not in "".join(server.errors)
+
+
 def test_a_reader_of_the_log_that_pauses_holds_nobody_up(model_file, expected):
     server = Process(model_file, reads=False)
     with httpx.Client(base_url=server.url, timeout=30) as client:

@@ -3,11 +3,11 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,18 @@ from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Sentence
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import normalise
+
+
+@runtime_checkable
+class Aligning(Protocol):
+    """A pipeline that knows by itself which words come from which."""
+
+    def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+        """The segments of each line, and their translations."""
+
+    def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+        """Which words of sentences that it has translated come from which."""
+
 
 Pipeline = ParagraphTranslator | PivotTranslator
 
@@ -97,7 +109,7 @@ class Memory:
 
 
 def translate_document(
-    pipeline: Pipeline,
+    pipeline: Pipeline | Aligning,
     document: Document,
     memory: Memory,
     *,
@@ -132,7 +144,7 @@ def windows(keys: Sequence[str]) -> Iterator[Sequence[str]]:
         begin, size = begin + size, min(2 * size, LAST_WINDOW)
 
 
-def translate_flows(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Done]:
+def translate_flows(pipeline: Pipeline | Aligning, flows: Sequence[Flow]) -> list[Done]:
     """Flows with their marks, worked on together."""
     parted, translated = pipeline.parted([reading(flow) for flow in flows])
     translated = [
@@ -164,13 +176,27 @@ def done(flow: Flow, segments: Sequence[Segment], translated: Sequence[Aligned])
         return Done(as_stood(flow), ("a sentence has hundreds of tags, and was left as it is",))
 
 
-def alignments(pipeline: Pipeline, sentences: Sequence[Sentence]) -> list[Aligned]:
+def alignments(pipeline: Pipeline | Aligning, sentences: Sequence[Sentence]) -> list[Aligned]:
     """Which words come from which; through English, those of both legs one after the other."""
     if isinstance(pipeline, ParagraphTranslator):
         return aligned(pipeline.translator, sentences)
+    if isinstance(pipeline, Aligning):
+        return pipeline.alignments(sentences)
+    first, second = legs_of(sentences)
+    return through_both(
+        sentences, aligned(pipeline.first.translator, first), aligned(pipeline.second.translator, second)
+    )
+
+
+def legs_of(sentences: Sequence[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
+    """The sentences into English and out of it."""
     legs = [sentence.legs for sentence in sentences]
-    firsts = iter(aligned(pipeline.first.translator, [each[0] for each in legs if each]))
-    seconds = iter(aligned(pipeline.second.translator, [leg for each in legs for leg in each[1:]]))
+    return [each[0] for each in legs if each], [leg for each in legs for leg in each[1:]]
+
+
+def through_both(sentences: Sequence[Sentence], first: Iterable[Aligned], second: Iterable[Aligned]) -> list[Aligned]:
+    """The alignments of sentences from those of their legs."""
+    firsts, seconds = iter(first), iter(second)
     return [
         chained(sentence, next(firsts), [next(seconds) for _ in sentence.legs[1:]])
         if sentence.legs and sentence.found
