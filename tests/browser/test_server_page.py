@@ -6,7 +6,9 @@ import re
 import shutil
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
+import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
@@ -120,11 +122,49 @@ def test_what_went_wrong_is_said(page):
     assert page.get_by_role("button", name="Translate").is_enabled()
 
 
+def chosen_file(name, data):
+    return {"name": name, "mimeType": "application/octet-stream", "buffer": data}
+
+
+def test_a_file_is_chosen_translated_and_downloaded(page, server):
+    text = b"# The old house\n\nA **new** tree.\n"
+    page.get_by_label("Drop files here").set_input_files(chosen_file("page.md", text))
+    link = page.get_by_role("link", name="page_de.md")
+    link.wait_for()
+    with page.expect_download() as download:
+        link.click()
+    form = {"source": "en", "target": "de"}
+    expected = httpx.post(f"{server.url}/v1/translate_file", files={"file": ("page.md", text)}, data=form, timeout=60)
+    assert download.value.suggested_filename == "page_de.md"
+    assert Path(download.value.path()).read_bytes() == expected.content
+    assert page.locator("#jobs progress").count() == 0
+
+
+def test_files_are_dropped_and_one_that_is_wrong_spoils_no_other(page):
+    names = {"bad.json": "{", "good.txt": "the house", "large.txt": "x" * 11_000_000}
+    made = """names => Object.entries(names).reduce(
+        (data, [name, text]) => (data.items.add(new File([text], name)), data), new DataTransfer())"""
+    page.dispatch_event("#drop", "drop", {"dataTransfer": page.evaluate_handle(made, names)})
+    page.get_by_text("bad.json is not JSON").wait_for()
+    page.get_by_role("link", name="good_de.txt").wait_for()
+    page.get_by_text("It is too large: part it into several files.").wait_for()
+    assert page.locator("#jobs li").count() == 3
+
+
+def test_a_file_is_stopped(page):
+    slow = chosen_file("slow.json", b'"' + b"<!--" * 200_000 + b'"')
+    page.get_by_label("Drop files here").set_input_files(slow)
+    page.get_by_role("button", name="Stop slow.json").click()
+    page.get_by_text("stopped", exact=True).wait_for()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible_and_fits_a_telephone(browser, any_server, scheme):
     with opened(browser, any_server) as page:
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": 390, "height": 800})
+        page.get_by_label("Drop files here").set_input_files([chosen_file(name, b"{") for name in ("a.txt", "b.json")])
+        page.get_by_text("b.json is not JSON").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert Axe().run(page).violations_count == 0
 

@@ -1,4 +1,7 @@
-// The page: one form, one answer. It speaks the same API as everybody else.
+// The page: one form, one answer, and files. It speaks the same API as everybody else.
+
+import { events } from "./events.js";
+import { startFiles } from "./files.js";
 
 const at = (id) => document.getElementById(id);
 const ALTERNATIVES = 3;
@@ -35,6 +38,7 @@ async function start() {
     e.preventDefault();
     translate();
   });
+  startFiles(settings, chosen, send);
   showPair();
   count();
 }
@@ -114,10 +118,11 @@ async function get(path) {
   return answer.json();
 }
 
-async function post(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
-  if (at("key").value) headers.Authorization = `Bearer ${at("key").value}`;
-  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+const post = (path, body, signal) => send(path, JSON.stringify(body), signal, { "Content-Type": "application/json" });
+
+async function send(path, body, signal, headers) {
+  if (at("key").value) headers = { ...headers, Authorization: `Bearer ${at("key").value}` };
+  const answer = await fetch(path, { method: "POST", headers, body, signal });
   if (!answer.ok) throw new Error((await answer.json()).error ?? `The server answers ${answer.status}.`);
   return answer;
 }
@@ -159,21 +164,14 @@ async function atOnce(text, source, target, signal) {
 
 async function byWord(text, source, target, signal) {
   const answer = await post("v1/stream", { text, source, target }, signal);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   const sentences = [];
   let used = source;
-  for (let rest = "", part = await reader.read(); !part.done; part = await reader.read()) {
-    const blocks = (rest + part.value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const [, name, data] = block.match(/^event: (\w+)\ndata: (.*)$/s);
-      const event = JSON.parse(data);
-      if (name === "error") throw new Error(event.error);
-      if (name === "settled") sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.text;
-      if (name === "sentence") sentences[event.sentence] = event.text;
-      if (name === "done") used = event.source;
-      at("translation").textContent = name === "done" ? event.translation.text : sentences.join(" ");
-    }
+  for await (const [name, event] of events(answer)) {
+    if (name === "error") throw new Error(event.error);
+    if (name === "settled") sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.text;
+    if (name === "sentence") sentences[event.sentence] = event.text;
+    if (name === "done") used = event.source;
+    at("translation").textContent = name === "done" ? event.translation.text : sentences.join(" ");
   }
   return used;
 }

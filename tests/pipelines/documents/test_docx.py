@@ -63,7 +63,7 @@ def test_the_rest_of_the_document_stays(translated):
 def test_what_xml_cannot_hold_becomes_the_replacement_character(translated):
     """A model with byte fallback may write any byte, also those that the marks of a paragraph are made of."""
     found = translated(LETTER, "letter.docx", lambda word: word + "\x00\x01\x02\x1b")
-    assert runs(found)[0] == [" ".join(word + "\ufffd" * 4 for word in "The old house by the sea".split())]
+    assert runs(found)[0] == [" ".join(word + "\ufffd" * 4 for word in ("The", "old", "house", "by", "the", "sea"))]
 
 
 def test_what_is_no_word_document_is_one_line():
