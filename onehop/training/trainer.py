@@ -248,6 +248,8 @@ class Trainer:
             prefetch(self.stream(), AHEAD, until=lambda: self.stop is not None) as self.loader,
             closing(self),  # gives up an epoch that is being made, which the thread would wait for
         ):
+            if self.settings.train.start_from and self.progress == Progress(exact=self.progress.exact):
+                self.validate()  # what the training has to be better than
             self.train_until(last)
             self.save()
 
@@ -449,7 +451,7 @@ class Trainer:
         """Go on from the last checkpoint, if there is one."""
         checkpoint = self.run.latest()
         if self.world.leads:
-            self.run.rewind_metrics(checkpoint.progress.step if checkpoint else 0)
+            self.run.rewind_metrics(checkpoint.progress.step if checkpoint else -1)
         if checkpoint is None:
             if self.settings.train.start_from:
                 self.start_from(first_weights(self.settings, self.store, self.model))

@@ -295,6 +295,21 @@ def test_training_starts_from_a_model(digits, go, tmp_path):
     assert after.provenance["started_from"] == before.hash
 
 
+def test_the_first_model_is_validated_before_the_first_step(go, tmp_path):
+    """A training that only makes it worse ends with the model that it started from."""
+    first = go("train.steps=4")
+    harm = ("train.steps=6", "train.validate_every=2", "train.warmup=1", "train.learning_rate=1.0", "train.patience=9")
+    for _ in range(2):  # a second start finds no checkpoint after a kill before the first one, and begins again
+        worse = go(*harm, f"train.start_from={first}", name="worse")
+        lines = [line for line in read_metrics(tmp_path / "worse" / "metrics.jsonl") if "valid_nll" in line]
+        assert [line["step"] for line in lines] == [0, 2, 4, 6]
+        assert min(lines, key=lambda line: line["valid_nll"])["step"] == 0
+        before, after = read_model(first), read_model(worse)
+        assert all((after.tensors[name] == value).all() for name, value in before.tensors.items())
+        assert after.provenance["averaged_steps"] == [0]
+        shutil.rmtree(tmp_path / "worse" / "checkpoints")
+
+
 def test_a_start_that_does_not_fit_is_refused(digits, go, tmp_path, model_file):
     first = go("train.steps=1")
     with pytest.raises(RunError, match=r"has another shape than this model\. Give this one the same"):
