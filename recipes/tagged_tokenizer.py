@@ -14,8 +14,9 @@ from pathlib import Path
 from translation_data import TAGS
 
 from onehop.config import Settings, load_settings
+from onehop.data.chunks import read_chunks
 from onehop.data.clean import spread
-from onehop.data.corpus import ParallelFile, find_files, read_chunks
+from onehop.data.corpus import ParallelFile, find_files
 from onehop.data.filters import columns_of, decoded
 from onehop.data.mixture import quotas, source_name, weights_of
 from onehop.text.tokenizer import Tokenizer

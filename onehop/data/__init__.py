@@ -6,6 +6,7 @@ It knows nothing of models or torch: a batch is made of NumPy arrays.
 __all__ = [
     "batches",
     "bpe_dropout",
+    "chunks",
     "clean",
     "corpus",
     "encode",

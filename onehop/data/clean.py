@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from onehop.config import DataSettings
 from onehop.console import StageProgress
-from onehop.data.corpus import ParallelFile, Plain, RawChunk, read_chunks
+from onehop.data.chunks import Plain, RawChunk, read_chunks
+from onehop.data.corpus import ParallelFile
 from onehop.data.filters import (
     Dropped,
     HeldOut,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onehop.config import DataSettings
-from onehop.data.corpus import RawChunk
+from onehop.data.chunks import RawChunk
 from onehop.text.language_id import IDENTIFIER, LETTERS, LanguageCheck, identifier_version
 from onehop.text.tokenizer import normalise
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from onehop.data import corpus
+from onehop.data.chunks import read_chunks
 from onehop.data.corpus import (
     ParallelFile,
     content_hash,
     entries_from_names,
     find_files,
     first_suspicious_line,
-    read_chunks,
 )
 from onehop.errors import MissingPackageError, TextError
 

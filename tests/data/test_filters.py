@@ -7,7 +7,7 @@ import pytest
 
 from onehop.config import DataSettings
 from onehop.data import filters
-from onehop.data.corpus import RawChunk
+from onehop.data.chunks import RawChunk
 from onehop.data.filters import (
     REASONS,
     Dropped,

@@ -1,0 +1,91 @@
+"""Parallel text in chunks of raw pairs, whatever file it stands in.
+
+Nothing here holds more than a chunk: a corpus is as long as the disk allows.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Literal
+
+from onehop.data.corpus import Lines, ParallelFile, unequal_lines
+from onehop.errors import TextError
+
+CHUNK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawChunk:
+    """Some lines of a parallel file, still bytes. `tgt` is None for TSV, whose `src` has both columns.
+
+    `consumed` is how many bytes of the file on disk have been looked at so far.
+    """
+
+    file: str
+    first_line: int
+    src: list[bytes]
+    tgt: list[bytes] | None
+    consumed: int
+
+
+Plain = Literal["lines", "paragraphs"] | None
+
+
+def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> Iterator[RawChunk]:
+    """The lines of a parallel file in chunks, in order; plain text as pairs without a source."""
+    if plain is not None:
+        return plain_chunks(file, size, plain)
+    return tsv_chunks(file, size) if len(file.paths) == 1 else aligned_chunks(file, size)
+
+
+def plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawChunk]:
+    """Chunks of plain text: each line is a text, or all lines up to an empty one."""
+    reader = Lines(file.paths[0])
+    texts, number = iter(reader) if plain == "lines" else paragraphs(reader), 1
+    while chunk := list(islice(texts, size)):
+        none = [b""] * len(chunk)
+        yield RawChunk(file=file.name, first_line=number, src=none, tgt=chunk, consumed=reader.consumed)
+        number += len(chunk)
+
+
+def paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines up to an empty one as a single line."""
+    for empty, group in groupby(lines, lambda line: not line.strip()):
+        if not empty:
+            yield b" ".join(group)
+
+
+def tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+    """Chunks of a TSV file. Its first line shows whether it is one."""
+    reader = Lines(file.paths[0])
+    lines, number = iter(reader), 1
+    while chunk := list(islice(lines, size)):
+        if number == 1:
+            refuse_other_columns(chunk[0], file)
+        yield RawChunk(file=file.name, first_line=number, src=chunk, tgt=None, consumed=reader.consumed)
+        number += len(chunk)
+
+
+def refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
+    """A file whose first line has not two columns is no parallel TSV."""
+    columns = first_line.count(b"\t") + 1
+    if columns != 2:
+        found = "1 column" if columns == 1 else f"{columns} columns"
+        remedy = "It must be source TAB target; two aligned files are written as name.{lang}."
+        raise TextError(f"{file.names} line 1 has {found}.", remedy)
+
+
+def aligned_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+    """Chunks of two aligned files; at the end they must have as many lines."""
+    readers = [Lines(path) for path in file.paths]
+    src_lines, tgt_lines = map(iter, readers)
+    number = 1
+    while True:
+        src, tgt = list(islice(src_lines, size)), list(islice(tgt_lines, size))
+        if len(src) != len(tgt):
+            raise unequal_lines(file)
+        if not src:
+            return
+        consumed = sum(reader.consumed for reader in readers)
+        yield RawChunk(file=file.name, first_line=number, src=src, tgt=tgt, consumed=consumed)
+        number += len(src)
