@@ -157,6 +157,7 @@ class DataSettings:
     target: str = setting("de", "language translated into")
     train: tuple[str, ...] = setting((), "files: TSV (also *.tsv), or a pair written as name.{lang}; .gz .xz .zst too")
     valid: tuple[str, ...] = setting((), "files to validate on; empty: cut off the training pairs")
+    mix: tuple[str, ...] | None = setting(None, "more training files, of which nothing is cut off to validate on")
     test: tuple[str, ...] = setting((), "files whose lines must not stand in the training pairs")
     valid_size: int = setting(2000, "pairs cut off for validation where no file is given", least=1)
     valid_most: int | None = setting(None, "at most so many pairs of each validation file; unset: all", least=1)

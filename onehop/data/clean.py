@@ -39,7 +39,7 @@ from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
 
 # The number is the layout's: what a run of an older version left behind is made again.
-PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-2.json"
+PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-3.json"
 
 # A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.
 BAD_LINES = 10
@@ -51,6 +51,7 @@ class Inputs:
     """The files that the settings name, found and hashed."""
 
     train: list[ParallelFile]
+    mix: list[ParallelFile]
     valid: list[ParallelFile]
     test: list[ParallelFile]
     made_from: dict[str, Any]
@@ -67,7 +68,7 @@ class Filtered:
     chunks: list[Span]
     sources: list[tuple[str, int]]  # each file's name as a source, and its pairs
     pairs: int
-    cut: int  # how many of the pairs are for validation
+    cut: list[int]  # the places of the pairs that are for validation
 
 
 # --- stage one: filter ----------------------------------------------------------------------------------------
@@ -127,19 +128,20 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
 
 def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: StageProgress) -> None:
     """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
-    report = Report(files={f.name: 0 for f in inputs.train}, notes=language_notes(settings))
+    files = inputs.train + inputs.mix
+    report = Report(files={f.name: 0 for f in files}, notes=language_notes(settings))
     held_out = held_out_sides(pairs_in(inputs.test + inputs.valid, settings.plain))
-    progress.stage("reading and filtering", sum(f.size for f in inputs.train), "bytes")
-    raw = ((i, chunk) for i, file in enumerate(inputs.train) for chunk in read_chunks(file, plain=settings.plain))
+    progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
+    raw = ((i, chunk) for i, file in enumerate(files) for chunk in read_chunks(file, plain=settings.plain))
     with closing(in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))) as filtered:
-        chunks, kept = write_filtered(work, settings, inputs.train, filtered, report, progress)
-    pairs = sum(kept.values())
-    if pairs < 2:
-        raise nothing_left(report, pairs, settings.plain)
-    cut = 0 if inputs.valid else cut_size(pairs, settings)
-    valid = valid_lines(inputs.valid, settings, report) if inputs.valid else cut_lines(work, pairs, cut)
+        chunks, kept = write_filtered(work, settings, files, filtered, report, progress)
+    pairs, own = sum(kept.values()), sum(kept[i] for i in range(len(inputs.train)))
+    if own < 2:
+        raise nothing_left(sum(report.files[file.name] for file in inputs.train), own, settings.plain)
+    cut = [] if inputs.valid else spread(cut_size(own, settings), own).tolist()
+    valid = valid_lines(inputs.valid, settings, report) if inputs.valid else cut_lines(work, cut)
     write_whole(work / VALID, b"".join(valid))
-    sources = [(source_name(file.name), kept[i]) for i, file in enumerate(inputs.train)]
+    sources = [(source_name(file.name), kept[i]) for i, file in enumerate(files)]
     values = {"report": report_to_dict(report), "chunks": chunks, "sources": sources, "pairs": pairs, "cut": cut}
     write_json(work / FILTERED, values)
 
@@ -252,14 +254,14 @@ def cut_size(pairs: int, settings: DataSettings) -> int:
     return min(settings.valid_size, max(1, pairs // 10))
 
 
-def nothing_left(report: Report, pairs: int, plain: Plain) -> TextError:
+def nothing_left(read: int, pairs: int, plain: Plain) -> TextError:
     """The error for too little text, or for text of which the filters leave too little."""
     thing = "training text" if plain else "training pair"
-    if pairs == report.read:
+    if pairs == read:
         return TextError(f"There is {'only 1' if pairs else 'no'} {thing}.", "Give more text: two are the least.")
-    left = "1 is" if pairs == 1 else "none is" if report.read == 1 else "none are"
+    left = "1 is" if pairs == 1 else "none is" if read == 1 else "none are"
     return TextError(
-        f"Of {counted(report.read, thing)} {left} left after the filters.",
+        f"Of {counted(read, thing)} {left} left after the filters.",
         "Look at the files, or loosen the filters in [data].",
     )
 
@@ -269,9 +271,9 @@ def spread(count: int, among: int) -> npt.NDArray[np.int64]:
     return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
 
 
-def cut_lines(work: Path, pairs: int, cut: int) -> Iterator[bytes]:
+def cut_lines(work: Path, cut: list[int]) -> Iterator[bytes]:
     """The lines of `pairs.tsv` that become validation pairs."""
-    chosen = frozenset(spread(cut, pairs).tolist())
+    chosen = frozenset(cut)
     with (work / PAIRS).open("rb") as lines:
         yield from (line for i, line in enumerate(lines) if i in chosen)
 

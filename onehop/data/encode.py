@@ -69,8 +69,7 @@ def nothing() -> None:
 def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
     """Learn a vocabulary from training pairs spread evenly over the corpus, or over each of its weighted sources."""
     work, filtered, settings = job
-    held_out = frozenset(spread(filtered.cut, filtered.pairs).tolist())
-    chosen = frozenset(sample_places(filtered, settings).tolist()) - held_out
+    chosen = frozenset(sample_places(filtered, settings).tolist()) - frozenset(filtered.cut)
     return Tokenizer.learn(sides_of(work / PAIRS, chosen), settings).model
 
 
@@ -250,14 +249,14 @@ def encode_stage(
         pairs=work / PAIRS,
         model=model,
         settings=data,
-        cut=frozenset(spread(filtered.cut, filtered.pairs).tolist()),
+        cut=frozenset(filtered.cut),
         held_out=held_out_sides(valid) if filtered.cut else HeldOut(),
     )
     progress.stage("encoding", filtered.pairs, "pairs")
     with closing(in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))) as chunks:
         counts = encode_train(folder, chunks, report, progress)
     if report.train == 0:
-        raise nothing_left(report, 0, data.plain)
+        raise nothing_left(report.read, 0, data.plain)
     report.vocabulary = tokenizer.vocab_size
     description = {
         "source": data.source,

@@ -195,13 +195,17 @@ def find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | N
         ]
         return list(chain.from_iterable(files))
 
-    found = {"train": find(data.train), "valid": find(data.valid), "test": find(data.test)}
+    found = {split: find(getattr(data, split) or ()) for split in ("train", "mix", "valid", "test")}
     # What is unset is left out, so that a store keeps its identity when a version adds a setting.
     options = {k: v for k, v in asdict(data).items() if k not in found and v is not None}
     learned = {k: v for k, v in asdict(settings.tokenizer).items() if k != "dropout" and v is not None}
     made_from = {
         "version": VERSION,
-        "files": {split: [[f.name, content_hash(f)] for f in files] for split, files in found.items()},
+        "files": {
+            split: [[f.name, content_hash(f)] for f in files]
+            for split, files in found.items()
+            if files or split != "mix"  # as above: it was added later
+        },
         "data": options,
         "tokenizer": learned if tokenizer is None else {"given": tokenizer_hash(tokenizer)},
         "identifier": identifier_version() if data.language else None,

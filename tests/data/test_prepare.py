@@ -102,6 +102,19 @@ def test_ids_decode_to_the_text_and_every_pair_is_somewhere(corpus):
     assert not (corpus / "store.partial").exists()
 
 
+def test_nothing_of_the_mixed_files_is_cut_off_for_validation(corpus):
+    alone = prepare(settings(), corpus / "alone", root=corpus, processes=1)
+    write_tsv(corpus / "general.tsv", sentences(300, seed=1))
+    store = prepare(settings(mix=("general.tsv",)), corpus / "store", root=corpus, processes=1)
+    assert texts(store, "valid") == texts(alone, "valid")
+    assert [name for name, _ in store.sources] == ["a", "general"]
+    assert set(texts(store, "train")) == {*sentences(400), *sentences(300, seed=1)} - set(texts(alone, "valid"))
+    assert "mix" not in alone.description["made_from"]["files"]  # older stores have none either
+    with pytest.raises(TextError, match="Of 1 training pair none is left"):
+        write_tsv(corpus / "none.tsv", [("1", "2")])
+        prepare(settings("none.tsv", mix=("general.tsv",)), corpus / "other", root=corpus, processes=1)
+
+
 def test_text_is_normalised(corpus):
     odd = [(f"cafe\u0301  au\u00a0lait {a}", f"Milch\u2581kaffee {b}") for a, b in sentences(60)]
     write_tsv(corpus / "a.tsv", odd)
