@@ -12,7 +12,7 @@ EXTRAS = {
     "matplotlib": "plots",
     "sklearn": "digits",
     "tensorboard": "tensorboard",
-    "zstandard": "data",
+    **dict.fromkeys(("pyarrow", "zstandard"), "data"),
 }
 # What people call some of them.
 NAMES = {

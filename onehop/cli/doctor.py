@@ -40,6 +40,7 @@ OPTIONAL = (
     ("uvicorn", "serves over HTTP", "serve"),
     ("sacrebleu", "scores translations", "evaluate"),
     ("sacremoses", "scores tokenised text as Moses does", "evaluate"),
+    ("pyarrow", "reads Parquet and Arrow files", "data"),
     ("zstandard", "reads .zst files", "data"),
     ("lxml", "reads .docx and XLIFF", "formats"),
     ("polib", "reads PO files", "formats"),

@@ -27,8 +27,8 @@ def prepare(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="TSV files, aligned files such as train.en train.de or train.{lang}, or - for a TSV on standard input;"
-            " for settings with data.plain, text files."
+            help="Aligned files such as train.en train.de or train.{lang}; files with both sides: TSV, CSV, JSONL,"
+            " Parquet, TMX, a dataset's folder; - for a TSV on standard input; for data.plain, text files."
         ),
     ] = None,
     settings: Annotated[

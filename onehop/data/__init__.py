@@ -14,6 +14,7 @@ __all__ = [
     "mixture",
     "objectives",
     "prepare",
+    "records",
     "store",
     "worker_pool",
 ]

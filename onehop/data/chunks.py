@@ -3,12 +3,13 @@
 Nothing here holds more than a chunk: a corpus is as long as the disk allows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Literal
 
-from onehop.data.corpus import Lines, ParallelFile, unequal_lines
+from onehop.data.corpus import ENDINGS, Lines, ParallelFile, unequal_lines
+from onehop.data.records import records
 from onehop.errors import TextError
 
 CHUNK = 4096
@@ -16,7 +17,9 @@ CHUNK = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class RawChunk:
-    """Some lines of a parallel file, still bytes. `tgt` is None for TSV, whose `src` has both columns.
+    """Some lines or records of a parallel file, still bytes. `tgt` is None for TSV, whose `src` has both columns.
+
+    A target of None is one that a record lacks.
 
     `consumed` is how many bytes of the file on disk have been looked at so far.
     """
@@ -24,7 +27,7 @@ class RawChunk:
     file: str
     first_line: int
     src: list[bytes]
-    tgt: list[bytes] | None
+    tgt: Sequence[bytes | None] | None
     consumed: int
 
 
@@ -35,11 +38,15 @@ def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> I
     """The lines of a parallel file in chunks, in order; plain text as pairs without a source."""
     if plain is not None:
         return plain_chunks(file, size, plain)
+    if file.format is not None:
+        return record_chunks(file, size)
     return tsv_chunks(file, size) if len(file.paths) == 1 else aligned_chunks(file, size)
 
 
 def plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawChunk]:
     """Chunks of plain text: each line is a text, or all lines up to an empty one."""
+    if file.format is not None:
+        raise TextError(f"{file.names} has records of pairs, and data.plain asks for text.", "Give text files.")
     reader = Lines(file.paths[0])
     texts, number = iter(reader) if plain == "lines" else paragraphs(reader), 1
     while chunk := list(islice(texts, size)):
@@ -53,6 +60,16 @@ def paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
     for empty, group in groupby(lines, lambda line: not line.strip()):
         if not empty:
             yield b" ".join(group)
+
+
+def record_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+    """Chunks of a file of records."""
+    reader = records(file)
+    found, number = iter(reader), 1
+    while chunk := list(islice(found, size)):
+        src, tgt = [record[0] for record in chunk], [record[1] if len(record) == 2 else None for record in chunk]
+        yield RawChunk(file=file.name, first_line=number, src=src, tgt=tgt, consumed=reader.consumed)
+        number += len(chunk)
 
 
 def tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
@@ -71,7 +88,7 @@ def refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
     columns = first_line.count(b"\t") + 1
     if columns != 2:
         found = "1 column" if columns == 1 else f"{columns} columns"
-        remedy = "It must be source TAB target; two aligned files are written as name.{lang}."
+        remedy = f"It must be source TAB target; other formats are known by their endings ({ENDINGS})."
         raise TextError(f"{file.names} line 1 has {found}.", remedy)
 
 

@@ -5,19 +5,31 @@ import hashlib
 import importlib
 import io
 import lzma
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onehop.errors import TextError, require
+from onehop.errors import SettingsError, TextError, require
 
 STDIN = "-"
 LANG = "{lang}"
 GLOB_MARKS = "*?["
+PACKED = (".gz", ".xz", ".zst")
+# What files of records end in; each has a reader in onehop/data/records.py.
+FORMATS = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".tmx": "tmx",
+}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -27,10 +39,16 @@ LONGEST_LINE = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelFile:
-    """One entry of the settings: a TSV file (one path) or two aligned files (source and target path)."""
+    """One entry of the settings: a TSV file (one path), two aligned files (source and target path), or records.
+
+    In records the columns are told by the languages, or by `columns` where that names them.
+    """
 
     name: str
     paths: tuple[Path, ...]
+    format: str | None = None  # of records; None: lines
+    languages: tuple[str, str] = ("", "")
+    columns: tuple[str, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -40,21 +58,41 @@ class ParallelFile:
     @property
     def names(self) -> str:
         """The paths as a message names them."""
-        return " and ".join(str(path) for path in self.paths)
+        shards = self.format is not None and len(self.paths) > 1
+        return str(self.paths[0].parent) if shards else " and ".join(str(path) for path in self.paths)
 
 
 # --- which files ----------------------------------------------------------------------------------------------
 
-PAIR_REMEDY = "Name aligned files like train.en train.de, or give TSV files ending in .tsv."
+ENDINGS = ".tsv, .csv, .jsonl, .parquet and .tmx"
+PAIR_REMEDY = f"Name aligned files like train.en train.de, or give files with both sides ({ENDINGS})."
 
 
-def find_files(entries: Sequence[str], root: Path, source: str, target: str) -> list[ParallelFile]:
+def format_of(path: Path) -> str | None:
+    """The format of a file of records, by its ending; None for lines."""
+    name = path.name.lower()
+    packed = next((ending for ending in PACKED if name.endswith(ending)), "")
+    return FORMATS.get(Path(name.removesuffix(packed)).suffix)
+
+
+def find_files(
+    entries: Sequence[str], root: Path, source: str, target: str, columns: tuple[str, ...] | None = None
+) -> list[ParallelFile]:
     """The files that entries of the settings mean, relative ones below `root`, each checked to be there."""
-    return [file for entry in entries for file in files_of_entry(entry, root, source, target)]
+    if columns is not None and len(columns) != 2:
+        raise SettingsError(f"data.columns names {len(columns)} columns.", "Name two: the source's and the target's.")
+    files = (file for entry in entries for file in files_of_entry(entry, root, source, target))
+    return [replace(file, columns=columns) for file in files]
 
 
 def files_of_entry(entry: str, root: Path, source: str, target: str) -> list[ParallelFile]:
-    """The files of one entry: a TSV, a pattern of TSVs in the order of their names, or a pair with {lang}."""
+    """The files of one entry: one with both sides, a pattern of such in the order of their names, or {lang}."""
+
+    def file(path: Path) -> ParallelFile:
+        paths = dataset_files(path) if path.is_dir() else (path,)
+        format = format_of(paths[0])
+        return checked(ParallelFile(name=path.name, paths=paths, format=format, languages=(source, target)))
+
     if LANG in entry:
         paths = tuple(root / entry.replace(LANG, lang) for lang in (source, target))
         return [checked(ParallelFile(name=Path(entry).name, paths=paths))]
@@ -64,26 +102,45 @@ def files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Par
         matches = sorted(base.glob(str(path.relative_to(base))))
         if not matches:
             raise TextError(f"No file matches {path}.", "Correct the pattern or the data root.")
-        return [checked(ParallelFile(name=match.name, paths=(match,))) for match in matches]
-    return [checked(ParallelFile(name=path.name, paths=(path,)))]
+        return [file(match) for match in matches]
+    return [file(path)]
+
+
+def dataset_files(folder: Path) -> tuple[Path, ...]:
+    """The Arrow files of a folder that Hugging Face's `save_to_disk` wrote; the folder itself if it is another."""
+    if (folder / "dataset_dict.json").is_file():
+        splits = sorted(path.parent.name for path in folder.glob("*/dataset_info.json"))
+        raise TextError(f"{folder} is a dataset in parts: {', '.join(splits)}.", f"Give one, such as {folder}/train.")
+    if not (folder / "dataset_info.json").is_file():
+        return (folder,)
+    return tuple(sorted(folder.glob("*.arrow"))) or (folder,)
 
 
 def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, str] | None]:
     """What files named on the command line mean: entries, and the two languages where the names tell them.
 
-    TSV files, `-` and names with {lang} stand for themselves. Others come two by two, such as train.en train.de.
+    Files with both sides, `-` and names with {lang} stand for themselves. Others come two by two, such as
+    train.en train.de.
     """
-    if not names or any(LANG in name or name == STDIN or ".tsv" in Path(name).suffixes for name in names):
-        return tuple(names), None
-    if len(names) % 2:
-        raise TextError(f"{names[-1]} has no partner.", PAIR_REMEDY)
-    pairs = [entry_of_pair(*names[i : i + 2]) for i in range(0, len(names), 2)]
+    whole = [name for name in names if stands_for_itself(name)]
+    sides = [name for name in names if not stands_for_itself(name)]
+    if len(sides) % 2:
+        raise TextError(f"{sides[-1]} has no partner.", PAIR_REMEDY)
+    pairs = [entry_of_pair(*sides[i : i + 2]) for i in range(0, len(sides), 2)]
     languages = {pair for _, pair in pairs}
     if len(languages) > 1:
         raise TextError(
             f"The files are in {len(languages)} pairs of languages.", "Give one pair of languages at a time."
         )
-    return tuple(entry for entry, _ in pairs), languages.pop()
+    return (*whole, *(entry for entry, _ in pairs)), languages.pop() if languages else None
+
+
+def stands_for_itself(name: str) -> bool:
+    """Whether a name on the command line needs no partner."""
+    path = Path(name)
+    return (
+        LANG in name or name == STDIN or ".tsv" in path.suffixes or format_of(path) is not None or os.path.isdir(path)
+    )
 
 
 def entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
@@ -101,7 +158,7 @@ def checked(file: ParallelFile) -> ParallelFile:
     for path in file.paths:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
-            remedy = "Give a TSV file, or a pair of files written as name.{lang}."
+            remedy = "Give a pair of files written as name.{lang}, a file with both sides, or a Hugging Face dataset."
             raise TextError(f"{path} {what}.", remedy)
     return file
 
@@ -129,7 +186,7 @@ class reading:  # noqa: N801, it reads as a phrase: with reading(path)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         damaged = (EOFError, lzma.LZMAError, gzip.BadGzipFile)
-        if isinstance(error, damaged) or type(error).__name__ in ("ZstdError", "error"):
+        if isinstance(error, damaged) or type(error).__name__ in ("ArrowInvalid", "ZstdError", "error"):
             raise TextError(f"{self.path} is cut off or damaged ({error}).", "Fetch it again.") from None
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
@@ -182,8 +239,8 @@ class ZstdStream(io.RawIOBase):
             self._packed, self._frame = self._frame.unused_data, None
 
 
-class Lines:
-    """Lines of a file without their end. Only a newline ends a line: aligned files must agree with `wc -l`."""
+class RawFile:
+    """A file's unpacked bytes, and how far it has been read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -196,11 +253,21 @@ class Lines:
             return 0
         return self.path.stat().st_size if self._raw.closed else self._raw.tell()
 
-    def __iter__(self) -> Iterator[bytes]:
+    @contextmanager
+    def opened(self) -> Iterator[io.BufferedReader]:
+        """The file open for reading."""
         with reading(self.path), self.path.open("rb") as raw, unpacked(raw, self.path) as stream:
+            self._raw = raw
             # The decompressors look for line ends in Python; this buffer does it in C.
-            buffered = io.BufferedReader(stream, 1 << 18)
-            self._raw, first = raw, True
+            yield io.BufferedReader(stream, 1 << 18)
+
+
+class Lines(RawFile):
+    """Lines of a file without their end. Only a newline ends a line: aligned files must agree with `wc -l`."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self.opened() as buffered:
+            first = True
             while line := buffered.readline(LONGEST_LINE):
                 if first:
                     refuse_utf16(line, self.path)

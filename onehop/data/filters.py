@@ -20,7 +20,7 @@ SHOWN = 100  # characters of a side in a sample
 
 # In the order in which a pair meets them: it is counted where it fails first.
 REASONS = {
-    "columns": "the line has not two columns",
+    "columns": "the line or record has not two sides",
     "utf8": "the line is not UTF-8",
     "empty": "a side is empty",
     "identical": "both sides are the same",
@@ -291,7 +291,7 @@ def columns_of(chunk: RawChunk) -> Iterable[tuple[bytes, ...]]:
     """The raw columns of each line. An empty line of a TSV counts as two empty sides."""
     if chunk.tgt is None:
         return (tuple(line.split(b"\t")) if line else (b"", b"") for line in chunk.src)
-    return zip(chunk.src, chunk.tgt, strict=True)
+    return ((src,) if tgt is None else (src, tgt) for src, tgt in zip(chunk.src, chunk.tgt, strict=True))
 
 
 def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:

@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
+from onehop.data.corpus import FORMATS, PACKED
 from onehop.errors import SettingsError
 
-ENDINGS = (".{lang}", ".tsv", ".txt", ".gz", ".xz", ".zst")
+ENDINGS = (".{lang}", ".tsv", ".txt", *FORMATS, *PACKED)
 
 Weights = Mapping[str, float]
 

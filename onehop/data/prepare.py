@@ -189,8 +189,9 @@ def find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | N
         raise TextError("No training text is given.", "Name files on the command line or in data.train.")
 
     def find(entries: Sequence[str]) -> list[ParallelFile]:
+        languages = data.source, data.target
         files = [
-            [spooled(stdin, work)] if entry == STDIN else find_files([entry], root, data.source, data.target)
+            [spooled(stdin, work)] if entry == STDIN else find_files([entry], root, *languages, data.columns)
             for entry in entries
         ]
         return list(chain.from_iterable(files))

@@ -110,7 +110,9 @@ def test_content_hash_knows_content_not_names(tmp_path):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(TextError, match=r"no\.tsv does not exist\. Give a TSV file, or a pair of files"):
+    with pytest.raises(
+        TextError, match=r"no\.tsv does not exist\. Give a pair of files written as name\.{lang}, a file"
+    ):
         only("no.tsv", tmp_path)
 
 
@@ -122,7 +124,7 @@ def test_one_of_two_files_is_missing(tmp_path):
 
 def test_folder_instead_of_file(tmp_path):
     (tmp_path / "a.tsv").mkdir()
-    with pytest.raises(TextError, match=r"a\.tsv is a folder\. Give a TSV file"):
+    with pytest.raises(TextError, match=r"a\.tsv is a folder\. Give a pair of files"):
         only("a.tsv", tmp_path)
 
 

@@ -110,8 +110,8 @@ def test_nothing_of_the_mixed_files_is_cut_off_for_validation(corpus):
     assert [name for name, _ in store.sources] == ["a", "general"]
     assert set(texts(store, "train")) == {*sentences(400), *sentences(300, seed=1)} - set(texts(alone, "valid"))
     assert "mix" not in alone.description["made_from"]["files"]  # older stores have none either
+    write_tsv(corpus / "none.tsv", [("1", "2")])
     with pytest.raises(TextError, match="Of 1 training pair none is left"):
-        write_tsv(corpus / "none.tsv", [("1", "2")])
         prepare(settings("none.tsv", mix=("general.tsv",)), corpus / "other", root=corpus, processes=1)
 
 

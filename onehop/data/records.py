@@ -1,0 +1,376 @@
+"""Pairs in files of records: CSV, JSONL, Parquet, Arrow and TMX, one record at a time.
+
+A record is (source, target) as UTF-8, or one text where it has not both sides, so that it is counted and shown.
+"""
+
+import csv
+import importlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from onehop.data.corpus import LONGEST_LINE, Lines, ParallelFile, RawFile, reading, refuse_utf16
+from onehop.errors import TextError, require
+from onehop.text.language_id import code_of
+
+Record = tuple[bytes] | tuple[bytes, bytes]
+# What people call the two columns where they do not call them by the languages.
+USUAL = (("source", "target"), ("src", "tgt"))
+TRANSLATION = "translation"  # the column of Hugging Face's datasets that holds both sides
+REGION = re.compile(r"(-(?i:[a-z]{2}|[a-z]{4}|\d{3})|_([A-Z]{2}|[A-Z][a-z]{3}|\d{3}))+$")
+DELIMITERS = ",;\t"
+ROWS = 1024
+BLOCK = 1 << 16
+SHOWN_COLUMNS = 8
+
+
+def records(file: ParallelFile) -> "Records":
+    """The reader of a file's records."""
+    assert file.format is not None
+    return READERS[file.format](file)
+
+
+class Records:
+    """The records of a file in order; `consumed` is how many of its bytes on disk have been looked at."""
+
+    def __init__(self, file: ParallelFile) -> None:
+        self.file = file
+        self.raw = RawFile(file.paths[0])
+
+    @property
+    def consumed(self) -> int:
+        """Bytes on disk, for a progress bar."""
+        return self.raw.consumed
+
+    def __iter__(self) -> Iterator[Record]:
+        raise NotImplementedError
+
+    def sides(self, names: Sequence[str]) -> tuple[str, str]:
+        """Which of these columns are source and target."""
+        return sides_of(names, self.file)
+
+
+# --- which columns --------------------------------------------------------------------------------------------
+
+
+def sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
+    """The columns that were asked for, else those called after the languages, else those usually called so."""
+    wanted = [file.columns] if file.columns else [file.languages, *USUAL]
+    for pair in wanted:
+        found = tuple(next(named(names, side), None) for side in pair)
+        if found[0] is not None and found[1] is not None:
+            return found[0], found[1]
+    there = ", ".join(names[:SHOWN_COLUMNS]) + (" …" if len(names) > SHOWN_COLUMNS else "")
+    missing = next(side for side in wanted[0] if next(named(names, side), None) is None)
+    source, target = file.languages
+    raise TextError(
+        f"{file.names} has the columns {there or '(none)'}, and none is called {missing}.",
+        f"Call them {source} and {target}, or set data.columns to the names of both.",
+    )
+
+
+def named(names: Iterable[str], wanted: str) -> Iterator[str]:
+    """The names that mean a language or column, the exact one first: English, en-US and EN are en."""
+    names = list(names)
+    yield from (name for name in names if name == wanted)
+    yield from (name for name in names if without_region(name) == without_region(wanted))
+
+
+def without_region(language: str) -> str:
+    """The code of a language, given that or its name: en for English, EN, en-US and en_GB."""
+    return code_of(REGION.sub("", language.strip()))
+
+
+def record_of(source: Any, target: Any) -> Record:
+    """Two texts as a record; what is no text makes it one that has not both sides."""
+    if isinstance(source, str) and isinstance(target, str):
+        return as_bytes(source), as_bytes(target)
+    return (as_bytes(next((side for side in (source, target) if isinstance(side, str)), "")),)
+
+
+def as_bytes(text: str) -> bytes:
+    """UTF-8; bytes that were none come out as they were, and half a surrogate pair as what cannot be read."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+# --- CSV ------------------------------------------------------------------------------------------------------
+
+
+class CsvRecords(Records):
+    """CSV with a header, or of two columns without one; commas, semicolons or tabs part the columns."""
+
+    def __iter__(self) -> Iterator[Record]:
+        with self.raw.opened() as stream:
+            lines = decoded_lines(stream, self.raw.path)
+            first = next(lines, "")
+            delimiter = max(DELIMITERS, key=first.count)
+            rows = self.rows(csv.reader(chained(first, lines), delimiter=delimiter))
+            header = next(rows, [])
+            try:
+                source, target = map(header.index, self.sides(header))
+            except TextError:
+                if len(header) != 2 or self.file.columns:
+                    raise
+                source, target = 0, 1
+                yield record_of(*header)
+            for row in rows:
+                whole = len(row) == len(header)
+                yield record_of(row[source], row[target]) if whole else (as_bytes(delimiter.join(row)),)
+
+    def rows(self, reader: Any) -> Iterator[list[str]]:
+        """The rows that are not empty; one that cannot be read, such as a quote without an end, comes as an odd one."""
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as e:
+                row = [f"({e})"]
+            if row is None:
+                return
+            if row:
+                yield row
+
+
+def decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
+    """Lines with their ends, none longer than the longest; bytes that are not UTF-8 are kept as they are."""
+    refuse_utf16(stream.peek(2), path)
+    mark = "\ufeff"
+    while line := stream.readline(LONGEST_LINE):
+        yield line.decode("utf-8", "surrogateescape").removeprefix(mark)
+        mark = ""
+
+
+def chained(first: str, rest: Iterator[str]) -> Iterator[str]:
+    """A line that was looked at before the rest."""
+    yield first
+    yield from rest
+
+
+# --- JSONL ----------------------------------------------------------------------------------------------------
+
+
+class JsonRecords(Records):
+    """A JSON object a line: {"en": …, "de": …} or {"translation": {"en": …, "de": …}}."""
+
+    def __init__(self, file: ParallelFile) -> None:
+        super().__init__(file)
+        self.raw = self.lines = Lines(file.paths[0])
+
+    def __iter__(self) -> Iterator[Record]:
+        sides: tuple[str, str] | None = None
+        for number, line in enumerate(self.lines, start=1):
+            if not line.strip():
+                yield b"", b""  # counted as empty, as in a TSV
+                continue
+            value = self.parsed(line)
+            if sides is None:
+                if value is None:
+                    raise TextError(
+                        f"{self.file.names} line {number} is not a JSON object.",
+                        'It must have one a line, such as {"en": "Hello", "de": "Hallo"}.',
+                    )
+                sides = self.sides(list(value))
+            yield (line,) if value is None else record_of(*map(value.get, sides))
+
+    def parsed(self, line: bytes) -> dict[str, Any] | None:
+        """The object of a line, or the one within it that holds both sides."""
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        inner = value.get(TRANSLATION) if isinstance(value, dict) else None
+        value = inner if isinstance(inner, dict) else value
+        return value if isinstance(value, dict) else None
+
+
+# --- Parquet and Arrow ----------------------------------------------------------------------------------------
+
+
+class TableRecords(Records):
+    """Tables that pyarrow reads, some rows at a time."""
+
+    def __init__(self, file: ParallelFile) -> None:
+        super().__init__(file)
+        self.share = 0.0
+
+    @property
+    def consumed(self) -> int:
+        """The share of the rows that have been read, in bytes on disk."""
+        return int(self.file.size * self.share)
+
+    def __iter__(self) -> Iterator[Record]:
+        require("pyarrow", instead=f"write {self.file.names} as CSV or JSONL")
+        for path in self.file.paths:
+            with reading(path):
+                for batch in self.batches(path):
+                    yield from self.rows(batch)
+            self.share = 1.0
+
+    def batches(self, path: Path) -> Iterator[Any]:
+        """Batches of rows."""
+        raise NotImplementedError
+
+    def rows(self, batch: Any) -> Iterator[Record]:
+        """The records of a batch of rows."""
+        if TRANSLATION in batch.schema.names and hasattr(batch.schema.field(TRANSLATION).type, "get_field_index"):
+            column = batch.column(TRANSLATION)
+            source, target = self.sides([field.name for field in column.type])
+            yield from (record_of(*map((row or {}).get, (source, target))) for row in column.to_pylist())
+        else:
+            source, target = self.sides(batch.schema.names)
+            columns = (batch.column(side).to_pylist() for side in (source, target))
+            yield from map(record_of, *columns)
+
+
+class ParquetRecords(TableRecords):
+    """A Parquet file."""
+
+    def batches(self, path: Path) -> Iterator[Any]:
+        """Batches of rows, of the columns that are needed."""
+        parquet = importlib.import_module("pyarrow.parquet")
+        with parquet.ParquetFile(path) as opened:
+            names = opened.schema_arrow.names
+            wanted = [TRANSLATION] if TRANSLATION in names else list(self.sides(names))
+            done = 0
+            for batch in opened.iter_batches(ROWS, columns=wanted):
+                done += len(batch)
+                self.share = done / max(1, opened.metadata.num_rows)
+                yield batch
+
+
+class ArrowRecords(TableRecords):
+    """Arrow files, as Hugging Face's `save_to_disk` writes them: a stream of batches, or the file format."""
+
+    def batches(self, path: Path) -> Iterator[Any]:
+        """Batches as they were written; the file is mapped into memory."""
+        arrow = importlib.import_module("pyarrow")
+        before = sum(p.stat().st_size for p in self.file.paths[: self.file.paths.index(path)])
+        with arrow.memory_map(str(path)) as mapped:
+            is_file = mapped.read(6) == b"ARROW1"
+            mapped.seek(0)
+            opened = arrow.ipc.open_file(mapped) if is_file else arrow.ipc.open_stream(mapped)
+            batches = map(opened.get_batch, range(opened.num_record_batches)) if is_file else opened
+            for batch in batches:
+                self.share = (before + mapped.tell()) / max(1, self.file.size)
+                yield from (batch.slice(first, ROWS) for first in range(0, len(batch), ROWS))
+
+
+# --- TMX ------------------------------------------------------------------------------------------------------
+
+# Inside a segment these hold codes of another format, not text.
+CODES = ("bpt", "ept", "ph", "it", "ut")
+
+
+class TmxRecords(Records):
+    """Translation memories: of each unit the first variant of either language, without the codes within it."""
+
+    def __iter__(self) -> Iterator[Record]:
+        units = Units(self.file)
+        found = False
+        with self.raw.opened() as stream:
+            try:
+                while block := stream.read(BLOCK):
+                    for record in units.feed(block):
+                        found = found or len(record) == 2
+                        yield record
+                yield from units.feed(b"", last=True)
+            except expat.ExpatError as e:
+                raise TextError(f"{self.file.names} is not well-formed XML: {e}.", "Export it again.") from None
+        if not found:
+            there = ", ".join(sorted(units.languages)) or "no language"
+            raise TextError(
+                f"{self.file.names} has {there}, and no unit in {' and '.join(self.file.languages)}.",
+                "Give the right languages, or another file.",
+            )
+
+
+@dataclass
+class Unit:
+    """A translation unit while it is read: its texts by language, and where the reader stands in it."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    language: str = ""
+    text: list[str] | None = None
+    length: int = 0
+    codes: int = 0  # so many elements of codes are open
+    whole: bool = True
+
+
+class Units:
+    """Reads a TMX file block by block. Entities of its own are refused: they could grow without bound."""
+
+    def __init__(self, file: ParallelFile) -> None:
+        self.file = file
+        self.languages: set[str] = set()
+        self.unit = Unit()
+        self.done: list[Record] = []
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.characters
+        self.parser.SkippedEntityHandler = self.skipped
+        self.parser.EntityDeclHandler = self.refuse
+
+    def feed(self, block: bytes, *, last: bool = False) -> list[Record]:
+        """The units that end in a block."""
+        self.done = []
+        self.parser.Parse(block, last)
+        return self.done
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """An element begins."""
+        if tag == "tu":
+            self.unit = Unit()
+        elif tag == "tuv":
+            self.unit.language = attributes.get("xml:lang") or attributes.get("lang") or ""
+            if len(self.languages) < SHOWN_COLUMNS:
+                self.languages.add(self.unit.language)
+        elif tag == "seg":
+            self.unit.text, self.unit.length, self.unit.codes = [], 0, 0
+        elif tag in CODES:
+            self.unit.codes += 1
+
+    def characters(self, text: str) -> None:
+        """Text, which is kept inside a segment."""
+        if self.unit.text is not None and not self.unit.codes and self.unit.length < LONGEST_LINE:
+            self.unit.text.append(text)
+            self.unit.length += len(text)
+
+    def skipped(self, name: str, *_: object) -> None:
+        """An entity that only a DTD elsewhere declares: the text has a gap."""
+        self.unit.whole = False
+
+    def refuse(self, name: str, *_: object) -> None:
+        """The file declares an entity."""
+        raise TextError(f"{self.file.names} declares the entity {name}.", "Write its text in place of it.")
+
+    def end(self, tag: str) -> None:
+        """An element ends."""
+        if tag in CODES:
+            self.unit.codes -= 1
+        elif tag == "seg" and self.unit.text is not None:
+            self.unit.texts.setdefault(self.unit.language, "".join(self.unit.text))
+            self.unit.text = None
+        elif tag == "tu":
+            texts = self.unit.texts
+            sides = [next(named(texts, side), "") for side in self.file.languages]
+            source, target = (texts.get(side) if self.unit.whole else None for side in sides)
+            shown = next(iter(texts.values()), "")
+            self.done.append(record_of(source, target) if source is not None else record_of(shown, None))
+
+
+READERS: dict[str, Callable[[ParallelFile], Records]] = {
+    "csv": CsvRecords,
+    "jsonl": JsonRecords,
+    "parquet": ParquetRecords,
+    "arrow": ArrowRecords,
+    "tmx": TmxRecords,
+}
