@@ -17,6 +17,8 @@ from onehop.console import StageProgress
 from onehop.data.chunks import Plain, RawChunk, read_chunks
 from onehop.data.corpus import ParallelFile
 from onehop.data.filters import (
+    PLAIN_REASONS,
+    REASONS,
     Dropped,
     HeldOut,
     PairChecks,
@@ -137,7 +139,7 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
         chunks, kept = write_filtered(work, settings, files, filtered, report, progress)
     pairs, own = sum(kept.values()), sum(kept[i] for i in range(len(inputs.train)))
     if own < 2:
-        raise nothing_left(sum(report.files[file.name] for file in inputs.train), own, settings.plain)
+        raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own, settings.plain)
     cut = [] if inputs.valid else spread(cut_size(own, settings), own).tolist()
     valid = valid_lines(inputs.valid, settings, report) if inputs.valid else cut_lines(work, cut)
     write_whole(work / VALID, b"".join(valid))
@@ -254,14 +256,16 @@ def cut_size(pairs: int, settings: DataSettings) -> int:
     return min(settings.valid_size, max(1, pairs // 10))
 
 
-def nothing_left(read: int, pairs: int, plain: Plain) -> TextError:
+def nothing_left(report: Report, read: int, pairs: int, plain: Plain) -> TextError:
     """The error for too little text, or for text of which the filters leave too little."""
     thing = "training text" if plain else "training pair"
     if pairs == read:
         return TextError(f"There is {'only 1' if pairs else 'no'} {thing}.", "Give more text: two are the least.")
     left = "1 is" if pairs == 1 else "none is" if read == 1 else "none are"
+    reason = max(report.dropped, key=lambda reason: report.dropped[reason].count)
+    why = (PLAIN_REASONS if plain else REASONS)[reason]
     return TextError(
-        f"Of {counted(read, thing)} {left} left after the filters.",
+        f"Of {counted(read, thing)} {left} left after the filters, mostly because {why}.",
         "Look at the files, or loosen the filters in [data].",
     )
 

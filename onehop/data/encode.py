@@ -256,7 +256,7 @@ def encode_stage(
     with closing(in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))) as chunks:
         counts = encode_train(folder, chunks, report, progress)
     if report.train == 0:
-        raise nothing_left(report.read, 0, data.plain)
+        raise nothing_left(report, report.read, 0, data.plain)
     report.vocabulary = tokenizer.vocab_size
     description = {
         "source": data.source,
