@@ -6,7 +6,7 @@ Texts are not known here. Options, shortlists and the CTranslate2 engine do with
 __all__ = [
     "continuous_batching",
     "ctranslate2_engine",
-    "cuda_graph_log",
+    "cuda_graph_hypotheses",
     "cuda_graph_search",
     "cuda_graph_state",
     "engine",

@@ -1,24 +1,24 @@
 """Greedy and beam search whose steps never leave the GPU: each is one CUDA graph, recorded once and played again.
 
-The device knows what the next step needs: tokens, scores, which hypothesis goes on from which. What it chose at each
-step goes to the host, some steps behind, and there the classes of `search` write it down: what has ended, what is
-looped, who is done. So the answer is theirs, and the device never waits for it; at the end it has taken a few steps
-too many. On a CPU the same steps are taken without a graph, which is how they are tested.
+The device knows everything that a search needs: tokens, scores, which hypothesis goes on from which, what has ended,
+who is done (`cuda_graph_hypotheses`). The host starts the steps and looks, some steps behind, whether a sentence is
+left; at the end the device has taken a few steps too many. The hypotheses come to the host in one transfer a batch. On
+a CPU the same steps are taken without a graph, which is how they are tested.
 """
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
-from onehop.decoding.cuda_graph_log import BeamLog, Log, PathLog
-from onehop.decoding.cuda_graph_state import Chosen, Decoder, Kept, Operations, Shape
+from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, DeviceSearch
+from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import Task
 from onehop.model.transformer import Transformer
@@ -26,7 +26,8 @@ from onehop.text.tokenizer import EOS, PAD
 
 MOST_SENTENCES = 512  # in a batch: from there on a step's time grows with its rows
 MOST_BEAM = 16
-MOST_BYTES = 8 << 30  # of keys and values, all graphs together; and no more than a quarter of what the GPU has
+MOST_BYTES = 8 << 30  # of keys and values; and no more than a quarter of what the GPU has
+MOST_GRAPHS = 64  # shapes; a text that is sorted by length has about ten
 AHEAD = 4  # steps that the device may be ahead of the host
 WARM_UP = 3  # runs before a graph is recorded: libraries and kernels make ready what a recording forbids
 
@@ -34,54 +35,87 @@ Pool = Any  # torch's handle of a pool of memory, which has no public name
 
 
 class Station:
-    """One shape's memory and its two graphs: one begins a batch, one takes a step."""
+    """One shape's two graphs: one begins a batch, one takes a step. Their memory holds one batch."""
 
-    def __init__(self, model: Transformer, shape: Shape, operations: Operations, pool: Pool) -> None:
+    def __init__(self, model: Transformer, shape: Shape, operations: Operations, pool: Pool, memory: Tensor) -> None:
         device = model.embedding.weight.device
-        self.shape = shape
-        self.decoder = Decoder(model, shape, operations)
-        self.choice = (Chosen if shape.greedy else Kept)(shape, model.vocab_size, device, operations)
+        self.shape, self.memory = shape, memory
+        self.decoder = Decoder(model, shape, operations, memory)
+        how = DevicePaths if shape.greedy else DeviceBeams
+        self.hypotheses: DeviceSearch = how(shape, model.vocab_size, device, operations)
         self.min_length = torch.zeros((), dtype=torch.int64, device=device)
-        gpu = device.type == "cuda"
-        self.answers = torch.zeros(shape.capacity, *self.choice.answer.shape, dtype=torch.float64, pin_memory=gpu)
-        self.arrived = [torch.cuda.Event() for _ in range(shape.capacity if gpu else 0)]  # type: ignore[no-untyped-call]
+        self.pinned = device.type == "cuda"
+        self.src = torch.full(self.decoder.src.shape, PAD, pin_memory=self.pinned)
+        self.alive = torch.zeros(shape.capacity, dtype=torch.int64, pin_memory=self.pinned)
+        # A host that waits must not take a core from other processes: several of them may share the device.
+        self.arrived = [torch.cuda.Event(blocking=True) for _ in range(shape.capacity if self.pinned else 0)]  # type: ignore[no-untyped-call]
+        results = self.hypotheses.results(shape.capacity)
+        self.results = {name: torch.empty_like(x, device="cpu", pin_memory=self.pinned) for name, x in results.items()}
         self.begin, self.step = recorded([self.begin_plainly, self.step_plainly], device, pool)
 
     def begin_plainly(self) -> None:
         """Encode, and empty what was remembered."""
         self.decoder.begin()
-        self.choice.begin()
+        self.hypotheses.begin()
 
     def step_plainly(self) -> None:
         """One token more for every row."""
-        decoder, choice = self.decoder, self.choice
-        logits = decoder.logits(choice.tokens, choice.origins)
-        best = decoder.operations.best_of_rows(logits, choice.few, EOS, decoder.position, self.min_length)
-        choice.extend(*best, decoder.position)
+        decoder, hypotheses = self.decoder, self.hypotheses
+        logits = decoder.logits(hypotheses.tokens, hypotheses.origins)
+        best = decoder.operations.best_of_rows(logits, hypotheses.few, EOS, decoder.position, self.min_length)
+        hypotheses.extend(*best, decoder.position)
         decoder.position += 1
 
-    def load(self, sources: Sequence[Sequence[int]], min_length: int) -> None:
+    def search(self, sources: Sequence[Sequence[int]], task: Task) -> list[list[Hypothesis]]:
+        """One batch from its sources to its hypotheses."""
+        self.load(sources, task)
+        steps = self.run(int(task.max_lengths.max()), before=max(map(len, sources)) // 2)
+        for name, tensor in self.hypotheses.results(steps).items():
+            self.results[name][: len(tensor)].copy_(tensor, non_blocking=True)
+        if self.pinned:
+            torch.cuda.current_stream().synchronize()
+        host = {name: tensor.numpy() for name, tensor in self.results.items()}
+        return self.hypotheses.found(task, {**host, "chosen": host["chosen"][:steps]})
+
+    def load(self, sources: Sequence[Sequence[int]], task: Task) -> None:
         """A new batch; rows without a sentence get an empty one."""
-        src = np.full(self.decoder.src.shape, PAD)
-        src[:, 0] = EOS
-        for row, ids in zip(src, sources, strict=False):
-            row[: len(ids) + 1] = [*ids, EOS]
-        self.decoder.src.copy_(torch.from_numpy(src))
-        self.min_length.fill_(min_length)
+        lengths = np.zeros(self.shape.sentences, dtype=np.int64)
+        lengths[: len(sources)] = [len(ids) for ids in sources]
+        columns, src = np.arange(self.shape.source), self.src.numpy()
+        src[:] = np.where(columns == lengths[:, None], EOS, PAD)
+        src[columns < lengths[:, None]] = np.fromiter(chain.from_iterable(sources), np.int64, int(lengths.sum()))
+        self.decoder.src.copy_(self.src, non_blocking=True)
+        self.hypotheses.load(task)
+        self.min_length.fill_(task.options.min_length)
         self.begin()
 
+    def run(self, longest: int, before: int) -> int:
+        """Take steps until every sentence is done, and at most `longest`; how many were taken.
+
+        The device is some steps ahead of the host's look at how many sentences are left. The first look comes after
+        the step `before`: hardly a batch is done sooner, and until then no delay of the host is felt.
+        """
+        asked, looked = 0, max(0, min(before, longest) - AHEAD)
+        while True:
+            while asked < min(looked + AHEAD, longest):
+                self.ask(asked)
+                asked += 1
+            if looked == longest or self.left(looked) == 0:
+                return asked
+            looked += 1
+
     def ask(self, place: int) -> None:
-        """Start a step and the transfer of what it chose."""
+        """Start a step and the transfer of the number of sentences that are left after it."""
         self.step()
-        self.answers[place].copy_(self.choice.answer, non_blocking=True)
+        self.alive[place].copy_(self.hypotheses.alive, non_blocking=True)
         if self.arrived:
             self.arrived[place].record()
 
-    def answer(self, place: int) -> Float64[Tensor, "two sentences *candidates"]:
-        """What a step chose, when it has come."""
+    def left(self, place: int) -> int:
+        """How many sentences a step has left, when that is known."""
         if self.arrived:
             self.arrived[place].synchronize()
-        return self.answers[place]
+        return int(self.alive[place])
 
 
 def recorded(functions: Sequence[Callable[[], None]], device: torch.device, pool: Pool) -> list[Callable[[], None]]:
@@ -108,19 +142,6 @@ def recorded(functions: Sequence[Callable[[], None]], device: torch.device, pool
     return graphs
 
 
-def follow(station: Station, log: Log, longest: int) -> list[list[Hypothesis]]:
-    """Let the device go ahead by some steps and write down behind it, until every sentence is done."""
-    asked = 0
-    for place in range(longest):
-        while asked < min(place + AHEAD, longest):
-            station.ask(asked)
-            asked += 1
-        log.read(station.answer(place), place)
-        if log.over:
-            break
-    return log.found()
-
-
 class CapturedSearch:
     """The search of one model. Graphs are recorded when a shape is first seen; those not used for long make room."""
 
@@ -129,6 +150,7 @@ class CapturedSearch:
         self.stations: OrderedDict[Shape, Station] = OrderedDict()
         self.addresses = self.addresses_now()
         self.pool: Pool = None
+        self.memory: Tensor | None = None
         self.lock = threading.Lock()  # a station's memory holds one batch
 
     def suits(self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions) -> bool:
@@ -149,21 +171,19 @@ class CapturedSearch:
         """The n best of each source; `most` says how long each output may become."""
         task = Task.of(most, options, None)
         with self.lock, on(self.model.embedding.weight.device):
-            station = self.station(Shape.of(sources, most, options, self.model.settings))
-            station.load(sources, options.min_length)
-            log = PathLog(task) if station.shape.greedy else BeamLog(task, self.model.vocab_size)
-            return follow(station, log, max(most))
+            return self.station(Shape.of(sources, most, options, self.model.settings)).search(sources, task)
 
     def station(self, shape: Shape) -> Station:
         """The one for a shape, made if need be."""
         if self.addresses != (now := self.addresses_now()):  # the weights have moved
             self.forget(len(self.stations))
+            self.memory = None  # they may have another dtype or device
             self.addresses = now
         if shape not in self.stations:
-            self.make_room(shape)
+            memory = self.memory_for(shape)
             if not self.stations:  # torch takes a pool back when its last graph is gone, and refuses to fill it again
                 self.pool = self.new_pool()
-            self.stations[shape] = Station(self.model, shape, self.operations, self.pool)
+            self.stations[shape] = Station(self.model, shape, self.operations, self.pool, memory)
         self.stations.move_to_end(shape)
         return self.stations[shape]
 
@@ -175,10 +195,18 @@ class CapturedSearch:
             return MOST_BYTES
         return min(MOST_BYTES, torch.cuda.get_device_properties(device).total_memory // 4)
 
-    def make_room(self, shape: Shape) -> None:
-        """Forget what was not used for longest, as far as a new shape needs its memory."""
-        while self.stations and sum(s.bytes(self.model) for s in (shape, *self.stations)) > self.most_bytes:
+    def memory_for(self, shape: Shape) -> Tensor:
+        """Memory for keys and values, which all shapes share: one batch is searched at a time."""
+        if len(self.stations) >= MOST_GRAPHS:
             self.forget(1)
+        needed = shape.numbers(self.model)
+        if self.memory is None or self.memory.numel() < needed:
+            held = {id(m): m.nbytes for m in (station.memory for station in self.stations.values())}
+            self.memory = None
+            if sum(held.values()) + shape.bytes(self.model) > self.most_bytes:
+                self.forget(len(self.stations))
+            self.memory = self.model.embedding.weight.new_zeros(needed)
+        return self.memory
 
     def forget(self, count: int) -> None:
         """Drop the graphs that were not used for longest, when the last steps asked of them are over."""

@@ -1,4 +1,4 @@
-"""The device's half of a search that never waits: the model, its caches in their places, and what was chosen so far."""
+"""The model's half of a search that stays on the device: batch shapes, and the decoder over caches in fixed places."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,13 +12,10 @@ from torch.nn import functional as F
 
 from onehop.config import ModelSettings
 from onehop.decoding import one_token
-from onehop.decoding.options import LONGEST_LOOP, LOOP_SPAN, SearchOptions
+from onehop.decoding.options import SearchOptions
 from onehop.model import kernels
 from onehop.model.transformer import AddNorm, Layer, Tokens, Transformer
-from onehop.text.tokenizer import BOS, EOS, PAD
-
-Values = Float[Tensor, "rows few"]
-Ids = Int[Tensor, "rows few"]
+from onehop.text.tokenizer import EOS, PAD
 
 
 @runtime_checkable
@@ -50,7 +47,6 @@ class Shape:
     capacity: int
     beam: int
     greedy: bool
-    loop_repeats: int
 
     @classmethod
     def of(
@@ -58,13 +54,16 @@ class Shape:
     ) -> "Shape":
         """The shape that holds a batch, no longer than a learned table of positions."""
         limit = model.max_length if model.positions == "learned" else math.inf
+        longest = max(map(len, sources))
+        source = int(min(limit, source_width(longest)))
+        # Every batch of one source width has room, so that the shapes of a sorted text are few.
+        capacity = max(most) + source - 1 - longest
         return cls(
             sentences=round_up(len(sources)),
-            source=int(min(limit, max(16, round_up(max(map(len, sources)) + 1)))),
-            capacity=int(min(limit, -(-max(most) // 32) * 32)),
+            source=source,
+            capacity=int(min(limit, -(-capacity // 32) * 32)),
             beam=options.beam,
             greedy=options.is_greedy,
-            loop_repeats=0 if options.is_greedy else options.loop_repeats,  # one path is stopped by the host
         )
 
     @property
@@ -72,11 +71,15 @@ class Shape:
         """Hypotheses."""
         return self.sentences * self.beam
 
-    def bytes(self, model: Transformer) -> int:
-        """Memory of keys and values, which is nearly all."""
+    def numbers(self, model: Transformer) -> int:
+        """How many numbers the keys and values are, which is nearly all of the memory."""
         s = model.settings
         cells = self.rows * self.capacity + self.sentences * self.source
-        return cells * s.n_decoder_layers * s.n_heads * (s.key_width + s.value_width) * model.embedding.weight.itemsize
+        return cells * s.n_decoder_layers * s.n_heads * (s.key_width + s.value_width)
+
+    def bytes(self, model: Transformer) -> int:
+        """Memory of keys and values."""
+        return self.numbers(model) * model.embedding.weight.itemsize
 
 
 def round_up(number: int) -> int:
@@ -85,95 +88,15 @@ def round_up(number: int) -> int:
     return power * 3 // 4 if power >= 4 and number <= power * 3 // 4 else power
 
 
-# --- what the device remembers of the search ------------------------------------------------------------------
+def round_down(number: int) -> int:
+    """The largest size that `round_up` leaves as it is and that is no more than a number of at least 1."""
+    power = 1 << (number.bit_length() - 1)
+    return power * 3 // 2 if power >= 2 and number >= power * 3 // 2 else power
 
 
-class Chosen:
-    """One path a sentence: the most probable token, always."""
-
-    few = 1
-
-    def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
-        self.tokens = torch.zeros(shape.rows, dtype=torch.int64, device=device)
-        self.origins = own_rows(shape, device)
-        self.answer = torch.zeros(2, shape.sentences, dtype=torch.float64, device=device)
-
-    def begin(self) -> None:
-        """One BOS a row."""
-        self.tokens.fill_(BOS)
-
-    def extend(self, values: Values, ids: Ids, position: Int[Tensor, ""]) -> None:
-        """Go on with the best token of each row."""
-        self.tokens.copy_(ids[:, 0])
-        self.answer.copy_(torch.stack([values[:, 0].double(), ids[:, 0].double()]))
-
-
-class Kept:
-    """The beams: `search.Beam.extend` as far as the next step depends on it."""
-
-    def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
-        self.shape, self.vocab, self.few = shape, vocab, min(shape.beam + 2, vocab)
-        self.keep_best = operations.keep_best
-        rows, beam = shape.rows, shape.beam
-        self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
-        self.totals = torch.zeros(shape.sentences, beam, dtype=torch.float64, device=device)
-        self.own = own_rows(shape, device)
-        self.origins = self.own.clone()
-        self.parents = torch.zeros(rows, dtype=torch.int64, device=device)
-        self.times = torch.arange(shape.capacity, device=device)
-        self.left, self.right = (t.to(device) for t in loop_pairs(shape.loop_repeats))
-        # Before the beginning stand numbers that are no ids, each only once, so that they repeat nothing.
-        self.nothing = -1 - torch.arange(self.right.shape[1], device=device)
-        self.recent = self.nothing.repeat(rows, 1)
-        self.answer = torch.zeros(2, shape.sentences, self.candidates, dtype=torch.float64, device=device)
-
-    @property
-    def candidates(self) -> int:
-        """How many the host needs to see: each hypothesis that ends makes room for one more."""
-        return min(2 * self.shape.beam, self.shape.beam * self.few)
-
-    def begin(self) -> None:
-        """The first slot of each sentence holds BOS, the others nothing."""
-        self.tokens.fill_(BOS)
-        self.totals.fill_(-math.inf)
-        self.totals[:, 0].fill_(0.0)
-        self.recent.copy_(self.nothing.expand_as(self.recent))
-        self.origins.copy_(self.own)
-
-    def extend(self, values: Values, ids: Ids, position: Int[Tensor, ""]) -> None:
-        """Keep the best that go on."""
-        self.keep_best(values, ids, self.totals, self.tokens, self.parents, self.answer, EOS, self.vocab)
-        past = self.origins[self.parents]
-        self.origins.copy_(torch.where(self.times <= position, past, self.own))
-        if self.shape.loop_repeats:
-            self.empty_loops()
-
-    def empty_loops(self) -> None:
-        """Take out what the guard against loops stops."""
-        self.recent.copy_(torch.cat([self.recent[self.parents, 1:], self.tokens[:, None]], dim=1))
-        repeats = self.recent[:, self.left] == self.recent[:, self.right]
-        self.totals.masked_fill_(repeats.all(-1).any(-1).view_as(self.totals), -math.inf)
-
-
-def own_rows(shape: Shape, device: torch.device) -> Int[Tensor, "rows capacity"]:
-    """A table of origins in which each row has written its own past."""
-    return torch.arange(shape.rows, device=device)[:, None].repeat(1, shape.capacity)
-
-
-def loop_pairs(repeats: int) -> tuple[Int[Tensor, "lengths pairs"], Int[Tensor, "lengths pairs"]]:
-    """Which of the most recent tokens must be equal for a loop, for each length that its n-gram can have.
-
-    The same as `options.ends_in_loop`; lines that need fewer pairs compare a token with itself.
-    """
-    if not repeats:
-        return torch.zeros(0, 0, dtype=torch.int64), torch.zeros(0, 0, dtype=torch.int64)
-    spans = {n: n * max(repeats, math.ceil(LOOP_SPAN / n)) for n in range(1, LONGEST_LOOP + 1)}
-    width = max(spans.values())
-    right = torch.arange(width).repeat(len(spans), 1)
-    left = right.clone()
-    for line, (n, span) in zip(left, spans.items(), strict=True):
-        line[width - span + n :] -= n
-    return left, right
+def source_width(longest: int) -> int:
+    """The columns of a batch whose longest source has so many ids."""
+    return max(16, round_up(longest + 1))
 
 
 # --- the model's half -----------------------------------------------------------------------------------------
@@ -192,17 +115,20 @@ class LayerSlots:
     b_qkv: Float[Tensor, " out"] | None
 
     @classmethod
-    def of(cls, layer: Layer, model: Transformer, shape: Shape) -> "LayerSlots":
-        """Room for a layer; zeros, since a number that is none would live on under a weight of nought."""
+    def of(cls, layer: Layer, model: Transformer, shape: Shape, memory: Float[Tensor, " numbers"]) -> "LayerSlots":
+        """The slots of a layer, in a part of the memory that holds them exactly."""
         s, like = model.settings, model.embedding.weight
-        past, source = (shape.capacity, shape.rows), (shape.sentences, shape.source)
+        past, source = (shape.capacity, shape.rows, s.n_heads), (shape.sentences, shape.source, s.n_heads)
+        sizes = [(*past, s.key_width), (*past, s.value_width), (*source, s.key_width), (*source, s.value_width)]
+        parts = torch.split(memory, [math.prod(size) for size in sizes])
+        keys, values, source_keys, source_values = (part.view(size) for part, size in zip(parts, sizes, strict=True))
         out = s.n_heads * (2 * s.key_width + s.value_width)
         return cls(
             layer=layer,
-            keys=like.new_zeros(*past, s.n_heads, s.key_width),
-            values=like.new_zeros(*past, s.n_heads, s.value_width),
-            source_keys=like.new_zeros(*source, s.n_heads, s.key_width),
-            source_values=like.new_zeros(*source, s.n_heads, s.value_width),
+            keys=keys,
+            values=values,
+            source_keys=source_keys,
+            source_values=source_values,
             w_qkv=like.new_empty(out, s.d_model),
             b_qkv=like.new_empty(out) if s.attention_bias else None,
         )
@@ -223,7 +149,10 @@ class LayerSlots:
 class Decoder:
     """The model over numbers in fixed places: `begin` for a batch of sources, then `logits` token after token."""
 
-    def __init__(self, model: Transformer, shape: Shape, operations: Operations) -> None:
+    def __init__(
+        self, model: Transformer, shape: Shape, operations: Operations, memory: Float[Tensor, " numbers"]
+    ) -> None:
+        """`memory` is for keys and values: zeros, or numbers of other batches, since 0 x NaN is NaN."""
         model.source_input.reach(shape.source)
         model.target_input.reach(shape.capacity)
         self.model, self.operations = model, operations
@@ -231,7 +160,9 @@ class Decoder:
         self.src = torch.full((shape.sentences, shape.source), EOS, dtype=torch.int64, device=device)
         self.lengths = torch.zeros(shape.sentences, dtype=torch.int64, device=device)
         self.position = torch.zeros((), dtype=torch.int64, device=device)
-        self.layers = [LayerSlots.of(cast("Layer", layer), model, shape) for layer in model.decoder.layers]
+        layers = [cast("Layer", layer) for layer in model.decoder.layers]
+        parts = memory[: shape.numbers(model)].chunk(len(layers))
+        self.layers = [LayerSlots.of(layer, model, shape, part) for layer, part in zip(layers, parts, strict=True)]
         # A longer table may take their place in the model; a graph goes on with those that it was recorded with.
         self.tables = (model.source_input.positions, model.target_input.positions)
 

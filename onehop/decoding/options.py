@@ -56,7 +56,11 @@ class SearchOptions:
 
     def score(self, log_prob: Any, length: Any) -> Any:
         """Log-probability over length penalty, of numbers or arrays; |Y| counts the end token."""
-        return log_prob / ((5 + length) / 6 if self.penalty == "paper" else length) ** self.exponent
+        return log_prob / self.length_penalty(length)
+
+    def length_penalty(self, length: Any) -> Any:
+        """What a log-probability is divided by."""
+        return ((5 + length) / 6 if self.penalty == "paper" else length) ** self.exponent
 
     @property
     def exponent(self) -> float:

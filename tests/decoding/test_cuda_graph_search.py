@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from onehop.config import ModelSettings
 from onehop.decoding import cuda_graph_search, engine, one_token
-from onehop.decoding.cuda_graph_log import BeamLog, PathLog
+from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, Limits, LoopCounts
 from onehop.decoding.cuda_graph_search import AHEAD, CapturedSearch
-from onehop.decoding.cuda_graph_state import Chosen, Kept, Shape, loop_pairs, operations, round_up
+from onehop.decoding.cuda_graph_state import Shape, operations, round_down, round_up, source_width
 from onehop.decoding.options import Hypothesis, SearchOptions, ends_in_loop
 from onehop.decoding.search import Task, search
 from onehop.decoding.torch_engine import TorchEngine
@@ -61,26 +61,26 @@ class TableStep:
 def by_device(
     table: Table, most: list[int], options: SearchOptions, spare: int, how=one_token
 ) -> list[list[Hypothesis]]:
-    """The device's half over a table, with some sentences too many, and the host's half."""
+    """The search's half over a table, with some sentences too many."""
     shape = Shape.of([[4]] * len(most), most, options, ModelSettings(**SHAPE))
     shape = replace(shape, sentences=len(most) + spare)
-    choice = (Chosen if shape.greedy else Kept)(shape, table.vocab, CPU, how)
+    hypotheses = (DevicePaths if shape.greedy else DeviceBeams)(shape, table.vocab, CPU, how)
     task = Task.of(most, options, None)
-    log = PathLog(task) if shape.greedy else BeamLog(task, table.vocab)
-    choice.begin()
-    assert choice.tokens.tolist() == [BOS] * shape.rows
+    hypotheses.load(task)
+    hypotheses.begin()
+    assert hypotheses.tokens.tolist() == [BOS] * shape.rows
     past = [(row // options.beam,) for row in range(shape.rows)]
-    least = torch.tensor(options.min_length)
+    least, steps = torch.tensor(options.min_length), 0
     for place in range(max(most)):
         now = torch.tensor(place)
-        best = one_token.best_of_rows(table.log_probs(past), choice.few, EOS, now, least)
-        choice.extend(*best, now)
-        parents = range(shape.rows) if shape.greedy else choice.parents.tolist()
-        past = [(*past[p], t) for p, t in zip(parents, choice.tokens.tolist(), strict=True)]
-        log.read(choice.answer, place)
-        if log.over:
+        best = one_token.best_of_rows(table.log_probs(past), hypotheses.few, EOS, now, least)
+        hypotheses.extend(*best, now)
+        parents = range(shape.rows) if shape.greedy else hypotheses.parents.tolist()
+        past = [(*past[p], t) for p, t in zip(parents, hypotheses.tokens.tolist(), strict=True)]
+        steps = place + 1
+        if not hypotheses.alive:
             break
-    return log.found()
+    return hypotheses.found(task, {name: x.numpy() for name, x in hypotheses.results(steps).items()})
 
 
 def assert_same(got: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -142,14 +142,18 @@ def test_guard_against_loops_frees_the_same_places(beam, repeats):
 
 
 @settings(max_examples=50, deadline=None)
-@given(repeats=st.integers(2, 6), ids=st.lists(st.integers(0, 2), max_size=40), cycle=st.integers(1, 7))
-def test_pairs_of_a_loop_are_those_of_the_options(repeats, ids, cycle):
-    left, right = loop_pairs(repeats)
-    for row in (ids, [*ids, *(i % cycle for i in range(cycle * repeats + 12))]):
-        padded = [*range(-1 - right.shape[1], -1), *row]
-        recent = torch.tensor(padded)[-right.shape[1] :]
-        found = bool((recent[left] == recent[right]).all(-1).any())
-        assert found == bool(ends_in_loop(np.array([row], dtype=np.int64).reshape(1, -1), repeats)[0])
+@given(repeats=st.sampled_from([0, 2, 3, 4, 6]), ids=st.lists(st.integers(0, 2), max_size=40), cycle=st.integers(1, 7))
+def test_loops_are_those_of_the_options(repeats, ids, cycle):
+    row = [*ids, *(i % cycle for i in range(cycle * repeats + 12))]
+    limits = Limits(Shape.of([[4]], [len(row)], SearchOptions(), ModelSettings(**SHAPE)), CPU)
+    limits.load(Task.of([len(row)], SearchOptions(loop_repeats=repeats), None))
+    loops = LoopCounts(2, limits)
+    loops.begin()
+    for place, token in enumerate(row):
+        # The first row goes on from itself, and the second from the first: it holds the same.
+        found = loops.add(torch.tensor([0, 0]), torch.tensor([token, token]))
+        expected = ends_in_loop(np.array([row[: place + 1]], dtype=np.int64), repeats)[0]
+        assert found.tolist() == [expected] * 2
 
 
 # --- with a model ---------------------------------------------------------------------------------------------
@@ -268,9 +272,13 @@ def test_device_is_a_few_steps_ahead_and_no_more(monkeypatch):
     ask = cuda_graph_search.Station.ask
     monkeypatch.setattr(cuda_graph_search.Station, "ask", lambda self, place: (asked.append(place), ask(self, place)))
     with torch.inference_mode():
-        found = fast.search(sources(3), [50, 60, 70], SearchOptions(beam=1))
+        found = fast.search(sources(3, longest=6), [50, 60, 70], SearchOptions(beam=1))
     assert all(h.ids == () and h.finished for (h,) in found)
     assert asked == list(range(AHEAD))
+    asked.clear()
+    with torch.inference_mode():
+        fast.search([[5] * 20], [70], SearchOptions(beam=1))
+    assert asked == list(range(10))  # nobody looks before half of the source's length
     asked.clear()
     with torch.inference_mode():
         fast.search(sources(3), [2, 1, 2], SearchOptions(beam=1, min_length=9))
@@ -297,30 +305,53 @@ def test_sizes_are_rounded_up_by_half_at_most():
     assert round_up(512) == 512
     shape = Shape.of([[5] * 28] * 9, [78] * 9, SearchOptions(), ModelSettings())
     assert (shape.sentences, shape.source, shape.capacity, shape.rows) == (12, 32, 96, 48)
+    assert {round_up(round_down(n)) == round_down(n) <= n for n in range(1, 600)} == {True}
+    assert [round_down(n) for n in (1, 2, 5, 6, 383, 384)] == [1, 2, 4, 6, 256, 384]
+    assert [source_width(n) for n in (1, 15, 16, 47, 48)] == [16, 16, 24, 48, 64]
     learned = ModelSettings(positions="learned", max_length=30)
     shape = Shape.of([[5] * 28] * 9, [30] * 9, SearchOptions(), learned)
     assert (shape.source, shape.capacity) == (30, 30)
 
 
-def test_shape_of_a_greedy_search_does_not_depend_on_the_guard():
-    one, other = (Shape.of([[5]], [51], SearchOptions(beam=1, loop_repeats=n), ModelSettings()) for n in (0, 4))
-    assert one == other
-    one, other = (Shape.of([[5]], [51], SearchOptions(beam=2, loop_repeats=n), ModelSettings()) for n in (0, 4))
-    assert one != other
+def test_batches_of_one_width_share_a_graph_whatever_the_guard_against_loops():
+    shapes = {
+        Shape.of([[5] * n], [n + 50], SearchOptions(beam=2, loop_repeats=repeats), ModelSettings())
+        for n in range(24, 32)
+        for repeats in (0, 4)
+    }
+    assert [(s.source, s.capacity) for s in shapes] == [(32, 96)]
 
 
-def test_old_graphs_make_room(monkeypatch):
+def test_shapes_share_their_memory_and_the_least_used_is_forgotten(monkeypatch):
     model = model_of()
     _, fast = plain_and_captured(model)
-    shapes = [Shape.of([[5]] * n, [20] * n, SearchOptions(beam=2), model.settings) for n in (1, 2, 4)]
-    assert shapes[1].bytes(model) == 2 * shapes[0].bytes(model)
-    assert shapes[0].bytes(model) == (2 * 32 + 16) * 2 * 2 * (8 + 8) * 4
-    monkeypatch.setattr(cuda_graph_search, "MOST_BYTES", 6 * shapes[0].bytes(model))
-    kept = []
-    for shape in (shapes[0], shapes[1], shapes[0], shapes[2]):
-        fast.captured.station(shape)
-        kept.append(list(fast.captured.stations))
-    assert kept == [[shapes[0]], shapes[:2], [shapes[1], shapes[0]], [shapes[0], shapes[2]]]
+    captured = fast.captured
+    shapes = [Shape.of([[5]] * n, [17] * n, SearchOptions(beam=2), model.settings) for n in (4, 2, 1, 8)]
+    assert shapes[2].bytes(model) == (2 * 32 + 16) * 2 * 2 * (8 + 8) * 4
+    monkeypatch.setattr(cuda_graph_search, "MOST_GRAPHS", 2)
+    first, second = (captured.station(shape) for shape in shapes[:2])
+    assert first.memory is second.memory
+    captured.station(shapes[2])
+    assert list(captured.stations) == shapes[1:3]
+    larger = captured.station(shapes[3])
+    assert larger.memory.nbytes == shapes[3].bytes(model) == 2 * first.memory.nbytes
+    assert list(captured.stations) == shapes[2:]
+    monkeypatch.setattr(cuda_graph_search, "MOST_BYTES", larger.memory.nbytes + 1)
+    captured.station(replace(shapes[3], sentences=12))
+    assert len(captured.stations) == 1
+
+
+def test_a_text_is_cut_into_batches_of_sizes_that_graphs_have():
+    _, fast = plain_and_captured(model_of())
+    texts = [[5] * n for n in (100, 60, 40, 20) for _ in range(600)]
+    batches = list(fast.batches(texts))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(texts)))
+    assert all(round_up(len(batch)) == len(batch) for batch in batches[:-1])
+    assert [len(batch) for batch in batches[:5]] == [128] * 5
+    widths = [source_width(max(len(texts[i]) for i in batch)) for batch in batches]
+    sizes = list(zip(widths, map(len, batches), strict=True))
+    assert set(sizes[:-1]) == {(128, 128), (64, 256), (48, 384)}
+    assert sizes[-1] == (24, 224)
 
 
 def test_a_pool_of_memory_is_not_used_again_when_its_last_graph_is_gone(monkeypatch):

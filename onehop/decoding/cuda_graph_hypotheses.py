@@ -1,0 +1,328 @@
+"""The search's half of a search that stays on the device: which hypotheses go on, which ended, who is done.
+
+Everything here has a fixed place on the device, and nothing asks the host: a step can be recorded as a graph. It finds
+the same as `search`. At the end of a batch one transfer brings what was chosen, and the ids of the few hypotheses
+that are returned are traced back.
+"""
+
+import math
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onehop.decoding.cuda_graph_state import Operations, Shape
+from onehop.decoding.options import LONGEST_LOOP, Hypothesis, loop_span
+from onehop.decoding.search import Task
+from onehop.errors import OnehopError
+from onehop.text.tokenizer import BOS, EOS
+
+Values = Float[Tensor, "rows few"]
+Ids = Int[Tensor, "rows few"]
+Position = Int[Tensor, ""]
+Host = dict[str, NDArray[Any]]
+
+# A looped hypothesis is ranked behind all others. Its score times a power of two loses no bit, and no other score is
+# as low as what is subtracted, even where the score is 0.
+LOOPED_FACTOR, LOOPED_OFFSET = 2.0**500, 2.0**400
+
+
+@runtime_checkable
+class DeviceSearch(Protocol):
+    """What the device remembers of a search."""
+
+    few: int  # tokens that are needed of each row
+    tokens: Tensor
+    origins: Tensor
+    alive: Tensor  # how many sentences are not done
+
+    def load(self, task: Task) -> None:
+        """Take a new batch's limits and options."""
+
+    def begin(self) -> None:
+        """Forget the batch before."""
+
+    def extend(self, values: Values, ids: Ids, position: Position) -> None:
+        """Append a token to each hypothesis."""
+
+    def results(self, steps: int) -> dict[str, Tensor]:
+        """What the host needs after so many steps."""
+
+    def found(self, task: Task, host: Host) -> list[list[Hypothesis]]:
+        """The n best of each sentence, from the results on the host."""
+
+
+class Limits:
+    """What a batch is asked for, on the device: a graph is recorded for any of it."""
+
+    def __init__(self, shape: Shape, device: torch.device) -> None:
+        self.device = device
+        self.max_lengths = torch.zeros(shape.sentences, dtype=torch.int64, device=device)  # 0: no sentence
+        self.penalties = torch.ones(shape.capacity + 2, dtype=torch.float64, device=device)
+        self.loop_counts = torch.zeros(LONGEST_LOOP, dtype=torch.int64, device=device)
+        self.enough = torch.zeros((), dtype=torch.float64, device=device)
+        self.last_best = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def load(self, task: Task) -> None:
+        """Take a new batch."""
+        options = task.options
+        max_lengths = np.zeros(len(self.max_lengths), dtype=np.int64)
+        max_lengths[: len(task.max_lengths)] = task.max_lengths
+        self.max_lengths.copy_(torch.from_numpy(max_lengths))
+        lengths = np.arange(1, len(self.penalties), dtype=np.float64)
+        self.penalties[1:].copy_(torch.from_numpy(options.length_penalty(lengths)))
+        repeats = options.loop_repeats
+        never = len(self.penalties)  # more equal ids than there are
+        spans = [loop_span(n, repeats) - n if repeats else never for n in range(1, LONGEST_LOOP + 1)]
+        self.loop_counts.copy_(torch.tensor(spans))
+        self.enough.fill_(options.patience * options.beam)
+        self.last_best.fill_(options.n_best - 1)
+
+
+class LoopCounts:
+    """Finds the same loops as `options.ends_in_loop`, from each row's last ids and counts of equal ids."""
+
+    def __init__(self, rows: int, limits: Limits) -> None:
+        self.needed = limits.loop_counts
+        self.recent = torch.zeros(rows, LONGEST_LOOP, dtype=torch.int64, device=limits.device)  # the newest first
+        self.equal = torch.zeros_like(self.recent)
+
+    def begin(self) -> None:
+        """No id stands before the first."""
+        self.recent.fill_(-1)
+        self.equal.zero_()
+
+    def add(self, parents: Int64[Tensor, " rows"] | None, tokens: Int64[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
+        """Append a token to each row's parent, or to the row itself; which rows end in a loop now."""
+        recent, equal = (self.recent, self.equal) if parents is None else (self.recent[parents], self.equal[parents])
+        new = tokens[:, None]
+        self.equal.copy_((equal + 1).masked_fill_(recent != new, 0))
+        self.recent.copy_(torch.cat([new, recent[:, :-1]], dim=1))
+        return (self.equal >= self.needed).any(1)
+
+
+def own_rows(shape: Shape, device: torch.device) -> Int[Tensor, "rows capacity"]:
+    """A table of origins in which each row has written its own past."""
+    return torch.arange(shape.rows, device=device)[:, None].repeat(1, shape.capacity)
+
+
+def check_numbers(values: Float[np.ndarray, "..."]) -> None:
+    """Refuse NaN, before it is ranked as if it were a number."""
+    if np.isnan(values).any():
+        raise OnehopError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
+
+
+# --- greedy ---------------------------------------------------------------------------------------------------
+
+
+class DevicePaths:
+    """One path a sentence, as `search.Paths` follows it: the most probable token, always."""
+
+    few = 1
+
+    def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
+        self.limits = Limits(shape, device)
+        self.loops = LoopCounts(shape.rows, self.limits)
+        self.tokens = torch.zeros(shape.rows, dtype=torch.int64, device=device)
+        self.origins = own_rows(shape, device)
+        self.chosen = torch.zeros(shape.capacity, shape.rows, dtype=torch.int32, device=device)
+        self.live = torch.zeros(shape.rows, dtype=torch.bool, device=device)
+        self.alive = torch.zeros((), dtype=torch.int64, device=device)
+        self.totals = torch.zeros(shape.rows, dtype=torch.float64, device=device)
+        self.ends = torch.zeros(shape.rows, dtype=torch.int64, device=device)
+
+    def load(self, task: Task) -> None:
+        """Take a new batch's limits and options."""
+        self.limits.load(task)
+
+    def begin(self) -> None:
+        """One BOS a row."""
+        self.tokens.fill_(BOS)
+        self.totals.zero_()
+        self.ends.fill_(-1)
+        self.loops.begin()
+        torch.gt(self.limits.max_lengths, 0, out=self.live)
+
+    def extend(self, values: Values, ids: Ids, position: Position) -> None:
+        """Go on with the best token of each row."""
+        tokens, value, live = ids[:, 0], values[:, 0].double(), self.live
+        self.tokens.copy_(tokens)
+        self.chosen.index_copy_(0, position[None], tokens[None].int())
+        finished = tokens == EOS
+        looped = self.loops.add(None, tokens) & ~finished
+        ended = finished | looped | (self.limits.max_lengths == position + 1)
+        # A value of -inf ends a path without a hypothesis, and NaN stays in the total to be found.
+        possible = live & (value > -math.inf)
+        self.totals.add_(value.masked_fill(~live, 0.0))
+        length = position + 1 - finished.long()
+        self.ends.copy_(torch.where(possible & ended, packed(length, finished, looped), self.ends))
+        self.live.copy_(possible & ~ended)
+        self.alive.copy_(self.live.sum())
+
+    def results(self, steps: int) -> dict[str, Tensor]:
+        """The ids of each step, and each path's log-probability and end."""
+        return {"chosen": self.chosen[:steps], "totals": self.totals, "ends": self.ends}
+
+    def found(self, task: Task, host: Host) -> list[list[Hypothesis]]:
+        """The path of each sentence."""
+        n = len(task.max_lengths)
+        totals, ends = host["totals"][:n], host["ends"][:n]
+        check_numbers(totals)
+        lengths, finished, looped = unpacked(ends)
+        scores = task.options.score(totals, np.maximum(lengths + finished, 1))
+        each = zip(
+            host["chosen"].T[:n].tolist(),
+            *(x.tolist() for x in (ends, lengths, totals, scores, finished, looped)),
+            strict=True,
+        )
+        return [
+            task.ranked([Hypothesis(tuple(ids[:length]), *rest)] if end >= 0 else [])
+            for ids, end, length, *rest in each
+        ]
+
+
+def packed(
+    place: Int64[Tensor, "..."], finished: Bool[Tensor, "..."] | bool, looped: Bool[Tensor, "..."] | bool
+) -> Int64[Tensor, "..."]:
+    """A place and two flags as one number."""
+    return (place * 2 + finished) * 2 + looped
+
+
+def unpacked(
+    numbers: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """The place and the two flags."""
+    return numbers // 4, numbers // 2 % 2 == 1, numbers % 2 == 1
+
+
+# --- beam search ----------------------------------------------------------------------------------------------
+
+
+class DeviceBeams:
+    """The beams, as `search.Beam` extends them, with the best hypotheses that have ended."""
+
+    def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
+        self.shape, self.vocab, self.few = shape, vocab, min(shape.beam + 2, vocab)
+        self.keep_best = operations.keep_best
+        self.limits = Limits(shape, device)
+        self.loops = LoopCounts(shape.rows, self.limits)
+        n, beam, rows = shape.sentences, shape.beam, shape.rows
+        self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.parents = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.totals = torch.zeros(n, beam, dtype=torch.float64, device=device)
+        # Each hypothesis that ends makes room for one more candidate.
+        candidates = min(2 * beam, beam * self.few)
+        self.answer = torch.zeros(2, n, candidates, dtype=torch.float64, device=device)
+        self.own = own_rows(shape, device)
+        self.origins = self.own.clone()
+        self.times = torch.arange(shape.capacity, device=device)
+        self.slots = torch.arange(beam, device=device)
+        self.chosen = torch.zeros(shape.capacity, 2, rows, dtype=torch.int32, device=device)  # tokens, parents
+        self.live = torch.zeros(n, dtype=torch.bool, device=device)
+        self.alive = torch.zeros((), dtype=torch.int64, device=device)
+        self.broken = torch.zeros(n, dtype=torch.bool, device=device)
+        # Of the hypotheses that have ended: how many without a loop, and the best.
+        self.counts = torch.zeros(n, dtype=torch.int64, device=device)
+        self.keys = torch.zeros(n, beam, dtype=torch.float64, device=device)
+        self.log_probs = torch.zeros(n, beam, dtype=torch.float64, device=device)
+        self.ends = torch.zeros(n, beam, dtype=torch.int64, device=device)
+
+    def load(self, task: Task) -> None:
+        """Take a new batch's limits and options."""
+        self.limits.load(task)
+
+    def begin(self) -> None:
+        """The first slot of each sentence holds BOS, the others nothing."""
+        self.tokens.fill_(BOS)
+        self.totals.fill_(-math.inf)
+        self.totals[:, 0].fill_(0.0)
+        self.origins.copy_(self.own)
+        self.loops.begin()
+        torch.gt(self.limits.max_lengths, 0, out=self.live)
+        self.broken.zero_()
+        self.counts.zero_()
+        self.keys.fill_(-math.inf)
+        self.ends.fill_(-1)
+
+    def extend(self, values: Values, ids: Ids, position: Position) -> None:
+        """Put aside what ends, keep the best that go on, and leave the sentences that are done."""
+        self.keep_best(values, ids, self.totals, self.tokens, self.parents, self.answer, EOS, self.vocab)
+        self.chosen.index_copy_(0, position[None], torch.stack([self.tokens, self.parents])[None].int())
+        past = self.origins[self.parents]
+        self.origins.copy_(torch.where(self.times <= position, past, self.own))
+        looped = self.loops.add(self.parents, self.tokens).view_as(self.totals)
+        stop = looped | (self.limits.max_lengths == position + 1)[:, None]
+        self.put_aside(looped, stop, position)
+        self.totals.masked_fill_(stop, -math.inf)
+        self.drop_done()
+
+    def put_aside(
+        self, looped: Bool[Tensor, "sentences beam"], stop: Bool[Tensor, "sentences beam"], position: Position
+    ) -> None:
+        """Note what has ended in this step, and keep the best."""
+        # Ended ones only from among the `beam` best: a beam of one then ends exactly where greedy does.
+        best, codes = self.answer[0, :, : self.shape.beam], self.answer[1, :, : self.shape.beam].long()
+        self.broken.logical_or_(self.live & best[:, 0].isnan())
+        finished = codes % self.vocab == EOS
+        ended = torch.cat([finished, stop], dim=1) & self.live[:, None]
+        log_probs = torch.cat([best, self.totals], dim=1)
+        ended &= log_probs > -math.inf
+        loops = torch.cat([torch.zeros_like(looped), looped], dim=1)
+        # With its end token, or stopped after one token more: both count the same number of ids.
+        length = position + 1
+        keys = log_probs / self.limits.penalties.index_select(0, length[None])
+        keys = torch.where(loops, keys * LOOPED_FACTOR - LOOPED_OFFSET, keys).masked_fill(~ended, -math.inf)
+        with_end = packed(position * self.shape.beam + codes // self.vocab, True, False)
+        stopped = packed(length * self.shape.beam + self.slots, False, looped)
+        kept = self.shape.beam
+        keys, order = (
+            x[:, :kept] for x in torch.cat([self.keys, keys], dim=1).sort(dim=1, descending=True, stable=True)
+        )
+        self.log_probs.copy_(torch.cat([self.log_probs, log_probs], dim=1).gather(1, order))
+        self.ends.copy_(torch.cat([self.ends, with_end, stopped], dim=1).gather(1, order))
+        self.keys.copy_(keys)
+        self.counts.add_((ended & ~loops).sum(1))
+
+    def drop_done(self) -> None:
+        """Leave the sentences that `search.Beam.is_done` would."""
+        last = self.keys.index_select(1, self.limits.last_best)[:, 0]
+        to_beat = last.masked_fill(last <= -LOOPED_OFFSET, -math.inf)
+        # A sentence without hypotheses has no hope.
+        hope = self.totals.amax(1) / self.limits.penalties[self.limits.max_lengths]
+        self.live.logical_and_((self.counts < self.limits.enough) & (hope > to_beat))
+        self.alive.copy_(self.live.sum())
+
+    def results(self, steps: int) -> dict[str, Tensor]:
+        """Tokens and parents of each step, and the best hypotheses of each sentence."""
+        best = {"keys": self.keys, "log_probs": self.log_probs, "ends": self.ends}
+        return {"chosen": self.chosen[:steps], "broken": self.broken, **best}
+
+    def found(self, task: Task, host: Host) -> list[list[Hypothesis]]:
+        """The n best of each sentence."""
+        n, n_best, beam = len(task.max_lengths), task.options.n_best, self.shape.beam
+        check_numbers(np.where(host["broken"][:n], np.nan, 0.0))
+        keys, log_probs, ends = (host[name][:n, :n_best] for name in ("keys", "log_probs", "ends"))
+        sentences, ranks = np.nonzero(keys > -math.inf)
+        log_probs = log_probs[sentences, ranks]
+        places, finished, looped = unpacked(ends[sentences, ranks])
+        lengths, slots = np.divmod(places, beam)
+        scores = task.options.score(log_probs, lengths + finished)
+        ids = traced(host["chosen"], sentences * beam + slots, lengths)
+        columns = (x.tolist() for x in (sentences, lengths, log_probs, scores, finished, looped))
+        found: list[list[Hypothesis]] = [[] for _ in range(n)]
+        for own, sentence, length, *rest in zip(ids.tolist(), *columns, strict=True):
+            found[sentence].append(Hypothesis(tuple(own[:length]), *rest))
+        return [task.ranked(hypotheses) for hypotheses in found]
+
+
+def traced(chosen: NDArray[np.int32], rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The ids of hypotheses, followed from the rows of their last ones back to the first; behind them anything."""
+    ids = np.zeros((len(rows), int(lengths.max(initial=0))), dtype=np.int32)
+    for place in reversed(range(ids.shape[1])):
+        tokens, parents = chosen[place]
+        ids[:, place] = tokens[rows]
+        rows = np.where(lengths > place, parents[rows], rows)
+    return ids
