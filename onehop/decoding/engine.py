@@ -12,6 +12,8 @@ from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import SettingsError
 
 EngineName = Literal["torch", "ctranslate2"]
+ComputeType = Literal["int8", "float32", "bfloat16", "float16"]
+HALF = ("bfloat16", "float16")  # torch has them alone, and it has no int8
 
 # Section 6.1: the output may be so many tokens longer than the source.
 MORE_THAN_SOURCE = 50

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -13,6 +13,8 @@ from rich.table import Table
 from onehop.console import console
 from onehop.data.corpus import Lines, ParallelFile, unequal_lines
 from onehop.data.filters import counted
+from onehop.decoding.engine import ComputeType
+from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, SettingsError, TextError, require
 from onehop.evaluation.metrics import (
     CONVENTIONS,
@@ -118,15 +120,16 @@ def evaluate(
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
     worst: int = 5,
+    **how: Any,
 ) -> Report:
-    """Score a file of translations, or a model's translations of the source."""
+    """Score a file of translations, or a model's translations of the source; `how` as for `translate`."""
     require("sacrebleu")
     if (hyp is None) == (model is None):
         what = "There is nothing to evaluate." if hyp is None else "Both --hyp and --model are given."
         raise SettingsError(what, "Give --hyp FILE with translations, or --model MODEL that makes them.")
     files = [file for file in (src, ref, hyp, against) if file is not None]
     read = dict(zip(files, aligned(files), strict=True))
-    translated, spoken = (read[hyp], None) if hyp else translate(str(model), read[src])
+    translated, spoken = (read[hyp], None) if hyp else translate(str(model), read[src], **how)
     texts = Texts(
         sources=read[src],
         references=read[ref],
@@ -191,13 +194,20 @@ def of_text(text: Path, model: str | None) -> "Likelihood | Recall":
     return (recall if is_encoder else likelihood)(file, texts)
 
 
-def translate(model: str, sources: list[str]) -> tuple[list[str], str]:
+def translate(
+    model: str,
+    sources: list[str],
+    *,
+    beam: int = 4,
+    device: str | None = None,
+    compute: ComputeType | None = None,
+) -> tuple[list[str], str]:
     """A model's translations as `onehop translate --whole-lines` gives them, and the language that they are in."""
     from onehop.pipelines.translator import Translator
 
-    translator = Translator(model)
+    translator = Translator(model, device=device, compute=compute)
     console().print(f"{model}: translating {counted(len(sources), 'sentence')}")
-    found = translator.pipeline(whole_lines=True).translate(sources)
+    found = translator.pipeline(SearchOptions(beam=beam), whole_lines=True).translate(sources)
     return [line.text for line in found], translator.target
 
 

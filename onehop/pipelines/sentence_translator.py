@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from onehop.decoding.engine import Engine, EngineName, lacking
+from onehop.decoding.engine import HALF, ComputeType, Engine, EngineName, lacking
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import SettingsError, is_installed, require
 from onehop.storage.ctranslate2_format import Compute
@@ -17,7 +17,7 @@ from onehop.storage.registry import default_alpha, find_model, shortlist_beside
 from onehop.text.tokenizer import Tokenizer
 
 # Sentences sorted by length at a time: enough to fill batches of equal length, few enough to hold in memory.
-WINDOW = 4096
+WINDOW = 16384
 
 
 @dataclass(frozen=True)
@@ -69,30 +69,32 @@ class SentenceTranslator:
         device: str | None = None,
         *,
         engine: Literal["auto"] | EngineName = "auto",
-        compute: Compute | None = None,
+        compute: ComputeType | None = None,
         threads: int | None = None,
         shortlist: bool | str | Path = False,
     ) -> "SentenceTranslator":
         """Read a model by its file or its name; without either, en-de.
 
         `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
-        CTranslate2 and float32 in torch if nothing is said; `threads` one a core. `shortlist` True means the table
-        beside the model, a path another one; CTranslate2 has it, and what goes to torch is translated without.
+        CTranslate2 and float32 in torch if nothing is said, and torch has bfloat16 and float16; `threads` one a core.
+        `shortlist` True means the table beside the model, a path another one; CTranslate2 has it, and what goes to
+        torch is translated without.
         """
         check_request(device, engine, compute, threads, shortlist)
         path = find_model(None if path is None else str(path))
         check_kind(path, None)
         table = shortlist_path(path, shortlist)
-        if engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device)):
+        if compute not in HALF and (engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device))):
             from onehop.decoding.ctranslate2_engine import UnsupportedError
 
+            exact: Compute = "float32" if compute == "float32" else "int8"
             try:
-                return cls._with_ctranslate2(path, compute or "int8", threads, table, alone=engine == "ctranslate2")
+                return cls._with_ctranslate2(path, exact, threads, table, alone=engine == "ctranslate2")
             except UnsupportedError:
                 if engine == "ctranslate2":
                     raise
         stored = read_model(path)
-        reference = torch_engine(stored, device, threads)
+        reference = torch_engine(stored, device, threads, compute)
         tokenizer, alpha = Tokenizer(stored.tokenizer), default_alpha(path)
         return cls(tokenizer, stored.source, stored.target, reference=lambda: reference, alpha=alpha)
 
@@ -146,28 +148,33 @@ class SentenceTranslator:
         for found in self._windows(texts, options):
             yield found[0]
 
-    def n_best(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[list[Translation]]:
-        """The n best translations of each text, best first."""
-        return list(self._windows(texts, options))
+    def n_best(
+        self, texts: Sequence[str], options: SearchOptions | None = None, numbers: Sequence[int] | None = None
+    ) -> list[list[Translation]]:
+        """The n best translations of each text, best first; `numbers` name the texts for the sampling, else places."""
+        return list(self._windows(texts, options, numbers))
 
     def with_defaults(self, options: SearchOptions | None) -> SearchOptions:
         """The options with what suits this model where the caller does not say."""
         options = options or SearchOptions()
         return replace(options, alpha=self.alpha) if options.alpha is None else options
 
-    def _windows(self, texts: Iterable[str], options: SearchOptions | None) -> Iterator[list[Translation]]:
+    def _windows(
+        self, texts: Iterable[str], options: SearchOptions | None, numbers: Sequence[int] | None = None
+    ) -> Iterator[list[Translation]]:
         if isinstance(texts, str):  # its letters would be taken for sentences
             raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
         options, rest, begin = self.with_defaults(options), iter(texts), 0
         while window := list(islice(rest, WINDOW)):
-            yield from self._window(window, options, begin)
-            begin += len(window)
+            end = begin + len(window)
+            yield from self._window(window, options, range(begin, end) if numbers is None else numbers[begin:end])
+            begin = end
 
-    def _window(self, texts: list[str], options: SearchOptions, begin: int) -> list[list[Translation]]:
+    def _window(self, texts: list[str], options: SearchOptions, numbers: Sequence[int]) -> list[list[Translation]]:
         found = [[nothing()] for _ in texts]
         encoded = self.tokenizer.encode_batch(texts)
         for engine, places in self.shares(encoded, options):
-            best = self.search(engine, [encoded[i] for i in places], options, [begin + i for i in places])
+            best = self.search(engine, [encoded[i] for i in places], options, [numbers[i] for i in places])
             for i, translations in zip(places, best, strict=True):
                 found[i] = translations
         return found
@@ -249,20 +256,29 @@ def check_request(
     """Refuse what cannot be had, before anything is read."""
     if engine not in ("auto", "torch", "ctranslate2"):
         raise SettingsError(f"There is no engine {engine!r}.", "Choose auto, torch or ctranslate2.")
-    if compute not in (None, "int8", "float32"):
-        raise SettingsError(f"There is no compute type {compute!r}.", "Choose int8 or float32.")
+    if compute is not None and compute not in get_args(ComputeType):
+        raise SettingsError(f"There is no compute type {compute!r}.", "Choose int8, float32, bfloat16 or float16.")
     if threads is not None and not (isinstance(threads, int) and threads >= 1):
         raise SettingsError(f"{threads!r} threads cannot translate.", "Give 1 or more.")
-    if engine == "torch" and compute == "int8":
-        raise SettingsError("The engine torch computes in float32, not int8.", "Use the engine ctranslate2.")
-    if engine == "torch" and shortlist:
-        raise SettingsError("The engine torch has no shortlist.", "Use the engine ctranslate2, or do without.")
     if engine == "ctranslate2" and device not in (None, "cpu"):
         raise SettingsError(f"CTranslate2 runs on the CPU here, not on {device}.", "Use the engine torch.")
-    if engine == "torch" or device not in (None, "cpu"):
+    check_formats(engine, compute, shortlist)
+    if engine == "torch" or device not in (None, "cpu") or compute in HALF:
         require("torch")
     if engine == "ctranslate2" and not has_ctranslate2():
         raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
+
+
+def check_formats(engine: str, compute: str | None, shortlist: bool | str | Path) -> None:
+    """Refuse a number format or a shortlist that an engine lacks."""
+    if engine == "torch" and compute == "int8":
+        raise SettingsError("The engine torch does not compute in int8.", "Use the engine ctranslate2.")
+    if engine == "ctranslate2" and compute in HALF:
+        raise SettingsError(f"CTranslate2 does not compute in {compute} here.", "Use the engine torch.")
+    if engine == "torch" and shortlist:
+        raise SettingsError("The engine torch has no shortlist.", "Use the engine ctranslate2, or do without.")
+    if compute in HALF and shortlist:
+        raise SettingsError(f"There is no shortlist in {compute}: torch has none.", "Do without one of the two.")
 
 
 def shortlist_path(model: Path, wanted: bool | str | Path) -> Path | None:
@@ -293,8 +309,10 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -> Engine:
-    """The torch engine over a stored model."""
+def torch_engine(
+    stored: StoredModel, device: str | None, threads: int | None, compute: ComputeType | None = None
+) -> Engine:
+    """The torch engine over a stored model, in float32 unless a shorter format is asked for."""
     require("torch")
     import torch
 
@@ -305,4 +323,5 @@ def torch_engine(stored: StoredModel, device: str | None, threads: int | None) -
     if threads is not None:
         torch.set_num_threads(threads)
     with torch.inference_mode(False):  # a model first asked for while translating could not be trained with
-        return TorchEngine(model_of(stored).to(pick_device(device)))
+        dtype = getattr(torch, compute) if compute in HALF else torch.float32
+        return TorchEngine(model_of(stored).to(pick_device(device), dtype))

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, overload
 
-from onehop.decoding.engine import EngineName
+from onehop.decoding.engine import ComputeType, EngineName
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.glossary import Term, Terms, read_glossary
@@ -23,7 +23,6 @@ from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.route import AlreadyTranslatedError, asked_language, asked_source, find_route
 from onehop.pipelines.sentence_translator import SentenceTranslator, check_request
-from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_io import check_kind, check_unchanged, describe
 from onehop.storage.registry import name_of, named_model
 from onehop.text.language_id import LanguageWatch
@@ -130,8 +129,8 @@ class Translator:
     the three it is `en-de`.
 
     `engine` "auto" means CTranslate2 on a CPU and torch on a GPU (`device="cuda"`). `compute` is int8 in CTranslate2
-    and float32 in torch if nothing is said, `threads` one a core. `shortlist` is True for the table beside the model,
-    or the path of one.
+    and float32 in torch if nothing is said; torch has bfloat16 and float16 too. `threads` is one a core. `shortlist` is
+    True for the table beside the model, or the path of one.
 
     A translator pickles as its name and options, without weights. After `unload`, the end of a `with` block, or
     unpickling, the weights are read again when they are next needed.
@@ -165,7 +164,7 @@ class Translator:
         to: str | None = None,
         device: str | None = None,
         engine: Literal["auto"] | EngineName = "auto",
-        compute: Compute | None = None,
+        compute: ComputeType | None = None,
         threads: int | None = None,
         shortlist: bool | str | Path = False,
     ) -> None:

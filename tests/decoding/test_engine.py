@@ -383,6 +383,8 @@ def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
     assert engine() == engine(device="cpu") == "ctranslate2 int8"
     assert engine(compute="float32") == "ctranslate2 float32"
     assert engine(engine="torch") == "torch float32"
+    assert engine(compute="bfloat16") == "torch bfloat16"
+    assert engine(compute="float16", engine="torch") == "torch float16"
     monkeypatch.setattr(module, "has_gpu", lambda: True)
     assert engine() == "torch float32"
     assert engine(device="cpu") == "ctranslate2 int8"
@@ -394,11 +396,15 @@ def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
     ("request_", "message"),
     [
         ({"engine": "jax"}, "There is no engine 'jax'. Choose auto, torch or ctranslate2."),
-        ({"compute": "int4"}, "There is no compute type 'int4'. Choose int8 or float32."),
+        ({"compute": "int4"}, "There is no compute type 'int4'. Choose int8, float32, bfloat16 or float16."),
         ({"threads": 0}, "0 threads cannot translate. Give 1 or more."),
         (
             {"engine": "torch", "compute": "int8"},
-            "The engine torch computes in float32, not int8. Use the engine ctranslate2.",
+            "The engine torch does not compute in int8. Use the engine ctranslate2.",
+        ),
+        (
+            {"engine": "ctranslate2", "compute": "bfloat16"},
+            "CTranslate2 does not compute in bfloat16 here. Use the engine torch.",
         ),
         (
             {"engine": "ctranslate2", "device": "cuda"},
