@@ -1,6 +1,7 @@
 """What is asked of a search and what it answers, whichever engine searches. No torch."""
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -88,7 +89,9 @@ def allowing(options: SearchOptions, source: Sequence[int]) -> SearchOptions:
 
 def most_repeats(ids: Sequence[int]) -> int:
     """How often in a row an n-gram stands, of those that count as loops; at least once."""
-    return max(times_in_a_row(ids, n) for n in range(1, LONGEST_LOOP + 1))
+    # Most sources repeat nothing, which is seen without a step of Python for each id.
+    lengths = [n for n in range(1, LONGEST_LOOP + 1) if any(map(operator.eq, ids[n:], ids))]
+    return max((times_in_a_row(ids, n) for n in lengths), default=1)
 
 
 def times_in_a_row(ids: Sequence[int], n: int) -> int:

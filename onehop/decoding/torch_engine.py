@@ -63,12 +63,12 @@ class TorchEngine:
     @property
     def compute(self) -> str:
         """The number format."""
-        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
+        return str(self.model.embedding.weight.dtype).removeprefix("torch.")
 
     @property
     def device(self) -> torch.device:
         """Where the model lies."""
-        return next(self.model.parameters()).device
+        return self.model.embedding.weight.device
 
     @property
     def joins(self) -> bool:

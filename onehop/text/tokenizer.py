@@ -144,7 +144,12 @@ class Tokenizer:
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The pieces as strings, with U+2581 where a word begins."""
-        return [str(self._pieces.IdToPiece(int(i))) for i in ids]
+        names = self._names
+        return [names[i] for i in ids]
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [str(self._pieces.IdToPiece(i)) for i in range(self.vocab_size)]
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """The inverse of `tokens`."""
