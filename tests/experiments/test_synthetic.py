@@ -1,10 +1,22 @@
 """What needs no trained model: softmax by dimension, gradients by distance, costs of layers."""
 
+import statistics
+
 import numpy as np
 import pytest
 import torch
 
-from onehop.experiments.synthetic import complexity, dimension, full_attention, paths, restricted_attention
+from onehop.experiments.synthetic import (
+    complexity,
+    dimension,
+    full_attention,
+    paths,
+    restricted_attention,
+    timed,
+    whole_layers,
+    windowed_attention,
+)
+from onehop.model.attention import fused_attention
 
 
 def test_the_variance_of_a_dot_product_grows_with_the_dimension_and_the_softmax_dies():
@@ -45,3 +57,32 @@ def test_restricted_attention_is_attention_to_the_neighbours():
     near = padded[0, 3, 10 : 10 + 32]  # what position 10 sees: 16 before it, itself, 15 after it
     weights = (near @ heads[0, 3, 10] / 2**0.5).softmax(0)
     torch.testing.assert_close(restricted_attention(x)[0, 3, 10], weights @ near)
+
+
+@pytest.mark.parametrize("length", [5, 32, 33, 70])
+def test_windowed_attention_is_masked_attention_to_the_same_neighbours(length):
+    torch.manual_seed(1)
+    q, k, v = torch.randn(3, 1, 2, length, 4)
+    place = torch.arange(length)
+    mask = (place[None] >= place[:, None] - 16) & (place[None] <= place[:, None] + 15)
+    torch.testing.assert_close(windowed_attention(q, k, v), fused_attention(q, k, v, mask[None, None]))
+
+
+def test_what_is_timed_as_attention_has_its_projections():
+    """Both kinds share them: where the window holds the whole sentence, restricted attention is the full one."""
+    torch.manual_seed(1)
+    x = torch.randn(1, 15, 16)
+    with torch.inference_mode():
+        layers = whole_layers(16)
+        full, restricted = layers["self_attention"](x), layers["restricted"](x)
+    torch.testing.assert_close(restricted, full)
+    assert not torch.allclose(full, full_attention(x).transpose(1, 2).flatten(2))
+
+
+def test_a_time_is_the_statistic_of_runs_in_turn():
+    ticks = iter([0, 5, 10, 11, 20, 29, 30, 32, 40, 47, 50, 53])  # seconds of a, b, a, b, a, b: 5, 1, 9, 2, 7, 3
+    order = []
+    layers = {"a": lambda x: order.append("a") or x, "b": lambda x: order.append("b") or x}
+    found = timed(layers, torch.zeros(1, 1, 1), 3, lambda: next(ticks), statistics.median)
+    assert found == {"a": 7, "b": 2}
+    assert order == ["a", "b"] * 4  # the first runs are not timed

@@ -36,19 +36,33 @@ function dials(view) {
   return { data, n, d: choices.includes(wanted) ? wanted : choices.at(-1), choices, k: data?.kernel ?? 3, r: data?.neighbourhood ?? 16 };
 }
 
+/** Between which two lengths self-attention becomes the slower one for good; null where it never does. */
+function crossing(rows, other) {
+  const last = rows.findLastIndex((row) => row.self_attention <= row[other]);
+  if (last === rows.length - 1) return null;
+  return { from: rows[last]?.n ?? null, to: rows[last + 1].n };
+}
+
+const between = ({ from, to }) => (from === null ? html`from <strong>n = ${to}</strong> on` : html`between <strong>n = ${from} and ${to}</strong>`);
+
+const time = (t) => (t < 1e-3 ? `${+(t * 1e6).toPrecision(3)} µs` : t < 1 ? `${+(t * 1e3).toPrecision(3)} ms` : `${t} s`);
+
 function timed(view, data, n, d) {
   const rows = data.rows.filter((row) => row.d === d);
   const values = rows.flatMap((row) => TIMED.map(([key]) => row[key])).filter((x) => x > 0);
-  const crossing = rows.find((row) => row.self_attention > row.recurrence);
+  const [recurrent, restricted] = ["recurrence", "restricted"].map((key) => crossing(rows, key));
   return html`${lines({
     view,
     label: `Measured seconds of four layers against the sentence length at d = ${d}`,
     x: { min: rows[0].n, max: rows.at(-1).n, log: true, label: "sentence length n", ticks: rows.map((r) => r.n).filter((_, i) => !view.narrow || i % 2 === 0) },
-    y: { min: Math.min(...values) / 1.3, max: Math.max(...values) * 1.3, log: true, label: "seconds a layer", written: (t) => (t < 1e-3 ? `${+(t * 1e6).toPrecision(2)} µs` : t < 1 ? `${+(t * 1e3).toPrecision(2)} ms` : `${t} s`) },
+    y: { min: Math.min(...values) / 1.3, max: Math.max(...values) * 1.3, log: true, label: "processor time of one layer", written: time, exactly: time },
     series: TIMED.filter(([key]) => rows[0][key] > 0).map(([key, name, concept, dash]) => ({ name, concept, dash, dots: true, points: rows.map((row) => [row.n, row[key]]) })),
     mark: Math.max(rows[0].n, Math.min(n, rows.at(-1).n)),
   })}
-    <p class="reading">${crossing ? html`At d = ${d} the recurrence becomes the faster one at <strong>n = ${crossing.n}</strong> on this machine.` : html`At d = ${d} self-attention stays faster than the recurrence at every length measured, up to ${count(rows.at(-1).n)}.`}</p>`;
+    <p class="reading" data-crossing=${recurrent?.to ?? "none"}>${recurrent ? html`At d = ${d} self-attention becomes slower than the recurrence ${between(recurrent)} on this machine.` : html`At d = ${d} self-attention stays faster than the recurrence at every length measured, up to ${count(rows.at(-1).n)}.`}
+      The timed layers are whole ones: attention with its projections W<sup>Q</sup>, W<sup>K</sup>, W<sup>V</sup> and W<sup>O</sup>, which cost 4·n·d² products that the table does not count.</p>
+    <p class="reading">Restricted attention is not faster at once${restricted ? html`: it wins ${between(restricted)}` : ""}. It has the same projections, and it is computed in blocks of ${data.neighbourhood} queries that
+      meet the ${2 * data.neighbourhood} keys around them, with a mask. That is twice the r·n·d products of the table, plus the cutting into blocks; for short sentences both cost more than the few products saved.</p>`;
 }
 
 export function draw(view) {
@@ -67,7 +81,7 @@ export function draw(view) {
     ${data ? timed(view, data, n, d) : unmeasured("complexity", "times of the four layers at growing lengths.")}`;
 }
 
-export const caption = (view) => html`Kernel k = ${dials(view).k}, neighbourhood r = ${dials(view).r}. ${view.measured.complexity ? html`Layers with random weights. ${provenance(view.measured.complexity)}` : ""}`;
+export const caption = (view) => html`Kernel k = ${dials(view).k}, neighbourhood r = ${dials(view).r}. ${view.measured.complexity ? html`Layers with random weights, one thread; a dot is the median of ${view.measured.complexity.repeats} runs, the four layers in turn. ${provenance(view.measured.complexity)}` : ""}`;
 
 export const table = (view) => {
   const { n, d, k, r } = dials(view);
