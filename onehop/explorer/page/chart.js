@@ -2,7 +2,7 @@
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { range } from "onehop/maths.js";
-import { short } from "onehop/text.js";
+import { number, short } from "onehop/text.js";
 
 /** From [min, max] to [from, to], by value or by logarithm. */
 export function scale({ min, max, log = false }, from, to) {
@@ -18,7 +18,7 @@ export function ticks({ min, max, log = false }, wanted = 5) {
     return round.length > wanted + 2 ? round.filter((x) => /^[15]/.test(x.toExponential())) : round;
   }
   if (log) {
-    const powers = range(40).map((i) => 10 ** (i - 20)).filter((x) => x >= min * 0.999 && x <= max * 1.001);
+    const powers = range(80).map((i) => 10 ** (i - 50)).filter((x) => x >= min * 0.999 && x <= max * 1.001);
     const every = Math.ceil(powers.length / (wanted + 1));
     return powers.filter((_, i) => i % every === 0);
   }
@@ -38,23 +38,41 @@ export function written(x) {
   return String(Number(x.toPrecision(3))).replace("-", "−");
 }
 
-/** A chart of lines; `mark` is the place of the reader's slider. */
+const exactly = (x) => (Number.isInteger(x) ? String(x) : number(x, 3));
+
+/** A chart of lines; `mark` is the place of the reader's slider. What lies beyond the axis is an arrow at its edge. */
 export function lines({ view, label, x, y, series, mark = null, height = 260 }) {
   const width = view.narrow ? 340 : 680;
-  const [left, right, top, bottom] = [view.narrow ? 44 : 56, width - 16, 14, height - 40];
+  const [left, right, top, bottom] = [view.narrow ? 52 : 64, width - 16, 14, height - 40];
   const across = scale(x, left, right);
   const up = scale(y, bottom, top);
   const inside = ([a, b]) => Number.isFinite(a) && Number.isFinite(b) && a >= x.min && a <= x.max;
-  const bounded = (b) => Math.max(y.min, Math.min(y.max, b));
-  const path = (points) => points.filter(inside).map(([a, b], i) => `${i ? "L" : "M"}${across(a).toFixed(1)} ${up(bounded(b)).toFixed(1)}`).join("");
+  const within = ([, b]) => b >= y.min * (1 - 1e-9) && b <= y.max * (1 + 1e-9);
+  const path = (points) =>
+    points
+      .filter((p) => inside(p) && within(p))
+      .map(([a, b], i) => `${i ? "L" : "M"}${across(a).toFixed(1)} ${up(b).toFixed(1)}`)
+      .join("");
+  const tip = (s, [a, b]) => `${s.name}, ${x.label} ${written(a)}: ${(y.exactly ?? exactly)(b)}`;
+  const dot = (s, [a, b]) =>
+    svg`<circle cx=${across(a)} cy=${up(b)} r=${s.dots ? 3 : 5} fill=${s.dots ? `var(--${s.concept})` : "transparent"}
+      data-x=${a} data-y=${b} .tip=${tip(s, [a, b])} />`;
+  const arrow = (s, [a, b]) => {
+    const [edge, way] = b < y.min ? [bottom, 1] : [top, -1];
+    return svg`<path d="M${across(a) - 4} ${edge - 7 * way}h8l-4 ${7 * way}z" fill="none" stroke="var(--${s.concept})"
+      stroke-width="1.4" data-x=${a} data-y=${b} data-beyond .tip=${`${tip(s, [a, b])} (beyond the axis)`} />`;
+  };
   return html`<svg viewBox="0 0 ${width} ${height}" role="img" aria-label=${label} style="width:100%;max-width:${width}px">
-      ${ticks(y, 4).map((t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} /><text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? written)(t)}</text>`)}
+      ${ticks(y, 4).map(
+        (t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} />
+          <text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? written)(t)}</text>`,
+      )}
       ${(x.ticks ?? ticks(x, view.narrow ? 4 : 7)).map((t) => svg`<text class="soft" x=${across(t)} y=${bottom + 18} text-anchor="middle">${(x.written ?? written)(t)}</text>`)}
       <line class="axis" x1=${left} x2=${right} y1=${bottom} y2=${bottom} />
       <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">${x.label}</text>
       ${mark === null ? nothing : svg`<line x1=${across(mark)} x2=${across(mark)} y1=${top} y2=${bottom} stroke="var(--neutral)" stroke-dasharray="3 3" />`}
       ${series.map((s) => svg`<path d=${path(s.points)} fill="none" stroke="var(--${s.concept})" stroke-width="2.2" stroke-linejoin="round" stroke-dasharray=${s.dash ?? "none"} />`)}
-      ${series.map((s) => (s.dots ? s.points.filter(inside).map(([a, b]) => svg`<circle cx=${across(a)} cy=${up(bounded(b))} r="3" fill="var(--${s.concept})" />`) : nothing))}
+      ${series.map((s) => s.points.filter(inside).map((p) => (within(p) ? dot(s, p) : arrow(s, p))))}
     </svg>
     <ul class="legend">
       ${y.label ? html`<li>Upwards: ${y.label}</li>` : nothing}

@@ -12,6 +12,7 @@ import { CODA, RUNGS } from "onehop/rungs.js";
 import { ROLES, Store, clamped, fromHash, toHash } from "onehop/state.js";
 import { ROLE_NAMES, Trace } from "onehop/tensors.js";
 import { clipped } from "onehop/text.js";
+import { watchTips } from "onehop/tips.js";
 
 const home = openHome();
 const root = document.getElementById("page");
@@ -334,6 +335,7 @@ function colophon({ trace }) {
 // --- beginning ---------------------------------------------------------------------------------------------
 
 store.listen(drawSoon);
+watchTips();
 home.whole.then(() => {
   whole = true;
   drawSoon();

@@ -50,7 +50,7 @@ function measured(view, data, n) {
     view,
     label: "Gradient norm by distance, for a recurrent layer and for self-attention",
     x: { min: Math.max(1, data.rows[0].distance), max: data.rows.at(-1).distance, log: true, label: "distance in words", ticks: data.rows.map((r) => r.distance).filter((_, i, all) => all.length < 9 || i % Math.ceil(all.length / 7) === 0) },
-    y: { min: Math.max(1e-12, Math.min(...values)), max: Math.max(...values) * 1.3, log: true, label: "gradient norm, relative to distance 1" },
+    y: { min: Math.min(...values), max: Math.max(...values) * 1.3, log: true, label: "gradient norm, relative to distance 1" },
     series: KINDS.map(([key, name, concept, dash]) => ({ name, concept, dash, points: points(key), dots: true })),
     mark: Math.min(n - 1, data.rows.at(-1).distance),
     height: 240,
