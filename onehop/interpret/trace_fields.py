@@ -1,14 +1,18 @@
 """Fields of a trace, each computed from its arguments alone: recorded tensors, a step of the search, the settings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from onehop.config import ModelSettings
 from onehop.decoding.search import Kept
+from onehop.errors import SettingsError
 from onehop.interpret.trace_file import Array, Json
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer
+from onehop.storage.ctranslate2_format import alignment_layer
 
 
 def least_bytes(model: Transformer, source: int) -> int:
@@ -22,6 +26,15 @@ def to_numpy(values: Tensor) -> Array:
     """A tensor as a float32 array."""
     array: Array = values.detach().float().cpu().numpy()
     return array
+
+
+def parameters_of_parts(model: Transformer) -> dict[str, int]:
+    """The number of parameters of every part, by its path."""
+    found: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        for box in accumulate(name.split("."), lambda above, part: f"{above}.{part}"):
+            found[box] = found.get(box, 0) + parameter.numel()
+    return found
 
 
 def fate(kept: Kept, has_children: bool, is_last: bool) -> str:
@@ -89,3 +102,84 @@ def score_variance(recorder: Recorder) -> Json:
         ]
         for path in paths
     }
+
+
+# --- what can be read out of the recorded tensors ----------------------------------------------------------------
+
+
+def aligner(settings: ModelSettings, recorder: Recorder) -> Json:
+    """The cross-attention head that best shows which source token each written token translates.
+
+    That is the head which gives, on average, most weight to the token that the alignment links: the one at which the
+    layer that aligns looks most, its heads averaged.
+    """
+    weights = torch.stack(
+        [recorder[f"decoder.layers.{i}.cross_attention.weights"].value[0] for i in range(settings.n_decoder_layers)]
+    )
+    linked = weights[alignment_layer(settings)].mean(0).argmax(-1)
+    shares = weights.gather(3, linked.expand(*weights.shape[:2], -1)[..., None])[..., 0].mean(-1)
+    layer, head = divmod(int(shares.argmax()), settings.n_heads)
+    return {"role": "cross", "layer": layer, "head": head, "share": float(shares[layer, head]), "all": shares.tolist()}
+
+
+LENS_TOP = 3
+
+
+def logit_lens(
+    model: Transformer,
+    recorder: Recorder,
+    candidates: Sequence[Sequence[int]],
+    choice: Callable[[int, float], Json],
+) -> list[list[Json]]:
+    """After each decoder layer, what would be written if it were the last: read through the output matrix.
+
+    For every step the probabilities of its candidates, and the most probable pieces of all.
+    """
+    found = []
+    for layer in range(model.settings.n_decoder_layers):
+        path = f"decoder.layers.{layer}.feed_add_norm"
+        last_norm = model.decoder.last_norm
+        state = recorder[f"{path}.norm"].value if last_norm is None else last_norm(recorder[f"{path}.residual"].value)
+        p = nn.functional.linear(state[0], model.output_weight, model.output_bias).float().softmax(-1)
+        top = p.topk(min(LENS_TOP, p.shape[-1]))
+        found.append(
+            [
+                {"candidates": p[i, list(ids)].tolist(), "top": [choice(*pair) for pair in zip(*best, strict=True)]}
+                for i, (ids, *best) in enumerate(
+                    zip(candidates, top.indices.tolist(), top.values.tolist(), strict=True)
+                )
+            ]
+        )
+    return found
+
+
+TOWARDS, AWAY = 6, 3
+
+
+@torch.inference_mode()
+def neurons(
+    model: Transformer, stack: str, layer: int, places: Sequence[int], piece: Callable[[int], str]
+) -> list[Json]:
+    """For each neuron the length of what it writes; in the decoder, the pieces that it writes towards and away from.
+
+    Those are read directly through the output matrix, past the layers above.
+    """
+    s = model.settings
+    layers = s.n_encoder_layers if stack == "encoder" else s.n_decoder_layers
+    if layer >= layers or any(place >= s.d_ff for place in places):
+        raise SettingsError(
+            f"There is no neuron {max(places, default=0)} in layer {layer} of the {stack}.",
+            f"Layers count from 0 to {layers - 1}, neurons from 0 to {s.d_ff - 1}.",
+        )
+    written = model.get_parameter(f"{stack}.layers.{layer}.feed_forward.w_2.weight")[:, list(places)].T
+    found: list[Json] = [
+        {"neuron": place, "norm": norm} for place, norm in zip(places, written.norm(dim=-1).tolist(), strict=True)
+    ]
+    if stack == "encoder":
+        return found
+    scores = written @ model.output_weight.T
+    for entry, row in zip(found, scores, strict=True):
+        for name, ranked in (("towards", row.topk(TOWARDS)), ("away", row.topk(AWAY, largest=False))):
+            pairs = zip(ranked.indices.tolist(), ranked.values.tolist(), strict=True)
+            entry[name] = [{"token": piece(i), "score": score} for i, score in pairs]
+    return found

@@ -5,12 +5,12 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property, lru_cache
-from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,13 +19,25 @@ from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import TextError
 from onehop.interpret.ablations import Edit, EditTap, Role, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
-from onehop.interpret.recorded_search import Searched, Watched, unpadded, watched_search
-from onehop.interpret.trace_fields import additions, attention_inputs, fate, least_bytes, score_variance, to_numpy
+from onehop.interpret.recorded_search import Searched, Watched, watched_search
+from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
+from onehop.interpret.trace_fields import (
+    additions,
+    aligner,
+    attention_inputs,
+    fate,
+    least_bytes,
+    logit_lens,
+    neurons,
+    parameters_of_parts,
+    score_variance,
+    to_numpy,
+)
 from onehop.interpret.trace_file import FORMAT, VERSION, Json, Named, compact, pack, too_large, within
 from onehop.interpret.trace_file import Trace as Trace
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
-from onehop.model.transformer import Tokens, Transformer, parameter_count, sinusoids
+from onehop.model.transformer import Transformer, parameter_count, sinusoids
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.pipelines.translator import in_the_words_of_arguments, strings_of
 from onehop.storage.model_io import describe
@@ -138,10 +150,10 @@ class Tracer:
             fast = None if made else beside.submit(self.fast, ids, options)
             searched = watched_search(self.watched, ids, options, EditTap(self.model, made))
             found_at = time.perf_counter()
-            recorder = self.record(ids, searched.outputs, made)
-            kept, left_out = within(limit, self.tensors(recorder, searched))
+            recording = self.record(ids, searched.outputs, made)
+            kept, left_out = within(limit, self.tensors(recording.recorder, searched))
             header = self.header(text, ids, made, options, searched)
-            header |= self.numbers(ids, searched, recorder, made) | {"left_out": left_out}
+            header |= self.numbers(ids, searched, recording) | {"left_out": left_out}
             header["fast"] = self.compared(fast.result() if fast else None, searched.best)
         done = time.perf_counter()
         seconds = {"search": found_at - began, "record": done - found_at, "total": done - began}
@@ -156,19 +168,9 @@ class Tracer:
             raise too_large(least, limit)
         return ids
 
-    def record(self, ids: Sequence[int], outputs: Sequence[int], edits: Sequence[Edit]) -> Recorder:
-        """Every quantity of one forward pass over the source and what was written."""
-        recorder = Recorder()
-        src, tgt = self.as_tokens([*ids, EOS]), self.as_tokens([BOS, *outputs[:-1]])
-        with self.watched.by(EditTap(self.model, edits), recorder) as model:
-            model.source_input.reach(src.ids.shape[1])
-            model.target_input.reach(tgt.ids.shape[1])
-            model(src, tgt)
-        return recorder
-
-    def as_tokens(self, ids: Sequence[int]) -> Tokens:
-        """Ids on the model's device."""
-        return unpadded(torch.tensor([list(ids)], device=next(self.model.parameters()).device))
+    def record(self, ids: Sequence[int], outputs: Sequence[int], edits: Sequence[Edit]) -> Recording:
+        """One forward pass over the source and what was written, with every quantity of it."""
+        return Recording.of(self.watched, self.model, [*ids, EOS], [BOS, *outputs[:-1]], outputs, edits)
 
     def tensors(self, recorder: Recorder, searched: Searched) -> dict[str, Named]:
         """All that a trace holds, the batch's axis gone."""
@@ -207,18 +209,21 @@ class Tracer:
             "edits": [str(edit) for edit in edits],
         }
 
-    def numbers(self, ids: Sequence[int], searched: Searched, recorder: Recorder, edits: Sequence[Edit]) -> Json:
+    def numbers(self, ids: Sequence[int], searched: Searched, recording: Recording) -> Json:
         """What is counted and measured on this translation."""
-        outputs = searched.outputs
+        outputs, recorder = searched.outputs, recording.recorder
+        steps = [self.step(searched, i) for i in range(len(outputs))]
         return {
             "inputs": attention_inputs(self.model),
-            "steps": [self.step(searched, i) for i in range(len(outputs))],
+            "steps": steps,
+            "lens": logit_lens(self.model, recorder, [[c["id"] for c in step["top"]] for step in steps], self.choice),
+            "aligner": aligner(self.model.settings, recorder),
             "beam": {"width": max(map(len, searched.steps)), "steps": self.tree(searched)},
             "neighbours": self.neighbours([*ids, EOS], outputs),
             "projection": self.projection(recorder),
             "residual": additions(recorder),
             "score_variance": score_variance(recorder),
-            "leak": self.leak(ids, outputs, recorder, edits),
+            "leak": leak(recording),
         }
 
     # --- its parts
@@ -227,11 +232,6 @@ class Tracer:
     def _about(self) -> Json:
         model = self.model
         settings = {**asdict(model.settings), "d_k": model.settings.key_width, "d_v": model.settings.value_width}
-        boxes: dict[str, int] = {}
-        for name, parameter in model.named_parameters():
-            parts = name.split(".")
-            for box in accumulate(parts, lambda above, part: f"{above}.{part}"):
-                boxes[box] = boxes.get(box, 0) + parameter.numel()
         return {
             "name": self.name,
             "hash": self.hash,
@@ -240,7 +240,7 @@ class Tracer:
             "vocab_size": model.vocab_size,
             "parameters": parameter_count(model),
             "settings": settings,
-            "boxes": boxes,
+            "boxes": parameters_of_parts(model),
         }
 
     def about(self) -> Json:
@@ -343,33 +343,6 @@ class Tracer:
             }
         return found
 
-    def leak(
-        self, ids: Sequence[int], outputs: Sequence[int], recorder: Recorder, edits: Sequence[Edit]
-    ) -> Json | None:
-        """What the causal mask hides: how probable each token becomes that the decoder can already see."""
-        if any(edit.name == "mask" for edit in edits):
-            return None
-        unmasked = self.record_unmasked(ids, outputs, recorder, edits)
-        written = torch.tensor(outputs, device=next(self.model.parameters()).device)[:, None]
-        with_mask, without = (
-            r["logits"].value[0].softmax(-1).gather(1, written)[:, 0].tolist() for r in (recorder, unmasked)
-        )
-        names = [f"decoder.layers.{i}.self_attention" for i in range(self.model.settings.n_decoder_layers)]
-        future = {name: unmasked[f"{name}.weights"].value[0].triu(1).sum(-1).mean(-1).tolist() for name in names}
-        pairs = zip(with_mask, without, strict=True)
-        return {"probability": [{"masked": a, "unmasked": b} for a, b in pairs], "future_weight": future}
-
-    def record_unmasked(
-        self, ids: Sequence[int], outputs: Sequence[int], recorder: Recorder, edits: Sequence[Edit]
-    ) -> Recorder:
-        """The decoder's pass without its mask, over the memory that was recorded with it."""
-        unmasked = Recorder()
-        memory = recorder[attention_inputs(self.model)["decoder.layers.0.cross_attention"]["memory"]].value
-        src, tgt = self.as_tokens([*ids, EOS]), self.as_tokens([BOS, *outputs[:-1]])
-        with self.watched.by(EditTap(self.model, [*edits, Edit("mask", "off")]), unmasked) as model:
-            model.logits(model.decode(tgt, memory, src))
-        return unmasked
-
     # --- asked for by themselves
 
     @torch.inference_mode()
@@ -379,7 +352,7 @@ class Tracer:
         searched = watched_search(
             self.watched, ids, allowing(self.translator.with_defaults(options), ids), EditTap(self.model, made)
         )
-        recorder = self.record(ids, searched.outputs, made)
+        recorder = self.record(ids, searched.outputs, made).recorder
         layers = range(self.model.settings.n_decoder_layers)
         weights = [recorder[f"decoder.layers.{i}.cross_attention.weights"].value[0] for i in layers]
         cross = Named(("layer", "head", "query", "key"), compact("weights", to_numpy(torch.stack(weights))))
@@ -389,6 +362,18 @@ class Tracer:
             "steps": [self.step(searched, i) for i in range(len(searched.outputs))],
             **pack({"cross": cross}),
         }
+
+    def heads_off(self, header: Mapping[str, Any]) -> Iterator[HeadsOff]:
+        """Every head of a trace's model off in turn, an attention at a time, with what its translation then loses."""
+        source, target = header["source"], header["target"]
+        outputs = [*target["ids"], EOS] if target["finished"] else target["ids"]
+        with torch.inference_mode():
+            recording = self.record(source["ids"][:-1], outputs, parse_edits(header["edits"]))
+        return heads_off(recording)
+
+    def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:
+        """What some neurons of a feed-forward network write: how much, and in the decoder towards which pieces."""
+        return neurons(self.model, stack, layer, places, lambda id: self.pieces([id])[0])
 
     def weights(self, role: Role, layer: int, head: int) -> Json:
         """One head's own W^Q, W^K, W^V and W^O, as the paper writes them: q = x W^Q."""

@@ -1,0 +1,171 @@
+"""A recorded translation, passed through the model once more with something changed: no mask, or one head off."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from onehop.interpret.ablations import ROLES, Edit, EditTap, Role
+from onehop.interpret.recorded_search import Watched, unpadded
+from onehop.interpret.trace_fields import attention_inputs
+from onehop.interpret.trace_file import Json
+from onehop.model.taps import Recorder
+from onehop.model.transformer import Layer, Tokens, Transformer, pattern
+
+TOP = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One forward pass over a source and what was written: its tokens, its edits, and every quantity of it."""
+
+    watched: Watched
+    model: Transformer
+    src: Tokens
+    tgt: Tokens
+    outputs: Int[Tensor, " step"]
+    edits: tuple[Edit, ...]
+    recorder: Recorder
+
+    @classmethod
+    def of(
+        cls,
+        watched: Watched,
+        model: Transformer,
+        source: Sequence[int],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        edits: Sequence[Edit] = (),
+    ) -> "Recording":
+        """Record the pass: the decoder reads `inputs` and is to write `outputs`."""
+        device, recorder = next(model.parameters()).device, Recorder()
+        src, tgt = (unpadded(torch.tensor([list(ids)], device=device)) for ids in (source, inputs))
+        with watched.by(EditTap(model, edits), recorder) as tapped:
+            tapped.source_input.reach(src.ids.shape[1])
+            tapped.target_input.reach(tgt.ids.shape[1])
+            tapped(src, tgt)
+        return cls(watched, model, src, tgt, torch.tensor(list(outputs), device=device), tuple(edits), recorder)
+
+    def value(self, name: str) -> Tensor:
+        """A recorded quantity, the batch's axis with it."""
+        return self.recorder[name].value
+
+    @property
+    def memory(self) -> Float[Tensor, "1 source d_model"]:
+        """The encoder's output."""
+        return self.value(attention_inputs(self.model)["decoder.layers.0.cross_attention"]["memory"])
+
+    def entering(self, stack: str, layer: int) -> Float[Tensor, "1 length d_model"]:
+        """What a layer was given."""
+        if layer:
+            last = "residual" if self.model.settings.norm == "pre" else "norm"
+            return self.value(f"{stack}.layers.{layer - 1}.feed_add_norm.{last}")
+        side = "source" if stack == "encoder" else "target"
+        return self.value(f"{side}_input.{'norm' if self.model.settings.input_norm else 'positioned'}")
+
+    def written(self, logits: Float[Tensor, "rows step vocab"]) -> Float[Tensor, "rows step"]:
+        """The log-probability of each written token."""
+        found = logits.float().log_softmax(-1)
+        return found.gather(2, self.outputs.expand(len(found), -1)[..., None])[..., 0]
+
+
+# --- no mask ---------------------------------------------------------------------------------------------------
+
+
+def leak(recording: Recording) -> Json | None:
+    """What the causal mask hides: how probable each token becomes that the decoder can already see."""
+    if any(edit.name == "mask" for edit in recording.edits):
+        return None
+    unmasked, edits = Recorder(), (*recording.edits, Edit("mask", "off"))
+    with recording.watched.by(EditTap(recording.model, edits), unmasked) as model:
+        model.logits(model.decode(recording.tgt, recording.memory, recording.src))
+    with_mask, without = (
+        recording.written(r["logits"].value)[0].exp().tolist() for r in (recording.recorder, unmasked)
+    )
+    names = [f"decoder.layers.{i}.self_attention" for i in range(recording.model.settings.n_decoder_layers)]
+    future = {name: unmasked[f"{name}.weights"].value[0].triu(1).sum(-1).mean(-1).tolist() for name in names}
+    pairs = zip(with_mask, without, strict=True)
+    return {"probability": [{"masked": a, "unmasked": b} for a, b in pairs], "future_weight": future}
+
+
+# --- one head off ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeadsOff:
+    """The heads of one attention, each switched off alone.
+
+    `effect` is the change in the log-probability of each written token, given the same tokens before it; `top` are the
+    ids that are then most probable in that place, with their probabilities.
+    """
+
+    role: Role
+    layer: int
+    effect: Float[Tensor, "head step"]
+    top: list[list[list[tuple[int, float]]]]
+
+
+def attentions(model: Transformer) -> list[tuple[Role, int]]:
+    """Every attention of a model, in the order of computation."""
+    s = model.settings
+    layers = {"encoder": s.n_encoder_layers, "decoder": s.n_decoder_layers, "cross": s.n_decoder_layers}
+    return [(role, layer) for role in ROLES for layer in range(layers[role])]
+
+
+def heads_off(recording: Recording) -> Iterator[HeadsOff]:
+    """Switch every head off in turn; an attention's heads are one batch, a row each."""
+    for role, layer in attentions(recording.model):
+        yield one_attention(recording, role, layer)
+
+
+@torch.inference_mode()
+def one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
+    """The heads of one attention. Layers below it are not computed again: its own layer's input was recorded."""
+    stack, kind = ("encoder" if role == "encoder" else "decoder"), ("cross" if role == "cross" else "self")
+    name = f"{stack}.layers.{layer}.{kind}_attention.head_outputs"
+    heads = recording.model.settings.n_heads
+    off: Bool[Tensor, "row head 1 1"] = torch.eye(heads, dtype=torch.bool, device=recording.src.ids.device)[
+        ..., None, None
+    ]
+
+    def without_one(path: str, value: Tensor) -> Tensor:
+        return value.masked_fill(off, 0.0) if path == name else value
+
+    with recording.watched.by(EditTap(recording.model, recording.edits), without_one) as model:
+        memory = recording.memory.expand(heads, -1, -1)
+        if role == "encoder":
+            memory = rest_of_encoder(model, recording, layer, heads)
+        states = rest_of_decoder(model, recording, 0 if role == "encoder" else layer, memory)
+        logits = model.logits(states)
+    effect = recording.written(logits) - recording.written(recording.value("logits"))
+    best = logits.float().softmax(-1).topk(min(TOP, logits.shape[-1]))
+    top = [
+        [list(zip(i, p, strict=True)) for i, p in zip(ids, ps, strict=True)]
+        for ids, ps in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+    return HeadsOff(role, layer, effect, top)
+
+
+def rest_of_encoder(
+    model: Transformer, recording: Recording, first: int, rows: int
+) -> Float[Tensor, "rows source d_model"]:
+    """The encoder from a layer on, over so many rows of the same sentence."""
+    x = recording.entering("encoder", first).expand(rows, -1, -1)
+    who = pattern(recording.src, recording.src)
+    for layer in list(model.encoder.layers)[first:]:
+        x = layer(x, who)
+    return model.encoder.finish(x)
+
+
+def rest_of_decoder(
+    model: Transformer, recording: Recording, first: int, memory: Float[Tensor, "rows source d_model"]
+) -> Float[Tensor, "rows target d_model"]:
+    """The decoder from a layer on, each row over its own memory."""
+    x = recording.entering("decoder", first).expand(len(memory), -1, -1)
+    who, across = pattern(recording.tgt, recording.tgt, causal=True), pattern(recording.tgt, recording.src)
+    for layer in list(model.decoder.layers)[first:]:
+        assert isinstance(layer, Layer)
+        x = layer(x, who, memory, across)
+    return model.decoder.finish(x)
