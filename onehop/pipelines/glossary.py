@@ -122,7 +122,8 @@ def missing_numbers(source: str, translation: str) -> list[str]:
         return [m[0] for m in NUMBER.finditer(text) if not any(is_known(f, known) for f in forms(m))]
 
     # "3 000" may be one number or two, so the reading with fewer missing numbers counts.
-    return list(dict.fromkeys(min(missing(source), missing(SPACED_THOUSANDS.sub("", source)), key=len)))
+    apart, together = missing(source), missing(SPACED_THOUSANDS.sub("", source))
+    return list(dict.fromkeys(together if len(together) < len(apart) else apart))
 
 
 def forms(number: re.Match[str]) -> Iterator[list[str]]:

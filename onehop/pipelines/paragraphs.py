@@ -17,7 +17,7 @@ from onehop.pipelines.result import Result, Scorer, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
-from onehop.text.casing import capitals, in_capitals, ordinary, spelling
+from onehop.text.casing import capitals, in_capitals, in_sentence_case, in_title_case, ordinary, spelling
 from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened
 
 # A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
@@ -47,7 +47,7 @@ class ParagraphTranslator:
     ) -> None:
         """`max_length`: tokens of the longest sentence, end mark counted. `whole_lines`: each is one sentence.
 
-        `keep_capitals`: a sentence in capitals is given to the model as it is. Results name the `model`, and their
+        `keep_capitals`: a sentence in capitals or Title Case is given to the model as it is. Results name the `model`, and their
         sentences ask the `scorer` about themselves.
         """
         self.translator = translator
@@ -88,9 +88,11 @@ class ParagraphTranslator:
     def parts(self, whole: Segment) -> list[Segment]:
         """A sentence as the model is given it: in ordinary letters, in parts if it is too long."""
         untouched = self.terms.untouched(whole.text)
-        if self.keep_capitals or not in_capitals(whole.text, untouched):
-            return shortened(whole, self.longest, self.length)
-        plain = ordinary(whole.text, self.spelled, untouched)
+        plain = whole.text
+        if not self.keep_capitals and in_capitals(plain, untouched):
+            plain = ordinary(plain, self.spelled, untouched)
+        elif not self.keep_capitals and in_title_case(plain, self.source, untouched):
+            plain = in_sentence_case(plain, self.translator.tokenizer.encode, untouched)
         parts = shortened(replace(whole, text=plain), self.longest, self.length)
         return parts if plain == whole.text else as_stood(whole, parts)
 
@@ -147,8 +149,8 @@ class ParagraphTranslator:
         )
 
     def in_its_letters(self, source: Segment, text: str) -> str:
-        """A translation in capitals where its source is."""
-        if source.stood is None:
+        """A translation in capitals where its source is. Only English writes titles in Title Case."""
+        if source.stood is None or not in_capitals(source.stood, self.terms.untouched(source.stood)):
             return text
         return capitals(text, source.stood, self.terms.untouched(text), self.translator.target)
 

@@ -1,4 +1,4 @@
-"""Sentences in capitals, of which models meet few: in ordinary letters for the model, in capitals for the reader.
+"""Sentences in capitals and Headlines in Title Case, of which models meet few: the model gets ordinary letters.
 
 Neither way changes the number of characters, so that a place in one form is the same place in the other.
 """
@@ -12,6 +12,9 @@ WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may sta
 FEWEST_LETTERS = 4  # OK, USA: what is shorter is left to the model
 MOST_SMALL = 0.1  # the share of small letters up to which a sentence counts as one in capitals
 CONTRACTION = re.compile(r"(?<=[^\W\d_]['’])(?:S|M|T|D|LL|RE|VE)\b")
+NOUNS_IN_CAPITALS = ("de", "lb")  # languages whose ordinary sentences look like titles
+FEWEST_TITLED, LEAST_TITLED = 3, 0.8  # in a title so many of the longer words have a capital, and at least this share
+BEFORE_NAME = re.compile(r"(?:New|Saint|San|Los|Las|North|South|East|West) [A-Z]")  # New York
 DOTTED = ("tr", "az")  # languages in which I is the capital of ı, and İ that of i
 
 
@@ -36,6 +39,40 @@ def ordinary(text: str, spell: Callable[[str], str], untouched: Sequence[Span] =
     if first is None or first[0] == text[first.start() : first.end()]:
         return plain
     return plain[: first.start()] + text[first.start()] + plain[first.start() + 1 :]
+
+
+def in_title_case(text: str, language: str, untouched: Sequence[Span] = ()) -> bool:
+    """Whether a text looks like a headline in Title Case: four words or more, no full stop, and capitals on most."""
+    if text.rstrip().endswith(".") or re.split("[-_]", language.lower())[0] in NOUNS_IN_CAPITALS:
+        return False
+    found = [word[0] for word in words(text, untouched)]
+    longer = [word for word in found if len(word) >= 4]
+    titled = sum(map(_is_titled, longer))
+    return len(found) >= 4 and titled >= max(FEWEST_TITLED, LEAST_TITLED * len(longer))
+
+
+def in_sentence_case(text: str, encode: Callable[[str], list[int]], untouched: Sequence[Span] = ()) -> str:
+    """A headline with small letters on each word but the first, unless the word may be a name.
+
+    A word of the vocabulary is spelled as it is more frequent there. Any other word keeps its capital, as NATO and
+    iPhone do.
+    """
+    first = WORD.search(text)
+    begin = first.start() if first else 0
+
+    def change(word: re.Match[str]) -> str:
+        initial = text.startswith(".", word.start() + 1)
+        if word.start() == begin or initial or not _is_titled(word[0]) or BEFORE_NAME.match(text, word.start()):
+            return word[0]
+        lower, titled = encode(small(word[0])), encode(word[0])
+        known = len(lower) < len(titled) or (len(lower) == 1 and lower < titled)
+        return small(word[0]) if known else word[0]
+
+    return changed(text, change, untouched)
+
+
+def _is_titled(word: str) -> bool:
+    return word[0].isupper() and all(map(is_small, word[1:]))
 
 
 def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") -> str:

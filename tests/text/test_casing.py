@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onehop.text.casing import capital, capitals, in_capitals, ordinary, small, spelling
+from onehop.text.casing import (
+    capital,
+    capitals,
+    in_capitals,
+    in_sentence_case,
+    in_title_case,
+    ordinary,
+    small,
+    spelling,
+)
 
 # Ids of a small vocabulary, the more frequent first; a word that is not in it is read letter by letter.
 KNOWN = ["the", "a", "I", "it", "door", "is", "open", "and", "EU", "Berlin", "do", "not", "us", "US", "i", "A"]
@@ -151,3 +160,41 @@ def test_no_place_moves(text):
 @given(st.text("AB, '1"))
 def test_what_was_in_capitals_is_so_again(text):
     assert capitals(ordinary(text, spell), text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Storm Leaves Thousands Without Power",
+        "How to Train Your Puppy in Ten Days",
+        "Disney to Launch New Series on Tablet PCs?",
+        "The Girl Who Talked with Trees: A Memoir",
+    ],
+)
+def test_these_are_in_title_case(text):
+    assert in_title_case(text, "en")
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The storm left thousands without power", "en"),
+        ("Anna Smith Met Peter Brown Yesterday.", "en"),  # a full stop ends a sentence, not a title
+        ("United Nations", "en"),
+        ("Der Sturm ließ Tausende Menschen ohne Strom", "de"),
+        ("STORM LEAVES THOUSANDS WITHOUT POWER", "en"),
+        ("", "en"),
+    ],
+)
+def test_these_are_not_in_title_case(text, language):
+    assert not in_title_case(text, language)
+
+
+def test_a_title_keeps_its_first_word_and_what_may_be_a_name():
+    title = "The Door Is Open and the EU Not: J. Greenman Do It in Berlin"
+    plain = "The door is open and the EU not: J. Greenman do it in Berlin"
+    assert in_sentence_case(title, encode) == plain
+    assert (
+        in_sentence_case("Open A Door in New York", lambda word: [int(word[0].isupper())]) == "Open a door in New york"
+    )
+    assert in_sentence_case("The Door Is Open", encode, [(4, 8)]) == "The Door is open"
