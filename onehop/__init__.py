@@ -3,7 +3,8 @@
     from onehop import translate
     print(translate("Hello world.", to="de"))
 
-Everything is imported when it is first asked for; only `trace`, `explore`, `train` and `Transformer` need torch.
+Everything is imported when it is first asked for; only `trace`, `explore`, `train`, `finetune` and
+`Transformer` need torch.
 """
 
 from importlib import import_module
@@ -18,14 +19,26 @@ if TYPE_CHECKING:
     from onehop.interpret.tracer import trace
     from onehop.model.transformer import Transformer
     from onehop.pipelines.translator import Translator, translate
+    from onehop.training.finetune import finetune
     from onehop.training.workflow import train
 
-__all__ = ["Transformer", "Translator", "__version__", "explore", "load_settings", "trace", "train", "translate"]
+__all__ = [
+    "Transformer",
+    "Translator",
+    "__version__",
+    "explore",
+    "finetune",
+    "load_settings",
+    "trace",
+    "train",
+    "translate",
+]
 
 HOMES = {
     "Transformer": "model.transformer",
     "Translator": "pipelines.translator",
     "explore": "explorer.view",
+    "finetune": "training.finetune",
     "load_settings": "config",
     "trace": "interpret.tracer",
     "train": "training.workflow",

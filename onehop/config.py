@@ -351,6 +351,19 @@ def load_settings(name_or_file: str | Path) -> Settings:
     return settings_from_dict(parse_toml(text, name))
 
 
+def load_tables(file: str | Path) -> dict[str, Any]:
+    """The tables of a settings file, with what it says and nothing else."""
+    return parse_toml(read_file(Path(file)), str(file))
+
+
+def with_tables(settings: Settings, tables: Mapping[str, Any]) -> Settings:
+    """The settings with what some tables say instead."""
+    merged: dict[str, Any] = settings_to_dict(settings)
+    for name, table in tables.items():
+        merged[name] = {**merged.get(name, {}), **table} if isinstance(table, Mapping) else table
+    return settings_from_dict(merged)
+
+
 def read_file(path: Path) -> str:
     """The text of a settings file."""
     try:

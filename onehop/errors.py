@@ -59,6 +59,10 @@ class StoreError(OnehopError):
     """A token store is missing, damaged or does not fit the model."""
 
 
+class OtherStoreError(StoreError):
+    """A token store is there that was made from other text or settings."""
+
+
 class ShortlistError(OnehopError):
     """A vocabulary shortlist is missing, damaged or belongs to another vocabulary."""
 

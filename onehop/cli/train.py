@@ -121,6 +121,59 @@ def train(
 
 
 @app.command(rich_help_panel=PANEL)
+def finetune(
+    model: Annotated[str, typer.Argument(help="An installed model, a model file or a run folder.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Aligned files such as mine.en mine.de, or files with both sides: TSV, CSV, JSONL, TMX …"),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
+    valid: Annotated[
+        list[str] | None, typer.Option(help="Pairs to validate on; otherwise some are cut off. May be repeated.")
+    ] = None,
+    mix: Annotated[
+        list[str] | None, typer.Option(help="General pairs, against forgetting: as many are seen. May be repeated.")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option("-s", "--settings", help="A TOML file with the settings that shall differ.")
+    ] = None,
+    changes: Changes = None,
+    device: Device = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and how long it takes, and leave.")
+    ] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 200,
+) -> None:
+    """Make a model better at your own text; started again with the same command, it goes on."""
+    from onehop.training import finetune as tuning
+    from onehop.training.distributed import last_work
+    from onehop.training.workflow import leads
+
+    if dry_run:
+        ready = tuning.begin(
+            model, files, out, valid=valid or (), mix=mix or (), settings=settings, changes=changes or ()
+        )
+        typer.echo(tuning.dry_run(ready, out, device=device, bleu_on=bleu_on))
+        return
+    with last_work(device):
+        written = tuning.finetune(
+            model,
+            files,
+            out,
+            valid=valid or (),
+            mix=mix or (),
+            settings=settings,
+            changes=changes or (),
+            device=device,
+            tensorboard=tensorboard,
+            bleu_on=bleu_on,
+        )
+        if written is not None and leads():
+            typer.echo(written)
+
+
+@app.command(rich_help_panel=PANEL)
 def average(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],

@@ -22,7 +22,7 @@ from onehop.data.clean import FILTERED, Inputs, filter_stage, read_filtered
 from onehop.data.corpus import STDIN, ParallelFile, content_hash, find_files
 from onehop.data.encode import encode_stage, learn_stage
 from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash, write_json
-from onehop.errors import StoreError, TextError
+from onehop.errors import OtherStoreError, StoreError, TextError
 from onehop.machine import available_cores, sync
 from onehop.text.language_id import identifier_version
 
@@ -157,7 +157,7 @@ def same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
         raise StoreError(e.what, "Make it again with --force, or give another folder with -o.") from None
     if there == made_from:
         return True
-    raise StoreError(
+    raise OtherStoreError(
         f"{out} is there already and was made differently: {difference(there, made_from)}.",
         "Give another folder with -o, or --force to replace it.",
     )

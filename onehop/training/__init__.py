@@ -10,6 +10,7 @@ __all__ = [
     "dataloader",
     "distributed",
     "estimate",
+    "finetune",
     "optimizer",
     "step",
     "trainer",

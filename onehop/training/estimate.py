@@ -16,6 +16,8 @@ from onehop.machine import available_memory
 from onehop.model.transformer import Predictor, parameter_count
 from onehop.training.dataloader import feed
 from onehop.training.distributed import World
+from onehop.training.optimizer import make_optimizer
+from onehop.training.step import apply_gradients, forward_and_backward, gradient_norm
 
 # The paper's budget; more does not help a small machine.
 MOST_ON_CPU = 25_000
@@ -97,6 +99,27 @@ def measured_peak(device: torch.device) -> float:
         wait_for(device)
         times.append(time.perf_counter() - began)
     return 2.0 * size**3 / min(times)
+
+
+def measured_step(objective: nn.Module, settings: Settings, pairs: Pairs, device: torch.device) -> float:
+    """Seconds of one update here, the better of two; at a rate of zero they leave the weights alone."""
+    model = objective.model
+    assert isinstance(model, Predictor)
+    optimizer = make_optimizer(model, settings.train)
+    budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
+    epoch = Epoch(pairs, budget, settings.train.seed, 0)
+    times = []
+    model.train()
+    for i in range(2):
+        batch = epoch[i % len(epoch)]
+        wait_for(device)
+        began = time.perf_counter()
+        fed = feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0)
+        forward_and_backward(objective, fed, 1 / batch.tokens)
+        apply_gradients(model, optimizer, settings.train.clip, gradient_norm(model))
+        wait_for(device)
+        times.append(time.perf_counter() - began)
+    return settings.train.accumulate * min(times)
 
 
 def wait_for(device: torch.device) -> None:

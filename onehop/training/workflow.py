@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from onehop.data.filters import report_to_text
 from onehop.data.prepare import prepare
 from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
-from onehop.errors import OnehopError, SettingsError, StoreError, require
+from onehop.errors import OnehopError, OtherStoreError, SettingsError, StoreError, require
 from onehop.evaluation.metrics import bleu, chrf
 from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor
@@ -116,7 +117,9 @@ def leads() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def open_store(settings: Settings, out: Path, store: Path | None, data: Path | None) -> Store:
+def open_store(
+    settings: Settings, out: Path, store: Path | None, data: Path | None, *, tokenizer: bytes | None = None
+) -> Store:
     """The store that was given, or the one in the run folder, made from raw files when it is not there yet."""
     if store is not None:
         return Store.open(store)
@@ -127,7 +130,11 @@ def open_store(settings: Settings, out: Path, store: Path | None, data: Path | N
         # A run goes on with the store it has, be its raw files gone; several processes would prepare it all at once.
         return Store.open(out / "store")
     with PrepareDisplay() as shown:
-        made = prepare(settings, out / "store", root=data, progress=shown)
+        make = partial(prepare, settings, out / "store", root=data, tokenizer=tokenizer, progress=shown)
+        try:
+            made = make()
+        except OtherStoreError:  # a dry run or a refused one left it; no training has used it
+            made = make(force=True)
     console().print(report_to_text(made.report))
     return made
 
@@ -188,19 +195,24 @@ def dry_run(
     settings: Settings, out: Path, *, store: Path | None = None, data: Path | None = None, device: str | None = None
 ) -> Plan:
     """What a training would take; what it would refuse is refused."""
-    begun = Run(out)
-    begun.check_overwrites_nothing()
+    Run(out).check_overwrites_nothing()
     opened = open_store(settings, out, store, data)
     settings = as_prepared(settings, opened)
-    check_fits(settings, opened)
-    if begun.facts():
-        begun.check_same(settings, {"tokenizer": opened.tokenizer_hash, "data": opened.hash})
+    check_begins(settings, opened, out)
     fresh = model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size)
-    if settings.train.start_from and not begun.facts():
+    if settings.train.start_from and not Run(out).facts():
         first_weights(settings, opened, fresh)
     objective = Objective(fresh, settings.train.label_smoothing, settings.train.r_drop)
     pairs = opened.pairs("train", settings.train.weights)
     return plan(settings, pairs, objective.to(pick_device(device)), pick_device(device))
+
+
+def check_begins(settings: Settings, store: Store, out: Path) -> None:
+    """Refuse what a training in this folder would refuse."""
+    check_fits(settings, store)
+    begun = Run(out)
+    if begun.facts():
+        begun.check_same(settings, {"tokenizer": store.tokenizer_hash, "data": store.hash})
 
 
 def plan_to_text(found: Plan, settings: Settings) -> str:

@@ -14,7 +14,7 @@ PUBLIC = [name for name in onehop.__all__ if name != "__version__"]
 
 
 def test_these_names_are_public():
-    expected = ["Transformer", "Translator", "explore", "load_settings", "trace", "train", "translate"]
+    expected = ["Transformer", "Translator", "explore", "finetune", "load_settings", "trace", "train", "translate"]
     assert sorted(PUBLIC) == expected
     assert dir(onehop) == sorted(onehop.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'translator'"):

@@ -1,0 +1,312 @@
+"""Fine-tuning: a model and some pairs in, the settings that fit both, the same model at home in that text out."""
+
+import glob
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onehop.config import (
+    DataSettings,
+    ModelSettings,
+    Settings,
+    TrainSettings,
+    load_tables,
+    settings_from_dict,
+    with_changes,
+    with_tables,
+)
+from onehop.console import console
+from onehop.data.batches import Epoch
+from onehop.data.corpus import entries_from_names
+from onehop.data.mixture import Part
+from onehop.data.store import Pairs, Store
+from onehop.errors import SettingsError, TextError
+from onehop.model.device import pick_device
+from onehop.model.variants import model_for
+from onehop.storage.model_io import check_kind, describe, read_model
+from onehop.storage.registry import named_model
+from onehop.storage.run_folder import Run, read_metrics
+from onehop.text.tokenizer import vocabulary_of
+from onehop.training import workflow
+from onehop.training.callbacks import Callback
+from onehop.training.checks import first_weights
+from onehop.training.estimate import Plan, measured_step, plan
+from onehop.training.optimizer import load_weights
+from onehop.training.step import Objective
+
+VALID_SIZE = 500
+LONGEST = 200
+EPOCHS = 4
+# A batch is small enough that an epoch has some forty of them, and large enough for a useful gradient.
+BATCHES = 40
+LEAST_TOKENS, MOST_TOKENS = 1024, 8192
+LEAST_STEPS, MOST_STEPS = 30, 20_000
+# The peak for d_model 512, an eighth of what that model was trained with.
+RATE = 1e-4
+VALIDATIONS = 6
+PATIENCE = 3
+# Text of which so much is in another language is not the text that was meant.
+WRONG_LANGUAGE = 0.2
+FEW_PAIRS = 1000
+TIMED_SENTENCES = 16
+
+Names = Sequence[str | Path]
+
+
+def finetune(
+    model: str | Path,
+    files: Names,
+    out: str | Path,
+    *,
+    valid: Names = (),
+    mix: Names = (),
+    settings: str | Path | None = None,
+    changes: Sequence[str] = (),
+    device: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    tensorboard: bool = False,
+    bleu_on: int = 200,
+) -> Path | None:
+    """Fine-tune a translator on pairs of one's own; the model file, or None if it was stopped.
+
+    The model is validated before the first step, and the best validation is the result: at worst the model itself.
+    Raw files are prepared by processes that import the caller's script: there, call it under
+    `if __name__ == "__main__":`.
+
+    Args:
+        model: An installed model, a model file or a run folder.
+        files: Aligned files such as mine.en and mine.de, or files that hold both sides: docs/prepare.md.
+        out: The run folder. The same call goes on where it was stopped.
+        valid: Pairs to validate on; otherwise up to 500 are cut off.
+        mix: General pairs, of which an epoch holds as many as of `files`, so that less of the rest is forgotten.
+        settings: A TOML file with the settings that shall differ from what is chosen.
+        changes: The same one by one, such as `train.steps=500`.
+        device: cpu, cuda or cuda:N; otherwise what is there.
+        callbacks: Who is told how it goes, beside the terminal: docs/callbacks.md.
+        tensorboard: Write TensorBoard events too.
+        bleu_on: Validation sentences that are translated for BLEU; 0: none.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from onehop import finetune, load_settings, train
+        >>> from onehop.config import with_changes
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for language, word in (("en", "Room"), ("de", "Raum")):
+        ...     _ = (folder / f"mine.{language}").write_text("".join(f"{word} {i}\\n" for i in range(200)))
+        >>> few = ["train.steps=2", "data.valid_size=10"]
+        >>> settings = with_changes(
+        ...     load_settings("tiny"), [*few, "data.train=['mine.{lang}']", "tokenizer.vocab_size=300"]
+        ... )
+        >>> model = train(settings, folder / "model", data=folder, device="cpu", bleu_on=0)
+        >>> files = [folder / "mine.en", folder / "mine.de"]
+        >>> finetune(model, files, folder / "mine", changes=few, device="cpu", bleu_on=0).name
+        'model.safetensors'
+    """
+    out = Path(out)
+    tuning = begin(model, files, out, valid=valid, mix=mix, settings=settings, changes=changes)
+    if workflow.leads() and len(tuning.store.pairs("train")) < FEW_PAIRS:
+        console().print(f"Fewer than {FEW_PAIRS:,} pairs teach terms and style at best: look at the result.")
+    file = workflow.train(
+        tuning.settings,
+        out,
+        store=tuning.store.path,
+        device=device,
+        callbacks=callbacks,
+        tensorboard=tensorboard,
+        bleu_on=bleu_on,
+    )
+    if file is not None and workflow.leads():
+        console().print(result_to_text(out, str(model)))
+    return file
+
+
+# --- what follows from the model and the text -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """A fine-tuning that can begin: its settings and the prepared text."""
+
+    settings: Settings
+    store: Store
+
+
+def begin(
+    model: str | Path,
+    files: Names,
+    out: Path,
+    *,
+    valid: Names = (),
+    mix: Names = (),
+    settings: str | Path | None = None,
+    changes: Sequence[str] = (),
+) -> FineTuning:
+    """Prepare the text with the model's tokenizer, and choose what was not set."""
+    given = load_tables(settings) if settings is not None else {}
+    file = named_model(str(model))
+    check_kind(file, None)
+    content = describe(file).content
+    entries, languages = entries_of(model, content, {"files": files, "--valid": valid, "--mix": mix})
+    trained = settings_from_dict(content["settings"])
+    data = DataSettings(
+        source=languages[0],
+        target=languages[1],
+        train=entries["files"],
+        valid=entries["--valid"],
+        mix=entries["--mix"] or None,
+        valid_size=VALID_SIZE,
+        longest=min(LONGEST, trained.model.max_length - 1),
+    )
+    chosen = Settings(model=trained.model, tokenizer=trained.tokenizer, data=data)
+    chosen = with_changes(with_tables(chosen, given), changes)
+    Run(out).check_overwrites_nothing()
+    store = workflow.open_store(chosen, out, None, None, tokenizer=read_model(file).tokenizer)
+    check_language(store)
+    chosen = replace(chosen, train=schedule(chosen, store, str(model)))
+    return FineTuning(with_changes(with_tables(chosen, given), changes), store)
+
+
+def entries_of(
+    model: str | Path, content: Mapping[str, Any], given: Mapping[str, Names]
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, str]]:
+    """The files as entries of the settings, and the languages: the model's, which the names must not contradict."""
+    own = (str(content["source"]), str(content["target"]))
+    entries = {}
+    for option, names in given.items():
+        entries[option], named = entries_from_names([str(name) for name in names])
+        if named and not all(own):
+            own = named  # a model from elsewhere may not say
+        if named and set(named) != set(own):
+            raise TextError(
+                f"The files are called {named[0]} and {named[1]}, and {model} translates from {own[0]} to {own[1]}.",
+                f"Name them like mine.{own[0]} mine.{own[1]}, or choose another model.",
+            )
+    if not all(own):
+        raise TextError(f"{model} does not say its languages.", "Name the files after them, such as mine.en mine.de.")
+    return entries, own
+
+
+def check_language(store: Store) -> None:
+    """Refuse text of which much is in other languages than the model's, such as swapped columns."""
+    report = store.report
+    wrong = report.dropped["language"].count
+    if wrong > WRONG_LANGUAGE * report.read:
+        raise TextError(
+            f"{wrong:,} of {report.read:,} pairs are not in {store.source} and {store.target}, in this order.",
+            "Look whether the sides are swapped; --set data.language=false takes them as they are.",
+        )
+
+
+def schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
+    """How to train: small batches, a small rate that falls to zero, a few epochs, the best validation kept."""
+    asked, usual = settings.train, TrainSettings()
+    weights = asked.weights or mix_weights(store)
+    pairs = store.pairs("train", weights)
+    longest = max(int(side.max()) for side in (pairs.src_lengths, pairs.tgt_lengths)) + 1
+    fitting = max(min(max(tokens_of(pairs) // BATCHES, LEAST_TOKENS), MOST_TOKENS) // 64 * 64, longest)
+    budget = fitting if asked.batch_tokens in (0, usual.batch_tokens) else asked.batch_tokens
+    steps = min(max(EPOCHS * len(Epoch(pairs, budget, asked.seed, 0)), LEAST_STEPS), MOST_STEPS)
+    steps = steps if asked.steps == usual.steps else asked.steps  # the rest follows from the steps that are set
+    every = max(1, steps // VALIDATIONS)
+    return TrainSettings(
+        start_from=model,
+        steps=steps,
+        batch_tokens=budget,
+        weights=weights,
+        warmup=max(1, steps // 10),
+        learning_rate=peak_rate(settings.model),
+        decay="cosine",
+        clip=1.0,
+        ema=0.99,
+        average=1,
+        keep=1,
+        save_every=every,
+        validate_every=every,
+        patience=PATIENCE,
+        report_every=max(1, every // 5),
+    )
+
+
+def peak_rate(model: ModelSettings) -> float:
+    """The peak of the learning rate, with the paper's dependence on the width."""
+    return round(RATE * math.sqrt(512 / model.d_model), 7)
+
+
+def tokens_of(pairs: Pairs) -> int:
+    """Tokens of the longer side in an epoch."""
+    parts = pairs.parts or [Part("", 0, len(pairs))]
+    sides = (pairs.src_lengths, pairs.tgt_lengths)
+    return max(int(sum(part.weight * side[part.first : part.last].sum() for part in parts)) for side in sides)
+
+
+def mix_weights(store: Store) -> dict[str, float] | None:
+    """Weights with which an epoch holds no more general pairs than pairs of the domain; None if there are none."""
+    own = len(store.description["made_from"]["files"]["train"])
+    domain, general = store.sources[:own], store.sources[own:]
+    if not general:
+        return None
+    if both := {name for name, _ in domain} & {name for name, _ in general}:
+        raise SettingsError(f"Two files are called {both.pop()}, one of them general.", "Rename one of them.")
+    share = sum(n for _, n in domain) / max(1, sum(n for _, n in general))
+    return {glob.escape(name): round(min(1.0, share), 4) for name, _ in general}
+
+
+# --- before and after -------------------------------------------------------------------------------------------
+
+
+def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on: int = 200) -> str:
+    """What a fine-tuning would do and how long it takes here, measured on a step and some translations."""
+    settings, store, where = tuning.settings, tuning.store, pick_device(device)
+    workflow.check_begins(workflow.as_prepared(settings, store), store, out)
+    model = model_for(settings.model, vocabulary_of(store.tokenizer).vocab_size).to(where)
+    load_weights(model, first_weights(settings, store, model).weights())
+    objective = Objective(model, settings.train.label_smoothing, settings.train.r_drop)
+    pairs = store.pairs("train", settings.train.weights)
+    found = plan(settings, pairs, objective, where)
+    step = measured_step(objective, settings, pairs, where)
+    # Without gradients a pass takes a third of the time.
+    validation = step / 3 * tokens_of(store.pairs("valid")) / found.batch_tokens
+    sentences = min(bleu_on, len(store.pairs("valid")))
+    if sentences:
+        timed = min(TIMED_SENTENCES, sentences)
+        began = time.perf_counter()
+        workflow.translating_validator(store, timed)(model.eval())
+        validation += (time.perf_counter() - began) * sentences / timed
+    return plan_to_text(settings, store, found, step, validation)
+
+
+def plan_to_text(settings: Settings, store: Store, found: Plan, step: float, validation: float) -> str:
+    """The answers of a dry run."""
+    train = settings.train
+    validations = 2 + (train.steps - 1) // train.validate_every  # before the first step, in between, at the end
+    seconds = train.steps * step + validations * validation
+    disk = 40 * found.parameters / 1e9  # two checkpoints with Adam's moments and an average, the best, the result
+    return (
+        f"{train.start_from}: {found.parameters:,} parameters, {store.source} → {store.target}\n"
+        f"{len(store.pairs('train')):,} pairs to train on, {len(store.pairs('valid')):,} to validate on\n"
+        f"{train.steps:,} steps of {found.batch_tokens:,} tokens are {found.epochs:.1f} epochs; "
+        f"learning rate up to {train.learning_rate:.0e}; {validations} validations\n"
+        f"about {workflow.duration(seconds)} here: a step took {step:.1f} s, a validation takes {validation:.0f} s\n"
+        f"about {found.memory_bytes / 1e9:.1f} GB of memory and {disk:.1f} GB of disk\n"
+        f"nothing was trained; the prepared text is in {store.path}"
+    )
+
+
+def result_to_text(out: Path, model: str) -> str:
+    """How much better than the first model the result is."""
+    validations = [line for line in read_metrics(out / "metrics.jsonl") if "valid_nll" in line]
+    kept = read_model(out / "model.safetensors").provenance["averaged_steps"]
+    first, last = (next(line for line in validations if line["step"] == step) for step in (0, kept[-1]))
+    if first is last:
+        return f"No validation was better than {model} itself, which is the result. More pairs may help."
+    scores = [f"loss {first['valid_nll']:.3f} → {last['valid_nll']:.3f}"]
+    scores += [
+        f"{name} {first[key]:.1f} → {last[key]:.1f}"
+        for key, name in (("bleu", "BLEU"), ("chrf", "chrF"))
+        if key in last
+    ]
+    return f"On the validation pairs: {', '.join(scores)} (step {last['step']:,})."
