@@ -3,7 +3,8 @@
 A lane is an engine, some threads that call it, and the sentences that wait for one. A batch is filled up to a budget of
 tokens with sentences of like length and equal options. Which come first is decided by start-time fair queuing: each
 request has its own clock, which advances with the tokens it has been given, so that a long request does not keep short
-ones waiting. Everything but the engine's call happens on the event loop.
+ones waiting. A batch that runs is not joined, so it is made no larger than what takes `batch_seconds`, and half of that
+where several requests wait. Everything but the engine's call happens on the event loop.
 
 Where an engine lets sentences join between two steps, its lane goes step by step: after each, who is done is answered,
 who hung up leaves, and who waits comes in.
@@ -26,10 +27,14 @@ from onehop.server.problems import Problem, busy
 
 # Lengths under this are alike, whatever they are.
 SHORT = 16
-# Sentences longer than this never take a lane's last free thread, where it has several.
+# Where sentences join between two steps, longer ones leave a place free for others.
 LONG = 64
 # The budget counts source tokens under this beam; wider ones get smaller batches.
 USUAL_BEAM = 4
+# A step of the decoder costs what so many sentences add to it: weights are read once, however many there are.
+STEP_COST = 5
+# Cells a second of one thread, before any batch was timed: of a small model on a slow core.
+FIRST_PACE = 500.0
 # One request may have this part of the queue, and requests of more than the smaller part only half of it together, so
 # that no large request keeps small ones out.
 SHARE, SMALL = 4, 100
@@ -75,13 +80,15 @@ class Lane:
         patience: float,
         most_waiting: int,
         most_seconds: float,
+        batch_seconds: float,
         metrics: Metrics,
     ) -> None:
         self.call, self.threads, self.budget, self.patience = call, threads, budget, patience
+        self.batch_seconds, self.pace = batch_seconds, FIRST_PACE
         self.most_waiting, self.most_seconds, self.metrics = most_waiting, most_seconds, metrics
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
         self.waiting: list[Job] = []
-        self.free, self.long_running, self.clock = threads, 0, 0.0
+        self.free, self.slow_running, self.clock = threads, 0, 0.0
         self.requests = count()
         self.speed = 1000.0  # tokens a second, as measured by and by
         self.timer: asyncio.TimerHandle | None = None
@@ -169,11 +176,20 @@ class Lane:
     def take(self) -> list[Job]:
         """The next batch: whoever is first, and what fits to it. Idle threads share what waits."""
         ready = self.in_order()
-        if self.threads > 1 and self.long_running >= self.threads - 1:
-            ready = [job for job in ready if not job.is_long]
+        if self.threads > 1 and self.slow_running >= self.threads - 1:
+            ready = [job for job in ready if not self.is_slow(job)]
         if not ready:
             return []
-        return self.taken(fitting(ready, self.budget, math.ceil(len(ready) / self.free)))
+        return self.taken(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.most_cells()))
+
+    def is_slow(self, job: Job) -> bool:
+        """Whether a sentence takes longer by itself than a batch should."""
+        return cells([job]) > self.pace * self.batch_seconds
+
+    def most_cells(self) -> float:
+        """How large a batch may be that holds nobody up: half as large where several requests wait."""
+        several = len({job.request for job in self.waiting}) > 1
+        return self.pace * self.batch_seconds / (2 if several else 1)
 
     def in_order(self) -> list[Job]:
         """All that wait, the first first."""
@@ -191,11 +207,11 @@ class Lane:
         """Hand a batch to a thread."""
         now = time.monotonic()
         self.note(batch, now)
-        is_long = any(job.is_long for job in batch)
+        is_slow = any(map(self.is_slow, batch))
         self.free -= 1
-        self.long_running += is_long
+        self.slow_running += is_slow
         running = asyncio.get_running_loop().run_in_executor(self.executor, self.run, batch)
-        running.add_done_callback(lambda done: self.finish(batch, is_long, now, done))
+        running.add_done_callback(lambda done: self.finish(batch, is_slow, now, done))
 
     def note(self, batch: list[Job], now: float) -> None:
         """Count sentences that have waited until now."""
@@ -216,14 +232,16 @@ class Lane:
         return found
 
     def finish(
-        self, batch: list[Job], was_long: bool, began: float, done: "asyncio.Future[list[Found | BaseException]]"
+        self, batch: list[Job], was_slow: bool, began: float, done: "asyncio.Future[list[Found | BaseException]]"
     ) -> None:
         """Give the answers out and go on."""
         self.free += 1
-        self.long_running -= was_long
+        self.slow_running -= was_slow
         for job, found in zip(batch, done.result(), strict=True):
             self.give(job, found)
-        self.learn(tokens(batch) * self.threads, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self.learn(tokens(batch) * self.threads, seconds)
+        self.pace = 0.9 * self.pace + 0.1 * cells(batch) / max(seconds, 1e-3)
         self.pump()
 
     def give(self, job: Job, found: Found | BaseException) -> None:
@@ -388,15 +406,27 @@ def tokens(jobs: Sequence[Job]) -> int:
     return sum(job.length for job in jobs)
 
 
-def fitting(ready: Sequence[Job], budget: int, most: int) -> list[Job]:
-    """The first sentence and those after it that may be translated with it."""
+def cells(jobs: Sequence[Job]) -> float:
+    """What a batch costs: for each token of its longest sentence a step, of fixed costs and one for each hypothesis."""
+    longest = max(job.length for job in jobs)
+    return longest * (STEP_COST + sum(job.options.beam for job in jobs) / USUAL_BEAM)
+
+
+def fitting(ready: Sequence[Job], budget: int, most: int, most_cells: float = math.inf) -> list[Job]:
+    """The first sentence and those after it that may be translated with it.
+
+    What goes beyond `most_cells` is one sentence of each request: batches grow with the number of requests, and no
+    large one makes them long.
+    """
     first = ready[0]
     budget = min(budget, budget * USUAL_BEAM // first.options.beam)
-    batch, shortest, longest = [first], first.length, first.length
+    batch, shortest, longest, requests = [first], first.length, first.length, {first.request}
     for job in ready[1:]:
         low, high = min(shortest, job.length), max(longest, job.length)
-        alike = max(high, SHORT) <= 2 * max(low, SHORT)
-        if job.options == first.options and alike and (len(batch) + 1) * high <= budget and len(batch) < most:
+        alike = max(high, SHORT) <= 2 * max(low, SHORT) and job.options == first.options
+        fits = (len(batch) + 1) * high <= budget and len(batch) < most
+        if alike and fits and (job.request not in requests or cells([*batch, job]) <= most_cells):
             batch.append(job)
+            requests.add(job.request)
             shortest, longest = low, high
     return batch

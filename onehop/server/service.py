@@ -30,6 +30,8 @@ from onehop.text.sentences import Segment
 
 # Searches that are watched or forced run one at a time; so many may wait.
 MOST_SETTLING = 32
+# Tokens of translations that are aligned in one turn.
+ALIGNED_TOKENS = 256
 
 T = TypeVar("T")
 State = Literal["starting", "ok", "failing"]
@@ -125,6 +127,7 @@ class Service:
         """Of every lane."""
         return {
             "budget": self.settings.batch_tokens,
+            "batch_seconds": self.settings.batch_seconds,
             "patience": self.settings.patience,
             "most_waiting": self.settings.max_queue,
             "most_seconds": self.settings.answer_seconds,
@@ -352,9 +355,11 @@ class Service:
         return await self.alignments(sentences)
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
-        """Which tokens of each translation come from which."""
-        lane = self.fast or self.reference
-        return await asyncio.get_running_loop().run_in_executor(lane.executor, aligned, self.translator, sentences)
+        """Which tokens of each translation come from which; in parts, between which others have their turn."""
+        found: list[Aligned] = []
+        for part in parts_of_tokens(sentences, ALIGNED_TOKENS):
+            found += await self.in_thread(partial(aligned, self.translator, part))
+        return found
 
     # --- HTML -------------------------------------------------------------------------------------------------
 
@@ -430,6 +435,18 @@ async def in_its_letters(
         decided = by.terms.decided(text)
         yield {**event, "text": by.in_its_letters(segment, text)[told:decided]}
         told = decided
+
+
+def parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
+    """Sentences in order, as many together as have at most so many tokens in their translations."""
+    part: list[Sentence] = []
+    for sentence in sentences:
+        if part and sum(len(s.found[0].tokens) for s in (*part, sentence) if s.found) > most:
+            yield part
+            part = []
+        part.append(sentence)
+    if part:
+        yield part
 
 
 def nth_best(sentence: Sentence, n: int) -> Sentence:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,8 +43,8 @@ class Engine:
         assert await asyncio.to_thread(self.began.acquire, timeout=30)
 
 
-def lane(engine, threads=1, budget=64, patience=0.0, most_waiting=10_000, most_seconds=60.0):
-    limits = {"most_waiting": most_waiting, "most_seconds": most_seconds}
+def lane(engine, threads=1, budget=64, patience=0.0, most_waiting=10_000, most_seconds=60.0, batch_seconds=1e9):
+    limits = {"most_waiting": most_waiting, "most_seconds": most_seconds, "batch_seconds": batch_seconds}
     return Lane(engine, threads=threads, budget=budget, patience=patience, metrics=Metrics(), **limits)
 
 
@@ -133,22 +134,70 @@ def test_a_long_request_does_not_hold_up_a_short_one():
     assert done[0] <= 4  # of more than twenty batches it was in one of the next
 
 
-def test_long_sentences_leave_a_thread_for_others():
+def test_sentences_that_take_long_leave_a_thread_for_others():
+    """At 60 cells a second a sentence of 11 tokens takes 1.1 seconds, and one of 2 a fifth of one."""
     engine = Engine(held=True)
 
     async def work():
-        at = lane(engine, threads=2, budget=LONG + 1)
-        long = [asyncio.create_task(at.translate([ids(LONG + 1)], PLAIN)) for _ in range(3)]
+        at = lane(engine, threads=2, budget=12, batch_seconds=1.0)
+        at.pace = 60.0
+        long = [asyncio.create_task(at.translate([ids(11)], PLAIN)) for _ in range(3)]
         await engine.has_begun()
         await asyncio.sleep(0.05)
-        assert engine.batches == [[LONG + 1]]
+        assert engine.batches == [[11]]
         short = asyncio.create_task(at.translate([ids(2)], PLAIN))
         await engine.has_begun()
-        assert engine.batches == [[LONG + 1], [2]]
+        assert engine.batches == [[11], [2]]
         engine.gate.set()
         await asyncio.gather(short, *long)
 
     run(work())
+
+
+def test_a_batch_of_one_request_ends_in_time_and_sooner_where_others_wait():
+    """Sentences of 10 tokens cost 10 × (5 + their number) cells: at 100 a second 15 take 2 seconds, and 5 take one."""
+
+    async def work():
+        at = lane(Engine(), budget=1000, batch_seconds=2.0)
+        at.pump, at.pace = lambda: None, 100.0
+        at.put(jobs(*[10] * 40))
+        assert len(at.take()) == 15
+        at.put(jobs(40, 40, request=1))  # of another length, so in no batch with them
+        assert [job.request for job in at.take()] == [0] * 5
+        assert [job.request for job in at.take()] == [1]  # two of them would take longer
+
+    run(work())
+
+
+def test_batches_grow_with_the_number_of_requests():
+    """However slow the engine seems: else a crowd of small requests would be translated one by one."""
+
+    async def work():
+        at = lane(Engine(), budget=1000, batch_seconds=1.0)
+        at.pump, at.pace = lambda: None, 1.0
+        for request in range(50):
+            at.put(jobs(10, 10, request=request))
+        return [job.request for job in at.take()]
+
+    assert run(work()) == list(range(50))
+
+
+def test_the_pace_is_learned_from_what_batches_take(monkeypatch):
+    now = [1e9]  # later than any sentence came, so that none waits for company
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
+    monkeypatch.setattr("onehop.server.scheduler.time", clock)
+
+    def engine(sources, options, numbers):
+        now[0] += 0.5
+        return [answer(ids) for ids in sources]
+
+    async def work():
+        at = lane(engine, batch_seconds=1.0)
+        for _ in range(100):
+            await at.translate([ids(10)], PLAIN)
+        return at.pace
+
+    assert run(work()) == pytest.approx(60 / 0.5, rel=0.01)
 
 
 def jobs(*lengths, options=PLAIN, request=0):
@@ -362,7 +411,7 @@ class Stepping:
 
 
 def joining_lane(search, engine=None, budget=64, **limits):
-    limits = {"patience": 0.0, "most_waiting": 10_000, "most_seconds": 60.0, **limits}
+    limits = {"patience": 0.0, "most_waiting": 10_000, "most_seconds": 60.0, "batch_seconds": 1e9, **limits}
 
     def read(found):
         return answer(found[0].ids)

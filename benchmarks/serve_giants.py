@@ -1,0 +1,176 @@
+"""How long short requests wait beside a giant: one server, one client with giants, one with short sentences.
+
+    python benchmarks/serve_giants.py [--seconds 15] [--only KIND ...] [-o results/serve_giants.json]
+
+For each kind of giant, rounds without and with giants take turns, so that whatever else runs on the machine weighs on
+both alike. A giant that is answered is sent again at once. Short requests come four times a second, whether the ones
+before are answered or not.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from onehop.experiments.provenance import origin
+
+SENTENCES = Path(__file__).parent.parent / "tests/data/tatoeba-1000.en"
+CHARACTERS = 48_000
+EVERY = 0.25  # seconds between two short requests
+
+
+def giants(lines: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Requests as large as the limits allow, one for each way through the server."""
+    prose = " ".join(lines * 2)[:CHARACTERS]
+    unbroken = prose.replace(".", "").replace("!", "").replace("?", "")
+    draw = random.Random(1)
+    digits = "".join(draw.choices("0123456789", k=CHARACTERS))
+    markup = " ".join(f"<b>{word}</b>" if i % 4 == 0 else word for i, word in enumerate(prose.split()))[:CHARACTERS]
+    words = sorted({word for word in unbroken.split() if word.isalpha()})[:1000]
+    own = "/v1/translate"
+    return {
+        "sentences": (own, {"texts": [prose]}),
+        "short texts": (own, {"texts": [line[:48] for line in lines]}),
+        "one sentence": (own, {"texts": [unbroken]}),
+        "digits": (own, {"texts": [digits]}),
+        "capitals": (own, {"texts": [prose.upper()]}),
+        "a beam of 16": (own, {"texts": [prose], "beam": 16, "n_best": 16}),
+        "alignments": (own, {"texts": [prose], "alignments": True}),
+        "a glossary": (own, {"texts": [prose], "glossary": {w: w[::-1] for w in words}}),
+        "HTML": (own, {"texts": [markup], "format": "html"}),
+        "sampling, on torch": (own, {"texts": [prose], "sample": True}),
+        "the paper's penalty, on torch": (own, {"texts": [prose], "penalty": "paper"}),
+        "a stream": ("/v1/stream", {"text": prose, "beam": 1}),
+    }
+
+
+def main() -> None:
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+    kinds = giants(lines)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=15, help="with giants of each kind, and as long without")
+    parser.add_argument("--rounds", type=int, default=3, help="that the seconds are divided into")
+    parser.add_argument("--only", nargs="+", choices=list(kinds), default=list(kinds), metavar="KIND")
+    parser.add_argument("--giants", type=int, default=1, help="at a time")
+    parser.add_argument("--model", default="en-de")
+    parser.add_argument("-o", "--out", type=Path)
+    arguments = parser.parse_args()
+    found = {}
+    with serving(arguments.model) as url:
+        for kind in arguments.only:
+            path, body = kinds[kind]
+            body = {"source": "en", "target": "de", **body}
+            found[kind] = asyncio.run(measure(url, lines, (path, body), arguments))
+            print(f"{kind}: {json.dumps(found[kind])}", flush=True)
+    options = {k: v for k, v in vars(arguments).items() if k not in ("out", "only")}
+    result = {**origin("benchmarks/serve_giants.py"), "settings": options, "kinds": found}
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def serving(model: str):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "onehop", "serve", "-m", model, "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    url = f"http://127.0.0.1:{port}"
+    try:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{url}/health", timeout=60).status_code == 200:
+                    break
+            time.sleep(0.1)
+        # Torch is imported at the first request that needs it: that belongs to no measurement.
+        while httpx.post(f"{url}/v1/translate", json={"texts": ["Hello."], "sample": True}, timeout=90).is_error:
+            pass
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def measure(
+    url: str, lines: list[str], giant: tuple[str, dict[str, Any]], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    seconds = arguments.seconds / arguments.rounds
+    alone, beside, answers = [], [], []
+    limits = httpx.Limits(max_connections=None)
+    draw = random.Random(2)
+    async with httpx.AsyncClient(base_url=url, timeout=180, limits=limits) as client:
+        for _ in range(arguments.rounds):
+            alone += await shorts(client, lines, draw, seconds)
+            sending = [asyncio.create_task(sends(client, giant, answers)) for _ in range(arguments.giants)]
+            await asyncio.sleep(0.2)
+            beside += await shorts(client, lines, draw, seconds)
+            for task in sending:
+                task.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
+            await settled(client)
+    statuses = [answer.partition(" ")[0] for answer in answers]
+    return {
+        "alone": summary(alone),
+        "beside giants": summary(beside),
+        "giants answered": {status: statuses.count(status) for status in sorted(set(statuses))},
+        "refusals": sorted({answer for answer in answers if answer != "200"})[:1],
+        "load of the machine": round(os.getloadavg()[0], 1),
+    }
+
+
+async def settled(client: httpx.AsyncClient) -> None:
+    """Wait until what giants left behind is done with."""
+    while True:
+        text = (await client.get("/metrics")).text
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        if float(values["onehop_queue_sentences"]) == 0 and float(values["onehop_requests_running"]) == 1:
+            return
+        await asyncio.sleep(0.1)
+
+
+async def shorts(client: httpx.AsyncClient, lines: list[str], draw: random.Random, seconds: float) -> list[Any]:
+    """Seconds of each request, or its status where it was refused."""
+
+    async def ask() -> float | int:
+        began = time.monotonic()
+        body = {"texts": [draw.choice(lines)], "source": "en", "target": "de"}
+        answer = await client.post("/v1/translate", json=body)
+        return time.monotonic() - began if answer.status_code == 200 else answer.status_code
+
+    tasks = []
+    for _ in range(int(seconds / EVERY)):
+        tasks.append(asyncio.create_task(ask()))
+        await asyncio.sleep(EVERY)
+    return list(await asyncio.gather(*tasks))
+
+
+async def sends(client: httpx.AsyncClient, giant: tuple[str, dict[str, Any]], answers: list[str]) -> None:
+    path, body = giant
+    while True:
+        answer = await client.post(path, json=body)
+        answers.append(f"{answer.status_code} {answer.json()['error'] if answer.is_error else ''}".strip())
+        if answer.is_error:
+            await asyncio.sleep(0.2)
+
+
+def summary(found: list[Any]) -> dict[str, Any]:
+    seconds = sorted(s for s in found if isinstance(s, float))
+    return {
+        "requests": len(found),
+        "refused": len(found) - len(seconds),
+        **{f"p{share}": round(seconds[min(len(seconds) - 1, share * len(seconds) // 100)], 3) for share in (50, 95)},
+        "worst": round(seconds[-1], 3),
+    }
+
+
+if __name__ == "__main__":
+    main()
