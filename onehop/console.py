@@ -53,8 +53,12 @@ class NoProgress:
         """Nothing."""
 
 
+# In a log, a stage that takes long says how far it is so often.
+LOG_SECONDS = 30.0
+
+
 class PrepareDisplay:
-    """Progress of `onehop prepare`: a bar with rate and time left for each stage, or a line when it begins."""
+    """Progress of `onehop prepare` and `translate`: a bar with rate and time left for each stage, or lines in a log."""
 
     def __init__(self) -> None:
         self.out = console()
@@ -69,7 +73,8 @@ class PrepareDisplay:
             disable=not self.out.is_terminal,
         )
         self.task: TaskID | None = None
-        self.began = 0.0
+        self.began = self.logged = 0.0
+        self.before = 0  # done by an earlier process
 
     def __enter__(self) -> "PrepareDisplay":
         self.bars.start()
@@ -82,7 +87,8 @@ class PrepareDisplay:
         """A stage begins, and the one before is over."""
         if self.task is not None:
             self.bars.update(self.task, total=self.bars.tasks[self.task].completed)
-        self.began = time.monotonic()
+        self.began = self.logged = time.monotonic()
+        self.before = 0
         self.task = self.bars.add_task(name, total=total, unit=unit, rate="")
         if not self.out.is_terminal:
             self.out.print(name)
@@ -92,7 +98,29 @@ class PrepareDisplay:
         if self.task is None:
             return
         self.bars.advance(self.task, amount)
-        self.bars.update(self.task, rate=f"{self.done / max(1e-6, time.monotonic() - self.began):,.0f}/s")
+        now = time.monotonic()
+        rate = (self.done - self.before) / max(1e-6, now - self.began)
+        self.bars.update(self.task, rate=f"{rate:,.0f}/s")
+        if not self.out.is_terminal and now - self.logged >= LOG_SECONDS:
+            self.logged = now
+            self.out.print(self.line(rate))
+
+    def line(self, rate: float) -> str:
+        """How far a stage is, for a log."""
+        assert self.task is not None
+        task = self.bars.tasks[self.task]
+        unit, total = task.fields["unit"], task.total
+        if total is None or rate <= 0:
+            return f"{self.done:,} {unit}, {rate:,.0f}/s"
+        return f"{self.done:,} of {total:,.0f} {unit}, {rate:,.0f}/s, {(total - self.done) / rate / 60:,.0f} min left"
+
+    def resume(self, amount: int) -> None:
+        """So much was done before, by a process that was stopped: it says nothing about the time left."""
+        if self.task is None:
+            return
+        self.before, self.began = amount, time.monotonic()
+        self.bars.reset(self.task, completed=amount)
+        self.note(f"{amount:,} {self.bars.tasks[self.task].fields['unit']} were done before")
 
     @property
     def done(self) -> int:

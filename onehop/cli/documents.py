@@ -11,6 +11,7 @@ from onehop.errors import SettingsError, TextError
 from onehop.pipelines.documents import OPTIONS, Reading, format_of, job
 from onehop.pipelines.documents.translate import Pipeline
 from onehop.pipelines.result import shortened
+from onehop.pipelines.route import AlreadyTranslatedError
 
 
 def existing(words: Sequence[str]) -> list[Path]:
@@ -61,8 +62,11 @@ class Display:
         self.warnings.add(f"{shortened(' '.join(text.split()))} of {file.source}", warnings)
 
 
-def give_back(work: job.Job) -> None:
-    """Write a document as it is."""
+def give_back(work: job.Job, already: AlreadyTranslatedError) -> None:
+    """Write a document as it is. Of several only the first was looked at, so they are refused."""
+    if len(work.files) > 1:
+        raise already
+    print(f"onehop: {already.given_back()}", file=sys.stderr)
     (file,) = work.files
     job.write_document(file.target, file.data())
 

@@ -5,22 +5,22 @@ written before the error is reported.
 """
 
 import contextlib
-import json
 import os
 import select
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import IO, Any
 
+from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
-from onehop.errors import OnehopError, TextError
-from onehop.pipelines.paragraphs import ParagraphTranslator
-from onehop.pipelines.pivot import PivotTranslator
-from onehop.pipelines.result import Result
+from onehop.errors import OnehopError, SettingsError, TextError
+from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window, translated_here
+from onehop.pipelines.bulk_workers import translated_by_workers
+from onehop.storage.model_io import describe
 from onehop.text.language_id import LanguageWatch
 
 # The first windows are small, so that the first lines come soon; the later ones let the translator fill its batches.
@@ -28,17 +28,11 @@ FIRST_WINDOW, LAST_WINDOW = 64, 4096
 WINDOW_BYTES = 1 << 20
 CHUNK = 1 << 16
 
+# On a GPU all windows are large: their sentences, sorted by length, fill batches of few shapes.
+GPU_WINDOW, GPU_WINDOW_BYTES = 8192, 1 << 23
+
 # A kind of warning is shown for so many lines; then it is only counted.
 WARNINGS_SHOWN = 10
-
-
-@dataclass(frozen=True)
-class Window:
-    """Some lines that follow one another; the first has the number `first` in what is called `name`."""
-
-    name: str
-    first: int
-    lines: list[str]
 
 
 class Peekable:
@@ -60,11 +54,19 @@ class Peekable:
 # --- in -------------------------------------------------------------------------------------------------------
 
 
-def windows_of(text: str | None, files: Sequence[Path]) -> Peekable:
+def windows_of(text: str | None, files: Sequence[Path], *, gpu: bool = False) -> Peekable:
     """The lines of a text, else of files, else of standard input."""
     if text is not None:
-        return Peekable(text_windows(text))
-    return Peekable(file_windows(files) if files else stdin_windows())
+        return Peekable(numbered(text_windows(text)))
+    return Peekable(numbered(file_windows(files, gpu=gpu) if files else stdin_windows()))
+
+
+def numbered(found: Iterable[Window]) -> Iterator[Window]:
+    """The windows, which know how many lines come before them in all files."""
+    offset = 0
+    for window in found:
+        yield replace(window, offset=offset)
+        offset += len(window.lines)
 
 
 def text_windows(text: str) -> Iterator[Window]:
@@ -73,10 +75,10 @@ def text_windows(text: str) -> Iterator[Window]:
     return windows("the text", iter([line] for line in lines))
 
 
-def file_windows(files: Sequence[Path]) -> Iterator[Window]:
+def file_windows(files: Sequence[Path], *, gpu: bool = False) -> Iterator[Window]:
     """The lines of files, one after the other."""
     for file in files:
-        yield from windows(str(file), ([line] for line in Lines(file)))
+        yield from windows(str(file), ([line] for line in Lines(file)), gpu=gpu)
 
 
 def stdin_windows() -> Iterator[Window]:
@@ -95,6 +97,12 @@ def check_readable(files: Sequence[Path]) -> None:
             raise TextError(f"{file} cannot be read.", "Give a text file that you may read.")
 
 
+def check_workers(workers: int, files: Sequence[Path]) -> None:
+    """Refuse several processes where there are no files."""
+    if workers > 1 and not files:
+        raise SettingsError(f"--workers {workers} share the lines of files.", "Give them with --input.")
+
+
 def check_not_overwritten(files: Sequence[Path], out: Path | None) -> None:
     """A text is not replaced by its own translation."""
     if out is not None and out.is_file() and any(out.samefile(file) for file in files):
@@ -110,22 +118,23 @@ def lines_in(files: Sequence[Path]) -> int | None:
     return None
 
 
-def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True) -> Iterator[Window]:
+def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True, gpu: bool = False) -> Iterator[Window]:
     """Lines, which come in groups, as windows of text. Without `wait` a group is not held back for the next one.
 
     Before an error, such as a line that is not UTF-8, the lines before it are given out.
     """
-    first, size, held, window = 1, FIRST_WINDOW, 0, list[str]()
+    size, last, most = (GPU_WINDOW, GPU_WINDOW, GPU_WINDOW_BYTES) if gpu else (FIRST_WINDOW, LAST_WINDOW, WINDOW_BYTES)
+    first, held, window = 1, 0, list[str]()
     try:
         for line, more in flattened(groups, wait):
             number = first + len(window)
             window.append(decoded(line, name, number))
             held += len(line)
-            if not more or len(window) >= size or held >= WINDOW_BYTES:
+            if not more or len(window) >= size or held >= most:
                 yield Window(name, first, window)
-                first, size, held, window = number + 1, min(2 * size, LAST_WINDOW), 0, []
+                first, size, held, window = number + 1, min(2 * size, last), 0, []
     except TextError:
-        yield Window(name, first, window)
+        yield Window(name, first, window, cut=True)
         raise
     if window:
         yield Window(name, first, window)
@@ -181,112 +190,97 @@ def is_ready(stream: Any) -> bool:
 # --- out ------------------------------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class Sink(Protocol):
-    """What takes bytes: a file, or standard output, whatever stands in its place."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Take some."""
-
-    def flush(self) -> Any:
-        """Hand on what was taken."""
-
-
-@contextlib.contextmanager
-def output(path: Path | None) -> Iterator[Sink]:
-    """Standard output, or a file that appears when it is complete.
-
-    Until then it is called FILE.partial, which stays if an error ends the work. What is no plain file, such as a pipe
-    or /dev/null, is written to directly.
-    """
-    if path is None:
-        yield sys.stdout.buffer
-        return
-    path = Path(os.path.realpath(path))
-    direct = path.exists() and not path.is_file()
-    partial = path if direct else path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            yield file
-        if not direct:
-            os.replace(partial, path)
-    except OnehopError as e:
-        raise type(e)(e.what, f"{e.remedy} What was translated before is in {partial}.") from None
-    except KeyboardInterrupt:
-        if not direct:
-            print(f"onehop: Stopped. What was translated before is in {partial}.", file=sys.stderr)
-        raise
-    except OSError as e:
-        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
-
-
-def as_json(result: Result, n_best: int, alignments: bool = False) -> str:
-    """Everything that is known, as one JSON object."""
-    return json.dumps(result.details(n_best, alignments=alignments), ensure_ascii=False)
+def is_direct(path: Path) -> bool:
+    """Whether a path is no plain file, such as a pipe or /dev/null: it is written to at once."""
+    return path.exists() and not path.is_file()
 
 
 # --- between --------------------------------------------------------------------------------------------------
 
 
-class SameText:
-    """Gives lines back as they are, for a text that is in the target language already."""
-
-    source = ""
-
-    def translate(self, lines: Sequence[str]) -> list[Result]:
-        """The lines."""
-        return [Result(source=line, text=line, sentences=()) for line in lines]
-
-
-LineTranslator = ParagraphTranslator | PivotTranslator | SameText
-
-
 def translate(
-    translator: LineTranslator,
+    job: BulkJob,
+    pipeline: Pipeline | None,
     incoming: Iterable[Window],
     path: Path | None,
     *,
-    lines: int | None = None,
-    shown: Callable[[Result], str] = str,
+    files: Sequence[Path] = (),
+    workers: int = 1,
 ) -> None:
-    """Translate to a file, with a bar of so many lines on standard error, or to standard output, with none."""
+    """Translate to a file, with a bar on standard error, or to standard output, with none.
+
+    Several `workers` translate in processes of their own; one translates here, with the `pipeline`.
+    """
+
+    def results(windows: Iterable[Window]) -> Generator[TranslatedWindow, None, None]:
+        return translated_here(job, pipeline, windows) if pipeline else translated_by_workers(job, windows, workers)
+
+    language = LanguageWatch(describe(job.route[0]).content["source"] if job.route else "")
     if path is None:
-        with output(None) as out:
-            run(translator, incoming, out, say=lambda text: print(f"onehop: {text}", file=sys.stderr), shown=shown)
+        with contextlib.closing(results(incoming)) as found:
+            run(
+                found,
+                to_stream(sys.stdout.buffer),
+                language,
+                say=lambda text: print(f"onehop: {text}", file=sys.stderr),
+            )
         return
     # Only here: a bar takes time to import, and a text on the command line shall come soon.
     from onehop.console import PrepareDisplay
 
-    with output(path) as out, PrepareDisplay() as bar:
-        bar.stage("translating", lines, "lines")
-        run(translator, incoming, out, say=lambda text: bar.note(f"onehop: {text}"), shown=shown, advance=bar.advance)
+    with (
+        opened(path) if is_direct(path) else ResumableFile(path, job.identity() if files else None) as out,
+        PrepareDisplay() as bar,
+    ):
+        bar.stage("translating", lines_in(files), "lines")
+        coming = out.skip_done(incoming, bar.resume) if isinstance(out, ResumableFile) else incoming
+        write = out.write if isinstance(out, ResumableFile) else to_stream(out)
+        with contextlib.closing(results(coming)) as found:
+            run(found, write, language, say=lambda text: bar.note(f"onehop: {text}"), advance=bar.advance)
         bar.note(f"{path}: {bar.done:,} lines")
 
 
 def run(
-    translator: LineTranslator,
-    incoming: Iterable[Window],
-    out: Sink,
+    results: Iterable[TranslatedWindow],
+    write: Callable[[TranslatedWindow], None],
+    language: LanguageWatch,
     *,
     say: Callable[[str], None],
-    shown: Callable[[Result], str] = str,
     advance: Callable[[int], None] = lambda lines: None,
 ) -> None:
-    """Translate window after window; `say` takes warnings, `advance` the number of lines that are done."""
-    warnings, language = Warnings(say), LanguageWatch(translator.source)
+    """Write window after window; `say` takes warnings, `advance` the number of lines that are done."""
+    warnings = Warnings(say)
     try:
-        for window in incoming:
-            paragraphs = translator.translate(window.lines)
-            out.write("".join(f"{shown(p)}\n" for p in paragraphs).encode("utf-8", "replace"))
-            out.flush()
-            advance(len(paragraphs))
-            for number, paragraph in enumerate(paragraphs, start=window.first):
-                warnings.add(f"line {number} of {window.name}", paragraph.warnings)
+        for done in results:
+            write(done)
+            advance(len(done.window.lines))
+            for number, warned in done.warnings:
+                warnings.add(f"line {number} of {done.window.name}", warned)
             # Only now: a person who waits for the translation need not wait for the identifier to load.
-            if doubt := language.look_at(window.lines):
+            if doubt := language.look_at(done.window.lines):
                 say(doubt)
     finally:
         warnings.close()
+
+
+def to_stream(stream: IO[bytes]) -> Callable[[TranslatedWindow], None]:
+    """What writes windows to a stream, each at once."""
+
+    def write(done: TranslatedWindow) -> None:
+        stream.write(done.data)
+        stream.flush()
+
+    return write
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A pipe or a device to write to."""
+    try:
+        with open(path, "wb") as stream:
+            yield stream
+    except OSError as e:
+        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
 
 
 class Warnings:

@@ -1,8 +1,8 @@
 """Verbs that use a model: translate, score, hand it on to other programs, serve it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +12,11 @@ from onehop.cli.app import NAME_OR_FILE, Alpha, Device, ModelName, Sentences, ap
 from onehop.errors import SettingsError
 
 PANEL = "Use a model"
+
+ComputeOption = Annotated[
+    Literal["int8", "float32", "bfloat16", "float16"] | None,
+    typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch."),
+]
 
 
 @app.command(rich_help_panel=PANEL)
@@ -52,7 +57,14 @@ def translate(
     ] = None,
     beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
     alpha: Alpha = None,
-    n_best: Annotated[int, typer.Option(help="So many translations of each sentence, in --json.")] = 1,
+    n_best: Annotated[
+        int, typer.Option(help="So many translations: in --json, or of --whole-lines as NUMBER ||| TEXT ||| SCORE.")
+    ] = 1,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random, with no beam.")] = False,
+    temperature: Annotated[float, typer.Option(help="In sampling: below 1 sharper, above 1 flatter.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="In sampling: only the k most probable tokens; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="In sampling: the fewest tokens that reach this share.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the sampling; a line's number and it decide.")] = 1,
     glossary: Annotated[
         Path | None, typer.Option(help="TSV of terms, source TAB target, that the translation should have.")
     ] = None,
@@ -68,14 +80,13 @@ def translate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Sentences at a time; otherwise what suits the engine.")
     ] = None,
-    compute: Annotated[
-        Literal["int8", "float32"] | None, typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch.")
-    ] = None,
+    compute: ComputeOption = None,
     engine: Annotated[
         Literal["auto", "ctranslate2", "torch"], typer.Option(help="auto: what is there, and has the options.")
     ] = "auto",
     device: Device = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the device, for the lines of --input.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
     fast: Annotated[
         bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/shortlist.md).")
     ] = False,
@@ -87,8 +98,11 @@ def translate(
     """Translate a text, documents and folders of them, or lines of files and of standard input."""
     from onehop.cli import documents, line_filter
     from onehop.decoding.options import SearchOptions
+    from onehop.pipelines.bulk import BulkJob, Output, SameText
+    from onehop.pipelines.bulk_workers import threads_of
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
-    from onehop.pipelines.translator import Translator, terms_of
+    from onehop.pipelines.sentence_translator import check_request
+    from onehop.pipelines.translator import terms_of
 
     files = inputs or []
     if words == ["-"] or files == [Path("-")]:  # as elsewhere: standard input
@@ -99,46 +113,79 @@ def translate(
     text = " ".join(words) if words and not paths else None
     job = documents.job_of(paths, out, format=format, join_lines=join_lines, fields=fields, as_json=as_json)
     if not as_json:
-        check_plain(n_best, alignments)
+        check_plain(n_best, alignments, moses=whole_lines and job is None)
+    line_filter.check_workers(workers, files)
     line_filter.check_readable(files)
     line_filter.check_not_overwritten(files, out)
     with in_the_words_of_options():
-        options = SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
+        options = SearchOptions(
+            beam=beam,
+            alpha=alpha,
+            n_best=n_best,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
     terms = terms_of(glossary, keep or [])
-    windows = line_filter.windows_of(text, files)
-    shown = partial(line_filter.as_json, n_best=n_best, alignments=alignments) if as_json else str
+    windows = line_filter.windows_of(text, files, gpu=bool(device and device.startswith("cuda")))
+    output: Output = "json" if as_json else "moses" if n_best > 1 else "text"
     try:
         route = find_route(model, source, target, (job or windows).sample)
     except AlreadyTranslatedError as e:
-        if job is not None and len(job.files) > 1:  # only the first was looked at
-            raise
-        typer.echo(f"onehop: {e.what} It is given back. {e.remedy}", err=True)
         if job is not None:
-            documents.give_back(job)
-        else:
-            line_filter.translate(line_filter.SameText(), windows, out, shown=shown)
+            documents.give_back(job, e)
+            return
+        typer.echo(f"onehop: {e.given_back()}", err=True)
+        line_filter.translate(BulkJob(options=options, output=output), SameText(), windows, out, files=files)
         return
-    translator = Translator(route, device=device, engine=engine, compute=compute, threads=threads, shortlist=fast)
+    if len(route) > 1 and (alignments or n_best > 1):
+        remedy = "Leave them out, or choose a model with both languages."
+        raise SettingsError(f"There are no --alignments and --n-best through {via(route)}.", remedy)
+    check_request(device, engine, compute, threads, fast)
+    bulk = BulkJob(
+        route=route,
+        device=device,
+        engine=engine,
+        compute=compute,
+        threads=threads_of(workers, threads),
+        shortlist=fast,
+        options=options,
+        terms=terms,
+        whole_lines=whole_lines,
+        keep_capitals=keep_capitals,
+        batch_size=batch_size,
+        output=output,
+        alignments=alignments,
+    )
+    if workers > 1:
+        line_filter.translate(bulk, None, windows, out, files=files, workers=workers)
+        return
+    translator = bulk.translator()
     if fast and "torch" in translator.engines:
         typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
-    if translator.via and (alignments or n_best > 1):
-        remedy = "Leave them out, or choose a model with both languages."
-        raise SettingsError(f"There are no --alignments and --n-best through {translator.via}.", remedy)
-    pipeline = translator.pipeline(
-        options, terms, whole_lines=whole_lines, keep_capitals=keep_capitals, batch_size=batch_size
-    )
+    pipeline = bulk.pipeline(translator)
     if job is not None:
         documents.run(job, pipeline, translator.identity(options, terms, whole_lines, keep_capitals), out)
         return
-    line_filter.translate(pipeline, windows, out, lines=line_filter.lines_in(files), shown=shown)
+    line_filter.translate(bulk, pipeline, windows, out, files=files)
 
 
-def check_plain(n_best: int, alignments: bool) -> None:
-    """Refuse what plain text cannot show."""
-    if n_best > 1:
-        raise SettingsError(f"--n-best {n_best} has no room in plain text.", "Give --json too.")
+def check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
+    """Refuse what plain text cannot show; Moses's format has room for the n best."""
+    if n_best > 1 and not moses:
+        remedy = "Give --json, or --whole-lines for Moses's format."
+        raise SettingsError(f"--n-best {n_best} has no room in plain text.", remedy)
     if alignments:
         raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
+
+
+def via(route: Sequence[Path]) -> str:
+    """The language between two models."""
+    from onehop.storage.model_io import describe
+
+    return str(describe(route[0]).content["target"])
 
 
 @app.command(rich_help_panel=PANEL)
@@ -216,6 +263,9 @@ def evaluate(
     ] = None,
     resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
     worst: Annotated[int, typer.Option(min=0, help="So many of the worst sentences are shown.")] = 5,
+    beam: Annotated[int, typer.Option(min=1, help="Width of the beam of --model; 1: greedy.")] = 4,
+    compute: ComputeOption = None,
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Score translations in every convention, with confidence, by length and sentence by sentence."""
@@ -230,7 +280,17 @@ def evaluate(
         remedy = "Give --src and --ref, or --text for a decoder or an encoder."
         raise SettingsError(f"There is nothing to evaluate without {lacking}.", remedy)
     result = report.evaluate(
-        src, ref, hyp=hyp, model=model, against=against, language=language, resamples=resamples, worst=worst
+        src,
+        ref,
+        hyp=hyp,
+        model=model,
+        against=against,
+        language=language,
+        resamples=resamples,
+        worst=worst,
+        beam=beam,
+        compute=compute,
+        device=device,
     )
     if as_json:
         typer.echo(json.dumps(asdict(result), ensure_ascii=False, indent=1))

@@ -5,6 +5,8 @@ Tokenizer and engine meet here; the command line, Python and the server share it
 
 __all__ = [
     "alignment",
+    "bulk",
+    "bulk_workers",
     "documents",
     "embed",
     "fill_mask",

@@ -19,12 +19,14 @@ from onehop.storage.model_io import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import capitals, in_capitals, in_sentence_case, in_title_case, ordinary, spelling
 from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened
+from onehop.text.tokenizer import normalise
 
 # A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
 # a sentence of 500 words that was cut into parts of 250 tokens, and one in parts of this size.
 WHOLE = 128
 # So many words in capitals are looked up in the vocabulary once, and not again.
 KNOWN_SPELLINGS = 1 << 16
+MOST_SEGMENTS = 1 << 20  # of a line, which has fewer bytes
 # Byte fallback lets a model write any byte, and a line must stay one line.
 LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 
@@ -47,8 +49,8 @@ class ParagraphTranslator:
     ) -> None:
         """`max_length`: tokens of the longest sentence, end mark counted. `whole_lines`: each is one sentence.
 
-        `keep_capitals`: a sentence in capitals or Title Case is given to the model as it is. Results name the `model`, and their
-        sentences ask the `scorer` about themselves.
+        `keep_capitals`: a sentence in capitals or Title Case is given to the model as it is. Results name the `model`,
+        and their sentences ask the `scorer` about themselves.
         """
         self.translator = translator
         self.source = translator.source
@@ -63,21 +65,24 @@ class ParagraphTranslator:
         spelled = partial(spelling, encode=translator.tokenizer.encode, language=translator.source)
         self.spelled = lru_cache(KNOWN_SPELLINGS)(spelled)
 
-    def translate(self, lines: Sequence[str]) -> list[Result]:
-        """The translations of some lines, worked on together."""
+    def translate(self, lines: Sequence[str], first: int = 0) -> list[Result]:
+        """The translations of some lines, worked on together.
+
+        `first` is the number of the first line in the whole text: what is sampled for a line depends on its number
+        and not on the lines around it.
+        """
         if isinstance(lines, str):  # its letters would be taken for lines
             raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
-        found = [paragraph(*each) for each in zip(lines, *self.parted(lines), strict=True)]
-        return [replace(result, models=self.models) for result in found]
+        return [paragraph(*each, self.models) for each in zip(lines, *self.parted(lines, first), strict=True)]
 
-    def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+    def parted(self, lines: Sequence[str], first: int = 0) -> tuple[list[list[Segment]], list[list[Sentence]]]:
         """The segments of each line, and their translations."""
         parted = [self.segments(line) for line in lines]
         flat = [s for segments in parted for s in segments]
+        numbers = [line * MOST_SEGMENTS + i for line, each in enumerate(parted, first) for i in range(len(each))]
         wanted = {s.text: self.terms.wanted(s.text) for s in flat}
-        done = iter(
-            self.sentence(s, found, wanted[s.text]) for s, found in zip(flat, self.found(flat, wanted), strict=True)
-        )
+        each = zip(flat, self.found(flat, wanted, numbers), strict=True)
+        done = iter(self.sentence(s, found, wanted[s.text]) for s, found in each)
         return parted, [[next(done) for _ in segments] for segments in parted]
 
     def segments(self, line: str) -> list[Segment]:
@@ -97,10 +102,14 @@ class ParagraphTranslator:
         return parts if plain == whole.text else as_stood(whole, parts)
 
     def length(self, text: str) -> int:
-        """In tokens."""
-        return len(self.translator.tokenizer.encode(text))
+        """In tokens; of a text that has few bytes their number, since a token has at least one."""
+        short = text if text.isascii() else normalise(text)
+        most = len(short.encode()) + 1  # the mark of the first word may be a token of its own
+        return most if most <= self.longest else len(self.translator.tokenizer.encode(text))
 
-    def found(self, segments: Sequence[Segment], wanted: dict[str, list[Term]]) -> list[list[Translation]]:
+    def found(
+        self, segments: Sequence[Segment], wanted: dict[str, list[Term]], numbers: Sequence[int]
+    ) -> list[list[Translation]]:
         """What the search finds for each segment: nothing where nothing is to be translated.
 
         Where terms are to be met the whole beam is looked at, which costs no further search.
@@ -112,9 +121,8 @@ class ParagraphTranslator:
         for searched, chosen in ((options, False), (wide, True)):
             share = [i for i in places if bool(wanted[segments[i].text]) is chosen]
             for batch in self.batches(share, segments):
-                for i, best in zip(
-                    batch, self.translator.n_best([segments[i].text for i in batch], searched), strict=True
-                ):
+                texts, named = [segments[i].text for i in batch], [numbers[i] for i in batch]
+                for i, best in zip(batch, self.translator.n_best(texts, searched, named), strict=True):
                     found[i] = best
         return found
 
@@ -132,7 +140,8 @@ class ParagraphTranslator:
         """The best translation that has all terms, else the best."""
         if not found:
             return Sentence(source=source.source, text=source.source, split=source.split)
-        found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
+        if source.stood is not None:
+            found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
         met = [t for t in found if all(term.met(t.text) for term in wanted)]
         chosen = (met or found)[0]
         text = restored(source.text, LINE_BREAKS.sub(" ", chosen.text))
@@ -155,10 +164,12 @@ class ParagraphTranslator:
         return capitals(text, source.stood, self.terms.untouched(text), self.translator.target)
 
 
-def paragraph(line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Result:
+def paragraph(
+    line: str, segments: Sequence[Segment], translated: Sequence[Sentence], models: tuple[str, ...] = ()
+) -> Result:
     """A line put together again."""
     text = "".join(s.around(t.text) for s, t in zip(segments, translated, strict=True))
-    return Result(source=line, text=text, sentences=tuple(t for t in translated if t.source))
+    return Result(source=line, text=text, sentences=tuple(t for t in translated if t.source), models=models)
 
 
 def max_length_of(path: str | Path) -> int:

@@ -21,15 +21,15 @@ class PivotTranslator:
         self.source = first.source
         self.models = (*first.models, *second.models)
 
-    def translate(self, lines: Sequence[str]) -> list[Result]:
-        """The translations of some lines, worked on together."""
-        return self.results(lines, *self.parted(lines))
+    def translate(self, lines: Sequence[str], first: int = 0) -> list[Result]:
+        """The translations of some lines, worked on together; `first` numbers them as for `ParagraphTranslator`."""
+        return self.results(lines, *self.parted(lines, first))
 
-    def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+    def parted(self, lines: Sequence[str], first: int = 0) -> tuple[list[list[Segment]], list[list[Sentence]]]:
         """The segments of each line, and their translations."""
-        parted, translated = self.first.parted(lines)
+        parted, translated = self.first.parted(lines, first)
         between = [sentence.text for sentences in translated for sentence in sentences]
-        return parted, self.joined(translated, self.second.translate(between))
+        return parted, self.joined(translated, self.second.translate(between, first))
 
     def joined(self, translated: Sequence[Sequence[Sentence]], last: Sequence[Result]) -> list[list[Sentence]]:
         """Sentences of lines, `translated` into the language between, with their translations out of it."""

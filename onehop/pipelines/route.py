@@ -24,6 +24,10 @@ identifier = cache(Identifier)
 class AlreadyTranslatedError(SettingsError):
     """A text is in the target language, so that there is nothing to translate."""
 
+    def given_back(self) -> str:
+        """What is said when the text is given back."""
+        return f"{self.what} It is given back. {self.remedy}"
+
 
 def find_route(
     model: str | Path | None = None,

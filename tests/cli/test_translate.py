@@ -46,7 +46,7 @@ class Upper(SentenceTranslator):
         self.answers = answers or {}
         self.calls = []
 
-    def n_best(self, texts, options=None):
+    def n_best(self, texts, options=None, numbers=None):
         self.calls.append((list(texts), options.n_best))
         self.options = options
         return [[self.made(text, n) for n in range(options.n_best)] for text in texts]
@@ -411,7 +411,8 @@ def test_what_an_interruption_leaves_is_told(here, capitals, monkeypatch):
 
     monkeypatch.setattr(line_filter, "run", interrupted)
     found = onehop(*M, "-i", "a.txt", "-o", "out")
-    assert f"onehop: Stopped. What was translated before is in {here / 'out.partial'}.\n" in found.stderr
+    kept = f"What was translated before is in {here / 'out.partial'}; the same command goes on there."
+    assert f"onehop: Stopped. {kept}\n" in found.stderr
     assert found.exit_code == 130
 
 
@@ -434,7 +435,8 @@ def test_after_an_error_nothing_is_lost(here, capitals):
     refused(found, message)
     found = onehop(*M, "-i", "bad", "-o", "out")
     partial = here / "out.partial"
-    assert found.stderr == f"translating\nonehop: {message} What was translated before is in {partial}.\n"
+    kept = f"What was translated before is in {partial}; the same command goes on there."
+    assert found.stderr == f"translating\nonehop: {message} {kept}\n"
     assert (Path("out").read_text(), partial.read_text()) == ("old", "LINE\n" * 499)
     found = onehop(*M, stdin=b"\n".join(lines))
     assert found.stdout == "LINE\n" * 499
@@ -467,7 +469,16 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
         (["-i", "no"], "no does not exist. Check the path."),
         (["-i", "."], ". cannot be read. Give a text file that you may read."),
         (["one", "-i", "a.txt"], "Both a text and --input are given. Give one of them."),
-        (["one", "--n-best", "2"], "--n-best 2 has no room in plain text. Give --json too."),
+        (
+            ["one", "--n-best", "2"],
+            "--n-best 2 has no room in plain text. Give --json, or --whole-lines for Moses's format.",
+        ),
+        (["one", "--workers", "2"], "--workers 2 share the lines of files. Give them with --input."),
+        (["one", "--temperature", "2"], "--temperature is 2.0, but nothing is sampled. Set --sample to true."),
+        (
+            ["one", "--compute", "bfloat16", "--fast"],
+            "There is no shortlist in bfloat16: torch has none. Do without one of the two.",
+        ),
         (["one", "--alignments"], "--alignments have no room in plain text. Give --json too."),
         (["one", "--alpha", "-1"], "--alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
         (

@@ -1,0 +1,123 @@
+"""The file that `onehop translate -i FILE -o FILE` writes: a stopped job goes on where it was.
+
+Until it is complete it is called FILE.partial, and FILE.progress says what is in it. Work is kept window by window.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from onehop.data.store import write_whole
+from onehop.errors import OnehopError, TextError
+from onehop.pipelines.bulk import TranslatedWindow, Window
+
+
+class ResumableFile:
+    """A file of translations, written window by window.
+
+    `identity` is everything that a translation depends on but the text, of which the finished part is hashed. Without
+    it the text cannot be read again, and the file only appears when it is complete.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any] | None) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.partial = self.path.with_name(f"{self.path.name}.partial")
+        self.progress = self.path.with_name(f"{self.path.name}.progress")
+        self.identity = json.loads(json.dumps(identity))
+        self.windows = self.lines = self.bytes = 0
+        self.text = hashlib.sha256()
+        self._hash = self.text.hexdigest()
+        self._file: IO[bytes] | None = None
+        self._foreign = False
+        if identity is not None:
+            self._read()
+
+    def _read(self) -> None:
+        """Take up what a stopped job has left."""
+        if not self.progress.exists():
+            return
+        again = f"Remove {self.progress} to begin anew, or give another -o."
+        try:
+            left = json.loads(self.progress.read_bytes())
+            same = left["identity"] == self.identity
+            self.windows, self.lines, self.bytes = (int(left[name]) for name in ("windows", "lines", "bytes"))
+            self._hash = str(left["hash"])
+        except (ValueError, KeyError, TypeError):
+            raise TextError(f"{self.progress} is damaged.", again) from None
+        if not same:
+            raise TextError(f"{self.partial} was begun with another model or other options.", again)
+        if not self.partial.exists() or self.partial.stat().st_size < self.bytes:
+            raise TextError(f"{self.partial} has lost what {self.progress} says of it.", again)
+
+    def skip_done(self, windows: Iterable[Window], skipped: Callable[[int], None]) -> Iterator[Window]:
+        """The windows that are not done yet; `skipped` is told how many lines are."""
+        number = 0
+        for number, window in enumerate(windows, start=1):
+            if number > self.windows:
+                yield window
+                continue
+            self._add(window)
+            if number == self.windows:
+                self._check(self.text.hexdigest() == self._hash)
+                skipped(self.lines)
+        self._check(number >= self.windows)
+
+    def _check(self, same: bool) -> None:
+        if not same:
+            self._foreign = True
+            what = f"{self.partial} was begun with another text."
+            raise TextError(what, f"Remove {self.progress} to begin anew, or give another -o.")
+
+    def _add(self, window: Window) -> None:
+        self.text.update("\n".join([*window.lines, ""]).encode("utf-8", "surrogatepass"))
+
+    def __enter__(self) -> "ResumableFile":
+        with self._saying_why():
+            self._file = open(self.partial, "r+b" if self.bytes else "wb")
+            self._file.truncate(self.bytes)
+            self._file.seek(self.bytes)
+        return self
+
+    def write(self, done: TranslatedWindow) -> None:
+        """Add a window. One that was cut by an error is written too, but made again when the job goes on."""
+        assert self._file is not None
+        with self._saying_why():
+            self._file.write(done.data)
+            self._file.flush()
+            if done.window.cut or self.identity is None:
+                return
+            self._add(done.window)
+            self.windows, self.lines = self.windows + 1, self.lines + len(done.window.lines)
+            self.bytes += len(done.data)
+            self._hash = self.text.hexdigest()
+            state = {"windows": self.windows, "lines": self.lines, "bytes": self.bytes, "hash": self._hash}
+            write_whole(self.progress, json.dumps({**state, "identity": self.identity}).encode())
+
+    @contextlib.contextmanager
+    def _saying_why(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            remedy = "Check the folder and the room on it."
+            raise TextError(f"{self.path} cannot be written: {e.strerror}.", remedy) from None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        if kind is None:
+            with self._saying_why():
+                os.replace(self.partial, self.path)
+                self.progress.unlink(missing_ok=True)
+        elif isinstance(error, OnehopError) and not self._foreign:
+            raise type(error)(error.what, f"{error.remedy} {self._kept()}") from None
+        elif isinstance(error, KeyboardInterrupt):
+            print(f"onehop: Stopped. {self._kept()}", file=sys.stderr)
+
+    def _kept(self) -> str:
+        kept = f"What was translated before is in {self.partial}"
+        return f"{kept}." if self.identity is None else f"{kept}; the same command goes on there."

@@ -1,0 +1,132 @@
+"""Windows of lines through a translator, and the forms in which translations are written.
+
+A window is translated alone: the result depends on neither the number of processes nor where a job was stopped.
+"""
+
+import json
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from onehop.decoding.engine import ComputeType, EngineName
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.glossary import Terms
+from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator
+from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.result import Result
+from onehop.pipelines.translator import Translator
+from onehop.storage.model_io import describe
+
+Output = Literal["text", "json", "moses"]
+
+
+class SameText:
+    """Gives lines back as they are, for a text that is in the target language already."""
+
+    def translate(self, lines: Sequence[str], begin: int = 0) -> list[Result]:
+        """The lines."""
+        return [Result(source=line, text=line, sentences=()) for line in lines]
+
+
+LinePipeline = ParagraphTranslator | PivotTranslator
+Pipeline = LinePipeline | SameText
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some lines that follow one another; the first has the number `first` in what is called `name`.
+
+    `offset` lines come before it in all texts together. A window that is `cut` ends where reading failed.
+    """
+
+    name: str
+    first: int
+    lines: list[str]
+    offset: int = 0
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class TranslatedWindow:
+    """A window's output, and the warnings of its lines by their numbers."""
+
+    window: Window
+    data: bytes
+    warnings: list[tuple[int, list[str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkJob:
+    """Everything that a translation depends on but its text, small enough to be sent to other processes."""
+
+    route: tuple[Path, ...] = ()
+    device: str | None = None
+    engine: Literal["auto"] | EngineName = "auto"
+    compute: ComputeType | None = None
+    threads: int | None = None
+    shortlist: bool | str | Path = False
+    options: SearchOptions = field(default_factory=SearchOptions)
+    terms: Terms = field(default_factory=Terms)
+    whole_lines: bool = False
+    keep_capitals: bool = False
+    batch_size: int | None = None
+    output: Output = "text"
+    alignments: bool = False
+
+    def translator(self) -> Translator:
+        """The models, loaded."""
+        how = {"device": self.device, "engine": self.engine, "compute": self.compute, "threads": self.threads}
+        return Translator(self.route, shortlist=self.shortlist, **how)  # type: ignore[arg-type]
+
+    def pipeline(self, translator: Translator) -> LinePipeline:
+        """What translates lines."""
+        how = {"whole_lines": self.whole_lines, "keep_capitals": self.keep_capitals, "batch_size": self.batch_size}
+        return translator.pipeline(self.options, self.terms, **how)  # type: ignore[arg-type]
+
+    def identity(self) -> dict[str, Any]:
+        """What a translation depends on, as JSON holds it."""
+        terms = [[t.source, t.target] for t in (*self.terms.kept.values(), *self.terms.glossary.values())]
+        how = (self.device, self.engine, self.compute, self.shortlist, self.whole_lines, self.keep_capitals)
+        return {
+            "models": [describe(path).hash for path in self.route],
+            "options": asdict(self.options),
+            "terms": terms,
+            "how": [*map(str, how), str(self.batch_size), self.output, str(self.alignments)],
+        }
+
+    def translate(self, pipeline: Pipeline, window: Window) -> TranslatedWindow:
+        """The output of a window."""
+        results = pipeline.translate(window.lines, window.offset)
+        shown = (self.shown(result, number) for number, result in enumerate(results, window.offset))
+        data = "".join(f"{lines}\n" for lines in shown).encode("utf-8", "replace")
+        warned = [(number, result.warnings) for number, result in enumerate(results, window.first) if result.warnings]
+        return TranslatedWindow(window, data, warned)
+
+    def shown(self, result: Result, number: int) -> str:
+        """A line's translation as it is written; `number` counts the lines of all texts from 0."""
+        if self.output == "text":
+            return result.text
+        if self.output == "moses":
+            return "\n".join(moses_lines(result, number, self.options.n_best))
+        return json.dumps(result.details(self.options.n_best, alignments=self.alignments), ensure_ascii=False)
+
+
+def moses_lines(result: Result, number: int, n_best: int) -> Iterator[str]:
+    """The n best of a line as Moses writes them. Where a line was split, its parts' translations of one rank belong."""
+    ranks = max((len(s.found) for s in result.sentences), default=1)
+    for rank in range(min(n_best, max(1, ranks))):
+        texts, score = [result.text], result.score
+        if rank and result.sentences:
+            found = [s.found[min(rank, len(s.found) - 1)] if s.found else None for s in result.sentences]
+            texts = [s.text if t is None else t.text for s, t in zip(result.sentences, found, strict=True)]
+            score = sum(t.score for t in found if t is not None)
+        yield f"{number} ||| {LINE_BREAKS.sub(' ', ' '.join(texts))} ||| {score:.4f}"
+
+
+def translated_here(
+    job: BulkJob, pipeline: Pipeline, windows: Iterable[Window]
+) -> Generator[TranslatedWindow, None, None]:
+    """Window after window in this process."""
+    for window in windows:
+        yield job.translate(pipeline, window)

@@ -1,0 +1,184 @@
+"""Windows of lines, in this process and in several: the same output, whatever dies or is stopped on the way."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from onehop.decoding.options import SearchOptions
+from onehop.errors import OnehopError, TextError
+from onehop.pipelines import bulk_workers
+from onehop.pipelines.bulk import BulkJob, TranslatedWindow, Window, moses_lines, translated_here
+from onehop.pipelines.bulk_workers import threads_of, translated_by_workers
+from onehop.pipelines.result import Result, Sentence
+from onehop.pipelines.sentence_translator import Translation
+
+
+def windows_of(*texts):
+    offset = 0
+    for text in texts:
+        lines = text.split()
+        yield Window("x", offset + 1, lines, offset)
+        offset += len(lines)
+
+
+# --- processes that translate into capitals --------------------------------------------------------------------
+
+
+def upper(job: BulkJob, connection) -> None:
+    """Some words are commands; the job's first path is a file that remembers a death."""
+    died = job.route[0]
+    while True:
+        try:
+            window = connection.recv()
+        except EOFError:
+            return
+        if "wrong" in window.lines:
+            connection.send(TextError("A line is wrong.", "Correct it."))
+            continue
+        if "late" in window.lines:
+            time.sleep(1.0)
+        if "deadly" in window.lines or ("once" in window.lines and not died.exists()):
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        data = "".join(f"{line.upper()}\n" for line in window.lines).encode()
+        connection.send(TranslatedWindow(window, data, []))
+
+
+@pytest.fixture
+def job(tmp_path):
+    return BulkJob(route=(tmp_path / "died",))
+
+
+def text_of(results):
+    return b"".join(done.data for done in results).decode().split()
+
+
+def children():
+    return [process.pid for process in multiprocessing.active_children()]
+
+
+def test_results_come_in_order_though_a_window_takes_longer(job):
+    found = translated_by_workers(job, windows_of("a late", "b", "c", "d e", "f"), 2, upper)
+    assert text_of(found) == ["A", "LATE", "B", "C", "D", "E", "F"]
+    assert not children()
+
+
+def test_a_window_whose_worker_died_is_done_again(job):
+    assert text_of(translated_by_workers(job, windows_of("a", "b once", "c"), 2, upper)) == ["A", "B", "ONCE", "C"]
+    assert job.route[0].exists()
+
+
+def test_a_second_death_ends_the_job_after_everything_before(job):
+    found = translated_by_workers(job, windows_of("a", "b c", "deadly d", "e"), 2, upper)
+    assert text_of([next(found), next(found)]) == ["A", "B", "C"]
+    message = r"^A worker process died 2 times at the lines 4 to 5 of x \(signal 9\)\. If memory ran out, give fewer"
+    with pytest.raises(OnehopError, match=message):
+        next(found)
+    assert not children()
+
+
+def test_errors_of_a_worker_and_of_reading_come_in_their_place(job):
+    found = translated_by_workers(job, windows_of("a", "wrong"), 1, upper)
+    assert text_of([next(found)]) == ["A"]
+    with pytest.raises(TextError, match=r"^A line is wrong\. Correct it\.$"):
+        next(found)
+
+    def broken():
+        yield from windows_of("a", "b")
+        raise TextError("It ends.", "Go on.")
+
+    found, seen = translated_by_workers(job, broken(), 2, upper), []
+    with pytest.raises(TextError, match=r"^It ends\. Go on\.$"):
+        seen.extend(found)
+    assert text_of(seen) == ["A", "B"]
+
+
+def test_a_job_that_is_given_up_leaves_no_process(job):
+    found = translated_by_workers(job, windows_of("a", "b", "late"), 2, upper)
+    next(found)
+    assert children()
+    found.close()
+    assert not children()
+
+
+def test_windows_are_read_only_a_little_ahead(job):
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        while True:
+            taken += 1
+            yield Window("x", taken, ["a"], taken - 1)
+
+    found = translated_by_workers(job, endless(), 1, upper)
+    for _ in range(3):
+        next(found)
+    assert taken <= 3 + bulk_workers.AHEAD
+    found.close()
+
+
+def test_workers_share_the_cores(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert (threads_of(1, None), threads_of(5, None), threads_of(32, None), threads_of(5, 2)) == (None, 3, 1, 2)
+
+
+# --- a model ----------------------------------------------------------------------------------------------------
+
+TEXTS = ["the old house", "a new tree", "the bird", "a house", "the old old tree", "new bird"]
+
+
+def output(job: BulkJob, size: int) -> bytes:
+    cut = [TEXTS[i : i + size] for i in range(0, len(TEXTS), size)]
+    windows = [Window("x", i * size + 1, lines, i * size) for i, lines in enumerate(cut)]
+    return b"".join(done.data for done in translated_here(job, job.pipeline(job.translator()), windows))
+
+
+@pytest.mark.parametrize("name", ["text", "moses"])  # the scores of --json have the last bits too
+def test_what_is_sampled_depends_on_the_line_and_the_seed_alone(model_file, name):
+    def job(seed, batch_size=None):
+        options = SearchOptions(sample=True, seed=seed, n_best=2)
+        more = {"engine": "torch", "device": "cpu", "whole_lines": True}
+        return BulkJob(route=(model_file,), options=options, output=name, batch_size=batch_size, **more)
+
+    whole = output(job(1), 6)
+    assert whole == output(job(1), 2) == output(job(1, batch_size=4), 6)
+    assert whole != output(job(2), 6)
+
+
+def test_two_processes_translate_as_one_does(model_file):
+    job = BulkJob(route=(model_file,), engine="torch", device="cpu", compute="bfloat16", output="json")
+    windows = [Window("x", 1, TEXTS[:4], 0), Window("x", 5, TEXTS[4:], 4)]
+    here = list(translated_here(job, job.pipeline(job.translator()), windows))
+    assert list(translated_by_workers(job, windows, 2)) == here
+    assert b'"compute": "bfloat16"' in here[0].data
+
+
+def test_identity_is_all_that_a_translation_depends_on(model_file, tmp_path):
+    job = BulkJob(route=(model_file,))
+    changes = [
+        {"options": SearchOptions(beam=2)},
+        {"compute": "float32"},
+        {"whole_lines": True},
+        {"batch_size": 3},
+        {"output": "json"},
+        {"device": "cpu"},
+    ]
+    identities = [str(BulkJob(route=(model_file,), **change).identity()) for change in changes]
+    assert len({str(job.identity()), *identities}) == len(changes) + 1
+    assert BulkJob(route=(model_file,), threads=3).identity() == job.identity()
+
+
+def test_moses_has_a_line_a_translation():
+    def translation(text, score):
+        return Translation(text, ("t",), score, score, finished=True, looped=False)
+
+    first = Sentence(source="a", text="A!", found=(translation("A", -1.0), translation("B", -2.0)))
+    second = Sentence(source="b", text="C", found=(translation("C\nD", -0.5),))
+    copied = Sentence(source="1", text="1")
+    result = Result(source="a b 1", text="A! C 1", sentences=(first, second, copied))
+    assert list(moses_lines(result, 7, 3)) == ["7 ||| A! C 1 ||| -1.5000", "7 ||| B C D 1 ||| -2.5000"]
+    assert list(moses_lines(Result(source="", text="", sentences=()), 0, 3)) == ["0 |||  ||| 0.0000"]
+    assert list(moses_lines(result, 7, 1)) == ["7 ||| A! C 1 ||| -1.5000"]
