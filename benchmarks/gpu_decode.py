@@ -1,13 +1,15 @@
 """Decoding on one GPU: onehop's graphs beside Hugging Face Marian, the same weights in both.
 
-    python benchmarks/gpu_decode.py [--rounds 5] [-o results/gpu_decode.json] [--profile]
+    python benchmarks/gpu_decode.py [--rounds 20] [-o results/gpu_decode.json] [--all] [--profile]
     python benchmarks/gpu_decode.py --model MODEL --source FILE [--reference FILE] [-o FILE]
 
 First what must hold: in float32 the graphs give the translations of the plain search, on the GPU and on the CPU; in
 bfloat16 the share that agrees is said. Then the time: the paper's base shape with random weights and a vocabulary of
 37,000, sources and outputs of exactly 28 tokens, since the weights are made so that nothing ends a sentence before.
-One call of each system in turn, medians of wall seconds; what counts is the ratio within a run. `--tiny` rehearses it
-all on a CPU. With a model and a text: how many translations agree between float32 and bfloat16, the time, and BLEU.
+One call of each system in turn: the median of wall seconds over the rounds and their spread, which is the range of the
+middle 80% over the median. What counts is the ratio within a run. The file is written after each row. `--all` adds the
+search without kernels and without graphs, `--tiny` rehearses it all on a CPU. With a model and a text: how many
+translations agree between float32 and bfloat16, the time, and BLEU.
 """
 
 import argparse
@@ -59,21 +61,22 @@ def report_speed(arguments: argparse.Namespace) -> None:
     settings, vocab = ModelSettings(**(tiny if arguments.tiny else {})), 300 if arguments.tiny else 37_000
     sizes = (1, 4) if arguments.tiny else (1, 32, 512)
     result: dict[str, Any] = {"machine": machine(), "length": LENGTH, "vocabulary": vocab}
+    result["rows"] = {}
     result["agreement"] = check(Transformer(settings, vocab).eval(), device, 8 if arguments.tiny else 64)
     engine_module.MORE_THAN_SOURCE = 1  # with the end mark, outputs as long as the sources, and no longer
     with tempfile.TemporaryDirectory() as folder:
-        systems = make_systems(settings, vocab, device, Path(folder), not arguments.alone)
-    cells = [(size, beam) for size in sizes for beam in (1, 4)]
-    result["seconds"] = {
-        name_of(size, beam): measure(systems, size, beam, vocab, arguments.rounds) for size, beam in cells
-    }
-    steps = systems["onehop bfloat16"]
-    result["device_milliseconds"] = {name_of(*cell): device_times(steps.engine, *cell) for cell in cells}
+        systems = make_systems(settings, vocab, device, Path(folder), arguments)
+    ours = systems["onehop bfloat16"]
+    for size in sizes:
+        for beam in (1, 4):
+            row = {"seconds": measure(systems, size, beam, vocab, arguments.rounds)}
+            row.update(summary(row["seconds"]), device_milliseconds=device_times(ours.engine, size, beam))
+            result["rows"][name_of(size, beam)] = row
+            write(arguments.out, result)
+            print(line_of(name_of(size, beam), row), flush=True)
     if arguments.profile:
-        for cell in (cells[0], cells[-1]):
-            profile(steps.engine, *cell)
-    write(arguments.out, result)
-    report(result)
+        for cell in ((sizes[0], 1), (sizes[-1], 4)):
+            profile(ours.engine, *cell)
 
 
 def write(file: Path | None, result: dict[str, Any]) -> None:
@@ -84,7 +87,8 @@ def write(file: Path | None, result: dict[str, Any]) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--all", action="store_true", help="without kernels and without graphs too")
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--tiny", action="store_true", help="a small model on the CPU: does everything run?")
     parser.add_argument("--alone", action="store_true", help="without Hugging Face")
@@ -183,16 +187,19 @@ class Marian:
         return int(found[:, 1:].numel())
 
 
-def make_systems(settings: ModelSettings, vocab: int, device: torch.device, folder: Path, peer: bool) -> dict[str, Any]:
+def make_systems(
+    settings: ModelSettings, vocab: int, device: torch.device, folder: Path, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Every system as a call on ids that returns how many tokens it wrote."""
     model = endless(settings, vocab)
     weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
     models = {name: copy_of(model).to(device, dtype) for name, dtype in TYPES.items()}
     how = operations(device)
     systems: dict[str, Any] = {f"onehop {name}": Ours(graphs(m, how)) for name, m in models.items()}
-    systems["without kernels"] = Ours(graphs(models["bfloat16"], one_token))
-    systems["without graphs"] = Ours(TorchEngine(models["bfloat16"], capture=False))
-    if peer:
+    if arguments.all:
+        systems["without kernels"] = Ours(graphs(models["bfloat16"], one_token))
+        systems["without graphs"] = Ours(TorchEngine(models["bfloat16"], capture=False))
+    if not arguments.alone:
         from transformers import MarianMTModel, logging
 
         logging.set_verbosity_error()
@@ -239,8 +246,35 @@ def measure(systems: dict[str, Call], size: int, beam: int, vocab: int, rounds: 
             if turn > 1:
                 times[name].append(time.perf_counter() - began)
             assert written == size * LENGTH, f"{name} wrote {written} tokens"
-    print(name_of(size, beam), {name: round(1e3 * statistics.median(t), 2) for name, t in times.items()}, flush=True)
     return times
+
+
+def summary(times: dict[str, list[float]]) -> dict[str, Any]:
+    """Median and slowest in milliseconds, spread, and how many times as fast as the peer in the same numbers."""
+    medians = {name: statistics.median(t) for name, t in times.items()}
+    spreads = {}
+    for name, t in times.items():
+        low, high = np.quantile(t, [0.1, 0.9])
+        spreads[name] = float(high - low) / medians[name]
+    peers = {name: name.replace("onehop", "Hugging Face") for name in times if name.startswith("onehop")}
+    return {
+        "median_milliseconds": {name: 1e3 * median for name, median in medians.items()},
+        "slowest_milliseconds": {name: 1e3 * max(t) for name, t in times.items()},
+        "spread": spreads,
+        "times_as_fast": {name: medians[peer] / medians[name] for name, peer in peers.items() if peer in medians},
+    }
+
+
+def line_of(cell: str, row: dict[str, Any]) -> str:
+    """A row in words."""
+    device, parts = row["device_milliseconds"], []
+    for name, median in row["median_milliseconds"].items():
+        ratio = row["times_as_fast"].get(name)
+        faster = f", {ratio:.1f} times Hugging Face" if ratio else ""
+        slowest, spread = row["slowest_milliseconds"][name], row["spread"][name]
+        parts.append(f"  {name}: {median:,.2f} ms, spread {spread:.0%}, slowest {slowest:,.2f}{faster}")
+    own = f"  device alone: {device['begin'] + LENGTH * device['step']:,.2f} ms"
+    return "\n".join([cell, *parts, own])
 
 
 def wait() -> None:
@@ -290,25 +324,6 @@ def profile(engine: TorchEngine, size: int, beam: int) -> None:
     key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     print(name_of(size, beam))
     print(seen.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=70))
-
-
-def report(result: dict[str, Any]) -> None:
-    for beam, shares in result["agreement"].items():
-        for name, share in shares.items():
-            print(f"{beam:<8} {name:<26} {share}")
-    print()
-    first = next(iter(result["seconds"].values()))
-    print(f"{'milliseconds':<20}" + "".join(f"{name:>22}" for name in first) + f"{'begin':>10}{'a step':>10}")
-    for cell, times in result["seconds"].items():
-        device = result["device_milliseconds"][cell]
-        line = "".join(f"{1e3 * statistics.median(t):>22,.2f}" for t in times.values())
-        print(f"{cell:<20}{line}{device['begin']:>10.3f}{device['step']:>10.3f}")
-    for cell, times in result["seconds"].items():
-        ours = statistics.median(times["onehop bfloat16"])
-        size = int(cell.split()[1].rstrip(","))
-        theirs = times.get("Hugging Face bfloat16")
-        ratio = f", {statistics.median(theirs) / ours:.1f} times Hugging Face" if theirs else ""
-        print(f"{cell}: {size * LENGTH / ours:,.0f} tokens/s{ratio}")
 
 
 # --- a real model -------------------------------------------------------------------------------------------
