@@ -30,7 +30,7 @@ from onehop.server.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guide/*.md"))]
 ONEHOP = typer.main.get_command(app)
 SHELL = ("", "bash", "console", "sh")
 RUN = "<!-- run -->"
