@@ -1,7 +1,7 @@
 """What the page is given: the model, traces and broken variants of a sentence, matrices, and what was measured."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -13,26 +13,28 @@ from torch import Tensor
 from onehop.errors import OnehopError
 from onehop.explorer.html import page_alone, served_page
 from onehop.interpret.ablations import ROLES, Role, parse_edits
+from onehop.interpret.reruns import HeadsOff, attentions
 from onehop.interpret.trace_file import Json, Trace, pack
 from onehop.interpret.tracer import LIMIT, Tracer
 from onehop.model.attention import attention
-from onehop.storage.ctranslate2_format import alignment_layer
 
 DATA = Path(__file__).with_name("data")
 MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup", "twins")
 REMEMBERED, VARIANTS = 8, 32
+MOST_SWEPT = 48  # pieces of a source whose heads are all switched off for a file
+NEURONS = 8  # as many as the page shows of a position
 OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
 # For each source language what the page offers; it opens with the first.
 SENTENCES = {
     "en": (
-        "The cat sat because it was sleepy.",
-        "The animal crossed the road because it got tired.",
-        "The cat sat on the mat because it was tired.",
         "The animal didn't cross the street because it was too tired.",
         "The animal didn't cross the street because it was too wide.",
-        "Dog bites man.",
-        "Man bites dog.",
+        "The cat sat because it was sleepy.",
+        "The cat sat on the mat because it was tired.",
+        "The animal crossed the road because it got tired.",
+        "The dog bites the man.",
+        "The man bites the dog.",
     ),
     "de": (
         "Die Katze saß da, weil sie müde war.",
@@ -80,6 +82,31 @@ class Explorer:
         plain = json.loads(self.trace(text))["target"]["text"]
         return {**found, "label": self.label(made), "same": found["target"]["text"] == plain}
 
+    def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[Json]:
+        """Every head off in turn: first how many attentions there are, then each one's effects on the written pieces.
+
+        The lock is free between two attentions, so that other questions are answered meanwhile.
+        """
+        header = json.loads(self.trace(text, edits))
+        yield {"attentions": len(attentions(self.tracer.model))}
+        parts = self.tracer.heads_off(header)
+        while True:
+            with self._one_at_a_time:
+                part = next(parts, None)
+            if part is None:
+                return
+            yield self.of_heads(part)
+
+    def of_heads(self, part: HeadsOff) -> Json:
+        """One attention's effects; of each head and step also what is then likeliest."""
+        effect = [[round(x, 6) for x in row] for row in part.effect.tolist()]
+        top = [[[[self.tracer.pieces([i])[0], round(p, 6)] for i, p in step] for step in row] for row in part.top]
+        return {"role": part.role, "layer": part.layer, "effect": effect, "top": top}
+
+    def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:
+        """What neurons of a feed-forward network write."""
+        return self.tracer.neurons(stack, layer, places)
+
     def weights(self, role: Role, layer: int, head: int) -> Json:
         """One head's matrices."""
         return self.tracer.weights(role, layer, head)
@@ -124,19 +151,38 @@ class Explorer:
         """The page with one sentence, the dozen edits and the matrices of the head it opens with in one file."""
         trace = Trace.from_json(self.trace(text, edits))
         shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
-        aligning = f"decoder.layers.{alignment_layer(self.tracer.model.settings)}.cross_attention.weights"
+        head = trace.header["aligner"]
+        aligning = f"decoder.layers.{head['layer']}.cross_attention.weights"
         first = {**trace.header, "tensors": shown["tensors"], "opening": pack({aligning: trace.tensors[aligning]})}
         late = {
             "blob": shown["blob"],
+            "heads": self.swept(text, edits, len(trace.header["source"]["ids"])),
+            "neurons": self.strongest_neurons(trace),
             "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
-            "weights": [self.weights(role, self.opening_layer(role), 0) for role in ROLES],
+            "weights": [self.weights(role, self.opening_layer(role, head["layer"]), head["head"]) for role in ROLES],
         }
         return page_alone({"home": home, **self.constant(), "trace": first}, late)
 
-    def opening_layer(self, role: Role) -> int:
-        """The layer that the page opens in, as `page/state.js` has it: the second, where there is one."""
+    def swept(self, text: str, edits: Sequence[str], length: int) -> list[Json] | None:
+        """What each head decides, for a file; None for a long text, which would take minutes."""
+        return list(self.heads(text, edits))[1:] if length <= MOST_SWEPT else None
+
+    def strongest_neurons(self, trace: Trace) -> list[Json]:
+        """What the decoder's neurons write that fire most at each step, for a file."""
+        found = []
+        for layer in range(self.tracer.model.settings.n_decoder_layers):
+            name = f"decoder.layers.{layer}.feed_forward.hidden"
+            if name in trace:
+                order = (-abs(trace[name].astype(float))).argsort(-1, kind="stable")[:, :NEURONS]
+                found += [
+                    {"layer": layer, **n} for n in self.neurons("decoder", layer, sorted({*order.flatten().tolist()}))
+                ]
+        return found
+
+    def opening_layer(self, role: Role, layer: int) -> int:
+        """The layer that the page shows of a role at first: the one that aligns best, as `page/state.js` has it."""
         s = self.tracer.model.settings
-        return min(1, (s.n_encoder_layers if role == "encoder" else s.n_decoder_layers) - 1)
+        return min(layer, (s.n_encoder_layers if role == "encoder" else s.n_decoder_layers) - 1)
 
     def constant(self) -> Json:
         """What does not depend on the sentence."""
@@ -153,10 +199,12 @@ class Explorer:
 
 
 def is_shown(name: str, header: Json) -> bool:
-    """Whether the page reads a tensor: inputs, what the attentions are made from and make, positions, the beam."""
+    """Whether the page reads a tensor: inputs, what attentions are made from and make, neurons, positions, the beam."""
     path, _, quantity = name.rpartition(".")
     if path in header["inputs"]:
         return quantity in OF_ATTENTION
+    if quantity == "hidden":
+        return True
     made_from = {name for inputs in header["inputs"].values() for name in inputs.values()}
     return (
         name in made_from or name in ("positions", "beam.cross_attention") or path in ("source_input", "target_input")

@@ -2,19 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from onehop.errors import ModelChangedError, OnehopError, SettingsError
 from onehop.explorer.html import TYPES, assets, policy_of
 
 MOST_BODY = 64 * 1024
-MOST_EDITS = 16
+MOST_EDITS, MOST_NEURONS = 16, 64
 READ_SECONDS = 10.0
 ROLES = ("encoder", "decoder", "cross")
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
@@ -35,6 +35,12 @@ class Explores(Protocol):
 
     def variant(self, text: str, edits: Sequence[str]) -> dict[str, Any]:
         """A translation under edits."""
+
+    def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+        """What every head decides, an attention at a time."""
+
+    def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[dict[str, Any]]:
+        """What neurons write."""
 
     def weights(self, role: Any, layer: int, head: int) -> dict[str, Any]:
         """One head's matrices."""
@@ -71,8 +77,11 @@ def explorer_routes(
             return JSONResponse({"error": "There is no such file."}, 404, HEADERS)
         return Response(assets()[path], media_type=TYPES[path[path.rindex(".") :]], headers=HEADERS)
 
-    async def about(request: Request) -> Response:
-        return JSONResponse(await compute(lambda: explorer().about()), headers=HEADERS)
+    def computed(work: Callable[[Request], Any]) -> Answer:
+        async def answer(request: Request) -> Response:
+            return JSONResponse(await compute(lambda: work(request)), headers=HEADERS)
+
+        return one_line_errors(answer)
 
     async def trace(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
@@ -83,24 +92,30 @@ def explorer_routes(
         text, edits = await question(request, read_seconds)
         return JSONResponse(await compute(lambda: explorer().variant(text, edits)), headers=HEADERS)
 
-    async def weights(request: Request) -> Response:
-        role, layer, head = place(request)
-        return JSONResponse(await compute(lambda: explorer().weights(role, layer, head)), headers=HEADERS)
-
-    async def measured(request: Request) -> Response:
-        from onehop.explorer.content import measured as everything
-
-        return JSONResponse(await compute(everything), headers=HEADERS)
+    async def heads(request: Request) -> Response:
+        text, edits = await question(request, read_seconds)
+        parts = await compute(lambda: explorer().heads(text, edits))
+        first = await compute(lambda: next(parts))  # what is wrong with the text is said before anything is sent
+        return StreamingResponse(in_lines(first, parts, compute), media_type="application/x-ndjson", headers=HEADERS)
 
     return [
         Route("/", page),
         Route("/page/{path:path}", asset),
-        Route("/api/about", one_line_errors(about)),
+        Route("/api/about", computed(lambda _: explorer().about())),
         Route("/api/trace", one_line_errors(trace), methods=["POST"]),
         Route("/api/variant", one_line_errors(variant), methods=["POST"]),
-        Route("/api/weights", one_line_errors(weights)),
-        Route("/api/measured", one_line_errors(measured)),
+        Route("/api/heads", one_line_errors(heads), methods=["POST"]),
+        Route("/api/neurons", computed(lambda request: explorer().neurons(*neurons_of(request)))),
+        Route("/api/weights", computed(lambda request: explorer().weights(*place(request)))),
+        Route("/api/measured", computed(lambda _: everything())),
     ]
+
+
+def everything() -> dict[str, Any]:
+    """All measurements; the module that reads them imports torch."""
+    from onehop.explorer.content import measured
+
+    return measured()
 
 
 def one_line_errors(answer: Answer) -> Answer:
@@ -121,6 +136,14 @@ def one_line_errors(answer: Answer) -> Answer:
             return JSONResponse({"error": str(e)}, 422, HEADERS)
 
     return answered
+
+
+async def in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncIterator[str]:
+    """A line of JSON for each part as soon as it is there. Who goes away ends it after the part being computed."""
+    part = first
+    while part is not None:
+        yield json.dumps(part) + "\n"
+        part = await compute(lambda: next(rest, None))
 
 
 async def body_of(request: Request, seconds: float) -> bytes:
@@ -160,3 +183,19 @@ def place(request: Request) -> tuple[str, int, int]:
     if role not in ROLES or not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 9):
         raise SettingsError("The request names no head.", "Ask for role=encoder&layer=0&head=0.")
     return role, int(layer), int(head)
+
+
+def neurons_of(request: Request) -> tuple[str, int, list[int]]:
+    """The stack, layer and neurons of a request."""
+    stack, layer, places = (request.query_params.get(name, "") for name in ("stack", "layer", "places"))
+    numbers = places.split(",")
+    if (
+        stack not in ROLES[:2]
+        or not all(n.isdecimal() and len(n) < 7 for n in (layer, *numbers))
+        or len(numbers) > MOST_NEURONS
+    ):
+        raise SettingsError(
+            "The request names no neurons.",
+            f"Ask for stack=decoder&layer=0&places=3,14, at most {MOST_NEURONS} of them.",
+        )
+    return stack, int(layer), [int(n) for n in numbers]

@@ -43,8 +43,7 @@ def test_the_page_alone_begins_with_its_first_picture(explorer):
     for name, tensor in shown.items():
         np.testing.assert_array_equal(tensor.values, trace[name])
     ((name, tensor),) = unpack(first["opening"]).items()
-    layers = explorer.tracer.model.settings.n_decoder_layers
-    assert name == f"decoder.layers.{layers - 2}.cross_attention.weights"  # the layer that aligns
+    assert name == f"decoder.layers.{trace.header['aligner']['layer']}.cross_attention.weights"
     np.testing.assert_array_equal(tensor.values, trace[name])
     places = [html.index(mark) for mark in ('id="onehop-data"', '<script type="module" async>', 'id="onehop-blob"')]
     assert places == sorted(places)
@@ -57,7 +56,7 @@ def test_edits_can_be_on_when_the_page_opens(explorer):
 def test_no_text_can_end_the_script_it_stands_in(explorer):
     html = explorer.alone(HOSTILE)
     assert HOSTILE not in html
-    assert html.count("</script>") == 6
+    assert html.count("</script>") == 8
     assert data_of(html)["trace"]["source"]["text"] == HOSTILE
     assert "<" not in in_script({"text": "<!--<script>\u2028"})
 

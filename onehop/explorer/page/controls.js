@@ -1,7 +1,8 @@
 // Controls that mouse and keyboard share: native inputs where the browser has them, roving focus where it has not.
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { beginsWord, piece } from "onehop/text.js";
+import { beginsWord, number as shown, piece } from "onehop/text.js";
+import { shareOf } from "onehop/tips.js";
 
 /** One of a few: radio buttons that look like one. */
 export function segments({ name, label, options, value, choose }) {
@@ -79,23 +80,57 @@ function abridged(rows, most) {
   return { kept: rows.filter((row) => kept.has(row)), others: { count: rest.length, value: rest.reduce((sum, row) => sum + row.value, 0) } };
 }
 
-/** Bars with names and numbers; negative ones go left from zero. Shares of a whole may be cut to the `most` largest. */
+/** One bar on a scale from `low` to `high`; negative ones go left from zero. */
+function track({ value, low, high, concept, tip }) {
+  const place = (x) => (high === low ? 0 : (100 * (Math.max(low, Math.min(high, x)) - low)) / (high - low));
+  const zero = place(0);
+  const end = Number.isFinite(value) ? place(value) : zero;
+  return html`<span class="track" data-value=${value} .tip=${tip}
+    ><i style="left:${Math.min(zero, end)}%;width:${Math.abs(end - zero)}%;background:var(--${concept})"></i
+    >${low < 0 ? html`<i class="zero" style="left:${zero}%"></i>` : nothing}</span>`;
+}
+
+const bounds = (values, from, to) => {
+  const finite = values.filter(Number.isFinite);
+  return { low: from ?? Math.min(0, ...finite), high: to ?? Math.max(0, ...finite) };
+};
+
+/**
+ * The same rows measured twice, `{ name, values: [a, b] }`, with one scale and tracks of one length: what looks longer is.
+ * `sides` name the two and give them colours.
+ */
+export function pairedBars({ rows, sides, number = readable, digits = 3, from = null, to = null, most = null }) {
+  const { kept, others } = abridged(rows.map((row) => ({ ...row, value: Math.max(...row.values) })), most);
+  const scale = bounds(kept.flatMap((row) => row.values), from, to);
+  const strongest = sides.map((_, side) => Math.max(...kept.map((row) => row.values[side])));
+  return html`<div class="bars paired">
+    <span></span>${sides.map(({ heading }) => html`<span class="heading">${heading}</span>`)}
+    ${kept.map((row) => html`<span class="name"><bdi>${row.name}</bdi></span>${row.values.map((value, side) => {
+      const { concept, heading } = sides[side];
+      return html`${track({ value, ...scale, concept: row.concepts?.[side] ?? concept, tip: () => `${row.name}, ${plain(heading)}: ${shown(value, 4)}` })}<span
+          class="number ${value === strongest[side] ? "top" : ""}">${number(value, digits)}</span>`;
+    })}`)}
+    ${others ? html`<span class="name">others</span>${sides.map(() => html`<span class="more">${others.count} smaller ones</span><span></span>`)}` : nothing}
+  </div>`;
+}
+
+/** What is too small to be seen is said to be small. */
+const readable = (x, digits) => (x > 0 && x < 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : shown(x, digits));
+
+/** A heading's text, where it is a text. */
+const plain = (heading) => (typeof heading === "string" ? heading : "");
+
+/** Bars with names and numbers. Shares of a whole may be cut to the `most` largest. */
 export function bars({ rows: all, concept, digits = 3, number, top: best = null, from = null, to = null, most = null }) {
   const { kept: rows, others } = abridged(all, most);
   const top = best === null ? null : rows.indexOf(all[best]);
-  const low = from ?? Math.min(0, ...rows.map((row) => row.value).filter(Number.isFinite));
-  const high = to ?? Math.max(0, ...rows.map((row) => row.value).filter(Number.isFinite));
-  const place = (x) => (high === low ? 0 : (100 * (Math.max(low, Math.min(high, x)) - low)) / (high - low));
-  const zero = place(0);
+  const scale = bounds(rows.map((row) => row.value), from, to);
   return html`<div class="bars">
     ${rows.map((row, i) => {
-      const end = Number.isFinite(row.value) ? place(row.value) : zero;
       const strong = i === top ? "top" : "";
       return html`<span class="name ${strong}"><bdi>${row.name}</bdi></span
-        ><span class="track" data-value=${row.value}
-          ><i style="left:${Math.min(zero, end)}%;width:${Math.abs(end - zero)}%;background:var(--${row.concept ?? concept})"></i
-          >${low < 0 ? html`<i class="zero" style="left:${zero}%"></i>` : nothing}</span
-        ><span class="number ${strong}">${number(row.value, digits)}</span>`;
+        >${track({ value: row.value, ...scale, concept: row.concept ?? concept, tip: () => `${row.name}: ${shown(row.value, 4)}` })}<span
+          class="number ${strong}">${number(row.value, digits)}</span>`;
     })}
     ${others ? html`<span class="name">others</span><span class="more">${others.count} tokens together</span><span class="number">${number(others.value, digits)}</span>` : nothing}
   </div>`;
@@ -110,7 +145,12 @@ export function comb({ values, concept, label, scale = null, height = 44, marked
       const size = Math.min(1, Math.abs(x) / top) * half;
       return x * sign > 0 ? `M${i + 0.1} ${half}h.8v${-sign * size}h-.8z` : "";
     }).join("");
-  return html`<svg viewBox="0 0 ${values.length} ${height}" preserveAspectRatio="none" role="img" aria-label=${label}>
+  const tip = (event) => {
+    const [across] = shareOf(event, event.target.closest("svg"));
+    const i = Math.max(0, Math.min(values.length - 1, Math.floor(across * values.length)));
+    return `component ${i + 1}: ${shown(values[i], 4)}`;
+  };
+  return html`<svg viewBox="0 0 ${values.length} ${height}" preserveAspectRatio="none" role="img" aria-label=${label} .tip=${tip}>
     ${marked === null ? nothing : svg`<rect x=${marked} y="0" width="1" height=${height} fill="var(--sunken)" />`}
     <path d=${teeth(1)} fill="var(--${concept})" />
     <path d=${teeth(-1)} fill="var(--${concept})" opacity=".45" />

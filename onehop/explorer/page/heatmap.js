@@ -3,6 +3,7 @@
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { roving } from "onehop/controls.js";
 import { clipped, number, piece } from "onehop/text.js";
+import { shareOf } from "onehop/tips.js";
 
 /** Shades go by the root of the weight: what is small can still be seen. */
 export const shade = (weight) => 0.03 + 0.97 * Math.sqrt(Math.max(0, Math.min(1, weight)));
@@ -33,10 +34,16 @@ export function heatmap({ view, label, rows, queries, keys, concept = "weight", 
         fill=${crossed(i, j) ? "url(#struck)" : `var(--${concept})`} fill-opacity=${crossed(i, j) ? 1 : shade(value / largest).toFixed(3)} />`)}
     ${i === row ? svg`<rect class="ring" x=${left - 1} y=${top + i * size - 1} width=${size * keys.length + 2} height=${size + 2} fill="none" stroke="var(--output)" stroke-width="2" rx="2" />` : nothing}
   </g>`;
+  const tip = (event) => {
+    const [x, y] = shareOf(event, event.target.closest("svg"));
+    const [j, i] = [Math.floor((x * width - left) / size), Math.floor((y * height - top) / size)];
+    if (!(i >= 0 && i < rows.length && j >= 0 && j < keys.length)) return null;
+    return `${piece(queries[i])} → ${piece(keys[j])}: ${crossed(i, j) ? "masked" : number(rows[i][j], 4)}`;
+  };
   const wide = width > frame;
   return html`<div class=${wide ? "scroll" : ""} tabindex=${wide ? 0 : nothing} role=${wide ? "region" : nothing} aria-label=${wide ? "Scroll sideways" : nothing}>
     <svg viewBox="0 0 ${width} ${height}" style=${wide ? `width:${width}px;max-width:none` : `width:100%;max-width:${width}px`} data-roving
-      role=${choose ? "radiogroup" : "img"} aria-label=${label}>
+      role=${choose ? "radiogroup" : "img"} aria-label=${label} .tip=${tip}>
     <defs><pattern id="struck" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 6L6 0" stroke="var(--rule-strong)" stroke-width="1" /></pattern></defs>
     ${heads.map((name, j) => svg`<text style="font-size:${text}px" transform="translate(${left + (j + 0.5) * size + text * 0.25} ${top - 5}) rotate(-52)">${name}</text>`)}
     ${rows.map(line)}

@@ -1,32 +1,57 @@
-// The top of the page: the sentence, its translation, and which words the translation looked at.
+// The top of the page: the sentence, its translation, whether it is right, and who looked at what.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
 import { roving } from "onehop/controls.js";
-import { mean, range } from "onehop/maths.js";
-import { beginsWord, piece, power } from "onehop/text.js";
+import { range } from "onehop/maths.js";
+import { doubt, verdict } from "onehop/story.js";
+import { beginsWord, number, percent, piece, power } from "onehop/text.js";
 
-/** Cross-attention of the layer that aligns, heads averaged: what each written piece looked at. */
-function looked(trace) {
-  const tensor = trace.tensor(`decoder.layers.${trace.aligning}.cross_attention.weights`);
-  return (step) => range(trace.source.tokens.length).map((key) => mean(range(trace.heads).map((head) => tensor.at({ head, query: step, key }))));
+/**
+ * Where the head that aligns best looked: a strength for each word of the other side, the strongest as 1. From a written
+ * piece to the source it is a row of weights, from a source piece to the translation a column.
+ */
+function looks({ trace, cursor }) {
+  const { layer, head } = trace.aligner;
+  const weights = trace.tensor(`${trace.path("cross", layer)}.weights`);
+  const raw =
+    cursor.side === "target"
+      ? Array.from(weights.at({ head, query: cursor.place }))
+      : range(trace.steps.length).map((query) => weights.at({ head, query, key: cursor.place }));
+  return { raw, shown: raw.map((w) => w / (Math.max(...raw) || 1)) };
 }
 
-function sourceLine(view, weights) {
-  return html`<p class="line" lang=${view.trace.model.source ?? "en"} aria-label="The sentence">${view.trace.source.tokens.map((token, j) =>
-    html`${beginsWord(token) && j ? " " : ""}<span class="glow ${beginsWord(token) ? "" : "inner"}" data-weight=${weights[j]} style="background:${tint("weight", 0.5 * weights[j])}"><bdi>${shownPiece(token)}</bdi></span>`)}</p>`;
+/** One side of the translation: its pieces can be chosen, and those of the other side shine by how much they are looked at. */
+function line(view, side, tokens, label, wrong = null) {
+  const { cursor, selection } = view;
+  const chosen = side === "source" ? selection.source : selection.step;
+  const glow = cursor.side === side ? null : looks(view);
+  const choose = (i) => view.chooseWord(side, i);
+  const classes = (token, i) => `glow ${beginsWord(token) ? "" : "inner"} ${i === wrong ? "wrong" : ""} ${cursor.side === side && cursor.place === i ? "cursor" : ""}`;
+  return html`<div class="line ${side}" lang=${view.trace.model[side] ?? (side === "source" ? "en" : "de")} role="radiogroup" aria-label=${label} data-roving
+    @mouseleave=${() => view.previewWord(null)}>${tokens.map((token, i) =>
+    html`${beginsWord(token) && i ? " " : ""}<button type="button" role="radio" class=${classes(token, i)} data-place=${i} aria-checked=${i === chosen} tabindex=${i === chosen ? 0 : -1}
+      data-weight=${glow ? glow.shown[i] : nothing} style=${glow ? `background:${tint("weight", 0.5 * glow.shown[i])}` : ""} .tip=${glow ? `${piece(token)}: ${number(glow.raw[i], 3)}` : null}
+      @click=${() => choose(i)} @mouseenter=${() => view.previewWord({ side, place: i })} @keydown=${roving(i, tokens.length, choose)}><bdi>${shownPiece(token)}</bdi></button>`)}</div>`;
 }
+
+/** Whether the translation is right, where somebody knows; else where the model hesitated. */
+function judged(view) {
+  const found = verdict(view.trace, view.measured);
+  if (found) {
+    const p = (pronoun) => view.trace.steps[found.step].top.find((c) => piece(c.token) === pronoun)?.p;
+    const chance = (pronoun) => (p(pronoun) === undefined ? "" : ` (${percent(p(pronoun), 0)})`);
+    return html`<p class="judged" data-verdict=${found.right ? "right" : "wrong"}><span class="verdict ${found.right ? "yes" : "no"}">${found.right ? "right" : "wrong"}</span>
+      “It” is the ${found.english}, in German <i lang="de">${found.german}</i>, so “it” must become <strong lang="de">${found.needed}</strong>${found.right ? "" : chance(found.needed)}. The model wrote <strong lang="de">${found.written}</strong>${chance(found.written)}. ${ask(found.right ? "Which head decided that?" : "Which head is to blame?")}</p>`;
+  }
+  const open = doubt(view.trace);
+  return html`<p class="judged" data-verdict="unknown"><span class="verdict">not judged</span> Nobody has judged this translation.
+    ${open ? html`The model hesitated most at “<strong><bdi>${piece(open.first.token)}</bdi></strong>” (${percent(open.first.p, 0)}), before “<bdi>${piece(open.second.token)}</bdi>” (${percent(open.second.p, 0)}). ${ask("Which head decided?")}` : nothing}</p>`;
+}
+
+const ask = (text) => html`<a href="#figure-decides" data-jump="figure-decides">${text}</a>`;
 
 const shownPiece = (token) => (/^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token));
-
-function targetLine(view) {
-  const { trace, selection } = view;
-  const steps = trace.target.output_tokens;
-  const choose = (step) => view.choose({ step });
-  return html`<div class="line target" lang=${trace.model.target ?? "de"} role="radiogroup" aria-label="The translation; choose a piece to see where it looked" data-roving>${steps.map((token, i) =>
-    html`${beginsWord(token) && i ? " " : ""}<button type="button" role="radio" class=${beginsWord(token) ? "" : "inner"} data-place=${i} aria-checked=${i === selection.step} tabindex=${i === selection.step ? 0 : -1}
-      @click=${() => choose(i)} @keydown=${roving(i, steps.length, choose)}><bdi>${shownPiece(token)}</bdi></button>`)}</div>`;
-}
 
 function meta(view) {
   const { trace, check } = view;
@@ -53,10 +78,18 @@ function question(view) {
     <ul class="offers">${view.about.sentences.map((s) => html`<li><button type="button" class="quiet" @click=${() => view.ask(s)}>${s}</button></li>`)}</ul>`;
 }
 
+/** What the shades say, in a sentence. */
+function legend({ trace, cursor }) {
+  const { layer, head } = trace.aligner;
+  const at = html`cross-attention, layer ${layer + 1}, head ${head + 1}, the head that aligns best here (${percent(trace.aligner.share, 0)} of its weight on the aligned word)`;
+  return cursor.side === "target"
+    ? html`Shaded: where the translation looked while it wrote “<bdi>${piece(trace.target.output_tokens[cursor.place])}</bdi>”: ${at}.`
+    : html`Shaded: the written pieces that looked at “<bdi>${piece(trace.source.tokens[cursor.place])}</bdi>”: ${at}.`;
+}
+
 export function opened(view) {
-  const { trace, selection } = view;
-  const raw = looked(trace)(selection.step);
-  const weights = raw.map((w) => w / Math.max(...raw));
+  const { trace } = view;
+  const found = verdict(trace, view.measured);
   const written = trace.target.text.trim() !== "";
   return html`
     <div class="masthead-top"><p class="eyebrow">The Transformer, watched</p>
@@ -67,10 +100,10 @@ export function opened(view) {
     ${question(view)}
     ${view.trouble ? html`<div class="trouble" role="alert"><p>${view.trouble}</p></div>` : nothing}
     <section class="answer" aria-label="The translation" aria-busy=${view.busy} data-sentence=${trace.source.text}>
-      ${sourceLine(view, weights)}
-      ${targetLine(view)}
-      ${written ? nothing : html`<p class="reading">The model wrote nothing and ended the sentence.</p>`}
-      <p class="reading" style="margin-top:.6rem;color:var(--soft)">Shaded: where the translation looked while it wrote “<bdi>${piece(trace.target.output_tokens[selection.step])}</bdi>”, in the cross-attention of layer ${trace.aligning + 1}${trace.layers("cross") > 1 ? ", the last but one" : ""}, with its ${trace.heads} heads averaged. ${"</s>"} marks the end. Choose another piece.</p>
+      ${line(view, "source", trace.source.tokens, "The sentence; choose a piece to see what looked at it")}
+      ${line(view, "target", trace.target.output_tokens, "The translation; choose a piece to see where it looked", found && !found.right ? found.step : null)}
+      ${written ? judged(view) : html`<p class="reading">The model wrote nothing and ended the sentence.</p>`}
+      <p class="reading shades">${legend(view)} ${"</s>"} marks the end. Point at any piece.</p>
       ${meta(view)}
     </section>`;
 }

@@ -26,6 +26,21 @@ async function ask(path, body) {
   return json;
 }
 
+/** The lines of a streamed answer, each handed on as soon as it is there; `signal` ends it. */
+async function askLines(path, body, { signal, each }) {
+  const key = new URLSearchParams(location.search).get("api_key");
+  const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
+  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? `The server answered with status ${answer.status}.`);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let waiting = "";
+  for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
+    const lines = (waiting + value).split("\n");
+    waiting = lines.pop();
+    for (const line of lines) each(JSON.parse(line));
+  }
+}
+
 const sameEdits = (a, b) => a.length === b.length && a.every((edit) => b.includes(edit));
 
 class LiveHome {
@@ -37,6 +52,8 @@ class LiveHome {
 
   trace = (text, edits) => ask("api/trace", { text, edits });
   variant = (text, edits) => ask("api/variant", { text, edits });
+  heads = (text, edits, options) => askLines("api/heads", { text, edits }, options);
+  neurons = (stack, layer, places) => ask(`api/neurons?stack=${stack}&layer=${layer}&places=${places.join()}`);
   weights = (role, layer, head) => ask(`api/weights?role=${role}&layer=${layer}&head=${head}`);
 }
 
@@ -64,6 +81,20 @@ class FileHome {
     const found = this.#read("variants").find((variant) => sameEdits(variant.edits, edits));
     if (!found) throw new Error("This copy holds a dozen edits, one at a time. onehop explore computes any.");
     return found;
+  }
+
+  /** A file knows the effects from the start. */
+  async heads(_text, _edits, { each }) {
+    const parts = this.#read("heads");
+    if (!parts) throw new Error("The sentence is long, and this copy was made without it. onehop explore computes it.");
+    each({ attentions: parts.length });
+    parts.forEach(each);
+  }
+
+  async neurons(stack, layer, places) {
+    const known = new Map(this.#read("neurons").filter((n) => n.layer === layer).map((n) => [n.neuron, n]));
+    if (stack === "encoder" || !places.every((place) => known.has(place))) throw new Error("This copy holds the decoder's strongest neurons alone. onehop explore has all.");
+    return places.map((place) => known.get(place));
   }
 
   async weights(role, layer, head) {

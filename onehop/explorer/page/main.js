@@ -9,17 +9,18 @@ import { opened } from "onehop/hero.js";
 import { range } from "onehop/maths.js";
 import { checking } from "onehop/recompute.js";
 import { CODA, RUNGS } from "onehop/rungs.js";
-import { ROLES, Store, clamped, fromHash, toHash } from "onehop/state.js";
+import { ROLES, Store, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
 import { ROLE_NAMES, Trace } from "onehop/tensors.js";
 import { clipped } from "onehop/text.js";
 import { watchTips } from "onehop/tips.js";
 
 const home = openHome();
+const measured = home.data.measured ?? {};
 const root = document.getElementById("page");
 const narrow = window.matchMedia("(max-width: 40rem)");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const store = new Store({ selection: fromHash(location.hash), trace: null, base: null, busy: true, trouble: null, theme: null });
-const ui = { reopen: false, previewed: null, openTables: new Set(), resources: new Map(), check: null, checking: null, draft: null };
+const ui = { reopen: false, previewed: null, underPreview: new Set(), frame: 0, openTables: new Set(), resources: new Map(), check: null, checking: null, draft: null };
 const colours = new Map();
 
 // --- what a figure sees ------------------------------------------------------------------------------------
@@ -31,25 +32,36 @@ function viewOf({ selection, trace, base }) {
     trace,
     base,
     selection,
-    previewed: ui.previewed,
-    token: ui.previewed !== null && ui.previewed < trace.queries(selection.role).length ? ui.previewed : selection.token,
+    ...pointed(selection),
     about: home.data.about,
-    measured: home.data.measured ?? {},
+    measured,
     worked: home.data.worked,
     paper: home.data.paper,
     narrow: narrow.matches,
-    stamp: `${trace.model.hash} ${trace.source.text} ${trace.edits.join()}`,
+    stamp: stampOf(trace),
     openTables: ui.openTables,
     rgb: themeColour,
     resource,
+    sweep: sweepOf(trace),
+    startSweep,
+    stopSweep,
     dial: (name, fallback) => selection.dials[name] ?? fallback,
     turn: (name, value) => choose({ dials: { ...store.value.selection.dials, [name]: String(value) } }),
     choose,
     chooseToken: (token) => choose({ token }),
-    preview,
+    chooseWord,
+    preview: (token) => preview(token === null ? null : { side: sideOf(selection.role), place: token }),
+    previewWord: preview,
     ask,
     openTable,
   };
+}
+
+/** The word under the cursor, or the one that the mouse is over; `token` is it as a query of the chosen role. */
+function pointed(selection) {
+  const side = sideOf(selection.role);
+  const previewed = ui.previewed?.side === side ? ui.previewed.place : null;
+  return { cursor: ui.previewed ?? { side, place: selection.token }, previewed, token: previewed ?? selection.token };
 }
 
 function themeColour(concept) {
@@ -69,13 +81,45 @@ function resource(key, load) {
   return ui.resources.get(key);
 }
 
+// --- every head off in turn ----------------------------------------------------------------------------------
+
+const sweeps = new Map();
+const stampOf = (trace) => `${trace.model.hash} ${trace.source.text} ${trace.edits.join()}`;
+const IDLE = Object.freeze({ state: "idle", parts: [], total: 0 });
+
+/** How far the sweep of this trace has come; a file has its own from the start. */
+function sweepOf(trace) {
+  if (!sweeps.has(stampOf(trace)) && home.kind !== "live" && whole) startSweep();
+  return sweeps.get(stampOf(trace)) ?? IDLE;
+}
+
+async function startSweep() {
+  const { trace } = store.value;
+  const stamp = stampOf(trace);
+  if (["running", "done"].includes(sweeps.get(stamp)?.state)) return;
+  const [cancel, parts] = [new AbortController(), []];
+  const told = (state, more = {}) => {
+    sweeps.set(stamp, { state, parts, cancel, total: sweeps.get(stamp)?.total ?? 0, ...more });
+    drawSoon();
+  };
+  told("running");
+  const each = (part) => (part.attentions ? told("running", { total: part.attentions }) : (parts.push(part), told("running")));
+  try {
+    await home.heads(trace.source.text, trace.edits, { signal: cancel.signal, each });
+    told(parts.length && parts.length === sweeps.get(stamp).total ? "done" : "failed", { error: "The server ended the answer early. Try again." });
+  } catch (error) {
+    told(cancel.signal.aborted ? "cancelled" : "failed", { error: error.message });
+  }
+}
+
+const stopSweep = () => sweepOf(store.value.trace).cancel?.abort();
+
 // --- what the reader does ----------------------------------------------------------------------------------
 
-function choose(change) {
-  const before = store.value.selection;
-  let selection = { ...before, ...change };
-  if (change.role && change.role !== before.role && change.token === undefined) selection.token = null;
-  if (store.value.trace) selection = clamped(selection, store.value.trace);
+function choose({ token, ...change }) {
+  let selection = { ...store.value.selection, ...change };
+  if (token !== undefined) selection[sideOf(selection.role) === "source" ? "source" : "step"] = token;
+  if (store.value.trace) selection = clamped(selection, store.value.trace, measured);
   ui.previewed = null;
   store.set({ selection });
   remember(selection);
@@ -85,10 +129,26 @@ function choose(change) {
 /** The sentence that is meant where an address names none: the one on show, or the one that the page opens with. */
 const sentenceOf = (selection) => selection.sentence || store.value.base?.source.text || home.data.trace?.source.text || home.data.about?.sentences[0];
 
-function preview(token) {
-  if (ui.previewed === token) return;
-  ui.previewed = token;
-  drawSoon();
+/** The cursor goes to a word of the sentence or of its translation, and the role follows it to that side. */
+function chooseWord(side, place) {
+  if (side === "source") return choose({ role: "encoder", source: place });
+  const { role } = store.value.selection;
+  const { layer, head } = store.value.trace.aligner;
+  return choose(role === "encoder" ? { role: "cross", layer, head, step: place } : { step: place });
+}
+
+/** Show another word for a moment: in what is in sight alone, as nobody sees the rest. */
+function preview(word) {
+  if (ui.previewed?.side === word?.side && ui.previewed?.place === word?.place) return;
+  ui.previewed = word;
+  if (!store.value.trace) return;
+  cancelAnimationFrame(ui.frame);
+  ui.frame = requestAnimationFrame(() => {
+    const seen = word ? [...near] : [...ui.underPreview];
+    for (const id of seen) ui.underPreview[word ? "add" : "delete"](id);
+    drawTop();
+    if (whole) drawFigures(seen);
+  });
 }
 
 function openTable(id, open) {
@@ -130,9 +190,9 @@ async function load(text, edits) {
 function show(trace, base) {
   if (base !== store.value.base) forgetPictures();
   Object.assign(ui, { check: null, checking: null });
-  const fresh = ui.reopen ? { token: null, step: null } : {};
+  const fresh = ui.reopen ? { source: null, step: null } : {};
   Object.assign(ui, { reopen: false, draft: null });
-  const selection = clamped({ ...store.value.selection, ...fresh, sentence: base.source.text }, trace);
+  const selection = clamped({ ...store.value.selection, ...fresh, sentence: base.source.text }, trace, measured);
   store.set({ trace, base, selection, busy: false, trouble: null });
   remember(selection);
 }
@@ -164,7 +224,7 @@ function skeleton(settings) {
     <main>
       ${RUNGS.map((rung) => html`<section class="rung" id=${rung.id} aria-labelledby="${rung.id}-title">
         <p class="eyebrow">${rung.eyebrow}</p><h2 id="${rung.id}-title">${rung.title}</h2>
-        ${rung.figures.map(([figure, prose]) => html`${prose(settings, home.data.measured ?? {})}${place(figure)}`)}
+        ${rung.figures.map(([figure, prose]) => html`${prose(settings, measured)}${place(figure)}`)}
       </section>`)}
       <section class="coda" aria-label="After the last rung">${CODA.heading}${CODA.prose}${place(CODA.figure)}${CODA.questions}${CODA.references}<p class="colophon" id="colophon"></p></section>
     </main>`;
@@ -319,7 +379,7 @@ function bar({ selection, trace }) {
     ${segments({ name: "role", label: "Attention", options: ROLES.map((r) => [r, ROLE_NAMES[r]]), value: selection.role, choose: (role) => choose({ role }) })}
     ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
     ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
-    ${picker({ label: "token", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
+    ${picker({ label: sideOf(selection.role) === "source" ? "word" : "writing", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
     ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> ${home.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
   </div>`;
 }
@@ -349,10 +409,17 @@ window.addEventListener("hashchange", () => {
   const selection = fromHash(location.hash);
   const { base, selection: before } = store.value;
   const other = selection.sentence && selection.sentence !== base?.source.text;
-  store.set({ selection: base && !other ? clamped(selection, store.value.trace) : selection });
+  store.set({ selection: base && !other ? clamped(selection, store.value.trace, measured) : selection });
   if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) load(sentenceOf(selection), selection.edits);
 });
 window.addEventListener("beforeprint", () => drawRest(Infinity));
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-jump]");
+  if (!link) return;
+  event.preventDefault();
+  if (link.dataset.jump === "figure-decides") startSweep();
+  document.getElementById(link.dataset.jump)?.scrollIntoView();
+});
 window.addEventListener("keydown", (event) => {
   if (event.key === "Escape") preview(null);
 });

@@ -7,15 +7,19 @@ import * as blend from "onehop/figures/blend.js";
 import * as breaking from "onehop/figures/breaking.js";
 import * as complexity from "onehop/figures/complexity.js";
 import * as coreference from "onehop/figures/coreference.js";
+import * as decides from "onehop/figures/decides.js";
 import * as dimension from "onehop/figures/dimension.js";
 import * as divisor from "onehop/figures/divisor.js";
 import * as embeddings from "onehop/figures/embeddings.js";
 import * as family from "onehop/figures/family.js";
 import * as heads from "onehop/figures/heads.js";
 import * as lengths from "onehop/figures/lengths.js";
+import * as lens from "onehop/figures/lens.js";
 import * as lookup from "onehop/figures/lookup.js";
+
 import * as mask from "onehop/figures/mask.js";
 import * as matrix from "onehop/figures/matrix.js";
+import * as neurons from "onehop/figures/neurons.js";
 import * as patches from "onehop/figures/patches.js";
 import * as paths from "onehop/figures/paths.js";
 import * as patterns from "onehop/figures/patterns.js";
@@ -124,6 +128,7 @@ export const RUNGS = [
       [heads, (s) => html`<p>One softmax can look at one thing well. So ${s.n_heads} of them look at once, each with matrices of its own, ${s.d_k} wide instead of ${s.d_model}, at about the cost of
           one. Their outputs stand side by side and a last matrix, W<sup>O</sup>, mixes them.</p>
         <div class="formula"><math><mi>MultiHead</mi><mo>=</mo><mi>Concat</mi><mo>(</mo><msub><mi class="c-output">head</mi><mn>1</mn></msub><mo>,</mo><mo>…</mo><mo>,</mo><msub><mi class="c-output">head</mi><mn>${s.n_heads}</mn></msub><mo>)</mo><msup><mi>W</mi><mi>O</mi></msup></math></div>`],
+      [decides, () => html`<p>Which of them made the model write this word? To look at where a head looks is not enough. Switch each one off, alone, and ask how probable the word still is.</p>`],
       [patterns, () => html`<p>Do heads have jobs? Here is a count rather than a story: how often each head follows a pattern that one can name.</p>`],
       [coreference, () => html`<p>“It” means the cat, or the street, or the animal. English need not decide; German must.</p>`],
       [pruning, () => html`<p>If heads were all specialists, none could be spared.</p>`],
@@ -149,6 +154,8 @@ export const RUNGS = [
       [stack, () => html`<p>Attention lets the tokens talk; a feed-forward network then works on each alone. Around both: add what came in, and normalise. That is a layer. Layers
           on layers, twice, with the decoder looking across, are the machine.</p>`],
       [residual, () => html`<p>Because the input is added back, a sub-layer never has to say everything. It makes a correction. How large, is a matter of measuring.</p>`],
+      [neurons, () => html`<p>Between the attentions each position works alone, and most of a layer's parameters work there.</p>`],
+      [lens, () => html`<p>The stream can be read at any height. Put it through the output matrix after each layer, and see when the word is known, and when the mind changes.</p>`],
       [beam, () => html`<p>At the top, a score for every piece of the vocabulary and a softmax: the next word. The search keeps a few beginnings alive, because the best first word is not
           always the beginning of the best sentence.</p>`],
       [breaking, () => html`<p>The best way to see what a part is for is to take it out.</p>`],

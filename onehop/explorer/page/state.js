@@ -1,21 +1,23 @@
 // The one selection that every figure shares, and its life in the address bar. A dial is a figure's own setting,
 // named figure.setting: it travels in the address too.
 
+import { linked, mystery } from "onehop/story.js";
+
 export const ROLES = ["encoder", "decoder", "cross"];
 
-/** The page opens in the second layer: the heads of the first have only the single words to go by, and many look at one alone. */
+/** The cursor is one word of each side. What is null is found in the trace: the head that aligns best, the word in doubt. */
 export const DEFAULTS = Object.freeze({
   sentence: "",
-  role: "encoder",
-  layer: 1,
-  head: 0,
-  token: null,
+  role: "cross",
+  layer: null,
+  head: null,
+  source: null,
   step: null,
   edits: [],
   dials: {},
 });
 
-const NUMBERS = ["layer", "head", "token", "step"];
+const NUMBERS = ["layer", "head", "source", "step"];
 
 /** The selection as the part of an address behind #; only what differs from the defaults. */
 export function toHash(selection) {
@@ -41,26 +43,21 @@ export function fromHash(hash) {
   return selection;
 }
 
-/** The page opens on a pronoun where there is one: it has to look elsewhere for its meaning. */
-function openingToken(tokens) {
-  const pronoun = tokens.findIndex((token) => /^▁(it|er|sie|es)$/.test(token));
-  return pronoun >= 0 ? pronoun : Math.min(1, tokens.length - 1);
-}
+/** The side on which a role's queries stand. */
+export const sideOf = (role) => (role === "encoder" ? "source" : "target");
 
-function openingStep(trace) {
-  return Math.min(openingToken(trace.target.output_tokens), trace.steps.length - 1);
-}
-
-/** The nearest selection that exists in this trace. */
-export function clamped(selection, trace) {
-  const layers = trace.layers(selection.role);
+/** The nearest selection that exists in this trace. `token` is the query that the cursor means in the chosen role. */
+export function clamped(selection, trace, measured) {
   const within = (value, length) => Math.max(0, Math.min(value, length - 1));
+  const step = within(selection.step ?? mystery(trace, measured), trace.steps.length);
+  const source = within(selection.source ?? linked(trace, step), trace.source.tokens.length);
   return {
     ...selection,
-    layer: within(selection.layer, layers),
-    head: within(selection.head, trace.heads),
-    token: within(selection.token ?? openingToken(trace.queries(selection.role)), trace.queries(selection.role).length),
-    step: within(selection.step ?? openingStep(trace), trace.steps.length),
+    layer: within(selection.layer ?? trace.aligner.layer, trace.layers(selection.role)),
+    head: within(selection.head ?? trace.aligner.head, trace.heads),
+    source,
+    step,
+    token: sideOf(selection.role) === "source" ? source : step,
   };
 }
 

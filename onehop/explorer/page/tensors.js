@@ -87,16 +87,17 @@ export class Trace {
     return role === "encoder" ? this.settings.n_encoder_layers : this.settings.n_decoder_layers;
   }
 
-  /** The layer whose cross-attention says best which words translate which: the last but one, as `translate` takes it. */
-  get aligning() {
-    return Math.max(this.layers("cross") - 2, 0);
+  /** The cross-attention head that shows best which words translate which. */
+  get aligner() {
+    return this.json.aligner;
   }
 
-  /** The tokens that ask, and those that are asked. */
+  /** The tokens that ask; a row of the decoder bears the name of what it writes. */
   queries(role) {
-    return role === "encoder" ? this.source.tokens : this.target.input_tokens;
+    return role === "encoder" ? this.source.tokens : this.target.output_tokens;
   }
 
+  /** The tokens that are asked; the decoder's are what it has read. */
   keys(role) {
     return role === "decoder" ? this.target.input_tokens : this.source.tokens;
   }

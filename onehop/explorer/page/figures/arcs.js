@@ -31,7 +31,7 @@ function picture(view, free) {
   const curve = (i, j, weight) => {
     const [a, b, middle] = [y(i, queries), y(j, keys), (left + right) / 2];
     return svg`<path d="M${left + 6} ${a}C${middle} ${a} ${middle} ${b} ${right - 6} ${b}" fill="none" stroke="var(--weight)"
-      stroke-width=${(0.4 + 9 * weight).toFixed(2)} stroke-opacity=${(one === null ? 0.15 + 0.5 * weight : 0.3 + 0.6 * weight).toFixed(2)} data-weight=${weight} />`;
+      stroke-width=${(0.4 + 9 * weight).toFixed(2)} stroke-opacity=${(one === null ? 0.15 + 0.5 * weight : 0.3 + 0.6 * weight).toFixed(2)} data-weight=${weight} .tip=${`${piece(queries[i])} → ${piece(keys[j])}: ${number(weight, 4)}`} />`;
   };
   return html`<svg viewBox="0 0 ${width} ${height}" style="width:100%;max-width:${width}px" role="radiogroup" data-roving
     aria-label="Tokens that ask on the left, tokens that are asked on the right; thick lines carry much weight" @keydown=${release}>

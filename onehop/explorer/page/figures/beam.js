@@ -28,7 +28,7 @@ function tree(view) {
   const y = (n) => 34 + line * n;
   const node = chosenNode(view);
   const choose = (step, n) => {
-    view.choose({ step });
+    view.chooseWord("target", step);
     view.turn("beam.node", n);
   };
   const keys = (t, n) => (event) => {
@@ -71,10 +71,10 @@ function looked(view) {
   return { node, layer, weights: view.trace.tensor("beam.cross_attention").at({ step, slot: node.parent, layer }) };
 }
 
-/** The opening of the page shows the layer that aligns, this figure the one in the bar. */
+/** The opening of the page shows the head that aligns best, this figure the layer in the bar. */
 const whichLayer = (view, layer) => {
-  const { aligning } = view.trace;
-  return layer === aligning ? "The same layer as at the top of the page." : `The bar chooses the layer; the top of the page shows layer ${aligning + 1}.`;
+  const { aligner } = view.trace;
+  return layer === aligner.layer ? "The same layer as at the top of the page." : `The bar chooses the layer; the top of the page shows layer ${aligner.layer + 1}.`;
 };
 
 export function draw(view) {
@@ -84,7 +84,7 @@ export function draw(view) {
   const found = looked(view);
   const keys = view.trace.source.tokens;
   return html`
-    <div class="controls">${slider({ label: "Step", min: 0, max: view.trace.steps.length - 1, value: step, choose: (s) => { view.turn("beam.node", -1); view.choose({ step: s }); }, shown: (s) => `${s + 1} of ${view.trace.steps.length}` })}</div>
+    <div class="controls">${slider({ label: "Step", min: 0, max: view.trace.steps.length - 1, value: step, choose: (s) => { view.turn("beam.node", -1); view.chooseWord("target", s); }, shown: (s) => `${s + 1} of ${view.trace.steps.length}` })}</div>
     <p class="reading" style="margin-top:0">Read so far: <bdi>${view.trace.target.input_tokens.slice(0, step + 1).map(piece).join(" · ")}</bdi> → written next: <strong class="c-output"><bdi>${piece(written[step])}</bdi></strong></p>
     <div class="columns">
       <div><h4>The ten likeliest next pieces</h4>

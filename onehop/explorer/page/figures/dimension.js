@@ -1,6 +1,6 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { lines, scale, ticks, written } from "onehop/chart.js";
-import { bars, slider } from "onehop/controls.js";
+import { pairedBars, slider } from "onehop/controls.js";
 import { opening, provenance, unmeasured } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
@@ -36,23 +36,25 @@ function heads(view) {
     <text class="soft" x=${width / 2} y="192" text-anchor="middle">variance of q·k over this sentence</text>
     <line x1=${x(d_k)} x2=${x(d_k)} y1="4" y2="156" stroke="var(--output)" stroke-width="2" />
     <text x=${x(d_k) + 5} y="13" class="c-output" style="fill:var(--output-ink)">d_k = ${d_k}</text>
-    ${dots.map((d) => svg`<circle cx=${x(Math.max(d.scores, 1e-3))} cy=${y(d)} r=${here(d) ? 6 : 3.6} fill=${here(d) ? "var(--output)" : "var(--key)"} fill-opacity=${here(d) ? 1 : 0.65} />`)}
+    ${dots.map((d) => svg`<circle cx=${x(Math.max(d.scores, 1e-3))} cy=${y(d)} r=${here(d) ? 6 : 3.6} fill=${here(d) ? "var(--output)" : "var(--key)"} fill-opacity=${here(d) ? 1 : 0.65}
+      .tip=${`${ROLE_NAMES[d.role]}, layer ${d.layer + 1}, head ${d.head + 1}: ${number(d.scores, 2)}`} />`)}
   </svg>`;
 }
 
 function sweep(view, data) {
   const place = Math.min(Number(view.dial("dimension.place", 6)), data.rows.length - 1);
   const row = data.rows[place];
-  const side = (heading, part) => html`<div>
-    <h4>${heading}</h4>
-    ${bars({ rows: part.weights.map((w, i) => ({ name: `key ${i + 1}`, value: w })), concept: "weight", number, from: 0, to: 1 })}
-    <p class="reading numbers">on average: largest ${percent(part.top)}, gradient ${number(part.gradient, 4)}</p>
-  </div>`;
+  const facts = (part) => html`<p class="reading numbers">on average: largest ${percent(part.top)}, gradient ${number(part.gradient, 4)}</p>`;
   const curve = (key) => data.rows.map((r) => [r.d, r[key].gradient]);
   return html`
     <div class="controls">${slider({ label: "Dimension d", min: 0, max: data.rows.length - 1, value: place, choose: (p) => view.turn("dimension.place", p), shown: (p) => String(data.rows[p].d) })}</div>
     <div class="formula"><math><mi>Var</mi><mo>(</mo><mi class="c-query">q</mi><mo>·</mo><mi class="c-key">k</mi><mo>)</mo><mo>=</mo><mn>${number(row.variance, 1)}</mn><mo>≈</mo><mi>d</mi><mo>=</mo><mn>${row.d}</mn></math></div>
-    <div class="columns">${side("softmax(q·k)", row.unscaled)}${side("softmax(q·k / √d)", row.scaled)}</div>
+    ${pairedBars({
+      rows: row.scaled.weights.map((w, i) => ({ name: `key ${i + 1}`, values: [row.unscaled.weights[i], w] })),
+      sides: [{ heading: "softmax(q·k)", concept: "key" }, { heading: "softmax(q·k / √d)", concept: "output" }],
+      from: 0, to: 1,
+    })}
+    <div class="columns">${facts(row.unscaled)}${facts(row.scaled)}</div>
     <h4 style="margin-top:1.6rem">The softmax's gradient: what learning has to push against</h4>
     ${lines({
       view,

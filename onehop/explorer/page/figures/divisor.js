@@ -1,8 +1,8 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { bars, slider } from "onehop/controls.js";
+import { pairedBars, slider } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { visible } from "onehop/figures/scores.js";
-import { argmax, entropy, largest, softmax, softmaxGradient } from "onehop/maths.js";
+import { entropy, largest, softmax, softmaxGradient } from "onehop/maths.js";
 import { number, percent, piece } from "onehop/text.js";
 
 export const id = "divisor";
@@ -11,6 +11,9 @@ export const title = "The same scores, another divisor";
 export const needs = ["{attention}.scores"];
 
 const STEPS_PER_OCTAVE = 4;
+
+/** What is too small to mean anything is said to be so. */
+const clippedNumber = (x, digits = 3) => (x > 0 && x < 1e-6 ? "< 10⁻⁶" : number(x, digits));
 
 /** The slider moves in quarter octaves, with the root of d_k exactly at its middle. */
 const places = (view) => ({ root: Math.sqrt(view.trace.settings.d_k), place: Number(view.dial("divisor.place", 0)) });
@@ -28,19 +31,19 @@ export function draw(view) {
   const { by, root, seen, now, true: usual } = computed(view);
   const keys = view.trace.keys(view.selection.role);
   const token = piece(view.trace.queries(view.selection.role)[view.token]);
-  const rows = (weights) => seen.map((j, i) => ({ name: piece(keys[j]), value: weights[i] }));
-  const column = (heading, weights) => html`<div>
-    <h4>${heading}</h4>
-    ${bars({ rows: rows(weights), concept: "weight", number, from: 0, to: 1, most: 20, top: argmax(weights) })}
-    <p class="reading numbers">largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} bits · gradient ${number(softmaxGradient(weights), 3)}</p>
-  </div>`;
+  const facts = (weights) => html`<p class="reading numbers">largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} bits · gradient ${clippedNumber(softmaxGradient(weights))}</p>`;
   return html`
     <div class="controls">
       ${slider({ label: "Divide the scores by", min: -28, max: 28, value: places(view).place, choose: (p) => view.turn("divisor.place", p), shown: (p) => number(root * 2 ** (p / STEPS_PER_OCTAVE), 2) })}
       <button type="button" @click=${() => view.turn("divisor.place", 0)}>√d_k = ${number(root, 2)}</button>
     </div>
     <div class="formula"><math><mi>softmax</mi><mo>(</mo><mfrac><mrow><msub><mi class="c-query">q</mi><mtext>${token}</mtext></msub><msup><mi class="c-key">K</mi><mi>T</mi></msup></mrow><mn>${number(by, 2)}</mn></mfrac><mo>)</mo></math></div>
-    <div class="columns">${column(`divided by ${number(by, 2)}`, now)}${column(`divided by √d_k = ${number(root, 2)}, as in the model`, usual)}</div>`;
+    ${pairedBars({
+      rows: seen.map((j, i) => ({ name: piece(keys[j]), values: [now[i], usual[i]] })),
+      sides: [{ heading: `divided by ${number(by, 2)}`, concept: "weight" }, { heading: `by √d_k = ${number(root, 2)}, as in the model`, concept: "weight" }],
+      from: 0, to: 1, most: 20,
+    })}
+    <div class="columns">${facts(now)}${facts(usual)}</div>`;
 }
 
 export const caption = () => html`The scores stay as the model made them; only the divisor moves. Small: one key takes all, and the softmax's gradient goes to nothing.

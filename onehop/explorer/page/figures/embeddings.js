@@ -19,13 +19,19 @@ const TENSORS = { embedding: "embeddings", scaled: "scaled", positioned: "positi
 
 const side = (view) => (view.selection.role === "encoder" ? "source" : "target");
 
-/** A decoder row reads the piece that the row before wrote; the start sign has no neighbours. */
+/** The tokens that go in; of the translation they begin with the start sign. */
+const inputs = (view) => (side(view) === "source" ? view.trace.source.tokens : view.trace.target.input_tokens);
+
+/** The place of the cursor's word among them: a written piece goes in one place later, the last one never. */
+const placeOf = (view) => (side(view) === "source" ? view.token : Math.min(view.token + 1, inputs(view).length - 1));
+
+/** The start sign has no neighbours. */
 function neighbours(view) {
   const { neighbours: all } = view.trace.json;
-  return side(view) === "source" ? all.source[view.token] : (all.target[view.token - 1] ?? []);
+  return side(view) === "source" ? all.source[placeOf(view)] : (all.target[placeOf(view) - 1] ?? []);
 }
 
-const length = (view, stage) => norm(view.trace.tensor(`${side(view)}_input.${TENSORS[stage]}`).at({ token: view.token }));
+const length = (view, stage) => norm(view.trace.tensor(`${side(view)}_input.${TENSORS[stage]}`).at({ token: placeOf(view) }));
 
 function extent(points) {
   const [xs, ys] = [points.map((p) => p[0]), points.map((p) => p[1])];
@@ -67,8 +73,8 @@ function picture(view, stage) {
   const [xs, ys] = extent([...points, ...near.map((n) => n.xy), ...(stage === "positioned" ? projection[side(view)].scaled : []), ...core]);
   const across = scale(xs, 34, width - 8);
   const up = scale(ys, height - 24, 8);
-  const tokens = view.trace.queries(view.selection.role);
-  const order = [view.token, ...tokens.keys()].filter((t, i, all) => all.indexOf(t) === i);
+  const [tokens, here] = [inputs(view), placeOf(view)];
+  const order = [here, ...tokens.keys()].filter((t, i, all) => all.indexOf(t) === i);
   const labels = placed(
     [
       ...order.map((i) => ({ text: clipped(tokens[i]), x: across(points[i][0]), y: up(points[i][1]), i })),
@@ -78,7 +84,7 @@ function picture(view, stage) {
     height,
   );
   return html`<svg viewBox="0 0 ${width} ${height}" style="width:100%;max-width:${width}px" role="img"
-    aria-label="${tokens.length} pieces as points in two dimensions; ${piece(tokens[view.token])} is chosen">
+    aria-label="${tokens.length} pieces as points in two dimensions; ${piece(tokens[here])} is chosen">
     ${ticks(xs, 4).map((t) => svg`<text class="soft number" x=${across(t)} y=${height - 6} text-anchor="middle">${written(t)}</text>`)}
     ${ticks(ys, 4).map((t) => svg`<text class="soft number" x="28" y=${up(t) + 4} text-anchor="end">${written(t)}</text>`)}
     <path fill="none" stroke="var(--rule-strong)" stroke-width="2.4" stroke-linecap="round" opacity=".45"
@@ -87,15 +93,15 @@ function picture(view, stage) {
       const [a, b] = projection[side(view)].scaled[i];
       return svg`<line x1=${across(a)} y1=${up(b)} x2=${across(x)} y2=${up(y)} stroke="var(--position)" stroke-width="1.4" />`;
     }) : nothing}
-    ${near.map((n) => svg`<line x1=${across(points[view.token][0])} y1=${up(points[view.token][1])} x2=${across(n.xy[0])} y2=${up(n.xy[1])} stroke="var(--rule-strong)" stroke-dasharray="2 3" /><circle cx=${across(n.xy[0])} cy=${up(n.xy[1])} r="3" fill="var(--neutral)" />`)}
-    ${points.map(([x, y], i) => svg`<circle cx=${across(x)} cy=${up(y)} r=${i === view.token ? 6 : 4} fill=${i === view.token ? "var(--output)" : "var(--query)"} />`)}
-    ${labels.filter((l) => l.at).map((l) => svg`<text x=${l.at[0]} y=${l.at[1]} class=${l.i === null ? "soft" : ""} font-weight=${l.i === view.token ? 700 : 400} font-style=${l.i === null ? "italic" : "normal"} paint-order="stroke" stroke="var(--panel)" stroke-width="3">${l.text}</text>`)}
+    ${near.map((n) => svg`<line x1=${across(points[here][0])} y1=${up(points[here][1])} x2=${across(n.xy[0])} y2=${up(n.xy[1])} stroke="var(--rule-strong)" stroke-dasharray="2 3" /><circle cx=${across(n.xy[0])} cy=${up(n.xy[1])} r="3" fill="var(--neutral)" .tip=${`${piece(n.token)}: cosine ${number(n.cosine, 3)}`} />`)}
+    ${points.map(([x, y], i) => svg`<circle cx=${across(x)} cy=${up(y)} r=${i === here ? 6 : 4} fill=${i === here ? "var(--output)" : "var(--query)"} .tip=${`${piece(tokens[i])}: ${number(x, 2)}, ${number(y, 2)}`} />`)}
+    ${labels.filter((l) => l.at).map((l) => svg`<text x=${l.at[0]} y=${l.at[1]} class=${l.i === null ? "soft" : ""} font-weight=${l.i === here ? 700 : 400} font-style=${l.i === null ? "italic" : "normal"} paint-order="stroke" stroke="var(--panel)" stroke-width="3">${l.text}</text>`)}
   </svg>`;
 }
 
 export function draw(view) {
   const stage = view.dial("embeddings.stage", "embedding");
-  const tokens = view.trace.queries(view.selection.role);
+  const tokens = side(view) === "source" ? inputs(view) : inputs(view).slice(1);
   const near = neighbours(view);
   return html`
     <div class="controls">
@@ -105,7 +111,7 @@ export function draw(view) {
     <div class="columns" style="grid-template-columns:repeat(auto-fit,minmax(min(100%,15rem),1fr));margin-top:1rem">
       <div style="grid-column:span ${view.narrow ? 1 : 2}">${picture(view, stage)}</div>
       <div>
-        <h4>Nearest to “<bdi>${piece(tokens[view.token])}</bdi>” by cosine</h4>
+        <h4>Nearest to “<bdi>${piece(inputs(view)[placeOf(view)])}</bdi>” by cosine</h4>
         ${near.length
           ? bars({ rows: near.map((n) => ({ name: piece(n.token), value: n.cosine })), concept: "query", number, from: 0, to: 1 })
           : html`<p class="reading">The start sign is read before any word; no piece of the text is like it.</p>`}
@@ -127,6 +133,6 @@ export const table = (view) => ({
 });
 
 export const python = (view) => {
-  const place = side(view) === "source" ? view.token : view.token - 1;
+  const place = side(view) === "source" ? view.token : placeOf(view) - 1;
   return `${opening(view)}rows = [[n["token"], n["cosine"]] for n in ${place < 0 ? "[]" : `trace.header["neighbours"]["${side(view)}"][${place}]`}]`;
 };

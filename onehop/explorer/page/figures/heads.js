@@ -1,12 +1,13 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { pixelPicture } from "onehop/colour.js";
-import { bars, roving, segments } from "onehop/controls.js";
+import { pairedBars, roving, segments } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
+import { called, headGrid } from "onehop/headgrid.js";
 import { shade } from "onehop/heatmap.js";
 import { entropy, mean, range, sum } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
-import { ROLE_NAMES } from "onehop/tensors.js";
 import { number, piece } from "onehop/text.js";
+import { shareOf } from "onehop/tips.js";
 
 export const id = "heads";
 export const item = 8;
@@ -25,60 +26,62 @@ function headRows(view) {
 /** Half the summed difference: 0 for the same distribution, 1 for none in common. */
 const distance = (a, b) => sum(a.map((x, j) => Math.abs(x - b[j]))) / 2;
 
-function small(view, role, layer, head, place, places) {
-  const { selection, trace } = view;
-  const on = selection.role === role && selection.layer === layer && selection.head === head;
-  const rows = tensor(view, role, layer).rows({ head }).map((row) => Array.from(row, shade));
-  const choose = (p) => view.choose(places[p]);
-  return html`<button type="button" class="small" data-place=${place} aria-pressed=${on} tabindex=${on || (place === 0 && !places.some((p) => isOn(selection, p))) ? 0 : -1}
-    aria-label="${ROLE_NAMES[role]}, layer ${layer + 1}, head ${head + 1}" title="${ROLE_NAMES[role]}, layer ${layer + 1}, head ${head + 1}"
-    @click=${() => choose(place)} @keydown=${roving(place, places.length, choose)}
-    ><img alt="" style="--ratio:${rows[0].length} / ${rows.length}" src=${pixelPicture(`${view.stamp} ${role} ${layer} ${head}`, rows, view.rgb("weight"))}
-  /></button>`;
+const picture = (view, place) => {
+  const rows = tensor(view, place.role, place.layer).rows({ head: place.head }).map((row) => Array.from(row, shade));
+  const source = pixelPicture(`${view.stamp} ${place.role} ${place.layer} ${place.head}`, rows, view.rgb("weight"));
+  return html`<img alt="" style="--ratio:${rows[0].length} / ${rows.length}" src=${source} />`;
+};
+
+const cell = (view) => (place) => ({ content: picture(view, place), tip: (event) => cellTip(view, place, event) });
+
+/** Which weight the mouse is over in a small picture. */
+function cellTip(view, { role, layer, head }, event) {
+  const [queries, keys] = [view.trace.queries(role), view.trace.keys(role)];
+  const [x, y] = shareOf(event, event.target.closest("button").querySelector("img"));
+  const [i, j] = [Math.floor(y * queries.length), Math.floor(x * keys.length)];
+  const name = called({ role, layer, head });
+  if (!(i in queries && j in keys)) return name;
+  return `${name}: ${piece(queries[i])} → ${piece(keys[j])} ${number(tensor(view, role, layer).at({ head, query: i, key: j }), 3)}`;
 }
 
-const isOn = (selection, p) => selection.role === p.role && selection.layer === p.layer && selection.head === p.head;
-
-function grid(view, show) {
-  const { role, layer } = view.selection;
-  const roles = show === "all" ? ROLES : [role];
-  const layers = (r) => (show === "layer" ? [layer] : range(view.trace.layers(r)));
-  const places = roles.flatMap((r) => layers(r).flatMap((l) => range(view.trace.heads).map((h) => ({ role: r, layer: l, head: h }))));
-  let place = 0;
-  return html`<div data-roving role="group" aria-label="All heads shown; arrow keys move between them">
-    ${roles.map((r) => html`${show === "all" ? html`<h4 style="margin:.9rem 0 .3rem">${ROLE_NAMES[r]}</h4>` : ""}
-      <div class="smalls" style="gap:${show === "layer" ? ".5rem" : ".2rem"};grid-template-columns:${show === "layer" ? `repeat(${view.narrow ? Math.min(4, view.trace.heads) : view.trace.heads}, 1fr)` : `1.4rem repeat(${view.trace.heads}, minmax(0, 1fr))`}">
-        ${layers(r).map((l) => html`${show === "layer" ? "" : html`<span class="numbers" style="align-self:center;color:var(--soft)">${l + 1}</span>`}${range(view.trace.heads).map((h) => small(view, r, l, h, place++, places))}`)}
-      </div>`)}
+/** One layer, large: its heads side by side. */
+function oneLayer(view) {
+  const { role, layer, head } = view.selection;
+  const choose = (h) => view.choose({ head: h });
+  return html`<div class="smalls" data-roving role="group" aria-label="The heads of this layer; arrow keys move between them"
+    style="grid-template-columns:repeat(${view.narrow ? Math.min(4, view.trace.heads) : view.trace.heads}, 1fr)">
+    ${range(view.trace.heads).map((h) => {
+      const place = { role, layer, head: h };
+      return html`<button type="button" class="small" data-place=${h} aria-pressed=${h === head} tabindex=${h === head ? 0 : -1} aria-label=${called(place)}
+        .tip=${(event) => cellTip(view, place, event)} @click=${() => choose(h)} @keydown=${roving(h, view.trace.heads, choose)}>${picture(view, place)}</button>`;
+    })}
   </div>`;
 }
 
 export function draw(view) {
-  const show = view.dial("heads.show", "layer");
+  const show = view.dial("heads.show", "all");
   const { role, layer, head } = view.selection;
   const rows = headRows(view);
   const average = averaged(rows);
   const keys = view.trace.keys(role);
   const pairs = rows.flatMap((a, i) => rows.slice(i + 1).map((b) => distance(a, b)));
   const total = ROLES.reduce((n, r) => n + view.trace.layers(r) * view.trace.heads, 0);
-  const options = [["layer", `layer ${layer + 1}`], ["role", `all layers`], ["all", `all ${total} heads`]];
-  const column = (heading, weights, concept) => html`<div><h4>${heading}</h4>
-    ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: weights[j] })), concept, number, from: 0, to: 1, most: 20 })}
-    <p class="reading numbers">entropy ${number(entropy(weights), 2)} bits</p></div>`;
+  const options = [["all", `all ${total} heads`], ["layer", `layer ${layer + 1}`]];
   return html`
     <div class="controls">${segments({ name: "heads-show", label: "Which heads", options, value: show, choose: (s) => view.turn("heads.show", s) })}
       <button type="button" @click=${() => view.choose({ head: (head + view.trace.heads - 1) % view.trace.heads })}>previous head</button>
       <button type="button" @click=${() => view.choose({ head: (head + 1) % view.trace.heads })}>next head</button></div>
-    ${grid(view, show)}
-    <div class="columns" style="margin-top:1.4rem">
-      ${column(html`Head ${head + 1}, from “<bdi>${piece(view.trace.queries(role)[view.token])}</bdi>”`, rows[head], "weight")}
-      ${column(`The average of all ${view.trace.heads} heads`, average, "neutral")}
-    </div>
+    ${show === "layer" ? oneLayer(view) : headGrid({ view, label: "All heads; arrow keys move between them", cell: cell(view) })}
+    <div style="margin-top:1.4rem">${pairedBars({
+      rows: keys.map((k, j) => ({ name: piece(k), values: [rows[head][j], average[j]] })),
+      sides: [{ heading: `Layer ${layer + 1}, head ${head + 1}, from “${piece(view.trace.queries(role)[view.token])}”: ${number(entropy(rows[head]), 2)} bits`, concept: "weight" }, { heading: `The average of its ${view.trace.heads} heads: ${number(entropy(average), 2)} bits`, concept: "neutral" }],
+      from: 0, to: 1, most: 20,
+    })}</div>
     <p class="reading">Two heads of this layer share on average <strong>${number(100 * (1 - mean(pairs.length ? pairs : [0])), 0)} %</strong> of their weight from this token.
       A head has ${number(mean(rows.map(entropy)), 2)} bits of entropy on average, their average ${number(entropy(average), 2)}: averaging blurs.</p>`;
 }
 
-export const caption = (view) => html`Each small picture is one head's matrix, rows ask and columns are asked, shaded by the root of the weight${view.dial("heads.show", "layer") === "layer" ? "" : "; a line of pictures is a layer"}. Click one and the whole page follows.`;
+export const caption = (view) => html`Each small picture is one head's matrix, rows ask and columns are asked, shaded by the root of the weight${view.dial("heads.show", "all") === "layer" ? "" : "; a line of pictures is a layer, a column a head"}. Click one and the whole page follows.`;
 
 export const table = (view) => {
   const rows = headRows(view);

@@ -1,5 +1,5 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { bars, toggle } from "onehop/controls.js";
+import { pairedBars, toggle } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { heatmap } from "onehop/heatmap.js";
 import { mean, range, softmax, sum } from "onehop/maths.js";
@@ -31,12 +31,7 @@ function leak(view) {
   const [masked, unmasked] = ["masked", "unmasked"].map((key) => mean(found.probability.map((p) => p[key])));
   return html`
     <h4 style="margin-top:1.4rem">What the leak does: the probability of each written piece</h4>
-    <div class="columns">
-      ${[["With the mask", "masked", "output"], ["Mask off in every layer", "unmasked", "key"]].map(([heading, key, concept]) => html`<div>
-        <h4>${heading}</h4>
-        ${bars({ rows: found.probability.map((p, i) => ({ name: piece(written[i]), value: p[key] })), concept, number, from: 0, to: 1 })}
-      </div>`)}
-    </div>
+    ${pairedBars({ rows: found.probability.map((p, i) => ({ name: piece(written[i]), values: [p.masked, p.unmasked] })), sides: [{ heading: "With the mask", concept: "output" }, { heading: "Mask off in every layer", concept: "key" }], from: 0, to: 1 })}
     <p class="reading">Average ${percent(masked)} with the mask, ${percent(unmasked)} when every position sees the whole translation.
       The model never trained that way: seeing the answer ${Math.abs(unmasked - masked) < 0.01 ? "changes little here" : unmasked > masked ? "helps it here" : "confuses it here"}.</p>`;
 }
@@ -50,7 +45,7 @@ export function draw(view) {
   return html`
     <div class="controls">${toggle({ label: "causal mask", on, choose: (yes) => view.turn("mask.on", yes ? "yes" : "no") })}
       <span>decoder self-attention, layer ${layer + 1}, head ${head + 1}</span></div>
-    ${heatmap({ view, label: `Decoder self-attention with the mask ${on ? "on" : "off"}`, rows, queries: tokens, keys: tokens, crossed: (i, j) => on && j > i })}
+    ${heatmap({ view, label: `Decoder self-attention with the mask ${on ? "on" : "off"}`, rows, queries: view.trace.queries("decoder"), keys: tokens, crossed: (i, j) => on && j > i })}
     <p class="reading">Weight on the future: <strong class="numbers" data-future=${sum(after)}>${on && sum(after) === 0 ? "exactly 0" : number(mean(after), 3)}</strong>
       ${on ? "in every row: −∞ before the softmax, 0 after it." : "of each row on average, if nothing forbids it."}</p>
     ${leak(view)}`;

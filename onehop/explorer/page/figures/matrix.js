@@ -33,8 +33,8 @@ export function draw(view) {
 
 export const caption = (view) =>
   view.selection.role === "cross"
-    ? html`Rows: the translation's input, one place behind what it writes. Columns: the source. Shaded by the root of the weight.`
-    : html`Rows ask, columns are asked. Shaded by the root of the weight${view.selection.role === "decoder" ? "; hatched cells lie in the future and are masked" : ""}.`;
+    ? html`Rows: the translation, each named by the piece that it writes. Columns: the source. Shaded by the root of the weight.`
+    : html`Rows ask, columns are asked. Shaded by the root of the weight${view.selection.role === "decoder" ? "; a row is named by the piece that it writes, a column by the piece that was read; hatched cells lie in the future and are masked" : ""}.`;
 
 export const table = (view) => {
   const { role } = view.selection;
@@ -43,7 +43,7 @@ export const table = (view) => {
 
 export const python = (view) => {
   const { role, layer, head } = view.selection;
-  const queries = role === "encoder" ? 'trace.header["source"]["tokens"]' : 'trace.header["target"]["input_tokens"]';
+  const queries = role === "encoder" ? 'trace.header["source"]["tokens"]' : 'trace.header["target"]["output_tokens"]';
   return `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][${head}]
 rows = [[token, *map(float, row)] for token, row in zip(${queries}, weights)]`;
 };

@@ -1,5 +1,5 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { bars, picker, tokenPicker } from "onehop/controls.js";
+import { pairedBars, picker, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { number, piece } from "onehop/text.js";
@@ -27,12 +27,11 @@ export function draw(view) {
   return html`
     ${tokenPicker({ label: "Token", tokens: view.trace.queries(view.selection.role), value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     <div class="controls" style="margin-top:.9rem">${picker({ label: "Layer", options: range(view.trace.layers(view.selection.role)).map((l) => [l, l + 1]), value: layer, choose: (l) => view.choose({ layer: Number(l) }) })}</div>
-    <div class="columns">
-      ${[["The stream that comes in", "stream", "neutral"], ["What the sub-layer adds", "added", "output"]].map(([heading, key, concept]) => html`<div>
-        <h4>${heading}</h4>
-        ${bars({ rows: rows.map((r) => ({ name: `${r.layer + 1} ${NAMES[r.sublayer]}`, value: r[key], concept: r.layer === layer || key === "stream" ? concept : "rule-strong" })), concept, number, digits: 2, from: 0, to: largest })}
-      </div>`)}
-    </div>
+    ${pairedBars({
+      rows: rows.map((r) => ({ name: `${r.layer + 1} ${NAMES[r.sublayer]}`, values: [r.stream, r.added], concepts: ["neutral", r.layer === layer ? "output" : "rule-strong"] })),
+      sides: [{ heading: "The stream that comes in", concept: "neutral" }, { heading: "What the sub-layer adds", concept: "output" }],
+      digits: 2, from: 0, to: largest,
+    })}
     <p class="reading">For “<bdi>${piece(view.trace.queries(view.selection.role)[view.token])}</bdi>” the addition is shorter than the stream in
       <strong>${smaller} of ${rows.length}</strong> sub-layers of the ${stackOf(view)}.
       ${rows.filter((r) => r.layer === layer).map((r) => html`In layer ${layer + 1}, ${NAMES[r.sublayer]} adds ${number(r.added / r.stream, 2)} of the stream's length, at a cosine of ${number(r.cosine, 2)} to it. `)}</p>`;
