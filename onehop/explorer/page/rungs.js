@@ -16,7 +16,7 @@ import * as heads from "onehop/figures/heads.js";
 import * as lengths from "onehop/figures/lengths.js";
 import * as lens from "onehop/figures/lens.js";
 import * as lookup from "onehop/figures/lookup.js";
-
+import * as machine from "onehop/figures/machine.js";
 import * as mask from "onehop/figures/mask.js";
 import * as matrix from "onehop/figures/matrix.js";
 import * as neurons from "onehop/figures/neurons.js";
@@ -30,7 +30,6 @@ import * as refresher from "onehop/figures/refresher.js";
 import * as residual from "onehop/figures/residual.js";
 import * as results from "onehop/figures/results.js";
 import * as scores from "onehop/figures/scores.js";
-import * as stack from "onehop/figures/stack.js";
 import * as warmup from "onehop/figures/warmup.js";
 import * as worked from "onehop/figures/worked.js";
 import { number } from "onehop/text.js";
@@ -151,7 +150,7 @@ export const RUNGS = [
     eyebrow: "Rung 9",
     title: "The whole block and the translation",
     figures: [
-      [stack, () => html`<p>Attention lets the tokens talk; a feed-forward network then works on each alone. Around both: add what came in, and normalise. That is a layer. Layers
+      [machine, () => html`<p>Attention lets the tokens talk; a feed-forward network then works on each alone. Around both: add what came in, and normalise. That is a layer. Layers
           on layers, twice, with the decoder looking across, are the machine.</p>`],
       [residual, () => html`<p>Because the input is added back, a sub-layer never has to say everything. It makes a correction. How large, is a matter of measuring.</p>`],
       [neurons, () => html`<p>Between the attentions each position works alone, and most of a layer's parameters work there.</p>`],

@@ -1,0 +1,106 @@
+// Boxes, arrows and cells of the machine's picture.
+
+import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { tint } from "onehop/colour.js";
+import { largest, sum } from "onehop/maths.js";
+import { piece, short } from "onehop/text.js";
+
+export const size = (view, box) => view.trace.model.boxes[box] ?? 0;
+
+/** What a scene may do: go to another level, or to a figure of the page. */
+export const levelOf = (view) => {
+  const wanted = view.dial("machine.level", "whole");
+  return ["layer", "head", "dot"].includes(wanted) ? wanted : "whole";
+};
+
+/** Go to another level; the picture grows out of the box that was clicked, or shrinks back. */
+export function zoom(view, level, change = {}, event = null) {
+  const frame = event?.currentTarget?.closest(".machine");
+  if (frame && event.currentTarget.getBoundingClientRect) {
+    const [box, whole] = [event.currentTarget.getBoundingClientRect(), frame.getBoundingClientRect()];
+    frame.style.setProperty("--from-x", `${(100 * (box.left + box.width / 2 - whole.left)) / whole.width}%`);
+    frame.style.setProperty("--from-y", `${(100 * (box.top + box.height / 2 - whole.top)) / whole.height}%`);
+  }
+  view.choose({ ...change, dials: { ...view.selection.dials, "machine.level": level } });
+}
+
+/** A box one can open: a click and Enter do the same. */
+export function box({ x, y, width, height, label, name, open = null, concept = "neutral", count = null, grey = false, tip = null, inside = nothing, big = false }) {
+  const act = (event) => {
+    if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    open(event);
+  };
+  return svg`<g class="box ${grey ? "grey" : ""}" data-box=${name} role=${open ? "button" : nothing} tabindex=${open ? 0 : nothing}
+      aria-label=${open ? `${label || name}${count ? `, ${short(count)} parameters` : ""}` : nothing}
+      @click=${open ? act : nothing} @keydown=${open ? act : nothing} .tip=${tip}>
+    <rect class="ring" x=${x} y=${y} width=${width} height=${height} rx="6" fill="color-mix(in srgb, var(--${concept}) 12%, var(--panel))" stroke="var(--${concept})" stroke-width="1.3" />
+    ${label ? svg`<text x=${x + 10} y=${y + height / 2 + 4.5} style="font-size:${big ? 14 : 12.5}px">${label}</text>` : nothing}
+    ${count ? svg`<text class="soft number" x=${x + width - 8} y=${y + height / 2 + 4} text-anchor="end">${short(count)}</text>` : nothing}
+    ${inside}
+  </g>`;
+}
+
+/** An arrow along points; right angles with round corners where `via` points are given. */
+export function arrow(points, { concept = "neutral", grey = false, dashed = false, flow = true, label = null, head = true } = {}) {
+  const d = points.map(([x, y], i) => `${i ? "L" : "M"}${x} ${y}`).join("");
+  const [[x0, y0], [x1, y1]] = points.slice(-2);
+  const angle = (Math.atan2(y1 - y0, x1 - x0) * 180) / Math.PI;
+  return svg`<g class="arrow ${grey ? "grey" : ""}" data-arrow=${label ?? nothing}>
+    <path d=${d} fill="none" stroke="var(--${concept})" stroke-width="1.5" stroke-linejoin="round" stroke-dasharray=${dashed ? "4 3" : "none"} />
+    ${flow ? svg`<path class="flow" d=${d} fill="none" stroke="var(--output)" stroke-width="3" stroke-linecap="round" />` : nothing}
+    ${head ? svg`<path d="M-7 -4L0 0L-7 4z" fill="var(--${concept})" transform="translate(${x1} ${y1}) rotate(${angle})" />` : nothing}</g>`;
+}
+
+/** How strongly a head acts on the cursor's word: by its effect where that is known, else by how sharply it looks. */
+export function strengthOf(view, { role, layer, head }) {
+  const step = view.selection.step;
+  const part = view.sweep.state === "done" ? view.sweep.parts.find((p) => p.role === role && p.layer === layer) : null;
+  if (part) {
+    const most = largest(view.sweep.parts.flatMap((p) => p.effect.map((row) => Math.abs(row[step]))));
+    const effect = part.effect[head][step];
+    return { value: effect, kind: "effect", concept: effect < 0 ? "key" : "query", strength: Math.sqrt(Math.abs(effect) / (most || 1)) };
+  }
+  const query = role === "encoder" ? view.selection.source : step;
+  const sharp = largest(Array.from(view.trace.tensor(`${view.trace.path(role, layer)}.weights`).at({ head, query })));
+  return { value: sharp, kind: "look", concept: "weight", strength: Math.sqrt(sharp) };
+}
+
+/** The heads of one attention as a row of cells. */
+export function headCells(view, { role, layer, x, y, width, height, grey = false }) {
+  const pitch = width / view.trace.heads;
+  return Array.from({ length: view.trace.heads }, (_, head) => {
+    const { value, kind, concept, strength } = strengthOf(view, { role, layer, head });
+    const on = view.selection.role === role && view.selection.layer === layer && view.selection.head === head;
+    return svg`<rect class=${grey ? "grey" : ""} x=${x + head * pitch + 0.75} y=${y} width=${pitch - 1.5} height=${height} rx="1.5" fill=${tint(concept, 0.08 + 0.92 * strength)}
+      stroke=${on ? "var(--output)" : "var(--rule)"} stroke-width=${on ? 2 : 0.5} data-cell="${role}.${layer}.${head}" data-kind=${kind} data-value=${value} />`;
+  });
+}
+
+/** The tokens of one side as cells; the cursor's is gold. A click moves the cursor. */
+export function tokenCells(view, side, { x, y, width, tokens, place, offset = 0 }) {
+  const pitch = Math.min(26, width / tokens.length);
+  const left = x + (width - pitch * tokens.length) / 2;
+  const around = [place - 1, place, place + 1].filter((i) => i in tokens);
+  return svg`<g data-tokens=${side}>
+    ${tokens.map((token, i) => svg`<rect x=${left + i * pitch + 0.75} y=${y} width=${Math.max(1, pitch - 1.5)} height="16" rx="2" fill=${i === place ? "var(--output)" : "var(--sunken)"} stroke="var(--rule-strong)" stroke-width=".6"
+      .tip=${piece(token)} data-token=${i} @click=${() => i - offset >= 0 && view.chooseWord(side, i - offset)} />`)}
+    <text x=${x + width / 2} y=${y + 34} text-anchor="middle" style="font-size:13px">${around.map((i) => svg`<tspan font-weight=${i === place ? 700 : 400}>${i === around[0] ? "" : " "}${piece(tokens[i])}</tspan>`)}</text>
+  </g>`;
+}
+
+/** The share of a position's neurons that fire. */
+export function firing(view, stack, layer, place) {
+  const name = `${stack}.layers.${layer}.feed_forward.hidden`;
+  if (!view.trace.has(name)) return null;
+  const hidden = Array.from(view.trace.tensor(name).at({ token: place }));
+  return sum(hidden.map((h) => Number(h > 0))) / hidden.length;
+}
+
+/** The way back from a level: each step is a button. */
+export function crumbs(view, steps) {
+  return html`<nav class="crumbs" aria-label="Where in the machine">${steps.map(([level, label], i) => {
+    const last = i === steps.length - 1;
+    return html`${i ? html`<span aria-hidden="true">›</span>` : nothing}<button type="button" class="quiet" data-level=${level} aria-current=${last ? "true" : nothing} ?disabled=${last} @click=${() => zoom(view, level)}>${label}</button>`;
+  })}</nav>`;
+}
