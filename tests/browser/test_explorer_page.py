@@ -1,10 +1,8 @@
 """The page in a browser: its numbers are Python's, its controls work by hand and by key, nothing breaks it."""
 
-import contextlib
 import io
 import json
 import math
-import os
 import re
 import shutil
 import threading
@@ -13,265 +11,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import uvicorn
 from axe_playwright_python.sync_playwright import Axe
+from explorer_page import (
+    FIGURES,
+    TEXT,
+    TOKENS,
+    assert_same,
+    figure,
+    open_all_tables,
+    opened,
+    python_rows,
+    settled,
+    shown_rows,
+)
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
-from starlette.applications import Starlette
-from torch import nn
+from playwright.sync_api import expect
 
-from onehop.config import ModelSettings, TokenizerSettings
-from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError
-from onehop.experiments import heads, lengths, patches, pruning, short_runs, synthetic
 from onehop.explorer import content
 from onehop.explorer.content import Explorer, worked_example
 from onehop.explorer.html import FOLDER
-from onehop.explorer.routes import explorer_routes
 from onehop.explorer.view import View
 from onehop.interpret.trace_file import unpack
-from onehop.interpret.tracer import Tracer
-from onehop.model.transformer import Transformer
-from onehop.model.variants import VisionTransformer
-from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.text.tokenizer import EOS, Tokenizer
-
-# The machine may be busy; what never comes fails all the same.
-expect.set_options(timeout=60_000)
 
 pytestmark = pytest.mark.slow  # a browser, and a hundred times
-
-TEXT = "the old house saw it"
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-# By their numbers in the specification; the last has three parts.
-IN_ORDER = (
-    *("embeddings", "projections", "scores", "divisor", "dimension", "blend", "matrix"),
-    *("heads", "arcs", "positions", "paths", "mask", "stack", "residual"),
-    *("beam", "complexity", "worked", "breaking", "coreference", "family", "patterns"),
-    *("pruning", "lengths", "warmup", "results", "refresher"),
-)
-FIGURES = {name: item for item, name in enumerate(IN_ORDER, 1)} | {"lookup": 26, "patches": 26}
-
-
-class Reticent(Tracer):
-    """Ends its sentences after a few pieces, so that a page of nonsense stays short."""
-
-    short = SearchOptions(min_length=6)
-
-    def trace(self, text, edits=(), options=None, **more):
-        return super().trace(text, edits, options or self.short, **more)
-
-    def variant(self, text, edits, options=None):
-        return super().variant(text, edits, options or self.short)
-
-
-def a_translator() -> SentenceTranslator:
-    """Random weights, and every width different from every other, so that none can stand in for another."""
-    words = [f"{a} {b} {c}" for a in ("the", "a", "it") for b in ("old", "new") for c in ("house", "tree", "bird")]
-    tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
-    widths = {"d_model": 16, "d_ff": 24, "n_heads": 3, "d_k": 6, "d_v": 5, "n_encoder_layers": 2, "n_decoder_layers": 3}
-    torch.manual_seed(5)
-    model = Transformer(ModelSettings(**widths, dropout=0.0, output_bias=True), tokenizer.vocab_size)
-    with torch.no_grad():
-        model.output_bias[EOS] = 8.0
-        for parameter in model.parameters():
-            if parameter.dim() == 1 and len(parameter) == widths["d_model"]:
-                nn.init.normal_(parameter, mean=0.5, std=0.5)
-    return SentenceTranslator.of_model(model.eval(), tokenizer, "en", "de")
-
-
-@pytest.fixture(scope="module")
-def tracer():
-    return Reticent(a_translator(), "tiny", "ab" * 32)
-
-
-def measurements(tracer) -> dict:
-    """Small ones by the functions that make the large ones; of the trainings only the form."""
-    texts, references = [TEXT, "a new bird", "it saw the tree"], ["ein altes Haus", "ein Vogel", "es sah den Baum"]
-    return {
-        "dimension": synthetic.dimension(),
-        "paths": synthetic.paths(draws=2),
-        "complexity": synthetic.complexity(lengths=(4, 8), widths=(16,), repeats=1),
-        "coreference": heads.coreference(tracer),
-        "patterns": heads.patterns(tracer, texts),
-        "pruning": pruning.pruning(tracer, texts, references),
-        "lengths": lengths.lengths(tracer, texts, references, longest=4),
-        "patches": {**images(), "right": 3, "of": 4},
-        **short_trainings(),
-    }
-
-
-def short_trainings() -> dict:
-    """Two comparisons as `short_runs` gives them, without the training."""
-    curve = [[1, 9.0], [10, 4.0], [20, 3.0]]
-    norms = [{"norm": n, "warmup": w, "curve": curve, "diverged": w == 1} for n in ("post", "pre") for w in (1, 10)]
-    scores = [(1, 1, 9.0, 3.0), (8, 1, 7.0, 5.0), (1, 2, 8.0, 4.0), (8, 2, 6.5, 6.0)]
-    runs = [
-        {"n_heads": n, "d_k": 16 // n, "parameters": 900, "seed": s, "perplexity": p, "bleu": b}
-        for n, s, p, b in scores
-    ]
-    facts = {"layers": [2, 2], "d_model": 16, "steps": 20, "batch_tokens": 100, "learning_rate": 0.002}
-    facts["data"] = {"pairs": 30, "valid": 4, "vocab_size": 300}
-    twins = {**facts, "base": 8, "runs": runs, "rows": short_runs.means(runs, (1, 8))}
-    return {"warmup": {**facts, "seed": 1, "runs": norms}, "twins": twins}
-
-
-def images() -> dict:
-    """Four images of 6 × 6 pixels as a vision model with random weights sees them; no side like any other."""
-    sizes = {"image": 6, "patch": 2, "levels": 5, "d_model": 12, "d_ff": 8, "n_heads": 3, "n_encoder_layers": 2}
-    torch.manual_seed(6)
-    network = VisionTransformer(ModelSettings(kind="vision", **sizes, dropout=0.0), 5)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            nn.init.normal_(parameter)
-    pixels = np.random.default_rng(6).integers(0, 5, (4, 6, 6))
-    return patches.patches(network.eval(), pixels, np.arange(4), [0, 1, 3])
-
-
-@pytest.fixture(scope="module")
-def data(tracer, tmp_path_factory):
-    """A folder of measurements, in the place of the package's own."""
-    folder = tmp_path_factory.mktemp("data")
-    model = {"name": "tiny", "hash": "ab" * 32}
-    origin = {"date": "2026-01-01", "machine": {"cpu": "test"}, "model": model, "set": "few"}
-    with pytest.MonkeyPatch.context() as patch:
-        pronouns, verbs = heads.coreference_sentences()[:3], list(heads.subject_sentences())[:3]
-        patch.setattr(heads, "coreference_sentences", lambda: pronouns)
-        patch.setattr(heads, "subject_sentences", lambda: iter(verbs))
-        for name, found in measurements(tracer).items():
-            (folder / f"{name}.json").write_text(json.dumps({"name": name, **origin, **found}), encoding="utf-8")
-        shutil.copy(content.DATA / "paper.json", folder)
-        patch.setattr(content, "DATA", folder)
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def explorer(tracer, data):
-    return Explorer(tracer, TEXT)
-
-
-@pytest.fixture(scope="module")
-def file(explorer, tmp_path_factory):
-    file = tmp_path_factory.mktemp("page") / "page.html"
-    file.write_text(explorer.alone(TEXT), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def address(explorer):
-    """The same page, served."""
-    app = Starlette(routes=explorer_routes(lambda: explorer))
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    server.should_exit = True
-    thread.join(timeout=10)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None and not os.environ.get("CI"):
-        pytest.skip("there is no chromium here: apt-get install chromium")
-    assert program is not None, "CI needs chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@contextlib.contextmanager
-def opened(browser, place, *, width=1280, wait=True, offline=False, **options):
-    """A page whose scripts may not fail and, offline, may not even ask."""
-    context = browser.new_context(viewport={"width": width, "height": 900}, offline=offline, **options)
-    page, troubles = context.new_page(), []
-    page.set_default_timeout(60_000)
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("dialog", lambda dialog: troubles.append("a dialog opened"))
-    if offline:
-        page.on("request", lambda r: troubles.append(r.url) if not re.match("(file|data|blob):", r.url) else None)
-    page.goto(place)
-    if wait:
-        page.wait_for_selector("#page[data-ready]")
-    yield page
-    context.close()
-    assert troubles == []
-
-
-@pytest.fixture(scope="module")
-def page(browser, file):
-    """The exported page, from disk and without a network."""
-    with opened(browser, file.as_uri(), offline=True) as page:
-        yield page
-
-
-@pytest.fixture
-def fresh(browser, file):
-    with opened(browser, file.as_uri(), offline=True) as page:
-        yield page
-
-
-@pytest.fixture(scope="module")
-def phone(browser, address):
-    """The served page on a narrow screen, for one question after the other."""
-    with opened(browser, address, width=390) as page:
-        yield page
-
-
-@pytest.fixture
-def live(browser, address):
-    with opened(browser, address) as page:
-        yield page
-
-
-def settled(page):
-    page.wait_for_selector("#page[data-ready]")
-
-
-def figure(page, name):
-    return page.locator(f"#figure-{name}")
-
-
-def shown_rows(page, name):
-    """A figure's table as it stands in the page: names as text, numbers with all their digits."""
-    button = figure(page, name).locator("[data-tool=table]")
-    if button.get_attribute("aria-expanded") == "false":
-        button.click()
-        settled(page)
-    return page.eval_on_selector_all(
-        f"#figure-{name} .figure-table tbody tr",
-        "rows => rows.map(r => [...r.cells].map(c => c.dataset.value ?? c.textContent))",
-    )
-
-
-def open_all_tables(page):
-    page.evaluate("document.querySelectorAll('[data-tool=table][aria-expanded=false]').forEach(b => b.click())")
-    settled(page)
-    expect(page.locator(".figure-table")).to_have_count(len(FIGURES))
-
-
-def python_rows(page, name, tracer):
-    """What "copy as Python" gives, run."""
-    names: dict = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tracer, "load", classmethod(lambda cls, path: tracer))
-        exec(page.evaluate("name => window.onehop.snippet(name)", name), names)
-    return names["rows"]
-
-
-def assert_same(shown, computed, name):
-    assert len(shown) == len(computed) > 0, name
-    for seen, row in zip(shown, computed, strict=True):
-        assert len(seen) == len(row), name
-        for text, value in zip(seen, row, strict=True):
-            if isinstance(value, float):
-                assert float(text.replace("−", "-")) == pytest.approx(value, rel=1e-4, abs=1e-6), (name, seen, row)
-            else:
-                assert text == ("–" if value is None else str(value)), (name, seen, row)
 
 
 # --- what is there
@@ -311,6 +74,7 @@ def test_every_tensor_that_a_figure_declares_is_in_a_trace(tracer):
         "{attention}": list(trace.header["inputs"]),
         "{input}": ["source_input", "target_input"],
         "{projected}": sorted(projected),
+        "{feed_forward}": [name.removesuffix(".hidden") for name in trace if name.endswith(".hidden")],
     }
     needed = set()
     declared = {
@@ -348,10 +112,11 @@ def test_a_figure_reads_no_tensor_that_it_does_not_declare(fresh, tracer, role):
     paths = "|".join(map(re.escape, header["inputs"]))
     projected = "|".join(re.escape(name) for inputs in header["inputs"].values() for name in inputs.values())
     marks = {"{attention}": f"({paths})", "{input}": "(source|target)_input", "{projected}": f"({projected})"}
-    assert any(figure["seen"] for figure in read.values())
-    for name, figure in read.items():
-        patterns = [re.sub(r"\{\w+\}", lambda mark: marks[mark[0]], need) for need in figure["needs"]]
-        assert [t for t in figure["seen"] if not any(re.fullmatch(p, t) for p in patterns)] == [], name
+    marks["{feed_forward}"] = r"(en|de)coder\.layers\.\d+\.feed_forward"
+    assert any(found["seen"] for found in read.values())
+    for name, found in read.items():
+        patterns = [re.sub(r"\{\w+\}", lambda mark: marks[mark[0]], need) for need in found["needs"]]
+        assert [t for t in found["seen"] if not any(re.fullmatch(p, t) for p in patterns)] == [], name
 
 
 # --- the numbers
@@ -365,8 +130,8 @@ def test_the_numbers_in_the_page_are_pythons(page, tracer, name):
 @pytest.mark.parametrize(
     "selection",
     [
-        "role=decoder&layer=2&head=3&token=4&step=3",
-        "role=cross&layer=3&head=2&token=2&lookup.kind=attention&divisor.place=7",
+        "role=decoder&layer=2&head=3&step=4",
+        "role=cross&layer=3&head=2&step=2&lookup.kind=attention&divisor.place=7",
     ],
 )
 def test_so_they_are_for_another_selection(browser, file, tracer, selection):
@@ -396,18 +161,6 @@ def test_what_is_drawn_is_what_the_table_says(page):
     bars = page.eval_on_selector_all("#figure-scores .track", "all => all.map(t => Number(t.dataset.value))")
     assert bars == pytest.approx(scores)
     assert float(page.locator("[data-row-sum]").get_attribute("data-row-sum")) == pytest.approx(1, abs=1e-3)
-
-
-def test_the_opening_shows_where_the_layer_that_aligns_looked(fresh, tracer):
-    """The last but one, as `translate --alignments` takes it; the strongest look is shown as the whole."""
-    pieces = fresh.locator(".answer .target button")
-    looks = tracer.trace(TEXT)["decoder.layers.1.cross_attention.weights"].mean(0)
-    assert pieces.count() == len(looks)
-    for step in (0, len(looks) - 1):
-        pieces.nth(step).click()
-        shown = fresh.eval_on_selector_all(".answer .glow", "all => all.map(x => Number(x.dataset.weight))")
-        assert shown == pytest.approx((looks[step] / looks[step].max()).tolist(), rel=1e-4)
-    expect(fresh.locator(".answer")).to_contain_text("in the cross-attention of layer 2, the last but one")
 
 
 def test_the_head_that_looks_most_from_it_to_its_noun_is_named_for_this_sentence(fresh, tracer):
@@ -582,13 +335,12 @@ def test_the_worked_example_has_the_golden_numbers(page):
 
 
 def test_tables_are_the_same_live_and_from_the_file(page, live):
-    for name in ("scores", "blend", "matrix", "beam", "residual", "stack"):
+    for name in ("scores", "blend", "matrix", "beam", "residual", "machine"):
         assert shown_rows(live, name) == shown_rows(page, name), name
 
 
 # --- the controls
 
-TOKENS = "[role=radio][data-place='{}']"
 SLIDER = "input[type=range]"
 # For each figure what a mouse clicks, and which keys on what move its control.
 CONTROLS = {
@@ -616,7 +368,10 @@ CONTROLS = {
     "mask": ("input[type=checkbox]", "input[type=checkbox]", " "),
     "warmup": ("input[type=checkbox] >> nth=0", "input[type=checkbox] >> nth=1", " "),
     "breaking": ("input[type=checkbox] >> nth=0", "input[type=checkbox] >> nth=3", " "),
-    "stack": ("[data-box='encoder.layers.0']", "[data-box='decoder.layers.1']", "Enter"),
+    "machine": ("[data-box='encoder.layers.0']", "[data-box='encoder.layers.0.self_attention']", "Enter"),
+    "decides": (TOKENS.format(1), TOKENS.format(1), "ArrowRight"),
+    "lens": (TOKENS.format(1), TOKENS.format(1), "ArrowRight"),
+    "neurons": (TOKENS.format(1), TOKENS.format(1), "ArrowRight"),
     "worked": ("input[type=number] >> nth=0", "input[type=number] >> nth=0", "ArrowUp"),
     "family": ("input[value=smoothing]", "input[value=smoothing]", "ArrowRight"),
     "results": ("input[value=en_fr]", "input[value=en_fr]", "ArrowLeft"),
@@ -727,8 +482,8 @@ def test_a_link_reopens_exactly_this_view(browser, file, fresh):
 @pytest.mark.parametrize(
     "hash",
     [
-        "layer=99&head=99&token=99&step=99",
-        "role=nobody&layer=x&token=-3",
+        "layer=99&head=99&source=99&step=99",
+        "role=nobody&layer=x&source=-3",
         "edit=<script>&worked.entries=x&divisor.place=zzz",
         "%%%&=&sentence=",
     ],
@@ -780,7 +535,7 @@ def test_edits_that_the_file_does_not_hold_are_refused_in_a_line(browser, file):
 
 
 def test_a_head_whose_matrices_the_file_lacks_says_so(browser, file):
-    with opened(browser, f"{file.as_uri()}#layer=1", offline=True) as page:
+    with opened(browser, f"{file.as_uri()}#head=1&layer=1&role=encoder", offline=True) as page:
         expect(figure(page, "projections")).to_contain_text(
             "This copy holds the matrices of the head that it opens with. onehop explore has all."
         )
@@ -818,10 +573,10 @@ def test_a_hostile_sentence_breaks_nothing(phone, explorer, name):
 
 
 def test_offered_sentences_are_one_click_away(live):
-    live.get_by_role("button", name="Dog bites man.").click()
-    expect(live.locator(".answer")).to_have_attribute("data-sentence", "Dog bites man.")
+    live.get_by_role("button", name="The dog bites the man.").click()
+    expect(live.locator(".answer")).to_have_attribute("data-sentence", "The dog bites the man.")
     settled(live)
-    assert "sentence=Dog+bites+man." in live.evaluate("location.hash")
+    assert "sentence=The+dog+bites+the+man." in live.evaluate("location.hash")
 
 
 def test_until_the_translation_comes_the_page_says_that_it_is_coming(browser, address):

@@ -1,0 +1,400 @@
+"""Figures of the page: what their marks say is what the trace holds, and one cursor moves them all."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from explorer_page import TEXT, TOKENS, figure, opened, settled
+from playwright.sync_api import expect
+
+from onehop.explorer.content import Explorer
+from onehop.interpret.ablations import parse_edits
+
+pytestmark = pytest.mark.slow
+
+ROLES = ("encoder", "decoder", "cross")
+
+
+def tip(page, selector, position=None):
+    """What the tooltip says over a mark."""
+    page.locator(selector).first.hover(position=position)
+    box = page.locator(".tip")
+    expect(box).to_be_visible()
+    return box.inner_text()
+
+
+def weights(trace, role, layer):
+    stack, kind = ("encoder" if role == "encoder" else "decoder"), ("cross" if role == "cross" else "self")
+    return trace[f"{stack}.layers.{layer}.{kind}_attention.weights"]
+
+
+@pytest.fixture(scope="module")
+def trace(tracer):
+    return tracer.trace(TEXT)
+
+
+# --- one cursor, on the head that aligns best
+
+
+def test_the_page_opens_on_the_head_that_aligns_best_and_the_word_in_doubt(page, trace):
+    aligner, steps = trace.header["aligner"], trace.header["steps"]
+    expect(page.locator(".bar input[value=cross]")).to_be_checked()
+    expect(page.locator(".bar select").nth(0)).to_have_value(str(aligner["layer"]))
+    expect(page.locator(".bar select").nth(1)).to_have_value(str(aligner["head"]))
+    tokens = trace.header["target"]["output_tokens"]
+    words = [i for i, t in enumerate(tokens) if t.startswith("▁") and re.search(r"[^\W\d_]", t)]
+    doubted = min(words, key=lambda i: steps[i]["top"][0]["p"] - steps[i]["top"][1]["p"]) if words else 0
+    expect(page.locator(".bar select").nth(2)).to_have_value(str(doubted))
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_word_of_either_side_is_the_cursor_of_every_figure(fresh, trace, side):
+    place = 2
+    fresh.locator(f".answer .line.{side} button").nth(place).click()
+    settled(fresh)
+    role = "encoder" if side == "source" else "cross"
+    expect(fresh.locator(f".bar input[value={role}]")).to_be_checked()
+    for name in ("scores", "blend", "matrix", "residual", "neurons"):
+        expect(figure(fresh, name).locator("[aria-checked=true]").first).to_have_attribute("data-place", str(place))
+    layer, head = (int(fresh.locator(".bar select").nth(i).input_value()) for i in (0, 1))
+    sums = fresh.eval_on_selector_all("#figure-scores .track", "all => all.map(t => Number(t.dataset.value))")
+    stack, kind = ("encoder", "self") if side == "source" else ("decoder", "cross")
+    scores = trace[f"{stack}.layers.{layer}.{kind}_attention.scores"][head, place]
+    assert sums == pytest.approx(scores.tolist(), rel=1e-4, abs=1e-6)
+    if side == "target":
+        for name in ("decides", "lens"):
+            expect(figure(fresh, name).locator("[aria-checked=true]").first).to_have_attribute("data-place", str(place))
+        expect(figure(fresh, "beam").locator("output")).to_have_text(re.compile(f"^{place + 1} of"))
+
+
+def test_a_step_of_the_beam_brings_the_cursor_to_the_translation(fresh):
+    fresh.locator(".answer .line.source button").nth(1).click()
+    figure(fresh, "beam").locator("input[type=range]").fill("3")
+    settled(fresh)
+    expect(fresh.locator(".answer .line.target .cursor")).to_have_attribute("data-place", "3")
+    expect(fresh.locator(".bar input[value=cross]")).to_be_checked()
+
+
+def test_hover_previews_in_what_is_in_sight_alone(fresh):
+    """The figure in sight follows the mouse; one far below is not drawn again."""
+    matrix, far = figure(fresh, "matrix"), figure(fresh, "residual")
+    matrix.scroll_into_view_if_needed()
+    settled(fresh)
+    fresh.evaluate(
+        "window.redrawn = 0; new MutationObserver(() => window.redrawn++).observe("
+        "document.querySelector('#figure-residual'), { subtree: true, childList: true, attributes: true,"
+        " characterData: true })"
+    )
+    before = matrix.locator(".reading").inner_text()
+    matrix.locator(TOKENS.format(0)).hover()
+    expect(matrix.locator(".reading")).not_to_have_text(before)
+    fresh.mouse.move(0, 0)
+    expect(matrix.locator(".reading")).to_have_text(before)
+    assert fresh.evaluate("window.redrawn") == 0
+    assert far.locator("[aria-checked=true]").count() == 1
+
+
+# --- the first screen
+
+
+def test_the_opening_shades_what_the_head_that_aligns_best_looked_at(fresh, trace):
+    """From a written piece to the source it is a row, from a source piece to the translation a column."""
+    aligner = trace.header["aligner"]
+    looks = weights(trace, "cross", aligner["layer"])[aligner["head"]]
+    shown = "all => all.map(x => Number(x.dataset.weight))"
+    for step in (0, len(looks) - 1):
+        fresh.locator(".answer .target button").nth(step).click()
+        fresh.mouse.move(0, 0)
+        found = fresh.eval_on_selector_all(".answer .source button", shown)
+        assert found == pytest.approx((looks[step] / looks[step].max()).tolist(), rel=1e-4)
+    fresh.locator(".answer .source button").nth(2).click()
+    fresh.mouse.move(0, 0)
+    found = fresh.eval_on_selector_all(".answer .target button", shown)
+    assert found == pytest.approx((looks[:, 2] / looks[:, 2].max()).tolist(), rel=1e-4)
+
+
+VERDICT = """async ([text, tokens, language]) => {
+    const { verdict } = await import("onehop/story.js");
+    const known = { source: "It slept.", tokens: ["▁It", "▁slept", "."], noun: [1], german: "Tier", expected: "es" };
+    const trace = { source: { text: "It slept." }, target: { text, output_tokens: tokens },
+                    model: { source: "en", target: language } };
+    return verdict(trace, { coreference: { sentences: [known] } });
+}"""
+
+
+def test_a_known_sentence_is_judged_by_the_translation_on_show(page):
+    wrong = page.evaluate(VERDICT, ["Das Tier, weil sie", ["▁Das", "▁Tier", ",", "▁weil", "▁sie", "</s>"], "de"])
+    assert (wrong["right"], wrong["step"], wrong["written"], wrong["needed"]) == (False, 4, "sie", "es")
+    assert wrong["german"] == "das Tier"
+    right = page.evaluate(VERDICT, ["Das Tier, weil es", ["▁Das", "▁Tier", ",", "▁weil", "▁es", "</s>"], "de"])
+    assert (right["right"], right["step"]) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "language"),
+    [
+        ("Das Vieh, weil sie", ["▁Das", "▁Vieh", "▁sie", "</s>"], "de"),  # another noun may have another gender
+        ("Das Tier schlief", ["▁Das", "▁Tier", "▁schlief", "</s>"], "de"),
+        ("Das Tier, weil sie", ["▁Das", "▁Tier", "▁sie", "</s>"], "fr"),
+    ],
+)
+def test_what_nobody_knows_is_not_judged(page, text, tokens, language):
+    assert page.evaluate(VERDICT, [text, tokens, language]) is None
+
+
+def test_a_sentence_that_nobody_judged_names_the_doubt(page):
+    expect(page.locator(".judged")).to_have_attribute("data-verdict", "unknown")
+    expect(page.locator(".answer .wrong")).to_have_count(0)
+
+
+def test_an_error_is_flagged_on_the_first_screen(browser, tracer, data, tmp_path, trace):
+    """The measured list is made to know this sentence: a piece that was written is its pronoun, and the wrong one."""
+    html = Explorer(tracer, TEXT).alone(TEXT)
+    tokens = trace.header["target"]["output_tokens"]
+    known = {**json.loads((data / "coreference.json").read_text(encoding="utf-8"))["sentences"][0]}
+    known |= {"source": TEXT, "tokens": ["▁house"], "noun": [0], "german": trace.text.split()[0], "expected": "es"}
+    file = tmp_path / "known.html"
+    start, end = '<script type="application/json" id="onehop-data">', "</script>"
+    i = html.index(start) + len(start)
+    content = json.loads(html[i : html.index(end, i)])
+    content["measured"]["coreference"]["sentences"] = [known]
+    content["trace"]["target"]["output_tokens"] = [*tokens[:2], "▁sie", *tokens[3:]]
+    packed = json.dumps(content).replace("<", "\\u003c")
+    file.write_text(html[:i] + packed + html[html.index(end, i) :], encoding="utf-8")
+    with opened(browser, file.as_uri(), offline=True) as page:
+        expect(page.locator(".judged")).to_have_attribute("data-verdict", "wrong")
+        expect(page.locator(".judged")).to_contain_text("must become es")
+        expect(page.locator(".answer .wrong")).to_have_attribute("data-place", "2")
+
+
+# --- marks and tooltips
+
+
+def test_every_gradient_is_drawn_where_it_is(page, data):
+    """Nothing is moved to the edge of the chart: heights are the logarithms of the values, however small."""
+    rows = json.loads((data / "paths.json").read_text(encoding="utf-8"))["rows"]
+    dots = page.eval_on_selector_all(
+        "#figure-paths circle[data-y]", "all => all.map(c => [Number(c.dataset.y), Number(c.getAttribute('cy'))])"
+    )
+    assert sorted(y for y, _ in dots) == pytest.approx(
+        sorted(r[kind] for r in rows for kind in ("attention", "recurrent", "lstm"))
+    )
+    assert min(y for y, _ in dots) < 1e-12
+    logs, heights = np.log([y for y, _ in dots]), np.array([height for _, height in dots])
+    slope, offset = np.polyfit(logs, heights, 1)
+    np.testing.assert_allclose(slope * logs + offset, heights, atol=0.2)
+    expect(page.locator("#figure-paths [data-beyond]")).to_have_count(0)
+
+
+def test_a_value_beyond_an_axis_is_marked_as_such(page):
+    found = page.evaluate(
+        """async () => {
+            const { lines } = await import("onehop/chart.js");
+            const { render } = await import("onehop/vendor/lit-html.js");
+            const place = document.createElement("div");
+            const points = [[1, 1], [2, 0.5], [3, 1e-9]];
+            const axis = { x: { min: 1, max: 3, label: "x" }, y: { min: 0.1, max: 1, log: true } };
+            const series = [{ name: "a", concept: "key", points }];
+            render(lines({ view: { narrow: false }, label: "", ...axis, series }),
+                   place);
+            const mark = place.querySelector("[data-beyond]");
+            return [place.querySelectorAll("circle").length, Number(mark.dataset.y), mark.tip];
+        }"""
+    )
+    assert found[:2] == [2, 1e-9]
+    assert "beyond the axis" in found[2]
+
+
+def test_the_timed_layers_are_drawn_as_measured(page, data):
+    found = json.loads((data / "complexity.json").read_text(encoding="utf-8"))
+    assert found["projections"]
+    assert found["statistic"] == "median"
+    kinds = ("self_attention", "recurrence", "convolution", "restricted")
+    drawn = page.eval_on_selector_all("#figure-complexity circle[data-y]", "all => all.map(c => Number(c.dataset.y))")
+    assert drawn == pytest.approx([row[kind] for kind in kinds for row in found["rows"]])
+
+
+def test_bars_that_are_compared_have_one_scale(page):
+    """A pixel is worth the same in both columns of every pair."""
+    for name in ("heads", "divisor", "dimension", "residual", "mask"):
+        tracks = page.eval_on_selector_all(
+            f"#figure-{name} .paired .track",
+            "all => all.map(t => [t.getBoundingClientRect().width, Number(t.dataset.value),"
+            " t.firstElementChild.getBoundingClientRect().width])",
+        )
+        assert tracks, name
+        assert {round(width, 1) for width, _, _ in tracks} == {round(tracks[0][0], 1)}, name
+        worth = [value / bar for _, value, bar in tracks if bar > 5]
+        assert max(worth) == pytest.approx(min(worth), rel=0.02), name
+
+
+def test_marks_say_their_values(fresh, trace):
+    bar = fresh.locator(".bar select")
+    layer, head, step = (int(bar.nth(i).input_value()) for i in range(3))
+    row = weights(trace, "cross", layer)[head, step]
+    said = tip(fresh, f"#figure-matrix g[data-place='{step}'] rect >> nth=3")
+    keys = trace.header["source"]["tokens"]
+    assert said.startswith(f"{trace.header['target']['output_tokens'][step].strip('▁')} → {keys[2].strip('▁')}: ")
+    assert float(said.rsplit(" ", 1)[1]) == pytest.approx(row[2], abs=1e-4)
+    assert float(tip(fresh, "#figure-scores .track").rsplit(" ", 1)[1].replace("−", "-")) == pytest.approx(
+        float(fresh.locator("#figure-scores .track").first.get_attribute("data-value")), abs=1e-4
+    )
+    assert "component 1:" in tip(fresh, "#figure-projections svg >> nth=0", {"x": 2, "y": 10})
+    assert "distance in words 1" in tip(fresh, "#figure-paths circle[data-y]")
+    small = tip(fresh, "#figure-heads [data-head='encoder.0.1'] img")
+    assert small.startswith("encoder self, layer 1, head 2: ")
+    fresh.mouse.move(0, 0)
+    expect(fresh.locator(".tip")).to_be_hidden()
+
+
+def test_all_heads_stand_side_by_side_from_the_start(page, tracer):
+    s = tracer.model.settings
+    heads = page.eval_on_selector_all("#figure-heads [data-head]", "all => all.map(b => b.dataset.head)")
+    layers = {"encoder": s.n_encoder_layers, "decoder": s.n_decoder_layers, "cross": s.n_decoder_layers}
+    assert heads == [f"{role}.{layer}.{head}" for role in ROLES for layer in range(layers[role]) for head in range(3)]
+
+
+# --- which head decides
+
+
+def alone(tracer, trace, edits):
+    """The log-probability of each written token under edits, in a pass of its own."""
+    source, target = trace.header["source"]["ids"][:-1], trace.header["target"]
+    outputs = [*target["ids"], 3] if target["finished"] else target["ids"]
+    recording = tracer.record(source, outputs, parse_edits(edits))
+    return recording.written(recording.value("logits"))[0]
+
+
+def test_the_grid_of_effects_agrees_with_heads_switched_off_one_by_one(live, tracer, trace):
+    place = figure(live, "decides")
+    expect(place.locator("[data-grid]")).to_have_count(0)
+    place.locator("[data-start]").click()
+    expect(place.locator("[data-decides]")).to_be_visible()
+    step = int(live.locator(".bar select").nth(2).input_value())
+    plain, tokens = alone(tracer, trace, []), trace.header["target"]["output_tokens"]
+    word = page_word(live, tokens, step)
+    shown = dict(
+        live.eval_on_selector_all(
+            "#figure-decides [data-grid=effect] [data-head]",
+            "all => all.map(b => [b.dataset.head, Number(b.dataset.value)])",
+        )
+    )
+    expected = {head: float((alone(tracer, trace, [f"head=off@{head}"]) - plain)[word].sum()) for head in shown}
+    assert len(shown) == 24
+    assert shown == pytest.approx(expected, abs=1e-4)
+    assert max(map(abs, expected.values())) > 1e-2
+    strongest = min(expected, key=expected.get)
+    expect(place.locator("[data-decides]")).to_have_attribute("data-strongest", strongest)
+    expect(place.locator("[data-grid=effect] .marked")).to_have_attribute("data-head", strongest)
+    looks = dict(
+        live.eval_on_selector_all(
+            "#figure-decides [data-grid=look] [data-head]",
+            "all => all.map(b => [b.dataset.head, Number(b.dataset.value)])",
+        )
+    )
+    for head, value in looks.items():
+        role, layer, number = head.split(".")
+        query = live.evaluate("window.onehop.view().selection.source") if role == "encoder" else word[0]
+        assert value == pytest.approx(float(weights(trace, role, int(layer))[int(number), query].max()), rel=1e-5)
+
+
+def page_word(page, tokens, step):
+    """The pieces of the word, as the page joins them."""
+    return page.evaluate(
+        "async ([tokens, step]) => (await import('onehop/words.js')).wordAt(tokens, step)", [tokens, step]
+    )
+
+
+def test_pieces_make_words_and_punctuation_stands_alone(page):
+    tokens = ["▁Das", "▁über", "qu", "erte", ",", "▁weil", ".", "</s>"]
+    assert [page_word(page, tokens, i) for i in range(len(tokens))] == [
+        [0], [1, 2, 3], [1, 2, 3], [1, 2, 3], [4], [5], [6], [7]
+    ]  # fmt: skip
+
+
+def test_the_head_that_was_found_can_be_switched_off(live, tracer):
+    place = figure(live, "decides")
+    place.locator("[data-start]").click()
+    place.locator("[data-proof]").click()
+    strongest = place.locator("[data-decides]").get_attribute("data-strongest")
+    expect(live.locator(".bar .edited")).to_have_text(f"edited: head=off@{strongest}")
+    settled(live)
+    shown = live.locator(".answer .line.target").inner_text().split()
+    edited = tracer.trace(TEXT, [f"head=off@{strongest}"]).text
+    assert shown[0] == edited.split()[0]
+
+
+def test_a_sweep_shows_its_progress_and_can_be_cancelled(browser, address, explorer, monkeypatch):
+    """It halts after the third attention until the reader has cancelled; the server then computes no more."""
+    import threading
+
+    cancelled, computed, heads = threading.Event(), [], explorer.heads
+
+    def slow(text, edits=()):
+        for part in heads(text, edits):
+            if len(computed) == 4:
+                assert cancelled.wait(30)
+            computed.append(part)
+            yield part
+
+    monkeypatch.setattr(explorer, "heads", slow)
+    with opened(browser, address) as page:
+        place = figure(page, "decides")
+        place.locator("[data-start]").click()
+        expect(place.locator("progress")).to_have_attribute("value", "3")
+        expect(place.locator("progress")).to_have_attribute("max", "8")
+        place.locator("[data-cancel]").click()
+        expect(place).to_contain_text("Cancelled.")
+        cancelled.set()
+        expect(place.locator("[data-start]")).to_be_visible()
+        page.wait_for_timeout(300)
+        assert len(computed) <= 6  # of nine: what was being computed, and one more
+        monkeypatch.undo()
+        place.locator("[data-start]").click()
+        expect(place.locator("[data-decides]")).to_be_visible()
+
+
+def test_a_file_knows_the_effects_from_the_start(page, tracer, trace):
+    expect(figure(page, "decides").locator("[data-decides]")).to_be_visible()
+    expect(figure(page, "decides").locator("[data-start], [data-proof]")).to_have_count(0)
+
+
+# --- the logit lens and the neurons
+
+
+def test_the_lens_is_the_output_matrix_after_each_layer(page, tracer, trace):
+    import torch
+
+    step = int(page.locator(".bar select").nth(2).input_value())
+    model, top = tracer.model, [c["id"] for c in trace.header["steps"][step]["top"][:3]]
+    layers = range(model.settings.n_decoder_layers)
+    states = [torch.tensor(trace[f"decoder.layers.{i}.feed_add_norm.norm"][step]).float() for i in layers]
+    expected = [(model.output_weight @ s + model.output_bias).softmax(-1) for s in states]
+    drawn = page.eval_on_selector_all(
+        "#figure-lens circle", "all => all.map(c => [Number(c.dataset.candidate), Number(c.dataset.p)])"
+    )
+    want = [float(p[token]) for token in top for p in expected]
+    assert [p for _, p in drawn] == pytest.approx(want, abs=2e-3)  # states travel in float16
+    winners = page.eval_on_selector_all("#figure-lens [data-winner]", "all => all.map(t => t.dataset.winner)")
+    assert winners == [tracer.pieces([int(p.argmax())])[0] for p in expected]
+
+
+def test_the_neurons_that_fire_are_the_traces(fresh, tracer, trace):
+    fresh.locator(".answer .target button").nth(1).click()
+    settled(fresh)
+    layer = trace.header["aligner"]["layer"]
+    hidden = trace[f"decoder.layers.{layer}.feed_forward.hidden"][1].astype(float)
+    place = figure(fresh, "neurons")
+    expect(place.locator("[data-fires]")).to_have_attribute("data-fires", str(int((hidden > 0).sum())))
+    rows = place.locator("tr[data-neuron]")
+    expect(rows).to_have_count(8)
+    shown = fresh.eval_on_selector_all(
+        "#figure-neurons tr[data-neuron]",
+        "all => all.map(r => [Number(r.dataset.neuron), Number(r.querySelector('[data-value]').dataset.value)])",
+    )
+    order = np.argsort(-np.abs(hidden), kind="stable")[:8]
+    assert [n for n, _ in shown] == order.tolist()
+    assert [h for _, h in shown] == pytest.approx(hidden[order].tolist(), rel=1e-4)
+    written = tracer.neurons("decoder", layer, order.tolist())
+    expect(rows.first).to_contain_text(written[0]["towards"][0]["token"].strip("▁") or "␣")

@@ -1,0 +1,88 @@
+"""What the tests of the explorer's page share: its figures, how a page is opened, and how its tables are read."""
+
+import contextlib
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from onehop.interpret.tracer import Tracer
+
+# The machine may be busy; what never comes fails all the same.
+expect.set_options(timeout=60_000)
+
+TEXT = "the old house saw it"
+TOKENS = "[role=radio][data-place='{}']"
+# By their numbers in the specification; some have several parts.
+IN_ORDER = (
+    *("embeddings", "projections", "scores", "divisor", "dimension", "blend", "matrix"),
+    *("heads", "arcs", "positions", "paths", "mask", "machine", "residual"),
+    *("beam", "complexity", "worked", "breaking", "coreference", "family", "patterns"),
+    *("pruning", "lengths", "warmup", "results", "refresher"),
+)
+MORE = {"lookup": 26, "patches": 26, "decides": 21, "neurons": 13, "lens": 15}
+FIGURES = {name: item for item, name in enumerate(IN_ORDER, 1)} | MORE
+
+
+@contextlib.contextmanager
+def opened(browser, place, *, width=1280, wait=True, offline=False, **options):
+    """A page whose scripts may not fail and, offline, may not even ask."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, offline=offline, **options)
+    page, troubles = context.new_page(), []
+    page.set_default_timeout(60_000)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("dialog", lambda dialog: troubles.append("a dialog opened"))
+    if offline:
+        page.on("request", lambda r: troubles.append(r.url) if not re.match("(file|data|blob):", r.url) else None)
+    page.goto(place)
+    if wait:
+        page.wait_for_selector("#page[data-ready]")
+    yield page
+    context.close()
+    assert troubles == []
+
+
+def settled(page):
+    page.wait_for_selector("#page[data-ready]")
+
+
+def figure(page, name):
+    return page.locator(f"#figure-{name}")
+
+
+def shown_rows(page, name):
+    """A figure's table as it stands in the page: names as text, numbers with all their digits."""
+    button = figure(page, name).locator("[data-tool=table]")
+    if button.get_attribute("aria-expanded") == "false":
+        button.click()
+        settled(page)
+    return page.eval_on_selector_all(
+        f"#figure-{name} .figure-table tbody tr",
+        "rows => rows.map(r => [...r.cells].map(c => c.dataset.value ?? c.textContent))",
+    )
+
+
+def open_all_tables(page):
+    page.evaluate("document.querySelectorAll('[data-tool=table][aria-expanded=false]').forEach(b => b.click())")
+    settled(page)
+    expect(page.locator(".figure-table")).to_have_count(len(FIGURES))
+
+
+def python_rows(page, name, tracer):
+    """What "copy as Python" gives, run."""
+    names: dict = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tracer, "load", classmethod(lambda cls, path: tracer))
+        exec(page.evaluate("name => window.onehop.snippet(name)", name), names)
+    return names["rows"]
+
+
+def assert_same(shown, computed, name):
+    assert len(shown) == len(computed) > 0, name
+    for seen, row in zip(shown, computed, strict=True):
+        assert len(seen) == len(row), name
+        for text, value in zip(seen, row, strict=True):
+            if isinstance(value, float):
+                assert float(text.replace("−", "-")) == pytest.approx(value, rel=1e-4, abs=1e-6), (name, seen, row)
+            else:
+                assert text == ("–" if value is None else str(value)), (name, seen, row)
