@@ -3,7 +3,7 @@
     python benchmarks/bulk.py TEXT --lines 1000000 --workers 8 -o results/gpu/bulk.json
     python benchmarks/bulk.py TEXT --lines 200000 --beams 4 --workers 4 8 --compute bfloat16 float32
 
-It measures one command for each beam, number of workers and format; loading models and recording graphs is a part of it.
+It measures one command for each beam, number of workers and format; loading models and recording graphs is part of it.
 TEXT is one sentence a line. Lines that come again are left out, so that nothing can be answered twice; where there are
 too few, the command says so. The file is written after each measurement.
 """

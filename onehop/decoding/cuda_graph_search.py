@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -25,6 +26,7 @@ from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import EOS, PAD
 
 MOST_SENTENCES = 512  # in a batch: from there on a step's time grows with its rows
+MANY = 64  # sentences in a batch, from where on the text is taken to be long
 MOST_BEAM = 16
 MOST_BYTES = 8 << 30  # of keys and values; and no more than a quarter of what the GPU has
 MOST_GRAPHS = 64  # shapes; a text that is sorted by length has about ten
@@ -49,8 +51,8 @@ class Station:
         self.alive = torch.zeros(shape.capacity, dtype=torch.int64, pin_memory=self.pinned)
         # A host that waits must not take a core from other processes: several of them may share the device.
         self.arrived = [torch.cuda.Event(blocking=True) for _ in range(shape.capacity if self.pinned else 0)]  # type: ignore[no-untyped-call]
-        results = self.hypotheses.results(shape.capacity)
-        self.results = {name: torch.empty_like(x, device="cpu", pin_memory=self.pinned) for name, x in results.items()}
+        results = self.hypotheses.results(shape.capacity).items()
+        self.results = {name: torch.zeros(x.shape, dtype=x.dtype, pin_memory=self.pinned) for name, x in results}
         self.begin, self.step = recorded([self.begin_plainly, self.step_plainly], device, pool)
 
     def begin_plainly(self) -> None:
@@ -200,10 +202,14 @@ class CapturedSearch:
         if len(self.stations) >= MOST_GRAPHS:
             self.forget(1)
         needed = shape.numbers(self.model)
+        if shape.sentences >= MANY:  # a sorted text begins with its longest sentences, and larger batches follow
+            largest = replace(shape, sentences=MOST_SENTENCES, source=48, capacity=96)
+            if largest.bytes(self.model) <= self.most_bytes:
+                needed = max(needed, largest.numbers(self.model))
         if self.memory is None or self.memory.numel() < needed:
             held = {id(m): m.nbytes for m in (station.memory for station in self.stations.values())}
             self.memory = None
-            if sum(held.values()) + shape.bytes(self.model) > self.most_bytes:
+            if sum(held.values()) + needed * self.model.embedding.weight.itemsize > self.most_bytes:
                 self.forget(len(self.stations))
             self.memory = self.model.embedding.weight.new_zeros(needed)
         return self.memory

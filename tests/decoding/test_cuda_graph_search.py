@@ -341,6 +341,18 @@ def test_shapes_share_their_memory_and_the_least_used_is_forgotten(monkeypatch):
     assert len(captured.stations) == 1
 
 
+def test_a_long_text_gets_memory_for_all_its_batches_at_once():
+    model = model_of()
+    _, fast = plain_and_captured(model)
+    texts = [[5] * n for n in (60, 40, 20) for _ in range(512)]
+    shapes = [
+        Shape.of([texts[i] for i in batch], [len(texts[i]) + 50 for i in batch], SearchOptions(), model.settings)
+        for batch in fast.batches(texts)
+    ]
+    assert len({fast.captured.memory_for(shape).data_ptr() for shape in shapes}) == 1
+    assert fast.captured.memory_for(shapes[0]).numel() >= max(shape.numbers(model) for shape in shapes)
+
+
 def test_a_text_is_cut_into_batches_of_sizes_that_graphs_have():
     _, fast = plain_and_captured(model_of())
     texts = [[5] * n for n in (100, 60, 40, 20) for _ in range(600)]
