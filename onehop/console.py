@@ -198,7 +198,7 @@ class TrainDisplay:
         rate = sum(r[0] * r[1] for r in self.recent) / seconds
         share = sum(r[0] * r[2] for r in self.recent) / seconds
         return (
-            f"loss {report['loss']:.3f}  perplexity {report['perplexity']:.2f}  "
+            f"objective {report['loss']:.3f}  nll {report['nll']:.3f}  "
             f"rate {report['learning_rate']:.1e}  {rate:,.0f} target tokens/s, {share:.0%} of peak"
         )
 
@@ -206,7 +206,7 @@ class TrainDisplay:
         """A validation is done."""
         scores = "  ".join(f"{name} {report[name]:.2f}" for name in ("bleu", "chrf") if name in report)
         self.out.print(
-            f"[bold]step {report['step']:,}[/bold]  validation: loss {report['valid_nll']:.3f}  "
+            f"[bold]step {report['step']:,}[/bold]  validation: nll {report['valid_nll']:.3f}  "
             f"perplexity {report['valid_perplexity']:.2f}  {scores}".rstrip(),
             markup=True,
         )

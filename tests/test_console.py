@@ -44,7 +44,7 @@ def in_pipe(monkeypatch):
 
 def report(step, **more):
     numbers = {"seconds": 0.5, "tokens_per_second": 1000.0 * step, "share_of_peak": 0.25, "learning_rate": 1e-3}
-    return {"step": step, "loss": 2.0, "perplexity": 7.39, **numbers, **more}
+    return {"step": step, "loss": 2.25, "nll": 2.0, "perplexity": 7.39, **numbers, **more}
 
 
 def train(every=2, steps=(1, 2, 3, 4), last=100):
@@ -63,9 +63,9 @@ def test_plain_lines_in_a_pipe(in_pipe, capsys):
     train()
     assert capsys.readouterr().err.splitlines() == [
         "runs/[/x]: 1,234,567 parameters, 1,000 pairs, batches of 2,048 tokens, cpu, 1 process",
-        "step 2/100  loss 2.000  perplexity 7.39  rate 1.0e-03  1,500 target tokens/s, 25% of peak",
-        "step 4/100  loss 2.000  perplexity 7.39  rate 1.0e-03  2,500 target tokens/s, 25% of peak",
-        "step 4  validation: loss 1.500  perplexity 4.48  bleu 12.35",
+        "step 2/100  objective 2.250  nll 2.000  rate 1.0e-03  1,500 target tokens/s, 25% of peak",
+        "step 4/100  objective 2.250  nll 2.000  rate 1.0e-03  2,500 target tokens/s, 25% of peak",
+        "step 4  validation: nll 1.500  perplexity 4.48  bleu 12.35",
         f"    {STRANGE}",
         "  → [/red]",
         STRANGE,
@@ -91,7 +91,7 @@ def test_a_live_bar_and_line_on_a_terminal(on_terminal):
     assert "\x1b[2K" in shown  # a line drawn anew
     assert "━" in shown
     assert "step 4/100" in shown
-    assert "loss 2.000  perplexity 7.39  rate 1.0e-03  2,500 target tokens/s, 25% of peak" in shown
+    assert "objective 2.250  nll 2.000  rate 1.0e-03  2,500 target tokens/s, 25% of peak" in shown
     assert shown.count("bleu 12.35") == 1
     assert STRANGE in shown
     assert "  → [/red]" in shown

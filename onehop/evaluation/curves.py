@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 # Title and curves with their labels.
 PANELS: list[tuple[str, dict[str, str]]] = [
-    ("loss a target token", {"nll": "training", "valid_nll": "validation"}),
+    ("loss a target token", {"loss": "objective, training", "nll": "nll, training", "valid_nll": "nll, validation"}),
     ("validation scores", {"bleu": "BLEU", "chrf": "chrF2++"}),
     ("learning rate", {"learning_rate": "learning rate"}),
     ("target tokens/s", {"tokens_per_second": "target tokens/s"}),
 ]
 # Okabe and Ito's colours, distinguishable with any colour vision.
-COLOURS = ["#0072b2", "#d55e00"]
+COLOURS = ["#0072b2", "#d55e00", "#009e73"]
 FEW = 50  # so few points are marked each: a line through one alone would not be seen
 RUN = "Give the folder that `onehop train -o` wrote."
 

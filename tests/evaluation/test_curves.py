@@ -11,7 +11,9 @@ from onehop.errors import OnehopError
 from onehop.evaluation import curves
 from onehop.evaluation.curves import draw
 
-TRAINING = [{"step": s, "nll": 5 / s, "learning_rate": s * 1e-4, "tokens_per_second": 1e4} for s in range(1, 9)]
+TRAINING = [
+    {"step": s, "loss": 5.5 / s, "nll": 5 / s, "learning_rate": s * 1e-4, "tokens_per_second": 1e4} for s in range(1, 9)
+]
 VALIDATION = [{"step": s, "valid_nll": 6 / s, "bleu": 3.0 * s, "chrf": 5.0 * s} for s in (4, 8)]
 
 
@@ -64,12 +66,12 @@ def test_every_curve_is_there_with_its_points_and_a_name(run, tmp_path, drawn):
     (_, axes), *_ = drawn
     found = {axis.get_title("left"): {line.get_label(): line for line in axis.lines} for axis in axes}
     assert {title: list(lines) for title, lines in found.items()} == {
-        "loss a target token": ["training", "validation"],
+        "loss a target token": ["objective, training", "nll, training", "nll, validation"],
         "validation scores": ["BLEU", "chrF2++"],
         "learning rate": ["learning rate"],
         "target tokens/s": ["target tokens/s"],
     }
-    assert found["loss a target token"]["training"].get_xydata().tolist() == [[s, 5 / s] for s in range(1, 9)]
+    assert found["loss a target token"]["nll, training"].get_xydata().tolist() == [[s, 5 / s] for s in range(1, 9)]
     assert found["validation scores"]["BLEU"].get_xydata().tolist() == [[4, 12], [8, 24]]
     assert [axis.get_legend() is not None for axis in axes] == [True, True, False, False]
 
@@ -85,8 +87,8 @@ def test_numbers_at_the_side_have_no_exponent(run, tmp_path, drawn, value, writt
 
 def test_one_point_alone_is_marked(tmp_path, drawn):
     draw(write(tmp_path / "run", [*TRAINING * 10, VALIDATION[0]]), tmp_path / "a.svg")
-    training, validation = drawn[0][1][0].lines
-    assert (training.get_marker(), validation.get_marker()) == ("", ".")
+    objective, nll, validation = drawn[0][1][0].lines
+    assert [line.get_marker() for line in (objective, nll, validation)] == ["", "", "."]
 
 
 def test_what_was_not_measured_gets_no_panel(tmp_path, drawn):

@@ -484,7 +484,7 @@ def test_the_verbs_together(digits, tmp_path, monkeypatch):
     train = ["train", "settings.toml", "--store", "store", "-o", "run", "--bleu-on", "5", "--device", "cpu"]
     trained = onehop(*train)
     assert trained.stdout == "run/model.safetensors\n", trained.stderr
-    assert "validation: loss" in trained.stderr
+    assert "validation: nll" in trained.stderr
     averaged = onehop("average", "run", "-o", "mean.safetensors", "--last", "2")
     assert averaged.stdout == "mean.safetensors: the mean of the weights after steps 10, 20\n"
     assert onehop("translate", "-m", "mean.safetensors", "1 2 3").exit_code == 0
