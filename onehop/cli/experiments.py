@@ -68,6 +68,16 @@ def demo_digits(
 
 
 paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
+@demo_app.command(name="captions")
+def demo_captions(
+    folder: Annotated[Path, typer.Option("-o", "--out", help="The folder for the files.")] = Path("captions"),
+) -> None:
+    """Fetch 29,000 English and German captions (Multi30k) to try a training on; research only."""
+    from onehop.experiments.captions import fetch
+
+    fetch(folder, typer.echo)
+
+
 
 
 app.add_typer(paper_app, name="paper", rich_help_panel=PANEL)

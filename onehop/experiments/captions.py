@@ -1,0 +1,61 @@
+"""`onehop demo captions`: parallel text for a first training, fetched in one command and checked."""
+
+import gzip
+import hashlib
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from onehop.errors import TextError
+
+# Multi30k, task 1, at one commit: captions of photographs, English and German, one a line.
+SOURCE = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
+SECONDS = 30  # without a byte
+# The name here is that of the tutorial; the hash is of what is unpacked.
+FILES = {
+    "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
+    "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
+    "val.en": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
+    "val.de": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
+    "test_2016_flickr.en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+    "test_2016_flickr.de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
+}
+
+
+def fetch(folder: Path, say: Callable[[str], None], source: str = SOURCE) -> None:
+    """Write the files that are not there yet, each when it is whole; a file with other content is left alone."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in missing(folder, source):
+            beside = folder / f".{name}.unfinished"
+            beside.write_bytes(content)
+            beside.replace(folder / name)
+            say(f"{folder / name}: {len(content.splitlines()):,} lines")
+    except OSError as e:
+        raise TextError(f"{folder} cannot be written: {e.strerror}.", "Give another -o.") from None
+
+
+def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
+    """The name and content of each file that is not there."""
+    for name, digest in FILES.items():
+        if not (folder / name).exists():
+            yield name, checked(name, digest, source)
+        elif hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+            raise TextError(f"{folder / name} is there already, with other content.", "Give another -o.")
+
+
+def checked(name: str, digest: str, source: str) -> bytes:
+    """A file of the source, unpacked, if it is the one that is meant."""
+    address = f"{source}/{name}.gz"
+    try:
+        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
+            content = gzip.decompress(answer.read())
+    except (OSError, EOFError, zlib.error) as e:  # the library's errors of the network are OSErrors
+        reason = getattr(e, "reason", e)
+        raise TextError(
+            f"{address} cannot be fetched: {reason}.", "Connect to the network, or use text of your own."
+        ) from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise TextError(f"{address} is not what it was.", "Use text of your own, or a newer onehop.")
+    return content
