@@ -4,10 +4,15 @@ It is run where something is wrong, so nothing here may fail: what cannot be fou
 """
 
 import importlib
+import json
 import os
 import platform
+import shlex
+import sys
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,10 @@ from onehop.storage.cache import cache_root, entries
 
 # Instructions that the engines use where the processor has them.
 CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
 CPU_INFO = Path("/proc/cpuinfo")
+NVIDIA = Path("/proc/driver/nvidia")
+CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 NEEDED = (
     *(
@@ -75,9 +83,26 @@ def installation() -> Iterator[str]:
 
 def extras() -> Iterator[str]:
     """Versions of what makes onehop do more, or how to get it."""
+    lacking = []
     for name, purpose, extra in OPTIONAL:
         found = version_of(name)
-        yield f"{name} {found}" if found else f'{name} is missing: it {purpose}: pip install "onehop[{extra}]"'
+        yield f"{name} {found}" if found else f"{name} is missing: it {purpose} (extra {extra})"
+        lacking += [extra] * (found is None)
+    if lacking:
+        yield f"to get what is missing, or some of it: {install_command(*dict.fromkeys(lacking))}"
+
+
+def install_command(*extras: str) -> str:
+    """What installs extras into this environment: by its own pip, from where onehop came from, with the right torch."""
+    pip = f"{shlex.quote(sys.executable)} -m pip" if is_installed("pip") else "uv pip"
+    origin = json.loads(distribution("onehop").read_text("direct_url.json") or "{}")
+    url = urllib.parse.urlsplit(origin.get("url", ""))
+    source = urllib.request.url2pathname(url.path) if url.scheme == "file" else "onehop"
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    # From PyPI, torch brings the libraries of a GPU on Linux.
+    cpu = "torch" in extras and sys.platform == "linux" and not NVIDIA.exists()
+    index = f" --extra-index-url {CPU_TORCH}" if cpu else ""
+    return f'{pip} install{index} {editable}"{source}[{",".join(extras)}]"'
 
 
 def processor() -> Iterator[str]:
@@ -87,8 +112,8 @@ def processor() -> Iterator[str]:
     yield facts.get("model name", platform.processor() or platform.machine())
     has = (facts.get("flags") or facts.get("Features") or "").split()
     yield f"features: {' '.join(f for f in CPU_FEATURES if f in has) or 'none that matter, or not known'}"
-    limit = os.environ.get("OMP_NUM_THREADS")
-    yield f"{available_cores()} of {os.cpu_count()} cores" + (f", OMP_NUM_THREADS={limit}" if limit else "")
+    said = "".join(f", {name}={os.environ[name]}" for name in THREADS if name in os.environ)
+    yield f"{available_cores()} of {os.cpu_count()} cores{said}"
 
 
 def gpu() -> Iterator[str]:

@@ -839,7 +839,32 @@ def test_doctor_says_what_is_there(here):
 def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
     monkeypatch.setattr(doctor, "version", lambda name: (_ for _ in ()).throw(doctor.PackageNotFoundError(name)))
     assert "sentencex is missing: pip install sentencex" in list(doctor.installation())
-    assert 'zstandard is missing: it reads .zst files: pip install "onehop[data]"' in list(doctor.extras())
+    monkeypatch.setattr(doctor, "install_command", lambda *extras: " ".join(extras))
+    *lines, command = doctor.extras()
+    assert "zstandard is missing: it reads .zst files (extra data)" in lines
+    assert command.endswith(": torch serve evaluate data formats plots digits tensorboard export")
+
+
+@pytest.mark.parametrize(
+    ("origin", "extras", "gpu", "command"),
+    [
+        (None, ["data"], False, 'install "onehop[data]"'),
+        (None, ["torch"], True, 'install "onehop[torch]"'),
+        (None, ["torch"], False, 'install --extra-index-url https://download.pytorch.org/whl/cpu "onehop[torch]"'),
+        ({"url": "file:///a%20b"}, ["data", "plots"], False, 'install "/a b[data,plots]"'),
+        ({"url": "file:///src", "dir_info": {"editable": True}}, ["data"], False, 'install -e "/src[data]"'),
+        ({"url": "https://host/x.whl"}, ["data"], False, 'install "onehop[data]"'),
+    ],
+)
+def test_doctor_says_the_command_that_fits(monkeypatch, tmp_path, origin, extras, gpu, command):
+    told = SimpleNamespace(read_text=lambda name: None if origin is None else json.dumps(origin))
+    monkeypatch.setattr(doctor, "distribution", lambda name: told)
+    monkeypatch.setattr(doctor, "NVIDIA", tmp_path if gpu else tmp_path / "none")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(doctor, "is_installed", lambda name: True)
+    assert doctor.install_command(*extras) == f"{sys.executable} -m pip {command}"
+    monkeypatch.setattr(doctor, "is_installed", lambda name: False)
+    assert doctor.install_command(*extras) == f"uv pip {command}"
 
 
 def test_doctor_outlives_what_is_broken(monkeypatch, tmp_path):
@@ -870,7 +895,7 @@ def test_doctor_knows_the_processor(monkeypatch, tmp_path):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     name, features, cores = doctor.processor()
     assert (name, features) == ("A CPU", "features: avx2 amx_int8")
-    assert cores.endswith(" cores, OMP_NUM_THREADS=3")
+    assert " cores, OMP_NUM_THREADS=3" in cores
 
 
 def test_doctor_knows_gpus(monkeypatch):
