@@ -6,6 +6,7 @@ import { picker, segments } from "onehop/controls.js";
 import { framed, snippet } from "onehop/frame.js";
 import { openHome } from "onehop/home.js";
 import { opened } from "onehop/hero.js";
+import { contents, pageMap } from "onehop/map.js";
 import { range } from "onehop/maths.js";
 import { checking } from "onehop/recompute.js";
 import { CODA, RUNGS } from "onehop/rungs.js";
@@ -220,7 +221,7 @@ function skeleton(settings) {
   return html`
     <header class="masthead" id="masthead"></header>
     <nav class="bar" id="bar" aria-label="Selection shared by all figures"></nav>
-    <nav class="rail" aria-label="Rungs"><ol>${RUNGS.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : ""}${rung.title}</a></li>`)}<li><a href="#beside" @click=${jump}>Images as tokens</a></li><li><a href="#questions" @click=${jump}>Questions</a></li></ol></nav>
+    <nav class="rail" aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>
     <main>
       ${RUNGS.map((rung) => html`<section class="rung" id=${rung.id} aria-labelledby="${rung.id}-title">
         <p class="eyebrow">${rung.eyebrow}</p><h2 id="${rung.id}-title">${rung.title}</h2>
@@ -235,6 +236,7 @@ const place = (figure) => html`<figure id="figure-${figure.id}" data-figure=${fi
 /** Jump without losing the selection that the address holds. */
 function jump(event) {
   event.preventDefault();
+  event.currentTarget.closest("details")?.removeAttribute("open");
   document.getElementById(event.currentTarget.getAttribute("href").slice(1)).scrollIntoView();
 }
 
@@ -261,7 +263,7 @@ function watchRungs() {
   const spy = new IntersectionObserver(
     (entries) => {
       for (const entry of entries.filter((e) => e.isIntersecting)) {
-        document.querySelectorAll(".rail a").forEach((a) => mark(a, a.dataset.rung === entry.target.id));
+        document.querySelectorAll("[data-rung]").forEach((a) => mark(a, a.dataset.rung === entry.target.id));
       }
     },
     { rootMargin: "-30% 0px -60% 0px" },
@@ -380,6 +382,7 @@ function bar({ selection, trace }) {
     ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
     ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
     ${picker({ label: sideOf(selection.role) === "source" ? "word" : "writing", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
+    <details class="contents"><summary>Map</summary><nav aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav></details>
     ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> ${home.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
   </div>`;
 }

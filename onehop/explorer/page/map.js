@@ -1,0 +1,46 @@
+// The small machine: the page's map. Every part leads to the rung that explains it, and the rung in sight is marked.
+
+import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+
+const ROW = 17;
+
+/** Rung, label, column and line from the bottom; attention is drawn open, as most rungs are about it. */
+const ATTENTION = [
+  ["rung-2", "query, key, value"],
+  ["rung-3", "scores"],
+  ["rung-4", "scale, softmax"],
+  ["rung-5", "weighted values"],
+  ["rung-6", "the matrix"],
+  ["rung-7", "many heads"],
+];
+
+/** The map with links; `jump` listens to their clicks. */
+export function pageMap(jump) {
+  const [left, right, width] = [6, 122, 104];
+  const top = 34;
+  const bottom = top + ROW * ATTENTION.length;
+  const part = (rung, label, x, y, w = width, height = ROW - 3) => svg`<a href="#${rung}" data-rung=${rung} @click=${jump}>
+    <rect x=${x} y=${y} width=${w} height=${height} rx="3" /><text x=${x + 6} y=${y + height / 2 + 3.5}>${label}</text></a>`;
+  const line = (d) => svg`<path d=${d} fill="none" stroke="var(--rule-strong)" />`;
+  return html`<svg class="map" viewBox="0 0 232 ${bottom + 62}" role="group" aria-label="Map of the machine; each part leads to its rung">
+    <rect class="frame" x="1" y=${top - 16} width=${width + 10} height=${bottom - top + 20} rx="6" />
+    <text class="soft" x=${left} y=${top - 4}>attention</text>
+    ${ATTENTION.map(([rung, label], i) => part(rung, label, left, bottom - ROW * (i + 1)))}
+    ${line(`M${left + width + 6} ${(top + bottom) / 2}H${right}`)}
+    ${part("rung-9", "layers, twice", right, top + 18, width, bottom - top - 24)}
+    ${line(`M${right + width / 2} ${top + 18}V${top - 8}`)}
+    ${part("figure-beam", "the next word", right, top - 26)}
+    ${line(`M${right + width / 2} ${bottom - 6}V${bottom + 12}`)}
+    ${line(`M${left + width / 2} ${bottom + 4}V${bottom + 12}`)}
+    ${part("rung-8", "positions", left, bottom + 12, right + width - left)}
+    ${part("rung-1", "words become vectors", left, bottom + 29, right + width - left)}
+    ${part("refresher-rung", "three small tools", left, bottom + 46, right + width - left)}
+  </svg>`;
+}
+
+/** The rungs as a list, for those who read rather than look. */
+export const contents = (rungs, jump) => html`<ol>
+  ${rungs.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : nothing}${rung.title}</a></li>`)}
+  <li><a href="#beside" @click=${jump}>Images as tokens</a></li>
+  <li><a href="#questions" @click=${jump}>Questions</a></li>
+</ol>`;
