@@ -61,6 +61,39 @@ def test_the_questions_of_the_page_are_answered(client, explorer, tracer):
     assert weights == tracer.weights("cross", 1, 0)
 
 
+def test_what_each_head_decides_comes_line_by_line(client, explorer):
+    with client.stream("POST", "/api/heads", json={"text": TEXT, "edits": ["scale=off"]}) as answer:
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        lines = [json.loads(line) for line in answer.iter_lines()]
+    assert lines == list(explorer.heads(TEXT, ["scale=off"]))
+    assert lines[0] == {"attentions": len(lines) - 1}
+    steps = len(json.loads(explorer.trace(TEXT, ["scale=off"]))["steps"])
+    for part in lines[1:]:
+        assert {len(row) for row in part["effect"]} == {len(row) for row in part["top"]} == {steps}
+
+
+def test_other_questions_are_answered_while_heads_are_switched_off(explorer):
+    parts = explorer.heads(TEXT)
+    next(parts)
+    next(parts)
+    assert explorer.variant(TEXT, ["mask=off"])["edits"] == ["mask=off"]
+    assert next(parts)["role"] in ("encoder", "decoder")
+
+
+def test_neurons_are_asked_for_by_their_places(client, tracer):
+    found = client.get("/api/neurons?stack=decoder&layer=1&places=3,14").json()
+    assert found == tracer.neurons("decoder", 1, [3, 14])
+
+
+@pytest.mark.parametrize(
+    "query", ["", "stack=cross&layer=0&places=1", "stack=decoder&layer=x&places=1", "stack=decoder&layer=0&places=1,,2"]
+)
+def test_neurons_must_be_named(client, query):
+    answer = client.get(f"/api/neurons?{query}")
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("The request names no neurons. Ask for stack=decoder&layer=0&places=3,14")
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -76,7 +109,7 @@ def test_the_questions_of_the_page_are_answered(client, explorer, tracer):
     ],
 )
 def test_a_wrong_question_is_answered_in_one_line(client, body, message):
-    for path in ("/api/trace", "/api/variant"):
+    for path in ("/api/trace", "/api/variant", "/api/heads"):
         answer = client.post(path, content=body, headers=JSON)
         assert (answer.status_code, answer.json()) == (422, {"error": message})
 
