@@ -4,7 +4,7 @@ import { opening } from "onehop/frame.js";
 import { called } from "onehop/headgrid.js";
 import { dotScene, headScene, keyOf } from "onehop/machine/head.js";
 import { layerScene, stackOf } from "onehop/machine/layer.js";
-import { crumbs, levelOf, size, zoom } from "onehop/machine/parts.js";
+import { LEVELS, crumbs, levelOf, size, zoom } from "onehop/machine/parts.js";
 import { FAMILY, whole } from "onehop/machine/whole.js";
 import { count, number, piece, short } from "onehop/text.js";
 
@@ -13,7 +13,6 @@ export const item = 13;
 export const title = "The whole machine, at work";
 export const needs = ["{attention}.q", "{attention}.k", "{attention}.scores", "{attention}.weights", "{attention}.head_outputs", "{feed_forward}.hidden"];
 
-const LEVELS = ["whole", "layer", "head", "dot"];
 const SCENES = { whole, layer: layerScene, head: headScene, dot: dotScene };
 
 /** The way down to the level on show. */
@@ -49,15 +48,14 @@ function facts(view) {
 
 const step = (view) => (event) => {
   const at = LEVELS.indexOf(levelOf(view));
-  if (event.key === "Escape" && at > 0) zoom(view, LEVELS[at - 1]);
+  if (event.key === "Escape" && at > 0) zoom(view, event, LEVELS[at - 1]);
 };
 
 export function draw(view) {
   const level = levelOf(view);
-  const down = { layer: "layer", head: "head", dot: "dot" };
-  return html`<div class="machine" data-level=${level} @keydown=${step(view)}>
+  return html`<div class="machine" data-level=${level} tabindex="-1" @keydown=${step(view)}>
       ${crumbs(view, way(view))}
-      <div class="scene scene-${down[level] ?? "whole"}">${SCENES[level](view)}</div>
+      <div class="scene">${SCENES[level](view)}</div>
     </div>
     ${level === "whole" ? facts(view) : nothing}`;
 }
@@ -65,7 +63,7 @@ export function draw(view) {
 export const caption = (view) => {
   const coloured = view.sweep.state === "done" ? "by what the word under the cursor loses without it (figure “Which head decides?”)" : "by how sharply it looks from the word under the cursor";
   return {
-    whole: html`Read from the bottom. A cell is a head, coloured ${coloured}; the green bar is the share of neurons that fire. Beside the decoder stands what each layer would write. Dashed: the residual path. A layer opens; every other box leads to its figure.`,
+    whole: html`Read from the bottom. A cell is a head, coloured ${coloured}; the green bar is the share of neurons that fire, beside the fullest layer’s. Beside the decoder stands what each layer would write. Dashed: the residual path. A layer opens; every other box leads to its figure.`,
     layer: html`Solid beside each box: the residual path, which adds what came in to what the sub-layer made. Numbers are lengths of the vectors at the cursor's word. ${view.trace.settings.norm === "pre" ? "This model normalises before each sub-layer." : "This model normalises after each addition, as the paper does."} Escape goes back.`,
     head: html`One row of the attention matrix, as it is computed: the query meets each key, the softmax makes shares, the shares weigh the values. Escape goes back.`,
     dot: html`A dot product, component by component. The three combs have scales of their own. Escape goes back.`,

@@ -42,8 +42,7 @@ export function headScene(view) {
   const open = (j) => (event) => {
     if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
-    zoom(view, "dot", { dials: view.selection.dials }, event);
-    view.turn("machine.key", j);
+    zoom(view, event, "dot", { dials: { "machine.key": String(j) } });
   };
   const line = (j, i) => {
     const y = top + pitch * i;

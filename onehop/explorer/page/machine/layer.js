@@ -30,7 +30,7 @@ function block(view, m, sub, i) {
   const attention = sub.name !== "feed_forward";
   const role = attention ? ROLE[sub.name](stack) : null;
   const fires = attention ? null : firing(view, stack, layer, view.selection.token);
-  const open = attention ? (event) => zoom(view, "head", { role }, event) : () => jump("neurons");
+  const open = attention ? (event) => zoom(view, event, "head", { role }) : () => jump("neurons");
   const around = sub.name === "feed_forward" ? "feed_add_norm" : sub.name === "cross_attention" ? "cross_add_norm" : "self_add_norm";
   const post = view.trace.settings.norm !== "pre";
   return svg`

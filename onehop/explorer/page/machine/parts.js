@@ -7,25 +7,32 @@ import { piece, short } from "onehop/text.js";
 
 export const size = (view, box) => view.trace.model.boxes[box] ?? 0;
 
-/** What a scene may do: go to another level, or to a figure of the page. */
+/** From the whole to one product. */
+export const LEVELS = ["whole", "layer", "head", "dot"];
+
 export const levelOf = (view) => {
   const wanted = view.dial("machine.level", "whole");
-  return ["layer", "head", "dot"].includes(wanted) ? wanted : "whole";
+  return LEVELS.includes(wanted) ? wanted : "whole";
 };
 
-/** Go to another level; the picture grows out of the box that was clicked, or shrinks back. */
-export function zoom(view, level, change = {}, event = null) {
-  const frame = event?.currentTarget?.closest(".machine");
-  if (frame && event.currentTarget.getBoundingClientRect) {
-    const [box, whole] = [event.currentTarget.getBoundingClientRect(), frame.getBoundingClientRect()];
-    frame.style.setProperty("--from-x", `${(100 * (box.left + box.width / 2 - whole.left)) / whole.width}%`);
-    frame.style.setProperty("--from-y", `${(100 * (box.top + box.height / 2 - whole.top)) / whole.height}%`);
-  }
-  view.choose({ ...change, dials: { ...view.selection.dials, "machine.level": level } });
+/** Go to another level; the picture grows out of the box that was opened, or shrinks back from what is left. */
+export function zoom(view, event, level, { dials = {}, ...change } = {}) {
+  const frame = event.currentTarget.closest(".machine");
+  const [box, whole] = [event.currentTarget, frame].map((element) => element.getBoundingClientRect());
+  const origin = `${box.left + box.width / 2 - whole.left}px ${box.top + box.height / 2 - whole.top}px`;
+  const inwards = LEVELS.indexOf(level) > LEVELS.indexOf(levelOf(view));
+  view.choose({ ...change, dials: { ...view.selection.dials, ...dials, "machine.level": level } });
+  frame.focus({ preventScroll: true }); // what was clicked goes away, and Escape must still be heard
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  requestAnimationFrame(() => {
+    const scene = frame.querySelector(".scene");
+    scene.style.transformOrigin = inwards ? origin : "center";
+    scene.animate([{ transform: `scale(${inwards ? 0.4 : 1.6})`, opacity: 0 }, {}], { duration: 320, easing: "ease-out" });
+  });
 }
 
 /** A box one can open: a click and Enter do the same. */
-export function box({ x, y, width, height, label, name, open = null, concept = "neutral", count = null, grey = false, tip = null, inside = nothing, big = false }) {
+export function box({ x, y, width, height, label, name, open = null, concept = "neutral", count = null, grey = false, tip = null, inside = nothing, text = 12.5 }) {
   const act = (event) => {
     if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
@@ -35,7 +42,7 @@ export function box({ x, y, width, height, label, name, open = null, concept = "
       aria-label=${open ? `${label || name}${count ? `, ${short(count)} parameters` : ""}` : nothing}
       @click=${open ? act : nothing} @keydown=${open ? act : nothing} .tip=${tip}>
     <rect class="ring" x=${x} y=${y} width=${width} height=${height} rx="6" fill="color-mix(in srgb, var(--${concept}) 12%, var(--panel))" stroke="var(--${concept})" stroke-width="1.3" />
-    ${label ? svg`<text x=${x + 10} y=${y + height / 2 + 4.5} style="font-size:${big ? 14 : 12.5}px">${label}</text>` : nothing}
+    ${label ? svg`<text x=${x + (text < 12 ? 5 : 10)} y=${y + height / 2 + 4.5} style="font-size:${text}px">${label}</text>` : nothing}
     ${count ? svg`<text class="soft number" x=${x + width - 8} y=${y + height / 2 + 4} text-anchor="end">${short(count)}</text>` : nothing}
     ${inside}
   </g>`;
@@ -101,6 +108,6 @@ export function firing(view, stack, layer, place) {
 export function crumbs(view, steps) {
   return html`<nav class="crumbs" aria-label="Where in the machine">${steps.map(([level, label], i) => {
     const last = i === steps.length - 1;
-    return html`${i ? html`<span aria-hidden="true">›</span>` : nothing}<button type="button" class="quiet" data-level=${level} aria-current=${last ? "true" : nothing} ?disabled=${last} @click=${() => zoom(view, level)}>${label}</button>`;
+    return html`${i ? html`<span aria-hidden="true">›</span>` : nothing}<button type="button" class="quiet" data-level=${level} aria-current=${last ? "true" : nothing} ?disabled=${last} @click=${(event) => zoom(view, event, level)}>${label}</button>`;
   })}</nav>`;
 }

@@ -33,7 +33,7 @@ function division(m, stack, width) {
 /** What stands above the columns of a stack. */
 function columns(m, stack, x, width) {
   const { inner, bar, room } = division(m, stack, width);
-  const heads = stack === "decoder" ? [["self", x + inner], ["cross", x + inner + room]] : [["self", x + inner]];
+  const heads = stack === "decoder" ? [["self", x + inner], ["cross", x + inner + room + (m.narrow ? 4 : 16)]] : [["self", x + inner]];
   return [...heads, [m.narrow ? "ffn" : "neurons", x + width - bar - 8]];
 }
 
@@ -45,16 +45,17 @@ function layerBox(view, m, stack, layer, x, width, grey) {
   const { inner, bar, room } = division(m, stack, width);
   const place = cross ? view.selection.step : view.selection.source;
   const fires = firing(view, stack, layer, place);
+  const most = m.most || 1;
   const cells = { y: y + 7, height: height - 14 };
   return box({
     x, y, width, height, grey, name: `${stack}.layers.${layer}`, label: "", count: null, concept: cross ? "output" : "query",
-    open: (event) => zoom(view, "layer", { layer, role: cross ? (view.selection.role === "encoder" ? "decoder" : view.selection.role) : "encoder" }, event),
+    open: (event) => zoom(view, event, "layer", { layer, role: cross ? (view.selection.role === "encoder" ? "decoder" : view.selection.role) : "encoder" }),
     tip: `${stack}, layer ${layer + 1}: open it`,
     inside: svg`<text x=${x + 8} y=${y + height / 2 + 4.5} style="font-size:12.5px" font-weight="600">${layer + 1}</text>
       ${headCells(view, { role: stack, layer, x: x + inner, width: room - 4, ...cells })}
       ${cross ? headCells(view, { role: "cross", layer, x: x + inner + room, width: room - 4, grey: grey === "cross", ...cells }) : nothing}
       <rect x=${x + width - bar - 8} y=${cells.y} width=${bar} height=${cells.height} fill="var(--sunken)" rx="2" />
-      ${fires === null ? nothing : svg`<rect x=${x + width - bar - 8} y=${cells.y} width=${bar * fires} height=${cells.height} fill="var(--value)" rx="2" data-fires=${fires} />`}`,
+      ${fires === null ? nothing : svg`<rect x=${x + width - bar - 8} y=${cells.y} width=${(bar * fires) / most} height=${cells.height} fill="var(--value)" rx="2" data-fires=${fires} />`}`,
   });
 }
 
@@ -82,10 +83,10 @@ function inputs(view, m, side, x, width, grey) {
   const [y, middle] = [m.bottom + 10, x + width / 2];
   return svg`
     ${arrow([[middle, y + 84], [middle, y + 70]], { grey, flow: false })}
-    ${box({ x, y: y + 40, width, height: 28, grey, name: `${side}.embedding`, label: m.narrow ? "embedding" : `${target ? "Target" : "Source"} embedding`, count: m.narrow ? null : size(view, target && !view.trace.settings.tied ? "target_embedding" : "embedding"), concept: "neutral", open: () => jump("embeddings") })}
+    ${box({ x, y: y + 40, width, height: 28, grey, name: `${side}.embedding`, label: m.narrow ? "Embedding" : `${target ? "Target" : "Source"} embedding`, count: m.narrow ? null : size(view, target && !view.trace.settings.tied ? "target_embedding" : "embedding"), concept: "neutral", open: () => jump("embeddings") })}
     ${arrow([[middle, y + 40], [middle, y + 26]], { grey, flow: false })}
     <g class=${grey ? "grey" : ""}><circle cx=${middle} cy=${y + 18} r="8" fill="var(--panel)" stroke="var(--rule-strong)" /><text x=${middle} y=${y + 22.5} text-anchor="middle" style="font-size:14px">+</text></g>
-    ${box({ x: target ? x + width - (m.narrow ? 62 : 110) : x, y: y + 6, width: m.narrow ? 62 : 110, height: 24, grey, name: `${side}.positions`, label: m.narrow ? "positions" : "Positions", concept: "position", open: () => jump("positions") })}
+    ${box({ x: target ? x + width - (m.narrow ? 62 : 110) : x, y: y + 6, width: m.narrow ? 62 : 110, height: 24, grey, name: `${side}.positions`, label: "Positions", text: m.narrow ? 10.5 : 12.5, concept: "position", open: () => jump("positions") })}
     <path class=${grey ? "grey" : ""} d="M${target ? x + width - (m.narrow ? 62 : 110) : x + (m.narrow ? 62 : 110)} ${y + 18}H${middle + (target ? 8 : -8)}" stroke="var(--position)" fill="none" />
     ${arrow([[middle, y + 10], [middle, m.bottom - 12]], { grey, flow: true, label: `${side} in` })}
     <g class=${grey ? "grey" : ""}>${tokenCells(view, side, { x, y: y + 86, width, tokens, place: target ? view.selection.step : view.selection.source })}</g>`;
@@ -101,8 +102,16 @@ function lensWords(view, m, x) {
   });
 }
 
+/** The largest share of firing neurons of any layer: the bars are drawn beside it. */
+const fullest = (view) =>
+  Math.max(
+    ...[["encoder", view.selection.source], ["decoder", view.selection.step]].flatMap(([stack, place]) =>
+      range(view.trace.layers(stack)).map((layer) => firing(view, stack, layer, place) ?? 0),
+    ),
+  );
+
 export function whole(view) {
-  const m = measures(view);
+  const m = { ...measures(view), most: fullest(view) };
   const { keeps } = FAMILY[view.dial("machine.family", "transformer")] ?? FAMILY.transformer;
   const gone = (part) => !keeps.includes(part);
   const { step } = view.selection;
@@ -113,6 +122,7 @@ export function whole(view) {
   const [middleE, middleD] = [left + m.encoder / 2, right + m.decoder / 2];
   const topE = m.bottom - m.pitch * view.trace.layers("encoder");
   const topD = m.bottom - m.pitch * view.trace.layers("decoder");
+  const leaves = m.narrow ? left + 0.8 * m.encoder : middleE; // beside the name of the stack
   const bus = right - m.gap / 2 - 2; // the memory, which every layer of the decoder reads
   const back = m.width - (m.narrow ? 3 : 6);
   const embedding = size(view, "embedding");
@@ -124,7 +134,7 @@ export function whole(view) {
     aria-label="The machine: source tokens enter at the lower left, what was written at the lower right, the next word leaves at the top right. Boxes open.">
     ${stack(view, m, "encoder", left, m.encoder, gone("encoder"))}
     ${inputs(view, m, "source", left, m.encoder, gone("source"))}
-    ${arrow([[middleE, topE - 5], [middleE, topE - 42], [bus, topE - 42], [bus, m.bottom - m.pitch + (m.pitch - 14) / 2]], { grey: gone("cross"), concept: "key", label: "memory", head: false })}
+    ${arrow([[leaves, topE - 5], [leaves, topE - 42], [bus, topE - 42], [bus, m.bottom - m.pitch + (m.pitch - 14) / 2]], { grey: gone("cross"), concept: "key", label: "memory", head: false })}
     ${range(view.trace.layers("decoder")).map((layer) => {
       const y = m.bottom - m.pitch * (layer + 1) + (m.pitch - 14) / 2;
       return arrow([[bus, y], [right - 9, y]], { grey: gone("cross"), concept: "key", flow: false, label: `cross ${layer}` });
