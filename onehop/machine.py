@@ -11,6 +11,12 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def asked_threads() -> int | None:
+    """The threads that OMP_NUM_THREADS asks for, which is what people limit them with."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return int(limit) if limit.isdecimal() and int(limit) > 0 else None
+
+
 def available_memory() -> int:
     """Bytes of main memory that may still be taken: the machine's, or its control group's if that is less."""
     machine, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")

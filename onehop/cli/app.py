@@ -4,6 +4,7 @@ import difflib
 import errno
 import os
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -170,6 +171,9 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; otherwise
 NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": models}
 
 
+Threads = Annotated[int | None, typer.Option(min=1, help="Of torch on a CPU; otherwise one a core.")]
+
+
 ModelName = Annotated[
     str | None,
     typer.Option(
@@ -211,9 +215,38 @@ def options(
     """Options before the verb."""
 
 
+def use_threads(threads: int | None) -> None:
+    """Let torch compute with so many threads, here and in processes that this one starts."""
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        if "torch" in sys.modules:  # it has read the variable already
+            sys.modules["torch"].set_num_threads(threads)
+
+
 def settings_of(name: str, changes: list[str] | None) -> Settings:
     """A preset or file, with the changes of `--set`."""
     return with_changes(load_settings(name), changes or [])
+
+
+def say_waiting() -> None:
+    """On a terminal, say that lines are awaited: a program that waits in silence looks stuck."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        end = "Ctrl-Z and Enter end" if os.name == "nt" else "Ctrl-D ends"
+        typer.echo(f"onehop: Waiting for lines on standard input; {end} them.", err=True)
+
+
+def check_writable(file: Path) -> None:
+    """Refuse, before any work, a file that could not be written after it."""
+    folder = file.absolute().parent
+    if file.is_dir():
+        why = errno.EISDIR
+    elif not folder.is_dir():
+        why = errno.ENOENT
+    elif not os.access(file if file.exists() else folder, os.W_OK):
+        why = errno.EACCES
+    else:
+        return
+    raise TextError(f"{file} cannot be written: {os.strerror(why)}.", "Give another file.")
 
 
 def write_text(file: Path, text: str) -> None:

@@ -6,7 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from onehop.cli.app import Changes, Device, ModelName, OneLineErrors, SettingsArgument, app, settings_of, write_text
+from onehop.cli.app import (
+    Changes,
+    Device,
+    ModelName,
+    OneLineErrors,
+    SettingsArgument,
+    Threads,
+    app,
+    check_writable,
+    settings_of,
+    use_threads,
+    write_text,
+)
 from onehop.errors import SettingsError
 
 PANEL = "The paper"
@@ -24,11 +36,14 @@ def demo(
         "onehop-demo.html"
     ),
     device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Translate three sentences, show where the model looked, and write the explorer's page."""
     if ctx.invoked_subcommand is not None:
         given = [
-            name for name in ("out", "device") if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+            name
+            for name in ("out", "device", "threads")
+            if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
         ]
         if given:
             verb = f"onehop demo {ctx.invoked_subcommand}"
@@ -36,6 +51,8 @@ def demo(
                 f"--{given[0]} stands before {ctx.invoked_subcommand}.", f"Give options after `{verb}`."
             )
         return
+    check_writable(out)
+    use_threads(threads)
     from onehop.experiments.demo import demo as show_demo
 
     show_demo(out, device)
@@ -51,23 +68,6 @@ def demo_reverse(
     reverse.show(reverse.run(folder))
 
 
-@demo_app.command(name="digits")
-def demo_digits(
-    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
-    changes: Changes = None,
-    device: Device = None,
-) -> None:
-    """Train a Transformer to read handwritten digits, and let it read some that it has never seen."""
-    from onehop.experiments.digits import run
-
-    outcome = run(folder, changes, device=device)
-    if outcome is not None:
-        typer.echo(f"{outcome.right} of {outcome.of} held-out digits read right: {outcome.share:.1%}")
-        if folder is not None:
-            typer.echo(f"{outcome.model}\n{outcome.picture}\n{outcome.patches}")
-
-
-paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
 @demo_app.command(name="captions")
 def demo_captions(
     folder: Annotated[Path, typer.Option("-o", "--out", help="The folder for the files.")] = Path("captions"),
@@ -78,6 +78,25 @@ def demo_captions(
     fetch(folder, typer.echo)
 
 
+@demo_app.command(name="digits")
+def demo_digits(
+    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
+    changes: Changes = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Train a Transformer to read handwritten digits, and let it read some that it has never seen."""
+    use_threads(threads)
+    from onehop.experiments.digits import run
+
+    outcome = run(folder, changes, device=device)
+    if outcome is not None:
+        typer.echo(f"{outcome.right} of {outcome.of} held-out digits read right: {outcome.share:.1%}")
+        if folder is not None:
+            typer.echo(f"{outcome.model}\n{outcome.picture}\n{outcome.patches}")
+
+
+paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
 
 
 app.add_typer(paper_app, name="paper", rich_help_panel=PANEL)
@@ -127,15 +146,19 @@ def paper_heads(
     model: ModelName = None,
     sentences: Annotated[int, typer.Option(min=1, help="So many of them.")] = 300,
     device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """What the heads of a model look at, and what is left without some of them."""
     from onehop.evaluation.report import aligned
-    from onehop.experiments import heads, provenance
-    from onehop.interpret.tracer import Tracer
     from onehop.storage.registry import find_model
 
     sources, references = (lines[:sentences] for lines in aligned([source, reference]))
-    tracer = Tracer.load(find_model(model), device)
+    path = find_model(model)
+    use_threads(threads)
+    from onehop.experiments import heads, provenance
+    from onehop.interpret.tracer import Tracer
+
+    tracer = Tracer.load(path, device)
     found = heads.heads(tracer, sources, references)
     files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
     command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
@@ -156,11 +179,13 @@ def paper_table3(
     finished: Annotated[bool, typer.Option("--finished", help="Train nothing: the table of what is there.")] = False,
     changes: Changes = None,
     device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Train every variation of the model and put its scores beside the paper's; started again, it goes on."""
+    chosen = settings_of(settings, changes)
+    use_threads(threads)
     from onehop.experiments import provenance, table3
 
-    chosen = settings_of(settings, changes)
     wanted = table3.chosen_rows(rows)
     if finished:
         found: dict[str, Any] | None = table3.finished(chosen, out, wanted, seeds=seeds)

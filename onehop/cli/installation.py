@@ -80,11 +80,14 @@ def write_again(
 def show_cache(ctx: typer.Context) -> None:
     """Where models lie that were converted for the fast engine, and how large they are."""
     from onehop.storage import cache
+    from onehop.storage.registry import labels
 
     if ctx.invoked_subcommand is None:
-        sizes = cache.entries()
+        sizes, names = cache.entries(), {label.hash[:32]: name for name, label in labels().items()}
         for folder, size in sizes.items():
-            typer.echo(f"{size / 1e6:>10,.1f} MB  {folder.relative_to(cache.cache_root())}")
+            made_from = names.get(folder.name.partition("-")[0])
+            name = f"  {made_from}" if made_from else ""
+            typer.echo(f"{size / 1e6:>10,.1f} MB  {folder.relative_to(cache.cache_root())}{name}")
         typer.echo(f"{sum(sizes.values()) / 1e6:>10,.1f} MB  in {cache.cache_root()}")
 
 

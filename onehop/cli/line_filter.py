@@ -15,6 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
+from onehop.cli.app import say_waiting
 from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
 from onehop.errors import OnehopError, SettingsError, TextError
@@ -85,6 +86,7 @@ def stdin_windows() -> Iterator[Window]:
     """The lines of standard input: as many as are there, without waiting for more."""
     if sys.stdin is None:
         raise TextError("Standard input is closed.", "Give a text, or --input FILE.")
+    say_waiting()
     return windows("standard input", arriving(sys.stdin.buffer), wait=False)
 
 

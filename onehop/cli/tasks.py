@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.app import NAME_OR_FILE, Device, app, in_the_words_of_options
+from onehop.cli.app import NAME_OR_FILE, Device, Threads, app, in_the_words_of_options, say_waiting, use_threads
 
 PANEL = "The same blocks in other models"
 
@@ -26,8 +26,11 @@ def generate(
         int, typer.Option("--count", "-n", min=1, help="So many texts; one alone is shown as it grows.")
     ] = 1,
     device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Continue a text, shown as it grows."""
+    check_model(model, "decoder")
+    use_threads(threads)
     from onehop.pipelines.generate import Writer, options_of
 
     writer = Writer.load(model, device)
@@ -54,13 +57,18 @@ def embed(
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many of them.")] = 5,
     device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
+    check_model(model, "encoder")
+    use_threads(threads)
     from onehop.evaluation.report import lines_of
     from onehop.pipelines.embed import Embedder, check_target, neighbours, save, vector_lines
 
     if out is not None:
         check_target(out)
+    if not (texts or input_):
+        say_waiting()
     sentences = texts or (lines_of(input_) if input_ else [line.rstrip("\n") for line in sys.stdin])
     others = lines_of(among) if among else None
     embedder = Embedder.load(model, device)
@@ -81,10 +89,21 @@ def fill(
     model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="An encoder that onehop trained.")],
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many for each gap.")] = 5,
     device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Say what could stand in the gaps of a text."""
+    check_model(model, "encoder")
+    use_threads(threads)
     from onehop.pipelines.fill_mask import Filler
 
     for gap in Filler.load(model, device).fill(text, count):
         for found in gap:
             typer.echo(f"{found.probability:6.1%}  {found.text}")
+
+
+def check_model(model: str, kind: str) -> None:
+    """Refuse a model that is missing or of another kind, before torch is imported."""
+    from onehop.storage.model_io import check_kind
+    from onehop.storage.registry import named_model
+
+    check_kind(named_model(model), kind)

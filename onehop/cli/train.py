@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.app import Changes, Device, SettingsArgument, app, read_bytes, settings_of
+from onehop.cli.app import (
+    Changes,
+    Device,
+    SettingsArgument,
+    Threads,
+    app,
+    read_bytes,
+    say_waiting,
+    settings_of,
+    use_threads,
+)
 from onehop.cli.completion import presets
 from onehop.config import Settings, settings_to_toml
 from onehop.errors import TextError
@@ -51,6 +61,8 @@ def prepare(
     from onehop.data.prepare import prepare as make
 
     model = tokenizer_of(tokenizer) if tokenizer else None
+    if files == ["-"]:
+        say_waiting()
     with PrepareDisplay() as shown:
         store = make(
             with_files(settings_of(settings, changes), files or [], languages),
@@ -96,6 +108,7 @@ def train(
     ] = None,
     changes: Changes = None,
     device: Device = None,
+    threads: Threads = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would take, and leave (raw files are prepared).")
     ] = False,
@@ -103,10 +116,11 @@ def train(
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
 ) -> None:
     """Train a model; started again with the same command, it goes on as if never stopped."""
-    from onehop.training import workflow
+    chosen = settings_of(settings, changes)
+    use_threads(threads)
+    from onehop.training import workflow  # torch comes last: what is wrong with the settings is said at once
     from onehop.training.distributed import last_work
 
-    chosen = settings_of(settings, changes)
     if store is not None:
         workflow.check_agrees(chosen, changes or [], store)
     if dry_run:
@@ -229,8 +243,10 @@ def verify_resume(
     steps: Annotated[int, typer.Option(min=10, help="Length of the run.")] = 120,
     seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 1,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    threads: Threads = None,
 ) -> None:
     """Train, kill at random moments, resume, and compare with a run that was never stopped."""
+    use_threads(threads)
     from onehop.experiments.verify_resume import verify_resume as verify
 
     if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo, device=device):

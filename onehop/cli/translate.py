@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from onehop.cli.app import NAME_OR_FILE, Alpha, Device, ModelName, Sentences, app, in_the_words_of_options
+from onehop.cli.app import (
+    NAME_OR_FILE,
+    Alpha,
+    Device,
+    ModelName,
+    Sentences,
+    Threads,
+    app,
+    in_the_words_of_options,
+    use_threads,
+)
 from onehop.errors import SettingsError
 
 PANEL = "Use a model"
@@ -267,8 +277,10 @@ def evaluate(
     compute: ComputeOption = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    threads: Threads = None,
 ) -> None:
     """Score translations in every convention, with confidence, by length and sentence by sentence."""
+    use_threads(threads)
     from onehop.evaluation import report
 
     if text is not None:
@@ -304,8 +316,10 @@ def export(
     target: Annotated[str, typer.Option("--to", help="huggingface, onnx or ctranslate2.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to make.")],
     sentences: Sentences = None,
+    threads: Threads = None,
 ) -> None:
     """Write a model for another program, and prove that it translates the same."""
+    use_threads(threads)
     from onehop.converters import convert
 
     parity = convert.export(model, target, out, convert.sentences_of(sentences))
@@ -319,8 +333,10 @@ def import_(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
     sentences: Sentences = None,
+    threads: Threads = None,
 ) -> None:
     """Make a model file of another program's model, and prove that it gives the same."""
+    use_threads(threads)
     from onehop.converters import convert
 
     parity = convert.import_folder(folder, out, convert.sentences_of(sentences))

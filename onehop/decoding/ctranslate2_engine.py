@@ -5,7 +5,6 @@ against loops.
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, loop_span
 from onehop.errors import SettingsError
-from onehop.machine import available_cores
+from onehop.machine import asked_threads, available_cores
 from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_io import describe, read_model
@@ -240,7 +239,4 @@ def end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
 
 def cores() -> int:
     """Processors that this process may use; OMP_NUM_THREADS is what people limit them with."""
-    limit = os.environ.get("OMP_NUM_THREADS", "")
-    if limit.isdecimal() and int(limit) > 0:
-        return int(limit)
-    return available_cores()
+    return asked_threads() or available_cores()

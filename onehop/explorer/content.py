@@ -57,9 +57,14 @@ ENGLISH = SENTENCES["en"]
 class Explorer:
     """One model behind the page. One question is computed at a time, as a second would only slow both down."""
 
-    def __init__(self, tracer: Tracer, opening: str | None = None, patches: Path | None = None) -> None:
-        """`opening`: the sentence that the page opens with; otherwise one in the model's language, if there is one."""
-        self.tracer, self.patches = tracer, patches
+    def __init__(
+        self, tracer: Tracer, opening: str | None = None, patches: Path | None = None, *, limit: int = LIMIT
+    ) -> None:
+        """`opening`: the sentence that the page opens with; otherwise one in the model's language, if there is one.
+
+        `limit`: bytes of a trace's tensors at most.
+        """
+        self.tracer, self.patches, self.limit = tracer, patches, limit
         self.readable = SENTENCES.get(tracer.translator.source, ())
         self.opening = (self.readable or ENGLISH)[0] if opening is None else opening
         self._one_at_a_time = Lock()
@@ -72,7 +77,7 @@ class Explorer:
             return self._remembered(text, tuple(edits))
 
     def _trace(self, text: str, edits: tuple[str, ...]) -> str:
-        return self.tracer.trace(text, edits).to_json()
+        return self.tracer.trace(text, edits, limit=self.limit).to_json()
 
     def variant(self, text: str, edits: Sequence[str]) -> Json:
         """The translation under edits, beside whether it is still the same; the last ones are remembered."""
@@ -115,7 +120,7 @@ class Explorer:
         """The model, and what the page offers to do with it."""
         sentences = dict.fromkeys([self.opening, *self.readable])
         offered = [{"edits": [edit], "label": label} for edit, label in self.edits().items()]
-        return {"model": self.tracer.about(), "sentences": list(sentences), "edits": offered, "limit_bytes": LIMIT}
+        return {"model": self.tracer.about(), "sentences": list(sentences), "edits": offered, "limit_bytes": self.limit}
 
     def edits(self) -> dict[str, str]:
         """The dozen edits that the page offers, each with what it means to people, who count from 1."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from onehop.decoding.engine import HALF, ComputeType, Engine, EngineName, lacking
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import SettingsError, is_installed, require
+from onehop.machine import asked_threads
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import check_kind, describe, read_model, read_unchanged
@@ -320,7 +321,7 @@ def torch_engine(
     from onehop.model.device import pick_device
     from onehop.pipelines.load import model_of
 
-    if threads is not None:
+    if threads := threads or asked_threads():  # CTranslate2 sets torch's threads to one when it is loaded
         torch.set_num_threads(threads)
     with torch.inference_mode(False):  # a model first asked for while translating could not be trained with
         dtype = getattr(torch, compute) if compute in HALF else torch.float32

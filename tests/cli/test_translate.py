@@ -813,6 +813,14 @@ def test_where_the_users_models_lie(monkeypatch, environment, folder):
 # --- cache and doctor -----------------------------------------------------------------------------------------
 
 
+def test_the_cache_names_the_installed_models(install):
+    folder = install("en-de", "de-en")
+    assert onehop("translate", "-m", "de-en", "x").exit_code == 0
+    hash = registry.describe(folder / "de-en.safetensors").hash
+    (line,) = [line for line in onehop("cache").stdout.splitlines() if hash[:32] in line]
+    assert line.endswith("  de-en")
+
+
 def test_the_cache_is_shown_and_cleared(tmp_path, monkeypatch):
     monkeypatch.setenv("ONEHOP_CACHE", str(tmp_path))
     assert onehop("cache").stdout == f"       0.0 MB  in {tmp_path}\n"

@@ -155,3 +155,13 @@ def test_the_images_that_come_with_the_page_are_a_trained_models(explorer):
     found = measured()["patches"]
     assert found["right"] / found["of"] >= 0.97
     assert {image["digit"] for image in found["images"]} == set(range(10))
+
+
+def test_a_trace_has_the_size_that_was_asked_for(explorer, model_file, monkeypatch):
+    small = Explorer(explorer.tracer, limit=20_000)
+    assert small.about()["limit_bytes"] == 20_000
+    assert json.loads(small.trace(TEXT))["left_out"]
+    asked = []
+    monkeypatch.setattr(Explorer, "__init__", lambda self, *args, limit: asked.append(limit) or 1 / 0)
+    CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", "3", "--export", "x.html"])
+    assert asked == [3 * 2**20]

@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -108,6 +109,76 @@ def test_nothing_heavy_is_imported_before_a_verb_needs_it(args):
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout
     assert found.stderr == "set()\n"
+
+
+def test_whatever_computes_takes_threads():
+    options = {" ".join(path): [o for p in command.params for o in p.opts] for path, command in every_command()}
+    computing = {path for path, names in options.items() if "--device" in names} | {"evaluate", "export", "import"}
+    assert [path for path in sorted(computing) if "--threads" not in options[path]] == []
+
+
+def test_threads_reach_torch_and_other_processes(here, model_file, monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    try:
+        assert onehop("trace", "the old house", "-m", model_file, "-o", "t", "--threads", "3").exit_code == 0
+        assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (3, "3")
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
+def test_threads_that_wait_for_one_another_sleep(given, used):
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
+    code = "import os; from onehop import cli; cli.app = lambda **_: print(os.environ['OMP_WAIT_POLICY']); cli.main()"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert found.stdout.strip() == used
+
+
+EARLY = [
+    ["train", "bas", "-o", "run"],
+    ["train", "base", "-o", "run", "--set", "model.dmodel=8"],
+    ["trace", "x", "-o", "t.json", "-m", "no"],
+    ["trace", "x", "-o", "t.json", "--beam", "0"],
+    ["trace", "x", "-o", "no/t.json"],
+    ["explore", "-m", "no"],
+    ["explore", "--export", "."],
+    ["demo", "-o", "no/page.html"],
+    ["generate", "-m", "no"],
+    ["embed", "x", "-m", "no"],
+    ["fill", "x", "-m", "no"],
+    ["translate", "x", "-m", "no"],
+    ["translate", "x", "--engine", "torch", "--compute", "int8"],
+    ["paper", "heads", "--source", "no", "--reference", "no"],
+    ["paper", "table3", "bas", "-o", "out"],
+    ["curves", "no"],
+]
+
+
+def test_what_is_wrong_is_said_before_torch_is_imported(here):
+    code = (
+        "import sys; from typer.testing import CliRunner; from onehop.cli import app\n"
+        f"for args in {EARLY}:\n"
+        "    found = CliRunner().invoke(app, args)\n"
+        "    print(found.exit_code, found.stderr.count(chr(10)), 'torch' in sys.modules, args, found.stderr)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [line[:10] for line in found.stdout.splitlines() if line] == ["2 1 False "] * len(EARLY), found.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["trace", "x", "-o", "no/t.json"],
+            "no/t.json cannot be written: No such file or directory. Give another file.",
+        ),
+        (["trace", "x", "-o", "folder.toml"], "folder.toml cannot be written: Is a directory. Give another file."),
+        (["explore", "--export", "folder.toml"], "folder.toml cannot be written: Is a directory. Give another file."),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(here, args, message):
+    refused(onehop(*args), message)
 
 
 def test_version():
@@ -458,6 +529,18 @@ def read(terminal):
         return os.read(terminal, 65536)
     except OSError:  # how Linux says that nobody writes to it any more
         return b""
+
+
+def test_a_terminal_is_told_that_lines_are_awaited(model_file):
+    outside, inside = pty.openpty()
+    command = [*ONEHOP, "translate", "-m", model_file]
+    with subprocess.Popen(command, stdin=inside, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr.readline() == "onehop: Waiting for lines on standard input; Ctrl-D ends them.\n"
+        os.write(outside, b"\x04")
+    os.close(inside)
+    os.close(outside)
+    assert run.returncode == 0
+    assert process("translate", "-m", model_file, stdin=subprocess.DEVNULL).stderr == ""
 
 
 @pytest.mark.parametrize("args", [["--help"], ["config", "--help"]])
