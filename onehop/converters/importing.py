@@ -4,7 +4,11 @@ Our ids begin with pad, unk, bos and eos, theirs stand anywhere, so every row th
 """
 
 import hashlib
+import io
 import json
+import pickle
+import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,24 +90,46 @@ def read_bytes(file: Path) -> bytes:
     except OSError as e:
         raise ExportError(
             f"{file} cannot be read ({e.strerror}).",
-            "Give the folder of a Hugging Face model, Marian or BERT: config.json, model.safetensors, its tokenizer.",
+            "Give the folder of a Hugging Face model, Marian or BERT: config.json, its weights, its tokenizer.",
         ) from None
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Array], str]:
     """The tensors as float32, and the file's SHA-256."""
-    if not (folder / WEIGHTS).is_file() and (folder / PICKLE).is_file():
-        raise ExportError(
-            f"{folder} has its weights only in {PICKLE}, a pickle, which could run anything when it is read.",
-            f"Where you trust it: MarianMTModel.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
-            f" in transformers writes {WEIGHTS}.",
-        )
-    data = read_bytes(folder / WEIGHTS)
+    file = folder / (WEIGHTS if (folder / WEIGHTS).is_file() or not (folder / PICKLE).is_file() else PICKLE)
+    data = read_bytes(file)
     try:
-        tensors = load(data)
-    except SafetensorError:
-        raise ExportError(f"{folder / WEIGHTS} is cut off or damaged.", "Download it again.") from None
-    return {name: t.float().numpy() for name, t in tensors.items()}, hashlib.sha256(data).hexdigest()
+        tensors = load(data) if file.name == WEIGHTS else load_pickle(file, data)
+        found = {name: t.float().numpy() for name, t in tensors.items()}
+    except (SafetensorError, RuntimeError, TypeError):
+        raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
+    return found, hashlib.sha256(data).hexdigest()
+
+
+def load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
+    """The tensors of PyTorch's older format. Nothing else is made of the pickle, and so no code in it is run."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > len(data):
+                raise ExportError(f"{file} is compressed, which PyTorch's files are not.", "Download it again.")
+    except zipfile.BadZipFile:
+        pass  # the format before 2020
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other versions of pickle, which the error is about
+            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        what = f"{file} is damaged, or holds something else than tensors, which could run code; nothing of it was run."
+        raise ExportError(what, "Take the model from another place.") from None
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, AssertionError, OSError):
+        raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
+    # A tensor may claim to be larger than what is stored of it.
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(t, torch.Tensor) and t.numel() * t.element_size() <= len(data)
+        for name, t in found.items()
+    ):
+        raise ExportError(f"{file} is not a table of tensors.", "Download it again.")
+    return found
 
 
 def read_pieces(folder: Path, config: Mapping[str, Any]) -> Pieces:

@@ -2,8 +2,12 @@
 
 import io
 import json
+import os
+import pickle
 import subprocess
 import sys
+import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -373,14 +377,70 @@ def test_a_configuration_that_ours_cannot_express_is_refused(changes, what, two_
     assert what in message(folder)
 
 
-def test_a_pickle_is_not_read(two_languages, tmp_path):
+@pytest.mark.parametrize("zipped", [True, False])
+def test_weights_in_pytorch_s_older_format_are_the_same(zipped, two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert message(folder) == (
-        f"{folder} has its weights only in pytorch_model.bin, a pickle, which could run anything when it is read."
-        f" Where you trust it: MarianMTModel.from_pretrained('{folder}').save_pretrained('{folder}') in transformers"
-        " writes model.safetensors."
+    weights = exports_weights(folder)
+    weights["model.encoder.embed_tokens.weight"] = weights["model.shared.weight"]  # OPUS-MT's files name it twice
+    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    (folder / "model.safetensors").unlink()
+    found, expected = import_marian(folder).stored, import_marian(two_languages).stored
+    assert all(np.array_equal(found.tensors[name], t) for name, t in expected.tensors.items())
+    assert (
+        found.provenance["imported_from"]["sha256"] == sha256((folder / "pytorch_model.bin").read_bytes()).hexdigest()
     )
+
+
+class RunsCode:
+    def __reduce__(self):
+        return os.mkdir, ("was-run",)
+
+
+def compressed(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.infolist():
+            new.writestr(member.filename, old.read(member))
+    return out.getvalue()
+
+
+def saved(content: object, **how) -> bytes:
+    out = io.BytesIO()
+    torch.save(content, out, **how)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (
+            saved({"a": RunsCode()}),
+            "or holds something else than tensors, which could run code; nothing of it was run.",
+        ),
+        (
+            pickle.dumps(RunsCode()),
+            "or holds something else than tensors, which could run code; nothing of it was run.",
+        ),
+        (saved({"a": torch.zeros(9)})[:300], "is cut off or damaged."),
+        (b"", "is cut off or damaged."),
+        (b"no pickle", "is damaged, or holds something else than tensors"),
+        (saved([torch.zeros(9)]), "is not a table of tensors."),
+        (saved({"a": 1}), "is not a table of tensors."),
+        (saved({"a": torch.zeros(1).expand(10**9)}), "is not a table of tensors."),
+        (compressed(saved({"a": torch.zeros(10**6)})), "is compressed, which PyTorch's files are not."),
+        (saved({"a": torch.zeros(2, 2).to_sparse()}), "is cut off or damaged."),
+        (saved({"a": torch.zeros(2, 2)}), "has no embeddings that fit config.json."),
+    ],
+)
+def test_a_hostile_pickle_is_one_line_and_nothing_is_run(data, what, two_languages, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = copied(two_languages, tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(data)
+    found = message(folder)
+    assert what in found
+    assert "\n" not in found
+    assert not Path("was-run").exists()
 
 
 @pytest.mark.parametrize(
