@@ -71,6 +71,7 @@ class ModelSettings:
     )
     input_norm: bool | None = setting(None, "layer norm on embedding + position, as in BERT")
     norm_epsilon: float | None = setting(None, "ε of every layer norm; unset: 1e-5", least=0.0, most=1.0)
+    source_end: bool | None = setting(None, "the end mark stands behind the source; unset: it does; OpenNMT: false")
     image: int | None = setting(None, "vision: pixels of an image's side", least=1, most=1 << 16)
     patch: int | None = setting(None, "vision: pixels of a patch's side", least=1, most=1024)
     levels: int | None = setting(None, "vision: steps of grey from black to white", least=2, most=1 << 16)

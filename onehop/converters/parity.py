@@ -68,7 +68,7 @@ class Port(Protocol):
         """Text in, text out."""
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        """Logits after each token of `tgt`, in our ids; `src` has its end mark, `tgt` its beginning mark.
+        """Logits after each token of `tgt`, in our ids; `src` is as the model reads it, `tgt` has its beginning mark.
 
         A program that follows only its own path may stop where it leaves `tgt`.
         """
@@ -92,7 +92,11 @@ class Reference:
     def ids(self, source: Sequence[int]) -> tuple[int, ...]:
         """Target ids of source ids, both without marks."""
         most = len(source) + MORE_THAN_SOURCE
-        return greedy(CachedStep(self.model, torch.tensor([[*source, EOS]]), most), most)
+        return greedy(CachedStep(self.model, torch.tensor([self.read(source)]), most), most)
+
+    def read(self, source: Sequence[int]) -> list[int]:
+        """Source ids as the model reads them: most with the end mark."""
+        return [*source, EOS] if self.model.settings.source_end is not False else list(source)
 
     @torch.inference_mode()
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
@@ -202,7 +206,7 @@ def timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[li
 def logit_difference(reference: Reference, port: Port, sentence: str) -> float:
     """The largest over our own translation and the whole vocabulary; what either side rules out is left aside."""
     source = reference.tokenizer.encode(sentence)
-    src, tgt = [*source, EOS], [BOS, *reference.ids(source)]
+    src, tgt = reference.read(source), [BOS, *reference.ids(source)]
     theirs = port.logits(src, tgt)
     ours = reference.logits(src, tgt)[: len(theirs)]
     return float(np.abs(ours - theirs)[ours > RULED_OUT].max())

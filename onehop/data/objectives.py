@@ -35,7 +35,7 @@ class Task:
             return masked(batch, self.vocab_size, rng)
         if self.model.kind == "vision":
             return shifted(classified(batch), self.model.image or 0, rng)
-        return batch
+        return without_source_ends(batch) if self.model.source_end is False else batch
 
     def evenly(self, batch: Batch, number: int) -> Batch:
         """The same for validation: the same choices each time, and images as they are."""
@@ -56,6 +56,12 @@ def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
     shown[other] = rng.integers(MARKS, vocab_size, len(other))
     labels[asked] = text[asked]
     return Batch(batch.src, batch.src_lengths, shown, labels, batch.tgt_lengths)
+
+
+def without_source_ends(batch: Batch) -> Batch:
+    """Sources as OpenNMT's models read them."""
+    ends = np.cumsum(batch.src_lengths) - 1
+    return Batch(np.delete(batch.src, ends), batch.src_lengths - 1, batch.tgt, batch.labels, batch.tgt_lengths)
 
 
 def classified(batch: Batch) -> Batch:

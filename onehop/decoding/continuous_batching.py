@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import Beam, Candidates, RowInts, Task
-from onehop.decoding.torch_engine import TorchEngine, padded
+from onehop.decoding.torch_engine import TorchEngine, source_rows
 from onehop.model.kv_cache import LayerCache
 from onehop.model.transformer import Layer, Tokens, Transformer
 from onehop.text.tokenizer import BOS, PAD
@@ -203,7 +203,7 @@ class Joining:
         assert not options.sample, "sampling is not joined"
         most = self.engine.greatest_lengths(sources)
         tickets = [next(self.numbers) for _ in sources]
-        new = Rows.begin(self.engine.model, padded(sources).to(self.engine.device), max(most))
+        new = Rows.begin(self.engine.model, source_rows(self.engine.model, sources).to(self.engine.device), max(most))
         self.rows = new if self.rows is None else self.rows.above(new)
         self.cohorts.append(Cohort(tickets, sources, most, options))
         return tickets

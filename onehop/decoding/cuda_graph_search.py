@@ -159,6 +159,7 @@ class CapturedSearch:
         """Whether a batch can be searched here; everything else is for `search`."""
         return (
             not options.sample
+            and self.model.settings.source_end is not False
             and options.beam <= MOST_BEAM
             and 0 < len(sources) <= MOST_SENTENCES
             and not self.model.watched

@@ -110,7 +110,7 @@ class TorchEngine:
         most = self.greatest_lengths(sources)
         if self.captured is not None and self.captured.suits(sources, most, options):
             return self.captured.search(sources, most, options)
-        step = CachedStep(self.model, padded(sources).to(self.device), max(most))
+        step = CachedStep(self.model, source_rows(self.model, sources).to(self.device), max(most))
         return search(step, most, options, numbers=numbers, device=self.device)
 
     @torch.inference_mode()
@@ -119,7 +119,7 @@ class TorchEngine:
         found: list[list[float]] = [[] for _ in sources]
         longest = [max(pair, key=len) for pair in zip(sources, targets, strict=True)]
         for batch in batches_by_length(longest, SCORED_TOKENS):
-            src = padded([sources[i] for i in batch]).to(self.device)
+            src = source_rows(self.model, [sources[i] for i in batch]).to(self.device)
             labels = padded([targets[i] for i in batch]).to(self.device)
             tgt = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
             self.model.source_input.reach(src.shape[1])
@@ -136,7 +136,12 @@ class TorchEngine:
         return greatest_lengths(sources, model.max_length if model.positions == "learned" else math.inf)
 
 
-def padded(sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:
-    """Sources with their end mark, a row each."""
-    rows = [torch.tensor([*ids, EOS]) for ids in sources]
+def source_rows(model: Transformer, sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:
+    """Sources as the model reads them, a row each: with their end mark, or with padding in its place."""
+    return padded(sources, EOS if model.settings.source_end is not False else PAD)
+
+
+def padded(sequences: Sequence[Sequence[int]], end: int = EOS) -> Int[Tensor, "sentences longest"]:
+    """Sequences with an end mark, a row each; an empty one has the end mark in any case."""
+    rows = [torch.tensor([*ids, end if ids else EOS]) for ids in sequences]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

@@ -114,7 +114,7 @@ def watched_search(watched: Watched, ids: Sequence[int], options: SearchOptions,
     with watched.by(tap, recorded) as model:
         limit = model.settings.max_length if model.settings.positions == "learned" else math.inf
         most, device = greatest_lengths([ids], limit), next(model.parameters()).device
-        src = torch.tensor([[*ids, EOS]], device=device)
+        src = torch.tensor([read_by(model, ids)], device=device)
         step = RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
         best = search(step, most, options, history=history, device=device)[0][0]
     if best.log_prob == -math.inf:
@@ -134,6 +134,11 @@ def path_to(best: Hypothesis, history: History) -> list[int]:
     for kept in reversed(steps[1:]):
         path.append(kept[path[-1]].parent)
     return path[::-1]
+
+
+def read_by(model: Transformer, ids: Sequence[int]) -> list[int]:
+    """Source ids as a model reads them: most with the end mark."""
+    return [*ids, EOS] if model.settings.source_end is not False else list(ids)
 
 
 def unpadded(ids: Int[Tensor, "batch length"]) -> Tokens:

@@ -19,7 +19,7 @@ from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import TextError
 from onehop.interpret.ablations import Edit, EditTap, Role, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
-from onehop.interpret.recorded_search import Searched, Watched, watched_search
+from onehop.interpret.recorded_search import Searched, Watched, read_by, watched_search
 from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
 from onehop.interpret.trace_fields import (
     additions,
@@ -170,7 +170,7 @@ class Tracer:
 
     def record(self, ids: Sequence[int], outputs: Sequence[int], edits: Sequence[Edit]) -> Recording:
         """One forward pass over the source and what was written, with every quantity of it."""
-        return Recording.of(self.watched, self.model, [*ids, EOS], [BOS, *outputs[:-1]], outputs, edits)
+        return Recording.of(self.watched, self.model, read_by(self.model, ids), [BOS, *outputs[:-1]], outputs, edits)
 
     def tensors(self, recorder: Recorder, searched: Searched) -> dict[str, Named]:
         """All that a trace holds, the batch's axis gone."""
@@ -201,7 +201,11 @@ class Tracer:
             "format": FORMAT,
             "version": VERSION,
             "model": self.about(),
-            "source": {"text": normalise(text), "tokens": self.pieces([*ids, EOS]), "ids": [*ids, EOS]},
+            "source": {
+                "text": normalise(text),
+                "tokens": self.pieces(read_by(self.model, ids)),
+                "ids": read_by(self.model, ids),
+            },
             "target": self.target(searched),
             "engine": "torch",
             "compute": str(next(self.model.parameters()).dtype).removeprefix("torch."),
@@ -219,7 +223,7 @@ class Tracer:
             "lens": logit_lens(self.model, recorder, [[c["id"] for c in step["top"]] for step in steps], self.choice),
             "aligner": aligner(self.model.settings, recorder),
             "beam": {"width": max(map(len, searched.steps)), "steps": self.tree(searched)},
-            "neighbours": self.neighbours([*ids, EOS], outputs),
+            "neighbours": self.neighbours(read_by(self.model, ids), outputs),
             "projection": self.projection(recorder),
             "residual": additions(recorder),
             "score_variance": score_variance(recorder),
@@ -368,7 +372,7 @@ class Tracer:
         source, target = header["source"], header["target"]
         outputs = [*target["ids"], EOS] if target["finished"] else target["ids"]
         with torch.inference_mode():
-            recording = self.record(source["ids"][:-1], outputs, parse_edits(header["edits"]))
+            recording = self.record([i for i in source["ids"] if i != EOS], outputs, parse_edits(header["edits"]))
         return heads_off(recording)
 
     def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:

@@ -86,7 +86,7 @@ def by_torch(translator: SentenceTranslator, source: list[int], target: list[int
     """One forward pass with a tap in it."""
     import torch
 
-    from onehop.decoding.torch_engine import padded
+    from onehop.decoding.torch_engine import source_rows
     from onehop.model.taps import watch
     from onehop.model.transformer import Tokens
     from onehop.text.tokenizer import BOS, PAD
@@ -100,7 +100,7 @@ def by_torch(translator: SentenceTranslator, source: list[int], target: list[int
         return value
 
     device = next(model.parameters()).device
-    src, tgt = padded([source]).to(device), torch.tensor([[BOS, *target]], device=device)
+    src, tgt = source_rows(model, [source]).to(device), torch.tensor([[BOS, *target]], device=device)
     with torch.inference_mode():
         watch(model, keep)(Tokens.padded(src, PAD), Tokens.padded(tgt, PAD))
     found: Alignment = kept[wanted]

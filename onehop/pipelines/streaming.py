@@ -93,13 +93,14 @@ def watched(
     import torch
 
     from onehop.decoding.search import History, search
-    from onehop.decoding.torch_engine import CachedStep, padded
+    from onehop.decoding.torch_engine import CachedStep, source_rows
 
     model, device = engine.model.settings, next(engine.model.parameters()).device
     most = greatest_lengths([source], model.max_length if model.positions == "learned" else np.inf)
     history = None if options.sample else History()
     with torch.inference_mode():
-        step = Heard(CachedStep(engine.model, padded([source]).to(device), max(most)), history, settled)
+        src = source_rows(engine.model, [source]).to(device)
+        step = Heard(CachedStep(engine.model, src, max(most)), history, settled)
         numbers, prefixes = [number], [list(prefix)]
         return search(step, most, options, prefixes=prefixes, numbers=numbers, history=history, device=device)[0]
 

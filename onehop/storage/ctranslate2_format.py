@@ -55,7 +55,7 @@ def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
     pieces = vocabulary(stored.tokenizer)
     config = {
         "add_source_bos": False,
-        "add_source_eos": True,
+        "add_source_eos": stored.settings.model.source_end is not False,
         "bos_token": pieces[BOS],
         "decoder_start_token": pieces[BOS],
         "eos_token": pieces[EOS],
