@@ -329,7 +329,7 @@ def export(
 @app.command(name="import", rich_help_panel=PANEL)
 def import_(
     folder: Annotated[
-        Path, typer.Argument(help="A Hugging Face folder: Marian, such as OPUS-MT, or BERT, such as MiniLM.")
+        Path, typer.Argument(help="A Hugging Face folder, such as OPUS-MT or MiniLM, or an .argosmodel package.")
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
     sentences: Sentences = None,

@@ -30,6 +30,9 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     model = named_model(str(model))
     check_kind(model, None)
     stored = read_model(model)
+    if stored.settings.model.source_end is False and target != "ctranslate2":
+        what = f"The model reads sources without an end mark, which --to {target} has no word for."
+        raise ExportError(what, "Use --to ctranslate2, which has.")
     with new_folder(folder) as beside:
         module.write(stored, beside)
     parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
@@ -38,10 +41,15 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
 
 
 def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES) -> "Parity | bert.VectorParity | None":
-    """Make a model file of a Hugging Face Marian or BERT folder; compare the two where transformers is installed."""
-    from onehop.converters import bert, huggingface
+    """Make a model file of an Argos package or a Hugging Face folder, Marian or BERT.
+
+    The two are compared, those of Hugging Face where transformers is installed.
+    """
+    from onehop.converters import argos, bert, huggingface
     from onehop.converters.importing import import_marian
 
+    if argos.is_argos(folder):
+        return import_argos(folder, out, sentences)
     if bert.is_bert(folder):
         return import_encoder(folder, out, sentences)
     require("google.protobuf")
@@ -50,6 +58,18 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
     if not is_installed(huggingface.NEEDS[0]):
         return None
     parity = compare(imported.stored, "huggingface", huggingface.HuggingFace(folder, imported.rows), sentences)
+    parity.write(file.with_suffix(f".{PARITY}"))
+    return parity
+
+
+def import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
+    """The same of an Argos package, compared with CTranslate2, which Argos runs it with."""
+    from onehop.converters import argos
+
+    require("google.protobuf")
+    imported = argos.import_package(package)
+    file = write_model(out, imported.stored)[0]
+    parity = compare(imported.stored, "ctranslate2", argos.Original(package, imported), sentences)
     parity.write(file.with_suffix(f".{PARITY}"))
     return parity
 

@@ -6,6 +6,7 @@ It holds weights as NumPy arrays and knows nothing of torch.
 __all__ = [
     "cache",
     "ctranslate2_format",
+    "ctranslate2_reading",
     "default_models",
     "model_file",
     "model_io",

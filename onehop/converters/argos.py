@@ -1,0 +1,415 @@
+"""`onehop import` of an Argos package: a ZIP with a CTranslate2 model, a SentencePiece model and the languages.
+
+Nothing is unpacked to disk. What CTranslate2's file holds goes over as it is, int8 rows too. A variable that ours has
+no place for is refused by its name, so that no model is read half.
+"""
+
+import hashlib
+import importlib
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from onehop.config import MOST_POSITIONS, ModelSettings, Settings, TokenizerSettings
+from onehop.converters.importing import Imported
+from onehop.converters.parity import NEVER, Logits
+from onehop.converters.pieces import Pieces, joint_pieces
+from onehop.decoding.engine import MORE_THAN_SOURCE
+from onehop.errors import ExportError, SettingsError
+from onehop.storage.ctranslate2_format import ACTIVATIONS, sinusoids
+from onehop.storage.ctranslate2_reading import Array, read_variables
+from onehop.storage.model_file import StoredModel
+from onehop.storage.number_formats import Int8Rows, Tensor
+from onehop.storage.parameter_shapes import parameter_shapes
+from onehop.text.tokenizer import BOS, Tokenizer, normalise
+
+METADATA, WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
+VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
+LARGEST = 1 << 32  # bytes of a file in a package, which CTranslate2's own sizes cannot go beyond
+TIGHTEST = 200  # so many times smaller no weights become
+LONGEST = 512
+REFUSED = "It cannot be imported."
+AGAIN = "Download the package again."
+MARKS = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+
+Read = Callable[[str], bytes | None]
+
+
+def is_argos(path: Path) -> bool:
+    """Whether a path is a package, or the folder that Argos unpacks one into."""
+    return path.suffix == ".argosmodel" or (path / METADATA).is_file() or (path.is_file() and zipfile.is_zipfile(path))
+
+
+def import_package(path: Path) -> Imported:
+    """Read a package."""
+    read = opened(path)
+    about = json_object(read, METADATA)
+    languages = [about.get(name) for name in ("from_code", "to_code")]
+    if about.get("type", "translate") != "translate" or not all(isinstance(code, str) and code for code in languages):
+        raise ExportError(f"{path} is no translator of one pair of languages.", "Give another package.")
+    weights = needed(read, WEIGHTS)
+    specification, variables = read_variables(weights, f"{WEIGHTS} of {path.name}")
+    if specification != "TransformerSpec":
+        raise ExportError(f"{path} holds a {specification or 'model of no name'}.", "Only translators can be imported.")
+    config = json_object(read, "model/config.json", missing={})
+    pieces = read_pieces(read, config)
+    model, tensors = Converter(variables, config, pieces).convert()
+    check_shapes(path, model, tensors, len(pieces.rows))
+    source, target = map(str, languages)
+    stored = StoredModel(
+        settings=Settings(model=model, tokenizer=TokenizerSettings(vocab_size=max(300, len(pieces.rows)))),
+        tokenizer=pieces.model,
+        source=source,
+        target=target,
+        provenance={
+            "imported_from": {
+                "format": "Argos package",
+                "name": path.name,
+                "version": str(about.get("package_version", "")),
+                "sha256": hashlib.sha256(weights).hexdigest(),
+            }
+        },
+        tensors=tensors,
+    )
+    return Imported(stored, pieces.rows)
+
+
+# --- the package ----------------------------------------------------------------------------------------------
+
+
+def opened(path: Path) -> Read:
+    """What reads a file of a package, or of its folder; it gives nothing where there is no such file."""
+    if path.is_dir():
+        return lambda name: (path / name).read_bytes() if (path / name).is_file() else None
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile):
+        raise ExportError(f"{path} is not a package that can be read.", "Give an .argosmodel file.") from None
+    root = next((n.removesuffix(METADATA) for n in archive.namelist() if re.fullmatch(rf"([^/]*/)?{METADATA}", n)), "")
+
+    def read(name: str) -> bytes | None:
+        try:
+            member = archive.getinfo(root + name)
+        except KeyError:
+            return None
+        if member.file_size > min(LARGEST, TIGHTEST * (member.compress_size + 1000)):
+            raise ExportError(f"{name} of {path} is larger than a package has it.", AGAIN)
+        try:
+            return archive.read(member)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
+            raise ExportError(f"{name} of {path} is damaged.", AGAIN) from None
+        except Exception as e:  # zlib's and lzma's own
+            raise ExportError(f"{name} of {path} is damaged ({e}).", AGAIN) from None
+
+    return read
+
+
+def needed(read: Read, name: str) -> bytes:
+    """A file that must be there."""
+    found = read(name)
+    if found is None:
+        raise ExportError(f"The package has no {name}.", "Give a package of Argos Translate.")
+    return found
+
+
+def json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A JSON object; `missing` is what it is where there is none."""
+    data = read(name) if missing is not None else needed(read, name)
+    try:
+        found = missing if data is None else json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ExportError(f"{name} is not a JSON object.", AGAIN)
+    return found
+
+
+def read_pieces(read: Read, config: Mapping[str, Any]) -> Pieces:
+    """The tokenizer, whose ids are ours and whose rows are theirs."""
+    name = next((name for name in VOCABULARIES if read(name) is not None), None)
+    if name is None:
+        raise ExportError("The model has separate vocabularies of the two languages.", REFUSED)
+    try:
+        text = needed(read, name).decode("utf-8")
+        words = json.loads(text) if name.endswith("json") else text.removesuffix("\n").split("\n")
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
+        raise ExportError(f"{name} is not a list of pieces.", AGAIN)
+    ids = {word: i for i, word in enumerate(words)}
+    unk = ids.get(str(config.get("unk_token") or MARKS["unk"]))
+    eos = ids.get(str(config.get("eos_token") or MARKS["eos"]))
+    bos = ids.get(str(config.get("decoder_start_token") or config.get("bos_token") or MARKS["bos"]))
+    if unk is None or eos is None or bos is None:
+        raise ExportError(f"{name} lacks a mark of {', '.join(MARKS.values())}.", AGAIN)
+    pad = next((ids[mark] for mark in (MARKS["pad"], "<pad>") if mark in ids), unk)
+    model = needed(read, PIECES)
+    return joint_pieces(model, model, ids, (pad, unk, bos, eos))
+
+
+# --- the model ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Converter:
+    """Takes each variable to its place in ours."""
+
+    variables: dict[str, Array]
+    config: Mapping[str, Any]
+    pieces: Pieces
+
+    def convert(self) -> tuple[ModelSettings, dict[str, Tensor]]:
+        """The settings and the tensors."""
+        if self.config.get("add_source_bos") or self.config.get("layer_norm_epsilon") not in (None, 1e-5):
+            raise ExportError("The model has a beginning mark in the source, or another ε in its norms.", REFUSED)
+        layers = [self.count(stack) for stack in ("encoder", "decoder")]
+        tables = [self.matrix(name) for name in ("encoder/embeddings_0", "decoder/embeddings", "decoder/projection")]
+        positions = [self.take(f"{stack}/position_encodings/encodings") for stack in ("encoder", "decoder")]
+        tensors = self.embeddings(tables)
+        bias = self.take("decoder/projection/bias", missing=np.zeros(tables[2].shape[0], "f4"))
+        tensors |= self.output_bias(bias)
+        model = self.settings(layers, tables, positions, biased=self.is_biased())
+        for stack, n_layers in zip(("encoder", "decoder"), layers, strict=True):
+            if model.norm == "pre":
+                tensors |= self.norm(f"{stack}/layer_norm", f"{stack}.last_norm")
+            for i in range(n_layers):
+                tensors |= self.layer(f"{stack}/layer_{i}", f"{stack}.layers.{i}", model, cross=stack == "decoder")
+        if model.positions == "learned":
+            for side, table in zip(("source_input", "target_input"), positions, strict=True):
+                tensors[f"{side}.positions"] = np.ascontiguousarray(table[: model.max_length])
+        self.refuse_the_rest()
+        wanted = parameter_shapes(model, len(self.pieces.rows))
+        return model, {name: tensor for name, tensor in tensors.items() if name in wanted}
+
+    def take(self, name: str, missing: Array | None = None) -> Array:
+        """A variable, which is then done with."""
+        found = self.variables.pop(name, missing)
+        if found is None:
+            raise ExportError(f"The model has no {name}.", REFUSED)
+        return found
+
+    def flag(self, name: str, missing: float = 0) -> float:
+        """A number of the model's shape."""
+        found = self.take(name, missing=np.array(missing))
+        if found.ndim:
+            raise ExportError(f"{name} is no number.", AGAIN)
+        return float(found)
+
+    def count(self, stack: str) -> int:
+        """How many layers a stack has."""
+        numbers = {int(n[1]) for name in self.variables if (n := re.match(rf"{stack}/layer_(\d{{1,4}})/", name))}
+        if numbers != set(range(len(numbers))) or not numbers:
+            raise ExportError(f"The {stack} has no layers, or not all of them.", AGAIN)
+        return len(numbers)
+
+    def is_biased(self) -> bool:
+        """Whether attention has biases."""
+        return any(name.endswith("/bias") and "attention/linear" in name for name in self.variables)
+
+    def settings(
+        self, layers: Sequence[int], tables: Sequence[Tensor], positions: Sequence[Array], *, biased: bool
+    ) -> ModelSettings:
+        """The architecture in the paper's names."""
+        d_model = tables[0].shape[-1]
+        common = self.flag("num_heads", missing=8)  # older files have it once
+        stacks = [self.stack(stack, common) for stack in ("encoder", "decoder")]
+        if stacks[0] != stacks[1]:
+            raise ExportError("Encoder and decoder differ in heads, norms or activation.", REFUSED)
+        heads, norm, activation = stacks[0]
+        is_usual = all(
+            table.ndim == 2 and table.shape[1] == d_model and np.allclose(table, sinusoids(*table.shape), atol=1e-4)
+            for table in positions
+        )
+        longest = min(MOST_POSITIONS, *(len(table) for table in positions))
+        first = self.variables.get("encoder/layer_0/ffn/linear_0/weight")
+        try:
+            return ModelSettings(
+                n_encoder_layers=layers[0],
+                n_decoder_layers=layers[1],
+                d_model=d_model,
+                d_ff=1 if first is None or not first.ndim else len(first),
+                n_heads=heads,
+                norm=norm,
+                positions="sinusoidal" if is_usual else "learned",
+                tied=all(equal(tables[0], table) for table in tables[1:]),
+                activation=activation,
+                attention_bias=biased,
+                output_bias=True,
+                max_length=min(LONGEST, longest) if is_usual else longest,
+                source_end=None if self.config.get("add_source_eos") else False,
+            )
+        except SettingsError as e:
+            raise ExportError(f"The model's shape is not right: {e.what}", AGAIN) from None
+
+    def stack(self, stack: str, common: float) -> tuple[int, Literal["pre", "post"], Literal["relu", "swish", "gelu"]]:
+        """Heads, norm and activation of a stack."""
+        heads, scaled = self.flag(f"{stack}/num_heads", missing=common), self.flag(f"{stack}/scale_embeddings", 1)
+        norm: Literal["pre", "post"] = "pre" if self.flag(f"{stack}/pre_norm", 1) else "post"
+        number = self.flag(f"{stack}/activation")
+        named: Any = {value: name for name, value in ACTIVATIONS.items()}.get(int(number))
+        if scaled != 1 or named is None:
+            raise ExportError("The model has unscaled embeddings, or an activation that ours has not.", REFUSED)
+        return int(heads), norm, named
+
+    def embeddings(self, tables: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The three tables with rows in the order of our ids."""
+        rows = np.array(self.pieces.rows)
+        if any(len(to_rows(table)) != 1 + rows.max() for table in tables):
+            raise ExportError("The embeddings do not fit the vocabulary row by row.", AGAIN)
+        source, target, output = (chosen(table, rows) for table in tables)
+        if self.starts_from_zero:
+            for table in (source, target):
+                to_rows(table)[BOS] = 0
+        return {"embedding.weight": source, "target_embedding.weight": target, "output.weight": output}
+
+    @property
+    def starts_from_zero(self) -> bool:
+        """Whether the decoder begins with nothing: then the beginning mark, which is never said, is nothing."""
+        return bool(self.variables.get("decoder/start_from_zero_embedding", np.array(0)).any())
+
+    def output_bias(self, bias: Array) -> dict[str, Tensor]:
+        """The bias of each piece; what only ours has is never said."""
+        rows = np.array(self.pieces.rows)
+        if bias.shape != (1 + rows.max(),):
+            raise ExportError("The output's bias does not fit the vocabulary.", AGAIN)
+        found = bias[rows].astype(np.float32)
+        found[[*self.pieces.silent, *([BOS] if self.starts_from_zero else [])]] = NEVER
+        self.variables.pop("decoder/start_from_zero_embedding", None)
+        return {"output_bias": found}
+
+    def layer(self, theirs: str, ours: str, model: ModelSettings, *, cross: bool) -> dict[str, Tensor]:
+        """One layer: matrices that stand in one are taken apart."""
+        attention = f"{theirs}/self_attention"
+        found = self.parts(f"{attention}/linear_0", [f"{ours}.self_attention.w_{x}" for x in "qkv"], model)
+        found |= self.parts(f"{attention}/linear_1", [f"{ours}.self_attention.w_o"], model)
+        found |= self.norm(f"{attention}/layer_norm", f"{ours}.self_add_norm.norm")
+        if cross:
+            for i, letters in enumerate(("q", "kv", "o")):
+                names = [f"{ours}.cross_attention.w_{x}" for x in letters]
+                found |= self.parts(f"{theirs}/attention/linear_{i}", names, model)
+            found |= self.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
+        for i, name in enumerate(("w_1", "w_2")):
+            found |= self.parts(f"{theirs}/ffn/linear_{i}", [f"{ours}.feed_forward.{name}"], model)
+        return found | self.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
+
+    def parts(self, theirs: str, ours: Sequence[str], model: ModelSettings) -> dict[str, Tensor]:
+        """A matrix and its bias as several; a bias that is not there is zero."""
+        whole = self.matrix(theirs)
+        height = len(to_rows(whole))
+        bias = self.take(f"{theirs}/bias", missing=np.zeros(height, "f4"))
+        if height % len(ours) or bias.shape != (height,):
+            raise ExportError(f"{theirs} has another shape than it must have.", AGAIN)
+        found: dict[str, Tensor] = {}
+        for i, name in enumerate(ours):
+            rows = np.arange(i * height // len(ours), (i + 1) * height // len(ours))
+            found[f"{name}.weight"] = chosen(whole, rows)
+            found[f"{name}.bias"] = np.ascontiguousarray(bias[rows], dtype=np.float32)
+        return found
+
+    def norm(self, theirs: str, ours: str) -> dict[str, Tensor]:
+        """A layer norm's gain and bias."""
+        return {
+            f"{ours}.{name}": np.ascontiguousarray(self.take(f"{theirs}/{other}"), dtype=np.float32)
+            for name, other in (("weight", "gamma"), ("bias", "beta"))
+        }
+
+    def matrix(self, name: str) -> Tensor:
+        """A matrix; int8 rows have the inverse of our scale, int16 has one scale for all."""
+        values, scale = self.take(f"{name}/weight"), self.variables.pop(f"{name}/weight_scale", None)
+        if values.ndim != 2:
+            raise ExportError(f"{name} is no matrix.", AGAIN)
+        if values.dtype == np.float32:
+            return values
+        if scale is None or scale.size not in (1, len(values)) or not np.all(np.isfinite(scale) & (scale > 0)):
+            raise ExportError(f"{name} has no scales that fit it.", AGAIN)
+        inverse = np.broadcast_to(np.float32(1) / scale.astype(np.float32).reshape(-1), len(values))
+        if values.dtype == np.int8:
+            return Int8Rows(values, np.ascontiguousarray(inverse))
+        return np.ascontiguousarray(values * inverse[:, None], dtype=np.float32)
+
+    def refuse_the_rest(self) -> None:
+        """A variable that nobody asked for would be missing from the model; a switch that is off would not."""
+        self.variables.pop("encoder/embeddings_merge", None)
+        for name in ("decoder/alignment_layer", "decoder/alignment_heads"):
+            self.variables.pop(name, None)
+        for name, values in self.variables.items():
+            if values.ndim or values.any():
+                raise ExportError(f"The model has {name}, which ours cannot express.", REFUSED)
+
+
+def to_rows(table: Tensor) -> Array:
+    """The stored rows of a matrix."""
+    return table.values if isinstance(table, Int8Rows) else table
+
+
+def chosen(table: Tensor, rows: Array) -> Tensor:
+    """Some rows of a matrix, copied."""
+    if isinstance(table, Int8Rows):
+        return Int8Rows(table.values[rows], table.scale[rows])
+    return np.ascontiguousarray(table[rows])
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two matrices are the same."""
+    if isinstance(one, Int8Rows) and isinstance(other, Int8Rows):
+        return np.array_equal(one.values, other.values) and np.array_equal(one.scale, other.scale)
+    return type(one) is type(other) and np.array_equal(to_rows(one), to_rows(other))
+
+
+def check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor], vocab_size: int) -> None:
+    """Refuse weights that are not of one shape."""
+    wanted = parameter_shapes(model, vocab_size)
+    for name, shape in wanted.items():
+        if name not in tensors or tuple(tensors[name].shape) != shape:
+            raise ExportError(f"The weights of {path} do not fit each other: see {name}.", AGAIN)
+
+
+# --- the original ---------------------------------------------------------------------------------------------
+
+
+class Original:
+    """The package as Argos runs it: SentencePiece's pieces through CTranslate2, here greedily."""
+
+    libraries: tuple[str, ...] = ("ctranslate2",)
+
+    def __init__(self, path: Path, imported: Imported) -> None:
+        ctranslate2: Any = importlib.import_module("ctranslate2")
+        read = opened(path)
+        names = ["model.bin", "config.json", *(name.removeprefix("model/") for name in VOCABULARIES)]
+        files = {name: data for name in names if (data := read(f"model/{name}")) is not None}
+        self.model = ctranslate2.Translator(path.stem, device="cpu", intra_threads=1, files=files)
+        self.computes: str = self.model.compute_type.split("_")[0]
+        self.positions = imported.stored.settings.model.max_length
+        self.rows, self.tokenizer = imported.rows, Tokenizer(imported.stored.tokenizer)
+        self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
+        spm: Any = importlib.import_module("sentencepiece")
+        self.pieces = spm.SentencePieceProcessor(model_proto=needed(read, PIECES))
+
+    def translate(self, text: str) -> str:
+        """Its own pieces of the text, and the text of its pieces."""
+        found = self.search(self.pieces.encode(normalise(text), out_type=str))
+        return str(self.pieces.decode([piece for piece in found.hypotheses[0] if piece != MARKS["unk"]]))
+
+    def search(self, pieces: Sequence[str], **options: Any) -> Any:
+        """Greedy."""
+        lengths = {"min_decoding_length": 0, "max_decoding_length": len(pieces) + MORE_THAN_SOURCE}
+        return self.model.translate_batch([list(pieces)], beam_size=1, **lengths, **options)[0]
+
+    def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
+        """It shows them only along its own path, in its own order: as far as that is `tgt`."""
+        ends = src[-1:] == [self.tokenizer.ids(["</s>"])[0]]
+        found = self.search(
+            self.tokenizer.tokens(src[:-1] if ends else src), return_logits_vocab=True, return_end_token=True
+        )
+        path = [self.id_of.get(piece, 1) for piece in found.hypotheses[0]]
+        each = [np.array(step).reshape(-1)[: 1 + max(self.rows)] for step in found.logits[0]]
+        same = 0
+        while same < min(len(path), len(tgt) - 1) and path[same] == tgt[same + 1]:
+            same += 1
+        return np.stack(each[: same + 1]).astype(np.float32)[:, list(self.rows)]

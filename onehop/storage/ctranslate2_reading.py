@@ -1,0 +1,88 @@
+"""The variables of a CTranslate2 file, as `ctranslate2_format` and CTranslate2's own converters write it.
+
+A file from elsewhere is not trusted: every length is compared with what is there.
+"""
+
+import math
+import struct
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onehop.errors import ExportError
+from onehop.shapes import Num
+
+Array: TypeAlias = Num[np.ndarray, "..."]
+
+# CTranslate2's numbers for its types, and before version 4 of the file the size of an item instead. bfloat16 as bits.
+TYPES = {0: "<f4", 1: "<i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "<u2"}
+BY_SIZE = {1: "<i1", 2: "<i2", 4: "<f4"}
+VERSIONS = range(2, 7)
+BFLOAT16 = 5
+DAMAGED = "Download it again."
+
+
+class Reading:
+    """Reads one value after the other."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self.data, self.name, self.at = memoryview(data), name, 0
+
+    def take(self, count: int) -> memoryview:
+        """So many bytes."""
+        if self.at + count > len(self.data):
+            raise ExportError(f"{self.name} is cut off.", DAMAGED)
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def number(self, kind: str) -> int:
+        """A number of struct's kind."""
+        return int(struct.unpack(f"<{kind}", self.take(struct.calcsize(f"<{kind}")))[0])
+
+    def string(self) -> str:
+        """Length, characters and a zero, which the length counts."""
+        raw = bytes(self.take(self.number("H"))).rstrip(b"\0")
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ExportError(f"{self.name} is not CTranslate2's, or damaged.", DAMAGED) from None
+
+
+def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
+    """What the file is of, and every variable; those with a second name stand under both."""
+    source = Reading(data, name)
+    version = source.number("I")
+    if version not in VERSIONS:
+        raise ExportError(f"{name} is not CTranslate2's, or of version {version}.", "Versions 2 to 6 can be read.")
+    specification = source.string()
+    source.number("I")  # the revision: what it changes shows in the variables
+    found: dict[str, Array] = {}
+    for _ in range(source.number("I")):
+        key = source.string()
+        found[key] = variable(source, version)
+    if version >= 3:
+        for _ in range(source.number("I")):
+            alias, key = source.string(), source.string()
+            if key not in found:
+                raise ExportError(f"{name} names {key!r}, which it does not have.", DAMAGED)
+            found[alias] = found[key]
+            if f"{key}_scale" in found:  # a weight's scale goes with it
+                found[f"{alias}_scale"] = found[f"{key}_scale"]
+    return specification, found
+
+
+def variable(source: Reading, version: int) -> Array:
+    """One variable; float16 and bfloat16 become float32, which holds them exactly."""
+    shape = [source.number("I") for _ in range(source.number("B"))]
+    code = source.number("B")
+    known: dict[int, Any] = TYPES if version >= 4 else BY_SIZE
+    if code not in known:
+        raise ExportError(f"{source.name} has numbers of an unknown kind.", DAMAGED)
+    kind = np.dtype(known[code])
+    size = source.number("I") * (1 if version >= 4 else kind.itemsize)
+    if size != math.prod(shape) * kind.itemsize:
+        raise ExportError(f"{source.name} has a variable of another size than it says.", DAMAGED)
+    values = np.frombuffer(source.take(size), kind).reshape(shape)
+    if version >= 4 and code == BFLOAT16:
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32) if kind.kind == "f" else values
