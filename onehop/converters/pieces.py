@@ -1,8 +1,8 @@
 """One SentencePiece model of ours from the two of a Marian folder and its vocabulary.
 
-Only the source is ever segmented, so the joint model is the source's. What only the target language has is added as
-pieces that no segmentation uses but that decode as they are; single characters are cut where the source's model knows
-no better.
+To translate, only the source is segmented, so the joint model is the source's. What only the target language has is
+added as pieces that no segmentation uses but that decode as they are; single characters are cut where the source's
+model knows no better. The target's model lies behind it, for training.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from typing import Any
 import sentencepiece as spm
 
 from onehop.errors import ExportError, ModelFileError
-from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, with_target
 
 NORMAL, UNKNOWN, CONTROL, UNUSED = 1, 2, 3, 5  # SentencePiece's types of pieces
 UNIGRAM = 1
@@ -38,7 +38,7 @@ def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: 
         )
     if source == target and (kept := as_it_is(source, vocab, marks)):
         return kept
-    return joined(source, vocab, marks)
+    return joined(source, target, vocab, marks)
 
 
 def as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces | None:
@@ -51,8 +51,11 @@ def as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pi
     return Pieces(model, range(len(pieces)), ()) if same else None
 
 
-def joined(source: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces:
-    """The source's model with our marks in front, the vocabulary in its order, then what only the source has."""
+def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces:
+    """The source's model with our marks in front, the vocabulary in its order, then what only the source has.
+
+    Behind it lies the target's model in the same order, for training.
+    """
     proto = read_proto(source)
     known = {p.piece: p for p in proto.pieces}
     spoken = {p for p, kind in ((p.piece, p.type) for p in proto.pieces) if kind not in (UNKNOWN, CONTROL)}
@@ -74,7 +77,35 @@ def joined(source: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pie
     describe_marks(proto.trainer_spec, names)
     rows = [*marks, *(i for i, _ in others), *[marks[UNK]] * len(beyond)]
     silent = [BOS] if marks[BOS] in (marks[PAD], marks[UNK], marks[EOS]) else []
-    return Pieces(proto.SerializeToString(), rows, [*silent, *range(len(rows) - len(beyond), len(rows))])
+    known_ids = len(rows) - len(beyond)
+    order = [*(piece for _, piece in others), *beyond]
+    model: bytes = proto.SerializeToString()
+    if target != source or beyond:
+        model = with_target(model, in_order(target, names, order), known_ids)
+    return Pieces(model, rows, [*silent, *range(known_ids, len(rows))])
+
+
+def in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> bytes:
+    """The target's model with pieces in the order of our ids, and behind them those that the vocabulary lacks."""
+    proto = read_proto(target)
+    known = {p.piece: p for p in proto.pieces if p.type not in (UNKNOWN, CONTROL)}
+    unknown_score = min((p.score for p in proto.pieces if p.type == NORMAL), default=0.0) - UNKNOWN_PENALTY
+    is_unigram = proto.trainer_spec.model_type == UNIGRAM
+    more = sorted(set(known) - set(order))
+    kept = [proto.SentencePiece.FromString(known[p].SerializeToString()) if p in known else None for p in order]
+    rest = [proto.SentencePiece.FromString(known[p].SerializeToString()) for p in more]
+    del proto.pieces[:]
+    for name in names:
+        proto.pieces.add(piece=name, score=0.0, type=UNKNOWN if name == "<unk>" else CONTROL)
+    for piece, found in zip(order, kept, strict=True):
+        missing = added(proto, piece, unknown_score) if is_unigram else None
+        unused = proto.SentencePiece(piece=piece, score=0.0, type=UNUSED)
+        proto.pieces.add().CopyFrom(found or missing or unused)
+    for each in rest:
+        proto.pieces.add().CopyFrom(each)
+    describe_marks(proto.trainer_spec, names)
+    found_model: bytes = proto.SerializeToString()
+    return found_model
 
 
 def added(proto: Any, piece: str, unknown_score: float) -> Any:

@@ -106,6 +106,7 @@ class WordIds(dict[str, bytes]):
         self.tokenizer = tokenizer
         self.type = id_type(tokenizer.vocab_size)
         self._by_words = encodes_by_words(tokenizer)
+        self.target: WordIds = self if tokenizer.target is tokenizer else WordIds(tokenizer.target)
 
     def __missing__(self, word: str) -> bytes:
         if len(self) >= KNOWN_WORDS:
@@ -204,7 +205,7 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
 
 def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], list[bytes]]:
     """Ids of both sides."""
-    return words.encode(line[0] for line in lines), words.encode(line[1] for line in lines)
+    return words.encode(line[0] for line in lines), words.target.encode(line[1] for line in lines)
 
 
 def in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:

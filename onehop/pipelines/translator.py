@@ -93,7 +93,7 @@ class Model:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
         """How probable each target is as the translation of its source."""
         tokenizer = self.sentences.tokenizer
-        ids = tokenizer.encode_batch(targets)
+        ids = tokenizer.target.encode_batch(targets)
         scored = self.sentences.score(tokenizer.encode_batch(sources), ids)
         return [Score(tuple(tokenizer.tokens([*i, EOS])), tuple(s)) for i, s in zip(ids, scored, strict=True)]
 

@@ -246,7 +246,7 @@ class Service:
         found, at = [], 0
         for segments, prefix in zip(parted, wish.prefixes or [""] * len(parted), strict=True):
             if prefix and segments:
-                found.append((at, self.translator.tokenizer.encode(prefix)))
+                found.append((at, self.translator.tokenizer.target.encode(prefix)))
             at += len(segments)
         return found
 

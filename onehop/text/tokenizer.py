@@ -10,6 +10,7 @@ of classes. A model file holds any of the three as bytes; `vocabulary_of` tells 
 import io
 import json
 import re
+import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -34,6 +35,20 @@ def normalise(text: str) -> str:
     """
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return " ".join(unicodedata.normalize("NFC", text).replace(WORD_MARK, " ").split())
+
+
+# A model that was imported may cut its target language by other rules. They lie behind the source's model, as a field
+# that SentencePiece leaves to others: the target's model, how many of its ids count, its length, and this mark.
+_TARGET_FIELD, _TARGET_MARK, _TARGET_TAIL = bytes([0xC2, 0x0C]), b"onehop target", struct.Struct("<QQ")
+
+
+def with_target(source: bytes, target: bytes, known: int) -> bytes:
+    """A source's model with that of the target language, whose ids from `known` on mean unknown."""
+    payload = target + _TARGET_TAIL.pack(known, len(target)) + _TARGET_MARK
+    length, head = len(payload), b""
+    while length > 127:
+        head, length = head + bytes([length & 127 | 128]), length >> 7
+    return source + _TARGET_FIELD + head + bytes([length]) + payload
 
 
 class Tokenizer:
@@ -123,6 +138,15 @@ class Tokenizer:
             return ids
         return [each for id in ids for each in self._tags.get(id, [id])]
 
+    @cached_property
+    def target(self) -> "Tokenizer":
+        """What cuts text of the target language, in the same ids: nearly always this tokenizer itself."""
+        if not self.model.endswith(_TARGET_MARK):
+            return self
+        end = len(self.model) - len(_TARGET_MARK) - _TARGET_TAIL.size
+        known, length = _TARGET_TAIL.unpack(self.model[end : -len(_TARGET_MARK)])
+        return _TargetTokenizer(self.model[max(0, end - length) : end], min(known, self.vocab_size))
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; marks and padding are left out."""
         return str(self._pieces.DecodeIds([int(i) for i in ids if int(i) not in (PAD, BOS, EOS)]))
@@ -154,6 +178,25 @@ class Tokenizer:
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """The inverse of `tokens`."""
         return [int(self._pieces.PieceToId(token)) for token in tokens]
+
+
+class _TargetTokenizer(Tokenizer):
+    """Cuts text of a target language; pieces that the model does not know are unknown."""
+
+    def __init__(self, model: bytes, known: int) -> None:
+        super().__init__(model)
+        self.known = known
+
+    @property
+    def vocab_size(self) -> int:
+        return self.known
+
+    def encode(self, text: str, *, tags: bool = False) -> list[int]:
+        return [id if id < self.known else UNK for id in super().encode(text, tags=tags)]
+
+    def encode_batch(self, texts: Sequence[str], threads: int = -1, *, tags: bool = False) -> list[list[int]]:
+        batch = super().encode_batch(texts, threads, tags=tags)
+        return [[id if id < self.known else UNK for id in ids] for ids in batch]
 
 
 def at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
