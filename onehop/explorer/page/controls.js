@@ -72,6 +72,17 @@ export function tokenPicker({ label, tokens, value, previewed = null, choose, pr
   </div>`;
 }
 
+/** The pieces of the translation, the cursor's chosen: for figures that are about a written word whatever the role. */
+export const wordPicker = (view, label) =>
+  tokenPicker({
+    label,
+    tokens: view.trace.target.output_tokens,
+    value: view.selection.step,
+    previewed: view.cursor.side === "target" ? view.cursor.place : null,
+    choose: (place) => view.chooseWord("target", place),
+    preview: (place) => view.previewWord(place === null ? null : { side: "target", place }),
+  });
+
 /** The largest rows in their old order, and how much the others hold together. */
 function abridged(rows, most) {
   if (most === null || rows.length <= most + 4) return { kept: rows, others: null };

@@ -6,11 +6,14 @@ import { range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 
-export const called = ({ role, layer, head }) => `${ROLE_NAMES[role]}, layer ${layer + 1}, head ${head + 1}`;
+export const called = ({ role, layer, head }) =>
+  `${ROLE_NAMES[role]}, layer ${layer + 1}, head ${head + 1}`;
 
 export const allHeads = (trace) =>
   ROLES.flatMap((role) =>
-    range(trace.layers(role)).flatMap((layer) => range(trace.heads).map((head) => ({ role, layer, head }))),
+    range(trace.layers(role)).flatMap((layer) =>
+      range(trace.heads).map((head) => ({ role, layer, head })),
+    ),
   );
 
 const isAt = (selection, { role, layer, head }) =>
@@ -22,7 +25,10 @@ const isAt = (selection, { role, layer, head }) =>
  */
 export function headGrid({ view, label, cell, marked = () => false }) {
   const heads = allHeads(view.trace);
-  const chosen = Math.max(0, heads.findIndex((place) => isAt(view.selection, place)));
+  const chosen = Math.max(
+    0,
+    heads.findIndex((place) => isAt(view.selection, place)),
+  );
   const choose = (i) => view.choose(heads[i]);
   const button = (place) => {
     const i = heads.findIndex((h) => isAt(h, place));
@@ -47,7 +53,8 @@ export function headGrid({ view, label, cell, marked = () => false }) {
     <div class="smalls" style="gap:.12rem;grid-template-columns:${columns}">
       <span></span>${range(view.trace.heads).map((h) => html`<span class="count">${h + 1}</span>`)}
       ${range(view.trace.layers(role)).map(
-        (layer) => html`<span class="count">${layer + 1}</span>${range(view.trace.heads).map((head) => button({ role, layer, head }))}`,
+        (layer) =>
+          html`<span class="count">${layer + 1}</span>${range(view.trace.heads).map((head) => button({ role, layer, head }))}`,
       )}
     </div>
   </div>`;

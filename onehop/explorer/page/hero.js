@@ -6,6 +6,9 @@ import { roving } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
 import { doubt, verdict } from "onehop/story.js";
 import { beginsWord, number, percent, piece, power } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
+
+const T = TEXTS.opening;
 
 /**
  * Where the head that aligns best looked: a strength for each word of the other side, the strongest as 1. From a written
@@ -39,14 +42,20 @@ function line(view, side, tokens, label, wrong = null) {
 function judged(view) {
   const found = verdict(view.trace, view.measured);
   if (found) {
-    const p = (pronoun) => view.trace.steps[found.step].top.find((c) => piece(c.token) === pronoun)?.p;
-    const chance = (pronoun) => (p(pronoun) === undefined ? "" : ` (${percent(p(pronoun), 0)})`);
-    return html`<p class="judged" data-verdict=${found.right ? "right" : "wrong"}><span class="verdict ${found.right ? "yes" : "no"}">${found.right ? "right" : "wrong"}</span>
-      “It” is the ${found.english}, in German <i lang="de">${found.german}</i>, so “it” must become <strong lang="de">${found.needed}</strong>${found.right ? "" : chance(found.needed)}. The model wrote <strong lang="de">${found.written}</strong>${chance(found.written)}. ${ask(found.right ? "Which head decided that?" : "Which head is to blame?")}</p>`;
+    const { top } = view.trace.steps[found.step];
+    const chance = (pronoun) => {
+      const p = top.find((c) => piece(c.token) === pronoun)?.p;
+      return p === undefined ? "" : ` (${percent(p, 0)})`;
+    };
+    const neededChance = found.right ? "" : chance(found.needed);
+    return html`<p class="judged" data-verdict=${found.right ? "right" : "wrong"}>
+      <span class="verdict ${found.right ? "yes" : "no"}">${found.right ? T.right : T.wrong}</span>
+      ${T.judged({ ...found, neededChance, writtenChance: chance(found.written) })}
+      ${ask(found.right ? T.whoDecided : T.whoIsToBlame)}</p>`;
   }
   const open = doubt(view.trace);
-  return html`<p class="judged" data-verdict="unknown"><span class="verdict">not judged</span> Nobody has judged this translation.
-    ${open ? html`The model hesitated most at “<strong><bdi>${piece(open.first.token)}</bdi></strong>” (${percent(open.first.p, 0)}), before “<bdi>${piece(open.second.token)}</bdi>” (${percent(open.second.p, 0)}). ${ask("Which head decided?")}` : nothing}</p>`;
+  return html`<p class="judged" data-verdict="unknown"><span class="verdict">${T.unjudged}</span> ${T.nobody}
+    ${open ? html`${T.doubt({ first: piece(open.first.token), firstChance: percent(open.first.p, 0), second: piece(open.second.token), secondChance: percent(open.second.p, 0) })} ${ask(T.whoDecided)}` : nothing}</p>`;
 }
 
 const ask = (text) => html`<a href="#figure-decides" data-jump="figure-decides">${text}</a>`;
@@ -80,11 +89,11 @@ function question(view) {
 
 /** What the shades say, in a sentence. */
 function legend({ trace, cursor }) {
-  const { layer, head } = trace.aligner;
-  const at = html`cross-attention, layer ${layer + 1}, head ${head + 1}, the head that aligns best here (${percent(trace.aligner.share, 0)} of its weight on the aligned word)`;
+  const { layer, head, share } = trace.aligner;
+  const where = T.aligner({ layer: layer + 1, head: head + 1, share: percent(share, 0) });
   return cursor.side === "target"
-    ? html`Shaded: where the translation looked while it wrote “<bdi>${piece(trace.target.output_tokens[cursor.place])}</bdi>”: ${at}.`
-    : html`Shaded: the written pieces that looked at “<bdi>${piece(trace.source.tokens[cursor.place])}</bdi>”: ${at}.`;
+    ? T.lookedFrom(piece(trace.target.output_tokens[cursor.place]), where)
+    : T.lookedAt(piece(trace.source.tokens[cursor.place]), where);
 }
 
 export function opened(view) {
@@ -100,10 +109,10 @@ export function opened(view) {
     ${question(view)}
     ${view.trouble ? html`<div class="trouble" role="alert"><p>${view.trouble}</p></div>` : nothing}
     <section class="answer" aria-label="The translation" aria-busy=${view.busy} data-sentence=${trace.source.text}>
-      ${line(view, "source", trace.source.tokens, "The sentence; choose a piece to see what looked at it")}
-      ${line(view, "target", trace.target.output_tokens, "The translation; choose a piece to see where it looked", found && !found.right ? found.step : null)}
-      ${written ? judged(view) : html`<p class="reading">The model wrote nothing and ended the sentence.</p>`}
-      <p class="reading shades">${legend(view)} ${"</s>"} marks the end. Point at any piece.</p>
+      ${line(view, "source", trace.source.tokens, T.sentence)}
+      ${line(view, "target", trace.target.output_tokens, T.translation, found && !found.right ? found.step : null)}
+      ${written ? judged(view) : html`<p class="reading">${T.wroteNothing}</p>`}
+      <p class="reading shades">${legend(view)} ${T.endMark}</p>
       ${meta(view)}
     </section>`;
 }

@@ -13,6 +13,7 @@ import { CODA, RUNGS } from "onehop/rungs.js";
 import { ROLES, Store, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
 import { ROLE_NAMES, Trace } from "onehop/tensors.js";
 import { clipped } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 import { watchTips } from "onehop/tips.js";
 
 const home = openHome();
@@ -107,7 +108,7 @@ async function startSweep() {
   const each = (part) => (part.attentions ? told("running", { total: part.attentions }) : (parts.push(part), told("running")));
   try {
     await home.heads(trace.source.text, trace.edits, { signal: cancel.signal, each });
-    told(parts.length && parts.length === sweeps.get(stamp).total ? "done" : "failed", { error: "The server ended the answer early. Try again." });
+    told(parts.length && parts.length === sweeps.get(stamp).total ? "done" : "failed", { error: TEXTS.decides.early });
   } catch (error) {
     told(cancel.signal.aborted ? "cancelled" : "failed", { error: error.message });
   }

@@ -19,7 +19,14 @@ export function pageMap(jump) {
   const [left, right, width] = [6, 122, 104];
   const top = 34;
   const bottom = top + ROW * ATTENTION.length;
-  const part = (rung, label, x, y, w = width, height = ROW - 3) => svg`<a href="#${rung}" data-rung=${rung} @click=${jump}>
+  const part = (
+    rung,
+    label,
+    x,
+    y,
+    w = width,
+    height = ROW - 3,
+  ) => svg`<a href="#${rung}" data-rung=${rung} @click=${jump}>
     <rect x=${x} y=${y} width=${w} height=${height} rx="3" /><text x=${x + 6} y=${y + height / 2 + 3.5}>${label}</text></a>`;
   const line = (d) => svg`<path d=${d} fill="none" stroke="var(--rule-strong)" />`;
   return html`<svg class="map" viewBox="0 0 232 ${bottom + 62}" role="group" aria-label="Map of the machine; each part leads to its rung">

@@ -16,27 +16,40 @@ export function verdict(trace, measured) {
   if (!known || trace.model.source !== "en" || trace.model.target !== "de") return null;
   const written = trace.target.output_tokens;
   const step = written.findIndex((token, i) => i > 0 && PRONOUN.test(token));
-  if (step < 0 || !trace.target.text.toLowerCase().includes(known.german.toLowerCase())) return null;
+  if (step < 0 || !trace.target.text.toLowerCase().includes(known.german.toLowerCase()))
+    return null;
   const [pronoun, needed] = [piece(written[step]), known.expected];
   const english = known.noun.map((i) => piece(known.tokens[i])).join("");
-  return { step, right: pronoun === needed, written: pronoun, needed, english, german: `${ARTICLES[needed]} ${known.german}` };
+  return {
+    step,
+    right: pronoun === needed,
+    written: pronoun,
+    needed,
+    english,
+    german: `${ARTICLES[needed]} ${known.german}`,
+  };
 }
 
 /** The word at which the two likeliest pieces were nearest to each other; null where no word was written. */
 export function doubt(trace) {
-  const words = trace.steps.map((s, step) => ({ step, first: s.top[0], second: s.top[1] })).filter(({ step, second }) => {
-    const token = trace.target.output_tokens[step];
-    return second && beginsWord(token) && hasLetters(token) && !/^<.*>$/.test(token);
-  });
+  const words = trace.steps
+    .map((s, step) => ({ step, first: s.top[0], second: s.top[1] }))
+    .filter(({ step, second }) => {
+      const token = trace.target.output_tokens[step];
+      return second && beginsWord(token) && hasLetters(token) && !/^<.*>$/.test(token);
+    });
   if (!words.length) return null;
   return words[argmax(words.map(({ first, second }) => second.p - first.p))];
 }
 
 /** Where the page opens: on the word that was judged, else on the one that was most in doubt. */
-export const mystery = (trace, measured) => verdict(trace, measured)?.step ?? doubt(trace)?.step ?? 0;
+export const mystery = (trace, measured) =>
+  verdict(trace, measured)?.step ?? doubt(trace)?.step ?? 0;
 
 /** The source piece that the head which aligns best looks at while a piece is written. */
 export function linked(trace, step) {
   const { layer, head } = trace.aligner;
-  return argmax(Array.from(trace.tensor(`${trace.path("cross", layer)}.weights`).at({ head, query: step })));
+  return argmax(
+    Array.from(trace.tensor(`${trace.path("cross", layer)}.weights`).at({ head, query: step })),
+  );
 }

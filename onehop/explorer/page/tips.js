@@ -36,6 +36,7 @@ export function watchTips() {
   document.body.append(box);
   document.addEventListener("pointermove", show, { passive: true });
   document.addEventListener("pointerdown", show, { passive: true });
-  for (const end of ["scroll", "keydown"]) addEventListener(end, () => (box.hidden = true), { passive: true });
+  for (const end of ["scroll", "keydown"])
+    addEventListener(end, () => (box.hidden = true), { passive: true });
   document.addEventListener("pointerleave", () => (box.hidden = true));
 }

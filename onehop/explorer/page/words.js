@@ -5,7 +5,8 @@ import { beginsWord, piece } from "onehop/text.js";
 const hasLetters = (token) => /[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token);
 
 /** Whether a piece goes on with the word before it; punctuation stands for itself. */
-const goesOn = (tokens, i) => i > 0 && !beginsWord(tokens[i]) && hasLetters(tokens[i]) && hasLetters(tokens[i - 1]);
+const goesOn = (tokens, i) =>
+  i > 0 && !beginsWord(tokens[i]) && hasLetters(tokens[i]) && hasLetters(tokens[i - 1]);
 
 /** The places of the pieces that make up the word at a place. */
 export function wordAt(tokens, place) {

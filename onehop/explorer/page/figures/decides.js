@@ -1,21 +1,27 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
-import { bars, tokenPicker } from "onehop/controls.js";
+import { bars, wordPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { called, headGrid } from "onehop/headgrid.js";
 import { argmax, largest, sum } from "onehop/maths.js";
 import { number, percent, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 import { wordAt, written } from "onehop/words.js";
 
 export const id = "decides";
 export const item = 21;
-export const title = "Which head decides?";
+export const { title } = TEXTS.decides;
 export const needs = ["{attention}.weights"];
 
+const T = TEXTS.decides;
 const COMPARED = 10;
 
 /** The cursor's word: the places of its pieces in the translation. */
-const wordOf = (view) => wordAt(view.trace.target.output_tokens, view.cursor.side === "target" ? view.cursor.place : view.selection.step);
+const wordOf = (view) =>
+  wordAt(
+    view.trace.target.output_tokens,
+    view.cursor.side === "target" ? view.cursor.place : view.selection.step,
+  );
 
 /** What an attention looks from while the word's first piece is written; the encoder has no such row: its whole matrix counts. */
 function look(view, { role, layer, head }, step) {
@@ -30,29 +36,46 @@ function suspects(view) {
   return view.sweep.parts.flatMap(({ role, layer, effect, top }) =>
     effect.map((effects, head) => {
       const row = look(view, { role, layer, head }, word[0]);
-      return { role, layer, head, effect: sum(word.map((step) => effects[step])), instead: top[head][word[0]], row, sharp: largest(row) };
+      return {
+        role,
+        layer,
+        head,
+        effect: sum(word.map((step) => effects[step])),
+        instead: top[head][word[0]],
+        row,
+        sharp: largest(row),
+      };
     }),
   );
 }
 
 const strongestFirst = (heads) => [...heads].sort((a, b) => a.effect - b.effect);
-const chance = (view, word) => Math.exp(sum(word.map((step) => Math.log(view.trace.steps[step].chosen.p))));
+const chance = (view, word) =>
+  Math.exp(sum(word.map((step) => Math.log(view.trace.steps[step].chosen.p))));
+
+/** Whether the word's first piece was the model's own first choice: the beam may have preferred another. */
+const isFirstChoice = (view) => {
+  const { top, chosen } = view.trace.steps[wordOf(view)[0]];
+  return top[0].id === chosen.id;
+};
 
 /** Alone, these make the model prefer another first piece. */
 const flips = (view, heads) => {
   const first = view.trace.target.output_tokens[wordOf(view)[0]];
-  const alone = view.trace.steps[wordOf(view)[0]].top[0].token;
-  return alone === first ? heads.filter((h) => h.instead[0][0] !== first) : [];
+  return isFirstChoice(view) ? heads.filter((h) => h.instead[0][0] !== first) : [];
 };
 
 /** How many of the heads that look most sharply are among those that matter most. */
 function shared(heads) {
   const first = (by) => new Set([...heads].sort(by).slice(0, COMPARED).map(called));
   const sharp = first((a, b) => b.sharp - a.sharp);
-  return [...first((a, b) => Math.abs(b.effect) - Math.abs(a.effect))].filter((name) => sharp.has(name)).length;
+  return [...first((a, b) => Math.abs(b.effect) - Math.abs(a.effect))].filter((name) =>
+    sharp.has(name),
+  ).length;
 }
 
-const patch = (concept, strength) => html`<span class="patch"><i style="background:${tint(concept, strength)}"></i></span>`;
+const patch = (concept, strength) =>
+  html`<span class="patch"><i style="background:${tint(concept, strength)}"></i></span>`;
 
 function grids(view, heads) {
   const most = Math.max(1e-9, largest(heads.map((h) => Math.abs(h.effect))));
@@ -64,27 +87,47 @@ function grids(view, heads) {
   const byLook = (place) => {
     const h = found(place);
     if (!h) return empty;
-    const words = `${percent(h.sharp, 0)} on “${piece(keys(place)[argmax(h.row)])}”`;
-    return { content: patch("weight", Math.sqrt(h.sharp)), tip: `${called(place)}: ${words}`, label: words, value: h.sharp };
+    const words = T.look(percent(h.sharp, 0), piece(keys(place)[argmax(h.row)]));
+    return {
+      content: patch("weight", Math.sqrt(h.sharp)),
+      tip: `${called(place)}: ${words}`,
+      label: words,
+      value: h.sharp,
+    };
   };
   const byEffect = (place) => {
     const h = found(place);
     if (!h) return empty;
-    const words = `${number(h.effect, 3)} without it, then “${piece(h.instead[0][0])}” ${percent(h.instead[0][1], 0)}`;
+    const [token, p] = h.instead[0];
+    const words = T.effect(number(h.effect, 3), piece(token), percent(p, 0));
     const strength = Math.sqrt(Math.abs(h.effect) / most);
-    return { content: patch(h.effect < 0 ? "key" : "query", strength), tip: `${called(place)}: ${words}`, label: words, value: h.effect };
+    return {
+      content: patch(h.effect < 0 ? "key" : "query", strength),
+      tip: `${called(place)}: ${words}`,
+      label: words,
+      value: h.effect,
+    };
   };
   const marked = (place) => Boolean(worst) && called(place) === called(worst);
   return html`
-    <h4 class="gridhead">By look: the largest weight of the row that writes the word (encoder: of “<bdi>${piece(view.trace.source.tokens[view.selection.source])}</bdi>”)</h4>
-    <div data-grid="look">${headGrid({ view, label: "All heads by how sharply they look", cell: byLook, marked })}</div>
-    <h4 class="gridhead">By effect: what the word loses when the head is off</h4>
-    <div data-grid="effect">${headGrid({ view, label: "All heads by their effect on the word", cell: byEffect, marked })}</div>
+    <h4 class="gridhead">${T.byLook(piece(view.trace.source.tokens[view.selection.source]))}</h4>
+    <div data-grid="look">${headGrid({ view, label: T.lookLabel, cell: byLook, marked })}</div>
+    <h4 class="gridhead">${T.byEffect}</h4>
+    <div data-grid="effect">${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}</div>
     <ul class="legend">
-      <li><i style="background:var(--key)"></i>less probable without it, by up to ${number(most, 2)} in log-probability</li>
-      <li><i style="background:var(--query)"></i>more probable without it</li>
-      <li>Ringed: the strongest; shaded by the root</li>
+      <li><i style="background:var(--key)"></i>${T.less(number(most, 2))}</li>
+      <li><i style="background:var(--query)"></i>${T.more}</li>
+      <li>${T.ring}</li>
     </ul>`;
+}
+
+/** How many heads turn the choice, in words. */
+function turned(view, turning, heads, alone) {
+  if (!isFirstChoice(view)) return T.notFirst;
+  if (!turning.length) return T.noneTurns(heads.length);
+  return turning.length === 1
+    ? T.noOther(heads.length)
+    : T.turning(turning.length, heads.length, alone);
 }
 
 /** The verdict, for whatever was found. */
@@ -94,17 +137,16 @@ function verdict(view, heads) {
   const [worst, second] = strongestFirst(heads);
   const turning = flips(view, heads);
   const before = chance(view, word);
-  const after = before * Math.exp(worst.effect);
-  const instead = worst.instead[0];
-  const one = turning.length && called(worst) === called(strongestFirst(turning)[0]);
+  const [token, p] = worst.instead[0];
+  const one = turning.some((h) => called(h) === called(worst));
   const alone = one && worst.effect < 2 * (second?.effect ?? 0);
-  const answer = alone ? "one head" : turning.length ? "several heads" : "no single head";
-  return html`<p class="reading" data-decides=${answer} data-strongest="${worst.role}.${worst.layer}.${worst.head}"><span class="verdict ${turning.length ? "yes" : "no"}">${answer}</span>
-    ${alone ? html`<strong>${called(worst)}</strong> decides “<bdi>${text}</bdi>”.` : html`The strongest for “<bdi>${text}</bdi>” is <strong>${called(worst)}</strong>.`}
-    Without it the word's probability goes from ${percent(before)} to <strong>${percent(after)}</strong>, and
-    ${one ? html`the model would rather write “<strong><bdi>${piece(instead[0])}</bdi></strong>” (${percent(instead[1])})` : html`the first choice is still “<bdi>${piece(instead[0])}</bdi>”`}.
-    ${turning.length > 1 ? html`${turning.length} of ${heads.length} heads turn the choice when they alone are off${alone ? ", the others by far less" : ""}.` : turning.length === 1 ? html`No other of the ${heads.length} heads turns the choice.` : html`None of the ${heads.length} heads turns the choice alone: the word has more than one support.`}
-    The ${COMPARED} heads that look most sharply and the ${COMPARED} with the largest effect have <strong>${shared(heads)}</strong> in common.</p>
+  const answer = alone ? "one" : turning.length ? "several" : "none";
+  return html`<p class="reading" data-decides=${answer} data-strongest="${worst.role}.${worst.layer}.${worst.head}">
+    <span class="verdict ${turning.length ? "yes" : "no"}">${T.answers[answer]}</span>
+    ${(alone ? T.decides : T.strongest)(called(worst), text)}
+    ${T.falls(percent(before), percent(before * Math.exp(worst.effect)))}
+    ${one ? T.turns(piece(token), percent(p)) : T.stays(piece(token))}
+    ${turned(view, turning, heads, alone)} ${T.shared(COMPARED, shared(heads))}</p>
     ${culprit(view, worst)}`;
 }
 
@@ -113,44 +155,58 @@ function culprit(view, worst) {
   const keys = view.trace.keys(worst.role);
   const edit = `head=off@${worst.role}.${worst.layer}.${worst.head}`;
   const order = [...keys.keys()].sort((a, b) => worst.row[b] - worst.row[a]).slice(0, 4);
-  const from = worst.role === "encoder" ? piece(view.trace.source.tokens[view.selection.source]) : written(view.trace.target.output_tokens, wordOf(view));
+  const from =
+    worst.role === "encoder"
+      ? piece(view.trace.source.tokens[view.selection.source])
+      : written(view.trace.target.output_tokens, wordOf(view));
   const off = view.selection.edits.includes(edit);
-  return html`<h4 style="margin-top:1.2rem">Where ${called(worst)} looks from “<bdi>${from}</bdi>”</h4>
+  return html`<h4 style="margin-top:1.2rem">${T.looks(called(worst), from)}</h4>
     ${bars({ rows: order.map((j) => ({ name: piece(keys[j]), value: worst.row[j] })), concept: "weight", number, from: 0, to: 1 })}
     <div class="controls" style="margin:1rem 0 0">
-      <button type="button" @click=${() => view.choose({ role: worst.role, layer: worst.layer, head: worst.head })}>Show this head everywhere</button>
-      ${view.home.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.choose({ edits: [...view.selection.edits, edit] })}>Switch it off and translate again</button>` : nothing}
+      <button type="button" @click=${() => view.choose({ role: worst.role, layer: worst.layer, head: worst.head })}>${T.show}</button>
+      ${view.home.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.choose({ edits: [...view.selection.edits, edit] })}>${T.proof}</button>` : nothing}
     </div>`;
 }
 
 function progress({ sweep, stopSweep }) {
   return html`<div class="controls" role="status"><progress max=${sweep.total || 1} value=${sweep.parts.length} aria-label="Attentions done"></progress>
-    <span>${sweep.parts.length} of ${sweep.total || "…"} attentions</span><button type="button" data-cancel @click=${stopSweep}>Cancel</button></div>`;
+    <span>${T.progress(sweep.parts.length, sweep.total || "…")}</span><button type="button" data-cancel @click=${stopSweep}>${T.cancel}</button></div>`;
 }
 
 const started = ({ sweep }) => sweep.state === "running" || sweep.parts.length > 0;
 
 export function draw(view) {
   const { sweep, trace } = view;
-  const tokens = trace.target.output_tokens;
   const total = 2 * trace.heads * trace.layers("decoder") + trace.heads * trace.layers("encoder");
   const heads = started(view) ? suspects(view) : [];
   return html`
-    ${tokenPicker({ label: "The word in question", tokens, value: view.selection.step, previewed: view.cursor.side === "target" ? view.cursor.place : null, choose: (i) => view.chooseWord("target", i), preview: (i) => view.previewWord(i === null ? null : { side: "target", place: i }) })}
+    ${wordPicker(view, T.picker)}
     <div style="height:1rem"></div>
-    ${sweep.state === "running" ? progress(view) : sweep.state === "done" ? nothing : html`<div class="controls"><button type="button" class="primary" data-start @click=${view.startSweep}>Switch off each of the ${total} heads in turn</button>
-        <span>${sweep.state === "cancelled" ? "Cancelled." : "The translation stays; only its probability is computed again."}</span></div>`}
+    ${
+      sweep.state === "running"
+        ? progress(view)
+        : sweep.state === "done"
+          ? nothing
+          : html`<div class="controls"><button type="button" class="primary" data-start @click=${view.startSweep}>${T.start(total)}</button>
+        <span>${sweep.state === "cancelled" ? T.cancelled : T.idle}</span></div>`
+    }
     ${sweep.state === "failed" ? html`<div class="trouble"><p>${sweep.error}</p></div>` : nothing}
     ${started(view) ? grids(view, heads) : nothing}
     ${sweep.state === "done" ? verdict(view, heads) : nothing}`;
 }
 
-export const caption = () => html`A head's effect is the change in the log-probability of the word, given the same words before it, when that head alone puts out zeros. A look is not a cause: the two pictures
-  need not agree.`;
+export const caption = () => T.caption;
 
 export const table = (view) => ({
   columns: ["attention", "layer", "head", "effect", "largest weight", "first choice without it"],
-  rows: suspects(view).map((h) => [h.role, h.layer + 1, h.head + 1, h.effect, h.sharp, h.instead[0][0]]),
+  rows: suspects(view).map((h) => [
+    h.role,
+    h.layer + 1,
+    h.head + 1,
+    h.effect,
+    h.sharp,
+    h.instead[0][0],
+  ]),
 });
 
 export const python = (view) => {
@@ -159,7 +215,11 @@ export const python = (view) => {
   return `from onehop.interpret.tracer import Tracer
 
 tracer = Tracer.load(${JSON.stringify(view.trace.model.name)})
-${opening(view).split("\n").slice(2).join("\n").replace(/Tracer\.load\([^)]*\)/, "tracer")}rows = []
+${opening(view)
+  .split("\n")
+  .slice(2)
+  .join("\n")
+  .replace(/Tracer\.load\([^)]*\)/, "tracer")}rows = []
 for part in tracer.heads_off(trace.header):
     path = ("encoder" if part.role == "encoder" else "decoder") + f".layers.{part.layer}."
     weights = trace[path + ("cross" if part.role == "cross" else "self") + "_attention.weights"]

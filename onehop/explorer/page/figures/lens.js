@@ -1,15 +1,17 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { scale } from "onehop/chart.js";
-import { tokenPicker } from "onehop/controls.js";
+import { wordPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { argmax, range } from "onehop/maths.js";
-import { clipped, number, percent, piece } from "onehop/text.js";
+import { clipped, percent, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "lens";
 export const item = 15;
-export const title = "When is the word known? The logit lens";
+export const { title } = TEXTS.lens;
 export const needs = [];
 
+const T = TEXTS.lens;
 const CANDIDATES = 3;
 const CONCEPTS = ["output", "query", "value"];
 const DASHES = ["none", "6 4", "2 3"];
@@ -27,10 +29,12 @@ function curves(view) {
   }));
 }
 
-/** The layer whose change of the chosen piece's lead over its best rival is the largest. */
+/** The layer that changes the lead of the likeliest piece over its best rival most. */
 function turn(view) {
   const all = curves(view);
-  const lead = view.trace.json.lens.map((_, l) => all[0].points[l] - Math.max(...all.slice(1).map((c) => c.points[l])));
+  const lead = view.trace.json.lens.map(
+    (_, l) => all[0].points[l] - Math.max(...all.slice(1).map((c) => c.points[l])),
+  );
   const steps = lead.map((x, l) => Math.abs(x - (l ? lead[l - 1] : 0)));
   return argmax(steps);
 }
@@ -53,44 +57,61 @@ function picture(view) {
   const [left, right, top, bottom] = [46, width - (view.narrow ? 78 : 120), 14, height - 78];
   const x = (l) => left + ((right - left) * l) / Math.max(1, layers - 1);
   const y = scale({ min: 0, max: 1 }, bottom, top);
-  const labels = ends(all.map((c) => y(c.points.at(-1))), 16);
+  const labels = ends(
+    all.map((c) => y(c.points.at(-1))),
+    16,
+  );
   const winner = (l) => view.trace.json.lens[l][step].top[0];
   return html`<svg viewBox="0 0 ${width} ${height}" style="width:100%;max-width:${width}px" role="img"
     aria-label="Probability of ${all.map((c) => piece(c.token)).join(", ")} after each of ${layers} decoder layers">
     ${[0, 0.25, 0.5, 0.75, 1].map((t) => svg`<line class="grid" x1=${left} x2=${right} y1=${y(t)} y2=${y(t)} /><text class="soft" x=${left - 7} y=${y(t) + 4} text-anchor="end">${percent(t, 0)}</text>`)}
     <line class="axis" x1=${left} x2=${right} y1=${bottom} y2=${bottom} />
-    ${range(layers).map((l) => svg`<text class="soft" x=${x(l)} y=${bottom + 18} text-anchor="middle">${l + 1}</text>
+    ${range(layers).map(
+      (l) => svg`<text class="soft" x=${x(l)} y=${bottom + 18} text-anchor="middle">${l + 1}</text>
       <text x=${x(l)} y=${bottom + 40} text-anchor="middle" style="font-size:${view.narrow ? 10 : 12.5}px" font-weight="600" data-winner=${winner(l).token}>${clipped(winner(l).token, view.narrow ? 6 : 11)}</text>
-      <text class="soft number" x=${x(l)} y=${bottom + 55} text-anchor="middle">${percent(winner(l).p, 0)}</text>`)}
-    <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">after decoder layer, and its own first choice there</text>
-    ${all.map((c, i) => svg`<path d=${c.points.map((p, l) => `${l ? "L" : "M"}${x(l).toFixed(1)} ${y(p).toFixed(1)}`).join("")} fill="none" stroke="var(--${CONCEPTS[i]})"
-      stroke-width=${c.chosen ? 3 : 2} stroke-dasharray=${DASHES[i]} stroke-linejoin="round" />`)}
+      <text class="soft number" x=${x(l)} y=${bottom + 55} text-anchor="middle">${percent(winner(l).p, 0)}</text>`,
+    )}
+    <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">${T.axis}</text>
+    ${all.map(
+      (
+        c,
+        i,
+      ) => svg`<path d=${c.points.map((p, l) => `${l ? "L" : "M"}${x(l).toFixed(1)} ${y(p).toFixed(1)}`).join("")} fill="none" stroke="var(--${CONCEPTS[i]})"
+      stroke-width=${c.chosen ? 3 : 2} stroke-dasharray=${DASHES[i]} stroke-linejoin="round" />`,
+    )}
     ${all.map((c, i) => c.points.map((p, l) => svg`<circle cx=${x(l)} cy=${y(p)} r="4" fill="var(--${CONCEPTS[i]})" data-candidate=${i} data-p=${p} .tip=${`${piece(c.token)} after layer ${l + 1}: ${percent(p, 2)}`} />`))}
     ${all.map((c, i) => svg`<text x=${right + 10} y=${labels[i] + 4} style="fill:var(--${CONCEPTS[i]}-ink)" font-weight=${c.chosen ? 700 : 400}>${clipped(c.token, 10)} ${percent(c.points.at(-1), 0)}</text>`)}
   </svg>`;
 }
 
 export function draw(view) {
-  const tokens = view.trace.target.output_tokens;
-  const [step, at, all] = [stepOf(view), turn(view), curves(view)];
-  const layers = view.trace.json.lens.length;
-  const before = at ? view.trace.json.lens[at - 1][step].top[0] : null;
-  const after = view.trace.json.lens[at][step].top[0];
+  const { lens } = view.trace.json;
+  const [step, at, tokens] = [stepOf(view), turn(view), view.trace.target.output_tokens];
+  const first = (layer) => [piece(layer[step].top[0].token), percent(layer[step].top[0].p)];
+  const [before, after] = [at ? first(lens[at - 1]) : null, first(lens[at])];
+  const overruled = before && before[0] !== after[0] && at === lens.length - 1;
+  const chance =
+    curves(view)
+      .find((c) => c.chosen)
+      ?.points.at(-1) ?? view.trace.steps[step].chosen.p;
   return html`
-    ${tokenPicker({ label: "The word in question", tokens, value: view.selection.step, previewed: view.cursor.side === "target" ? view.cursor.place : null, choose: (i) => view.chooseWord("target", i), preview: (i) => view.previewWord(i === null ? null : { side: "target", place: i }) })}
+    ${wordPicker(view, T.picker)}
     <div style="height:1rem"></div>
     ${picture(view)}
-    <p class="reading" data-turn=${at}>Most changes in <strong>layer ${at + 1}</strong> of ${layers}${before ? html`: before it the first choice is “<strong><bdi>${piece(before.token)}</bdi></strong>” (${percent(before.p)}), after it “<strong><bdi>${piece(after.token)}</bdi></strong>” (${percent(after.p)})` : html`, where the first choice becomes “<strong><bdi>${piece(after.token)}</bdi></strong>” (${percent(after.p)})`}.
-      ${before && before.token !== after.token && at === layers - 1 ? html`The last layer overrules those below it.` : ""}
-      Written in the end: “<bdi>${piece(view.trace.target.output_tokens[step])}</bdi>” (${percent(all.find((c) => c.chosen)?.points.at(-1) ?? view.trace.steps[step].chosen.p)}).</p>`;
+    <p class="reading" data-turn=${at}>${T.most(at + 1, lens.length)}${before ? T.changes(before, after) : T.becomes(after)}
+      ${overruled ? T.overrules : ""} ${T.written(piece(tokens[step]), percent(chance))}</p>`;
 }
 
-export const caption = (view) => html`The vector after each layer, put through the ${view.trace.settings.tied ? "tied " : ""}output matrix as if that layer were the last. Only the last layer was trained to be read so: an early
-  layer's numbers show a tendency, not a belief.`;
+export const caption = (view) => T.caption(view.trace.settings.tied);
 
 export const table = (view) => ({
   columns: ["layer", "first choice", "its probability", ...curves(view).map((c) => piece(c.token))],
-  rows: view.trace.json.lens.map((layer, l) => [l + 1, layer[stepOf(view)].top[0].token, layer[stepOf(view)].top[0].p, ...curves(view).map((c) => c.points[l])]),
+  rows: view.trace.json.lens.map((layer, l) => [
+    l + 1,
+    layer[stepOf(view)].top[0].token,
+    layer[stepOf(view)].top[0].p,
+    ...curves(view).map((c) => c.points[l]),
+  ]),
 });
 
 export const python = (view) => `${opening(view)}rows = []

@@ -7,12 +7,21 @@ import { layerScene, stackOf } from "onehop/machine/layer.js";
 import { LEVELS, crumbs, levelOf, size, zoom } from "onehop/machine/parts.js";
 import { FAMILY, whole } from "onehop/machine/whole.js";
 import { count, number, piece, short } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "machine";
 export const item = 13;
-export const title = "The whole machine, at work";
-export const needs = ["{attention}.q", "{attention}.k", "{attention}.scores", "{attention}.weights", "{attention}.head_outputs", "{feed_forward}.hidden"];
+export const { title } = TEXTS.machine;
+export const needs = [
+  "{attention}.q",
+  "{attention}.k",
+  "{attention}.scores",
+  "{attention}.weights",
+  "{attention}.head_outputs",
+  "{feed_forward}.hidden",
+];
 
+const T = TEXTS.machine;
 const SCENES = { whole, layer: layerScene, head: headScene, dot: dotScene };
 
 /** The way down to the level on show. */
@@ -20,8 +29,8 @@ function way(view) {
   const { role, layer } = view.selection;
   const [queries, keys] = [view.trace.queries(role), view.trace.keys(role)];
   const names = {
-    whole: () => "whole machine",
-    layer: () => `${stackOf(view)}, layer ${layer + 1}`,
+    whole: () => T.whole,
+    layer: () => T.layer(stackOf(view), layer + 1),
     head: () => called(view.selection),
     dot: () => `${piece(queries[view.token])} · ${piece(keys[keyOf(view)])}`,
   };
@@ -36,14 +45,17 @@ function ratio(view, stack) {
 
 /** What the whole picture says in numbers. */
 function facts(view) {
-  const tied = view.trace.settings.tied;
-  const family = FAMILY[view.dial("machine.family", "transformer")] ?? FAMILY.transformer;
-  return html`<div class="controls" style="margin:1rem 0 0">${segments({ name: "machine-family", label: "The same parts in", options: Object.entries(FAMILY).map(([key, { name }]) => [key, name]), value: view.dial("machine.family", "transformer"), choose: (key) => view.turn("machine.family", key) })}
-      <span>${family.says}</span></div>
-    <p class="reading">Feed-forward against attention in one layer: <strong data-ratio="encoder">${number(ratio(view, "encoder"), 2)}</strong> times the parameters in the
-      encoder, <strong data-ratio="decoder">${number(ratio(view, "decoder"), 2)}</strong> in the decoder, which has two attentions.
-      ${tied ? html`The matrix of ${short(size(view, "embedding"))} stands in three places (both embeddings and the linear layer) and is counted once: to read a piece and to write one are mirror images.` : nothing}
-      In all: <strong>${count(view.trace.model.parameters)}</strong> parameters.</p>`;
+  const chosen = view.dial("machine.family", "transformer");
+  const family = chosen in FAMILY ? chosen : "transformer";
+  const options = Object.entries(FAMILY).map(([key, { name }]) => [key, name]);
+  const choose = (key) => view.turn("machine.family", key);
+  const [encoder, decoder] = ["encoder", "decoder"].map((stack) => number(ratio(view, stack), 2));
+  return html`<div class="controls" style="margin:1rem 0 0">
+      ${segments({ name: "machine-family", label: T.family.label, options, value: family, choose })}
+      <span>${T.family[family]}</span></div>
+    <p class="reading">${T.ratio(encoder, decoder)}
+      ${T.tied(view.trace.settings.tied ? short(size(view, "embedding")) : null)}
+      ${T.inAll(count(view.trace.model.parameters))}</p>`;
 }
 
 const step = (view) => (event) => {
@@ -60,17 +72,18 @@ export function draw(view) {
     ${level === "whole" ? facts(view) : nothing}`;
 }
 
-export const caption = (view) => {
-  const coloured = view.sweep.state === "done" ? "by what the word under the cursor loses without it (figure “Which head decides?”)" : "by how sharply it looks from the word under the cursor";
-  return {
-    whole: html`Read from the bottom. A cell is a head, coloured ${coloured}; the green bar is the share of neurons that fire, beside the fullest layer’s. Beside the decoder stands what each layer would write. Dashed: the residual path. A layer opens; every other box leads to its figure.`,
-    layer: html`Solid beside each box: the residual path, which adds what came in to what the sub-layer made. Numbers are lengths of the vectors at the cursor's word. ${view.trace.settings.norm === "pre" ? "This model normalises before each sub-layer." : "This model normalises after each addition, as the paper does."} Escape goes back.`,
-    head: html`One row of the attention matrix, as it is computed: the query meets each key, the softmax makes shares, the shares weigh the values. Escape goes back.`,
-    dot: html`A dot product, component by component. The three combs have scales of their own. Escape goes back.`,
-  }[levelOf(view)];
-};
+export const caption = (view) =>
+  ({
+    whole: () => T.captions.whole(view.sweep.state === "done"),
+    layer: () => T.captions.layer(view.trace.settings.norm === "pre"),
+    head: () => T.captions.head,
+    dot: () => T.captions.dot,
+  })[levelOf(view)]();
 
-export const table = (view) => ({ columns: ["box", "parameters"], rows: Object.entries(view.trace.model.boxes).filter(([name]) => !/\.(weight|bias)$/.test(name)) });
+export const table = (view) => ({
+  columns: ["box", "parameters"],
+  rows: Object.entries(view.trace.model.boxes).filter(([name]) => !/\.(weight|bias)$/.test(name)),
+});
 
 export const python = (view) => `${opening(view)}boxes = trace.header["model"]["boxes"]
 rows = [[name, count] for name, count in boxes.items() if not name.endswith((".weight", ".bias"))]`;

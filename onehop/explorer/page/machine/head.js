@@ -17,8 +17,22 @@ export function rowOf(view) {
   const scaled = masked(view.trace, at, view.token);
   const weights = Array.from(part("weights").at({ head, query: view.token }));
   const seen = range(weights.length).filter((j) => scaled[j] !== -Infinity);
-  const shown = seen.length <= MOST ? seen : [...seen].sort((a, b) => weights[b] - weights[a]).slice(0, MOST).sort((a, b) => a - b);
-  return { at, seen, shown, weights, scores: Array.from(part("scores").at({ head, query: view.token })), scaled, by: divisor(view.trace, at) };
+  const shown =
+    seen.length <= MOST
+      ? seen
+      : [...seen]
+          .sort((a, b) => weights[b] - weights[a])
+          .slice(0, MOST)
+          .sort((a, b) => a - b);
+  return {
+    at,
+    seen,
+    shown,
+    weights,
+    scores: Array.from(part("scores").at({ head, query: view.token })),
+    scaled,
+    by: divisor(view.trace, at),
+  };
 }
 
 /** The key whose product is shown: the reader's, or the one that is looked at most. */
@@ -82,10 +96,16 @@ export function dotScene(view) {
   const q = view.trace.part(at, "q").at({ head: at.head, query: view.token });
   const k = view.trace.part(at, "k").at({ head: at.head, key });
   const products = Array.from(q, (x, i) => x * k[i]);
-  const [query, asked] = [piece(view.trace.queries(at.role)[view.token]), piece(view.trace.keys(at.role)[key])];
+  const [query, asked] = [
+    piece(view.trace.queries(at.role)[view.token]),
+    piece(view.trace.keys(at.role)[key]),
+  ];
   const total = sum(products);
-  const order = [...products.keys()].sort((a, b) => Math.abs(products[b]) - Math.abs(products[a])).slice(0, 5);
-  const lane = (name, values, concept, label) => html`<span class="name">${name}</span>${comb({ values, concept, label, height: 56 })}`;
+  const order = [...products.keys()]
+    .sort((a, b) => Math.abs(products[b]) - Math.abs(products[a]))
+    .slice(0, 5);
+  const lane = (name, values, concept, label) =>
+    html`<span class="name">${name}</span>${comb({ values, concept, label, height: 56 })}`;
   return html`<div class="lanes" data-dot=${total}>
       ${lane(html`<b class="c-query">query</b> of “<bdi>${query}</bdi>”`, q, "query", `Query of ${query}, ${q.length} numbers`)}
       ${lane(html`times <b class="c-key">key</b> of “<bdi>${asked}</bdi>”`, k, "key", `Key of ${asked}, ${k.length} numbers`)}

@@ -18,7 +18,9 @@ export const levelOf = (view) => {
 /** Go to another level; the picture grows out of the box that was opened, or shrinks back from what is left. */
 export function zoom(view, event, level, { dials = {}, ...change } = {}) {
   const frame = event.currentTarget.closest(".machine");
-  const [box, whole] = [event.currentTarget, frame].map((element) => element.getBoundingClientRect());
+  const [box, whole] = [event.currentTarget, frame].map((element) =>
+    element.getBoundingClientRect(),
+  );
   const origin = `${box.left + box.width / 2 - whole.left}px ${box.top + box.height / 2 - whole.top}px`;
   const inwards = LEVELS.indexOf(level) > LEVELS.indexOf(levelOf(view));
   view.choose({ ...change, dials: { ...view.selection.dials, ...dials, "machine.level": level } });
@@ -27,12 +29,29 @@ export function zoom(view, event, level, { dials = {}, ...change } = {}) {
   requestAnimationFrame(() => {
     const scene = frame.querySelector(".scene");
     scene.style.transformOrigin = inwards ? origin : "center";
-    scene.animate([{ transform: `scale(${inwards ? 0.4 : 1.6})`, opacity: 0 }, {}], { duration: 320, easing: "ease-out" });
+    scene.animate([{ transform: `scale(${inwards ? 0.4 : 1.6})`, opacity: 0 }, {}], {
+      duration: 320,
+      easing: "ease-out",
+    });
   });
 }
 
 /** A box one can open: a click and Enter do the same. */
-export function box({ x, y, width, height, label, name, open = null, concept = "neutral", count = null, grey = false, tip = null, inside = nothing, text = 12.5 }) {
+export function box({
+  x,
+  y,
+  width,
+  height,
+  label,
+  name,
+  open = null,
+  concept = "neutral",
+  count = null,
+  grey = false,
+  tip = null,
+  inside = nothing,
+  text = 12.5,
+}) {
   const act = (event) => {
     if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
@@ -49,7 +68,17 @@ export function box({ x, y, width, height, label, name, open = null, concept = "
 }
 
 /** An arrow along points; right angles with round corners where `via` points are given. */
-export function arrow(points, { concept = "neutral", grey = false, dashed = false, flow = true, label = null, head = true } = {}) {
+export function arrow(
+  points,
+  {
+    concept = "neutral",
+    grey = false,
+    dashed = false,
+    flow = true,
+    label = null,
+    head = true,
+  } = {},
+) {
   const d = points.map(([x, y], i) => `${i ? "L" : "M"}${x} ${y}`).join("");
   const [[x0, y0], [x1, y1]] = points.slice(-2);
   const angle = (Math.atan2(y1 - y0, x1 - x0) * 180) / Math.PI;
@@ -62,14 +91,26 @@ export function arrow(points, { concept = "neutral", grey = false, dashed = fals
 /** How strongly a head acts on the cursor's word: by its effect where that is known, else by how sharply it looks. */
 export function strengthOf(view, { role, layer, head }) {
   const step = view.selection.step;
-  const part = view.sweep.state === "done" ? view.sweep.parts.find((p) => p.role === role && p.layer === layer) : null;
+  const part =
+    view.sweep.state === "done"
+      ? view.sweep.parts.find((p) => p.role === role && p.layer === layer)
+      : null;
   if (part) {
-    const most = largest(view.sweep.parts.flatMap((p) => p.effect.map((row) => Math.abs(row[step]))));
+    const most = largest(
+      view.sweep.parts.flatMap((p) => p.effect.map((row) => Math.abs(row[step]))),
+    );
     const effect = part.effect[head][step];
-    return { value: effect, kind: "effect", concept: effect < 0 ? "key" : "query", strength: Math.sqrt(Math.abs(effect) / (most || 1)) };
+    return {
+      value: effect,
+      kind: "effect",
+      concept: effect < 0 ? "key" : "query",
+      strength: Math.sqrt(Math.abs(effect) / (most || 1)),
+    };
   }
   const query = role === "encoder" ? view.selection.source : step;
-  const sharp = largest(Array.from(view.trace.tensor(`${view.trace.path(role, layer)}.weights`).at({ head, query })));
+  const sharp = largest(
+    Array.from(view.trace.tensor(`${view.trace.path(role, layer)}.weights`).at({ head, query })),
+  );
   return { value: sharp, kind: "look", concept: "weight", strength: Math.sqrt(sharp) };
 }
 
@@ -78,7 +119,10 @@ export function headCells(view, { role, layer, x, y, width, height, grey = false
   const pitch = width / view.trace.heads;
   return Array.from({ length: view.trace.heads }, (_, head) => {
     const { value, kind, concept, strength } = strengthOf(view, { role, layer, head });
-    const on = view.selection.role === role && view.selection.layer === layer && view.selection.head === head;
+    const on =
+      view.selection.role === role &&
+      view.selection.layer === layer &&
+      view.selection.head === head;
     return svg`<rect class=${grey ? "grey" : ""} x=${x + head * pitch + 0.75} y=${y} width=${pitch - 1.5} height=${height} rx="1.5" fill=${tint(concept, 0.08 + 0.92 * strength)}
       stroke=${on ? "var(--output)" : "var(--rule)"} stroke-width=${on ? 2 : 0.5} data-cell="${role}.${layer}.${head}" data-kind=${kind} data-value=${value} />`;
   });
@@ -90,8 +134,13 @@ export function tokenCells(view, side, { x, y, width, tokens, place, offset = 0 
   const left = x + (width - pitch * tokens.length) / 2;
   const around = [place - 1, place, place + 1].filter((i) => i in tokens);
   return svg`<g data-tokens=${side}>
-    ${tokens.map((token, i) => svg`<rect x=${left + i * pitch + 0.75} y=${y} width=${Math.max(1, pitch - 1.5)} height="16" rx="2" fill=${i === place ? "var(--output)" : "var(--sunken)"} stroke="var(--rule-strong)" stroke-width=".6"
-      .tip=${piece(token)} data-token=${i} @click=${() => i - offset >= 0 && view.chooseWord(side, i - offset)} />`)}
+    ${tokens.map(
+      (
+        token,
+        i,
+      ) => svg`<rect x=${left + i * pitch + 0.75} y=${y} width=${Math.max(1, pitch - 1.5)} height="16" rx="2" fill=${i === place ? "var(--output)" : "var(--sunken)"} stroke="var(--rule-strong)" stroke-width=".6"
+      .tip=${piece(token)} data-token=${i} @click=${() => i - offset >= 0 && view.chooseWord(side, i - offset)} />`,
+    )}
     <text x=${x + width / 2} y=${y + 34} text-anchor="middle" style="font-size:13px">${around.map((i) => svg`<tspan font-weight=${i === place ? 700 : 400}>${i === around[0] ? "" : " "}${piece(tokens[i])}</tspan>`)}</text>
   </g>`;
 }
@@ -106,8 +155,10 @@ export function firing(view, stack, layer, place) {
 
 /** The way back from a level: each step is a button. */
 export function crumbs(view, steps) {
-  return html`<nav class="crumbs" aria-label="Where in the machine">${steps.map(([level, label], i) => {
-    const last = i === steps.length - 1;
-    return html`${i ? html`<span aria-hidden="true">›</span>` : nothing}<button type="button" class="quiet" data-level=${level} aria-current=${last ? "true" : nothing} ?disabled=${last} @click=${(event) => zoom(view, event, level)}>${label}</button>`;
-  })}</nav>`;
+  return html`<nav class="crumbs" aria-label="Where in the machine">${steps.map(
+    ([level, label], i) => {
+      const last = i === steps.length - 1;
+      return html`${i ? html`<span aria-hidden="true">›</span>` : nothing}<button type="button" class="quiet" data-level=${level} aria-current=${last ? "true" : nothing} ?disabled=${last} @click=${(event) => zoom(view, event, level)}>${label}</button>`;
+    },
+  )}</nav>`;
 }

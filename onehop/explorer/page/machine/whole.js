@@ -7,10 +7,10 @@ import { clipped, percent, piece } from "onehop/text.js";
 
 /** Which parts a relative keeps. */
 export const FAMILY = {
-  transformer: { name: "Transformer", keeps: ["encoder", "cross", "decoder", "source", "target"], says: "Encoder and decoder: it reads one text and writes another." },
-  bert: { name: "BERT", keeps: ["encoder", "source"], says: "BERT keeps the encoder. Every position sees all others, and a word that was hidden is guessed where it stood." },
-  gpt: { name: "GPT", keeps: ["decoder", "target"], says: "GPT keeps the decoder without its cross-attention: it reads only what it has written, and goes on." },
-  vit: { name: "ViT", keeps: ["encoder", "source"], says: "ViT keeps the encoder and feeds it the patches of an image in place of words; an extra token gathers the answer." },
+  transformer: { name: "Transformer", keeps: ["encoder", "cross", "decoder", "source", "target"] },
+  bert: { name: "BERT", keeps: ["encoder", "source"] },
+  gpt: { name: "GPT", keeps: ["decoder", "target"] },
+  vit: { name: "ViT", keeps: ["encoder", "source"] },
 };
 
 const jump = (id) => document.getElementById(`figure-${id}`)?.scrollIntoView();
@@ -21,19 +21,41 @@ function measures(view) {
   const [width, encoder, decoder, gap] = narrow ? [360, 118, 168, 24] : [880, 290, 400, 60];
   const pitch = narrow ? 42 : 48;
   const top = 164;
-  return { narrow, width, encoder, decoder, gap, pitch, top, layers, bottom: top + pitch * layers, left: narrow ? 10 : 20, height: top + pitch * layers + 150 };
+  return {
+    narrow,
+    width,
+    encoder,
+    decoder,
+    gap,
+    pitch,
+    top,
+    layers,
+    bottom: top + pitch * layers,
+    left: narrow ? 10 : 20,
+    height: top + pitch * layers + 150,
+  };
 }
 
 /** How a layer's box is divided: where its cells begin, how wide they are, and how wide the bar of its neurons is. */
 function division(m, stack, width) {
   const [inner, bar] = m.narrow ? [18, 14] : [26, 44];
-  return { inner, bar, room: (width - inner - bar - (m.narrow ? 10 : 22)) / (stack === "decoder" ? 2 : 1) };
+  return {
+    inner,
+    bar,
+    room: (width - inner - bar - (m.narrow ? 10 : 22)) / (stack === "decoder" ? 2 : 1),
+  };
 }
 
 /** What stands above the columns of a stack. */
 function columns(m, stack, x, width) {
   const { inner, bar, room } = division(m, stack, width);
-  const heads = stack === "decoder" ? [["self", x + inner], ["cross", x + inner + room + (m.narrow ? 4 : 16)]] : [["self", x + inner]];
+  const heads =
+    stack === "decoder"
+      ? [
+          ["self", x + inner],
+          ["cross", x + inner + room + (m.narrow ? 4 : 16)],
+        ]
+      : [["self", x + inner]];
   return [...heads, [m.narrow ? "ffn" : "neurons", x + width - bar - 8]];
 }
 
@@ -48,8 +70,24 @@ function layerBox(view, m, stack, layer, x, width, grey) {
   const most = m.most || 1;
   const cells = { y: y + 7, height: height - 14 };
   return box({
-    x, y, width, height, grey, name: `${stack}.layers.${layer}`, label: "", count: null, concept: cross ? "output" : "query",
-    open: (event) => zoom(view, event, "layer", { layer, role: cross ? (view.selection.role === "encoder" ? "decoder" : view.selection.role) : "encoder" }),
+    x,
+    y,
+    width,
+    height,
+    grey,
+    name: `${stack}.layers.${layer}`,
+    label: "",
+    count: null,
+    concept: cross ? "output" : "query",
+    open: (event) =>
+      zoom(view, event, "layer", {
+        layer,
+        role: cross
+          ? view.selection.role === "encoder"
+            ? "decoder"
+            : view.selection.role
+          : "encoder",
+      }),
     tip: `${stack}, layer ${layer + 1}: open it`,
     inside: svg`<text x=${x + 8} y=${y + height / 2 + 4.5} style="font-size:12.5px" font-weight="600">${layer + 1}</text>
       ${headCells(view, { role: stack, layer, x: x + inner, width: room - 4, ...cells })}
@@ -67,7 +105,13 @@ function stack(view, m, name, x, width, grey) {
   return svg`
     ${range(n).map((layer) => {
       const y = m.bottom - m.pitch * (layer + 1);
-      return svg`${arrow([[middle, y + m.pitch], [middle, y + m.pitch - 12]], { grey, flow: false })}
+      return svg`${arrow(
+        [
+          [middle, y + m.pitch],
+          [middle, y + m.pitch - 12],
+        ],
+        { grey, flow: false },
+      )}
         <path class=${grey ? "grey" : ""} d="M${middle} ${y + m.pitch - 5}H${x - 7}V${y - 5}H${middle}" fill="none" stroke="var(--rule-strong)" stroke-dasharray="3 3" data-residual=${layer} />`;
     })}
     ${range(n).map((layer) => layerBox(view, m, name, layer, x, width, grey))}
@@ -82,13 +126,31 @@ function inputs(view, m, side, x, width, grey) {
   const tokens = target ? view.trace.target.input_tokens : view.trace.source.tokens;
   const [y, middle] = [m.bottom + 10, x + width / 2];
   return svg`
-    ${arrow([[middle, y + 84], [middle, y + 70]], { grey, flow: false })}
+    ${arrow(
+      [
+        [middle, y + 84],
+        [middle, y + 70],
+      ],
+      { grey, flow: false },
+    )}
     ${box({ x, y: y + 40, width, height: 28, grey, name: `${side}.embedding`, label: m.narrow ? "Embedding" : `${target ? "Target" : "Source"} embedding`, count: m.narrow ? null : size(view, target && !view.trace.settings.tied ? "target_embedding" : "embedding"), concept: "neutral", open: () => jump("embeddings") })}
-    ${arrow([[middle, y + 40], [middle, y + 26]], { grey, flow: false })}
+    ${arrow(
+      [
+        [middle, y + 40],
+        [middle, y + 26],
+      ],
+      { grey, flow: false },
+    )}
     <g class=${grey ? "grey" : ""}><circle cx=${middle} cy=${y + 18} r="8" fill="var(--panel)" stroke="var(--rule-strong)" /><text x=${middle} y=${y + 22.5} text-anchor="middle" style="font-size:14px">+</text></g>
     ${box({ x: target ? x + width - (m.narrow ? 62 : 110) : x, y: y + 6, width: m.narrow ? 62 : 110, height: 24, grey, name: `${side}.positions`, label: "Positions", text: m.narrow ? 10.5 : 12.5, concept: "position", open: () => jump("positions") })}
     <path class=${grey ? "grey" : ""} d="M${target ? x + width - (m.narrow ? 62 : 110) : x + (m.narrow ? 62 : 110)} ${y + 18}H${middle + (target ? 8 : -8)}" stroke="var(--position)" fill="none" />
-    ${arrow([[middle, y + 10], [middle, m.bottom - 12]], { grey, flow: true, label: `${side} in` })}
+    ${arrow(
+      [
+        [middle, y + 10],
+        [middle, m.bottom - 12],
+      ],
+      { grey, flow: true, label: `${side} in` },
+    )}
     <g class=${grey ? "grey" : ""}>${tokenCells(view, side, { x, y: y + 86, width, tokens, place: target ? view.selection.step : view.selection.source })}</g>`;
 }
 
@@ -105,7 +167,10 @@ function lensWords(view, m, x) {
 /** The largest share of firing neurons of any layer: the bars are drawn beside it. */
 const fullest = (view) =>
   Math.max(
-    ...[["encoder", view.selection.source], ["decoder", view.selection.step]].flatMap(([stack, place]) =>
+    ...[
+      ["encoder", view.selection.source],
+      ["decoder", view.selection.step],
+    ].flatMap(([stack, place]) =>
       range(view.trace.layers(stack)).map((layer) => firing(view, stack, layer, place) ?? 0),
     ),
   );
@@ -134,23 +199,70 @@ export function whole(view) {
     aria-label="The machine: source tokens enter at the lower left, what was written at the lower right, the next word leaves at the top right. Boxes open.">
     ${stack(view, m, "encoder", left, m.encoder, gone("encoder"))}
     ${inputs(view, m, "source", left, m.encoder, gone("source"))}
-    ${arrow([[leaves, topE - 5], [leaves, topE - 42], [bus, topE - 42], [bus, m.bottom - m.pitch + (m.pitch - 14) / 2]], { grey: gone("cross"), concept: "key", label: "memory", head: false })}
+    ${arrow(
+      [
+        [leaves, topE - 5],
+        [leaves, topE - 42],
+        [bus, topE - 42],
+        [bus, m.bottom - m.pitch + (m.pitch - 14) / 2],
+      ],
+      { grey: gone("cross"), concept: "key", label: "memory", head: false },
+    )}
     ${range(view.trace.layers("decoder")).map((layer) => {
       const y = m.bottom - m.pitch * (layer + 1) + (m.pitch - 14) / 2;
-      return arrow([[bus, y], [right - 9, y]], { grey: gone("cross"), concept: "key", flow: false, label: `cross ${layer}` });
+      return arrow(
+        [
+          [bus, y],
+          [right - 9, y],
+        ],
+        { grey: gone("cross"), concept: "key", flow: false, label: `cross ${layer}` },
+      );
     })}
     ${stack(view, m, "decoder", right, m.decoder, gone("decoder"))}
     ${inputs(view, m, "target", right, m.decoder, gone("target"))}
     <g class=${gone("decoder") ? "grey" : ""}>${lensWords(view, m, lens)}</g>
-    ${arrow([[outMiddle, (lonely ? topE : topD) - 5], [outMiddle, 114]], { label: "out" })}
+    ${arrow(
+      [
+        [outMiddle, (lonely ? topE : topD) - 5],
+        [outMiddle, 114],
+      ],
+      { label: "out" },
+    )}
     ${box({ x: outX, y: 84, width: outW, height: 28, name: "linear", label: "Linear", count: m.narrow ? null : view.trace.settings.tied ? embedding : size(view, "output"), open: () => jump("lens") })}
-    ${arrow([[outMiddle, 84], [outMiddle, 74]], { flow: false })}
+    ${arrow(
+      [
+        [outMiddle, 84],
+        [outMiddle, 74],
+      ],
+      { flow: false },
+    )}
     ${box({ x: outX, y: 44, width: outW, height: 28, name: "softmax", label: "Softmax", open: () => jump("beam") })}
-    ${arrow([[outMiddle, 44], [outMiddle, 32]], { flow: false })}
-    ${lonely
-      ? svg`<text x=${outMiddle} y="22" text-anchor="middle" class="soft">another task's answer</text>`
-      : svg`<text x=${outMiddle} y="24" text-anchor="middle" style="font-size:15px" data-next=${here.chosen.token}><tspan font-weight="700" style="fill:var(--output-ink)">${clipped(here.chosen.token, 12)} ${percent(here.chosen.p, 0)}</tspan><tspan style="font-size:12px;fill:var(--soft)">${here.top.filter((c) => c.id !== here.chosen.id).slice(0, m.narrow ? 1 : 2).map((c) => svg`<tspan dx="10">${piece(c.token)} ${percent(c.p, 0)}</tspan>`)}</tspan></text>
-        ${arrow([[right + m.decoder, 20], [back, 20], [back, m.bottom + 104], [right + m.decoder + 2, m.bottom + 104]], { concept: "output", label: "fed back" })}`}
+    ${arrow(
+      [
+        [outMiddle, 44],
+        [outMiddle, 32],
+      ],
+      { flow: false },
+    )}
+    ${
+      lonely
+        ? svg`<text x=${outMiddle} y="22" text-anchor="middle" class="soft">another task's answer</text>`
+        : svg`<text x=${outMiddle} y="24" text-anchor="middle" style="font-size:15px" data-next=${here.chosen.token}><tspan font-weight="700" style="fill:var(--output-ink)">${clipped(here.chosen.token, 12)} ${percent(here.chosen.p, 0)}</tspan><tspan style="font-size:12px;fill:var(--soft)">${here.top
+            .filter((c) => c.id !== here.chosen.id)
+            .slice(0, m.narrow ? 1 : 2)
+            .map(
+              (c) => svg`<tspan dx="10">${piece(c.token)} ${percent(c.p, 0)}</tspan>`,
+            )}</tspan></text>
+        ${arrow(
+          [
+            [right + m.decoder, 20],
+            [back, 20],
+            [back, m.bottom + 104],
+            [right + m.decoder + 2, m.bottom + 104],
+          ],
+          { concept: "output", label: "fed back" },
+        )}`
+    }
     ${m.narrow ? nothing : svg`<text class="soft" x=${back - 6} y=${m.bottom + 122} text-anchor="end" style="font-size:11px">fed back as the next input</text>`}
   </svg>`;
 }

@@ -1,0 +1,132 @@
+// The catalogue of what the page says in the figures of its second edition. A translation of the page is another
+// object of this form; numbers come in as they are to be shown.
+
+import { html, nothing } from "onehop/vendor/lit-html.js";
+
+const quoted = (text) => html`“<bdi>${text}</bdi>”`;
+const strongly = (text) => html`“<strong><bdi>${text}</bdi></strong>”`;
+
+export const TEXTS = {
+  opening: {
+    right: "right",
+    wrong: "wrong",
+    unjudged: "not judged",
+    judged: ({ english, german, needed, neededChance, written, writtenChance }) =>
+      html`“It” is the ${english}, in German <i lang="de">${german}</i>, so “it” must become
+        <strong lang="de">${needed}</strong>${neededChance}. The model wrote <strong lang="de">${written}</strong>${writtenChance}.`,
+    nobody: "Nobody has judged this translation.",
+    doubt: ({ first, firstChance, second, secondChance }) =>
+      html`The model hesitated most at ${strongly(first)} (${firstChance}), before ${quoted(second)} (${secondChance}).`,
+    whoDecided: "Which head decided that?",
+    whoIsToBlame: "Which head is to blame?",
+    wroteNothing: "The model wrote nothing and ended the sentence.",
+    aligner: ({ layer, head, share }) =>
+      `cross-attention, layer ${layer}, head ${head}, the head that aligns best here (${share} of its weight on the aligned word)`,
+    lookedFrom: (word, where) =>
+      html`Shaded: where the translation looked while it wrote ${quoted(word)}: ${where}.`,
+    lookedAt: (word, where) =>
+      html`Shaded: the written pieces that looked at ${quoted(word)}: ${where}.`,
+    endMark: "</s> marks the end. Point at any piece.",
+    sentence: "The sentence; choose a piece to see what looked at it",
+    translation: "The translation; choose a piece to see where it looked",
+  },
+  decides: {
+    title: "Which head decides?",
+    picker: "The word in question",
+    start: (heads) => `Switch off each of the ${heads} heads in turn`,
+    idle: "The translation stays; only its probability is computed again.",
+    cancelled: "Cancelled.",
+    cancel: "Cancel",
+    progress: (done, total) => `${done} of ${total} attentions`,
+    byLook: (source) =>
+      html`By look: the largest weight of the row that writes the word (encoder: of ${quoted(source)})`,
+    byEffect: "By effect: what the word loses when the head is off",
+    lookLabel: "All heads by how sharply they look",
+    effectLabel: "All heads by their effect on the word",
+    look: (share, key) => `${share} on “${key}”`,
+    effect: (effect, piece, chance) => `${effect} without it, then “${piece}” ${chance}`,
+    less: (most) => `less probable without it, by up to ${most} in log-probability`,
+    more: "more probable without it",
+    ring: "Ringed: the strongest; shaded by the root",
+    answers: { one: "one head", several: "several heads", none: "no single head" },
+    decides: (head, word) => html`<strong>${head}</strong> decides ${quoted(word)}.`,
+    strongest: (head, word) => html`The strongest for ${quoted(word)} is <strong>${head}</strong>.`,
+    falls: (before, after) =>
+      html`Without it the word's probability goes from ${before} to <strong>${after}</strong>, and`,
+    turns: (piece, chance) => html`the model would rather write ${strongly(piece)} (${chance}).`,
+    stays: (piece) => html`the model's first choice is ${quoted(piece)}.`,
+    notFirst:
+      "The word was not the model's first choice here; the beam preferred it for what follows.",
+    turning: (count, heads, alone) =>
+      `${count} of ${heads} heads turn the choice when they alone are off${alone ? ", the others by far less" : ""}.`,
+    noOther: (heads) => `No other of the ${heads} heads turns the choice.`,
+    noneTurns: (heads) =>
+      `None of the ${heads} heads turns the choice alone: the word has more than one support.`,
+    shared: (count, common) =>
+      html`The ${count} heads that look most sharply and the ${count} with the largest effect have <strong>${common}</strong> in common.`,
+    looks: (head, word) => html`Where ${head} looks from ${quoted(word)}`,
+    show: "Show this head everywhere",
+    proof: "Switch it off and translate again",
+    early: "The server ended the answer early. Try again.",
+    caption:
+      "A head's effect is the change in the log-probability of the word, given the same words before it, when that head alone puts out zeros. A look is not a cause: the two pictures need not agree.",
+  },
+  lens: {
+    title: "When is the word known? The logit lens",
+    picker: "The word in question",
+    axis: "after decoder layer, and its own first choice there",
+    most: (layer, layers) => html`Most changes in <strong>layer ${layer}</strong> of ${layers}`,
+    changes: (before, after) =>
+      html`: before it the first choice is ${strongly(before[0])} (${before[1]}), after it ${strongly(after[0])} (${after[1]}).`,
+    becomes: (after) => html`, where the first choice becomes ${strongly(after[0])} (${after[1]}).`,
+    overrules: "The last layer overrules those below it.",
+    written: (piece, chance) => html`Written in the end: ${quoted(piece)} (${chance}).`,
+    caption: (tied) =>
+      `The vector after each layer, put through the ${tied ? "tied " : ""}output matrix as if that layer were the last. Only the last layer was trained to be read so: an early layer's numbers show a tendency, not a belief.`,
+  },
+  neurons: {
+    title: "Which neurons fire, and what they write",
+    picker: "Token",
+    layer: "Layer",
+    of: (stack) => `of the ${stack}`,
+    fires: (word, count, all, share) =>
+      html`At ${strongly(word)}, <strong>${count}</strong> of ${all} neurons are above zero, ${share}.`,
+    field: (count) => `${count} neurons, darker fires more`,
+    neuron: (number, value) => `neuron ${number}: ${value}`,
+    strongest: (count) => `The ${count} that fire most`,
+    reading: "Reading what they write …",
+    columns: ["neuron", "fires", "adds a vector of length", "towards", "away from"],
+    encoder:
+      "No output matrix reads the encoder's vectors, so what its neurons write has no words.",
+    caption: ({ d_model, d_ff, activation }) =>
+      `Each position on its own: ${d_model} numbers become ${d_ff}, ${activation === "relu" ? "those below zero are set to zero" : `bent by ${activation}`}, and each one left adds its own vector to the stream. What it writes towards is read directly through the output matrix, past the layers above; many neurons mean nothing that one can name.`,
+  },
+  machine: {
+    title: "The whole machine, at work",
+    whole: "whole machine",
+    layer: (stack, layer) => `${stack}, layer ${layer}`,
+    family: {
+      label: "The same parts in",
+      transformer: "Encoder and decoder: it reads one text and writes another.",
+      bert: "BERT keeps the encoder. Every position sees all others, and a word that was hidden is guessed where it stood.",
+      gpt: "GPT keeps the decoder without its cross-attention: it reads only what it has written, and goes on.",
+      vit: "ViT keeps the encoder and feeds it the patches of an image in place of words; an extra token gathers the answer.",
+    },
+    ratio: (encoder, decoder) =>
+      html`Feed-forward against attention in one layer: <strong data-ratio="encoder">${encoder}</strong> times the parameters in the
+        encoder, <strong data-ratio="decoder">${decoder}</strong> in the decoder, which has two attentions.`,
+    tied: (size) =>
+      size
+        ? `The matrix of ${size} stands in three places (both embeddings and the linear layer) and is counted once: to read a piece and to write one are mirror images.`
+        : nothing,
+    inAll: (count) => html`In all: <strong>${count}</strong> parameters.`,
+    captions: {
+      whole: (swept) =>
+        `Read from the bottom. A cell is a head, coloured ${swept ? "by what the word under the cursor loses without it (figure “Which head decides?”)" : "by how sharply it looks from the word under the cursor"}; the green bar is the share of neurons that fire, beside the fullest layer's. Beside the decoder stands what each layer would write. Dashed: the residual path. A layer opens; every other box leads to its figure.`,
+      layer: (pre) =>
+        `Solid beside each box: the residual path, which adds what came in to what the sub-layer made. Numbers are lengths of the vectors at the cursor's word. ${pre ? "This model normalises before each sub-layer." : "This model normalises after each addition, as the paper does."} Escape goes back.`,
+      head: "One row of the attention matrix, as it is computed: the query meets each key, the softmax makes shares, the shares weigh the values. Escape goes back.",
+      dot: "A dot product, component by component. The three combs have scales of their own. Escape goes back.",
+    },
+  },
+};
