@@ -62,8 +62,7 @@ class Recording:
         if layer:
             last = "residual" if self.model.settings.norm == "pre" else "norm"
             return self.value(f"{stack}.layers.{layer - 1}.feed_add_norm.{last}")
-        side = "source" if stack == "encoder" else "target"
-        return self.value(f"{side}_input.{'norm' if self.model.settings.input_norm else 'positioned'}")
+        return self.value(f"{'source' if stack == 'encoder' else 'target'}_input.positioned")
 
     def written(self, logits: Float[Tensor, "rows step vocab"]) -> Float[Tensor, "rows step"]:
         """The log-probability of each written token."""

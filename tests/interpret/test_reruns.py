@@ -16,7 +16,7 @@ TEXT = "the old house"
 VARIANTS = {
     "post-norm": {},
     "pre-norm": {"norm": "pre"},
-    "untied, with a norm at the input": {"tied": False, "input_norm": True},
+    "untied": {"tied": False},
 }
 
 
