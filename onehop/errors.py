@@ -5,7 +5,7 @@ from importlib.util import find_spec
 # The extra of onehop that brings a module which the base install does not have.
 EXTRAS = {
     **dict.fromkeys(("torch", "jaxtyping"), "torch"),
-    **dict.fromkeys(("prometheus_client", "pydantic", "starlette", "uvicorn"), "serve"),
+    **dict.fromkeys(("h11", "prometheus_client", "pydantic", "starlette", "uvicorn"), "serve"),
     **dict.fromkeys(("sacrebleu", "sacremoses"), "evaluate"),
     **dict.fromkeys(("google", "onnx", "onnxruntime", "onnxscript", "tokenizers", "transformers"), "export"),
     **dict.fromkeys(("lxml", "polib", "yaml"), "formats"),

@@ -3,6 +3,7 @@ whether it calls the server by a name that it has."""
 
 import json
 import os
+import re
 import select
 import threading
 import time
@@ -31,6 +32,8 @@ HEADERS = {
 }
 
 
+# What JSON need not escape, and a terminal obeys or shows in another order.
+UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 STANDARD_OUTPUT = 1
 MOST_BYTES = 1 << 22  # of lines that wait to be written
 
@@ -126,6 +129,7 @@ class Access:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        app = self.app if (problem := refusal(scope)) is None else problem
         began, status = time.perf_counter(), 0
         # What is noted on the way stands in the log: never a text, unless the server was told to.
         noted: dict[str, Any] = {"request": uuid.uuid4().hex[:12]}
@@ -143,10 +147,14 @@ class Access:
 
         self.metrics.running.inc()
         try:
-            await self.app(scope, receive, answer)
+            await app(scope, receive, answer)
         finally:
             self.metrics.running.dec()
             self.done(scope, status, time.perf_counter() - began, noted)
+
+    def malformed(self, status: int, address: str | None) -> None:
+        """Count and log what was no HTTP request and came to no application."""
+        self.done({"path": None, "method": None, "client": (address, 0)}, status, 0.0, {})
 
     def done(self, scope: Scope, status: int, seconds: float, noted: dict[str, Any]) -> None:
         """Count and log; nought as a status means that the client went away."""
@@ -162,4 +170,17 @@ class Access:
             "ms": round(1e3 * seconds, 1),
             **noted,
         }
-        self.write(json.dumps(line, ensure_ascii=False))
+        self.write(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False)))
+
+
+def refusal(scope: Scope) -> ASGIApp | None:
+    """The answer to a request that no application should see, if it is one."""
+    if scope.get("state", {}).get("crowded"):
+        what = "The server has more connections than it can hold: try again soon."
+        return JSONResponse({"error": what}, 503, headers={"Retry-After": "1", "Connection": "close"})
+    headers = Headers(scope=scope)
+    if "content-length" in headers and "transfer-encoding" in headers:
+        # Proxies differ on which of them counts, and where the next request begins hangs on that.
+        what = "The request has both Content-Length and Transfer-Encoding: send one of them."
+        return JSONResponse({"error": what}, 400, headers={"Connection": "close"})
+    return None

@@ -71,6 +71,8 @@ def offer(models: Sequence[Path]) -> str:
 
 def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
     """Serve until a signal comes; then finish what is running."""
+    # uvicorn raises the signal again when all is done, and what started us shall see that it was that signal.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     line = offer(models)
     engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
@@ -112,7 +114,6 @@ def uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
         "access_log": False,
         "log_level": "error",  # a warning for each piece of garbage would let strangers fill the log
         "server_header": False,
-        "limit_concurrency": settings.max_connections,
         "timeout_graceful_shutdown": int(settings.answer_seconds + MERCY_SECONDS),
         "proxy_headers": doors.proxies is not None,
         "forwarded_allow_ips": doors.proxies or "",
@@ -138,11 +139,14 @@ def application(plan: dict[str, Any]) -> ASGIApp:
     metrics = Metrics()
     PunctualProtocol.head_seconds = settings.read_seconds
     PunctualProtocol.taking_seconds = settings.answer_seconds
+    PunctualProtocol.most_connections = settings.max_connections
     paths, hashes = [Path(path) for path in plan["models"]], plan["hashes"]
     services = [Service.load(path, settings, metrics, **plan["engine"]) for path in paths]
     exploring = Exploring.of(paths, plan["engine"]["device"], hashes) if plan["explore"] else None
     folder = Path(plan["files"]) if plan["files"] else None
-    return Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"], folder=folder).asgi
+    made = Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"], folder=folder).asgi
+    PunctualProtocol.malformed = made.malformed
+    return made
 
 
 def from_environment() -> ASGIApp:

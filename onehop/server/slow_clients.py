@@ -1,19 +1,58 @@
-"""HTTP for clients that are slow on purpose: who sends no whole head in time, or reads no answer, is hung up on."""
+"""HTTP for clients that are slow, many or wrong on purpose.
+
+Who sends no whole head in time, or reads no answer, is hung up on. What is no HTTP gets a JSON error, and is logged.
+"""
 
 import asyncio
+import json
+import sys
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import h11
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 
 class PunctualProtocol(H11Protocol):
     """uvicorn's own, which waits for ever for a head that has begun and for an answer to be taken."""
 
-    head_seconds = 10.0  # both are set before the first connection
+    head_seconds = 10.0  # these are set before the first connection
     taking_seconds = 60.0
+    most_connections = 1000
+    malformed: Callable[[int, str | None], None] = staticmethod(lambda status, address: None)  # hears of refusals
 
     _deadline: asyncio.TimerHandle | None = None
     _untaken: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._answering, self.app = self.app, self._told_of_the_crowd
+
+    async def _told_of_the_crowd(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Refused in the application and not by uvicorn, so that the answer is JSON and stands in the log.
+        scope["state"]["crowded"] = max(len(self.connections), len(self.tasks)) > self.most_connections
+        await self._answering(scope, receive, send)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP; uvicorn calls this while it handles the error."""
+        error = sys.exc_info()[1]
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # an answer that has begun cannot be taken back
+            status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+            what = (
+                "The head of the request is too long: send a shorter one." if status == 431 else f"{msg[:-1]}: {error}."
+            )
+            body = json.dumps({"error": what}).encode()
+            headers = [
+                ("Content-Type", "application/json"),
+                ("Content-Length", str(len(body))),
+                ("Connection", "close"),
+            ]
+            answer = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
+            parts = (answer, h11.Data(data=body), h11.EndOfMessage())
+            self.transport.write(b"".join(self.conn.send(part) or b"" for part in parts))
+            self.malformed(status, self.client[0] if self.client else None)
+        self.transport.close()
 
     def connection_made(self, transport: Any) -> None:
         """The first head is awaited."""

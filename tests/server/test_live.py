@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -102,13 +103,52 @@ GARBAGE = [
 ]
 
 
+def answer_on(connection):
+    """The head and the body of an answer that says how long it is."""
+    received = b""
+    while chunk := connection.recv(1000):
+        received += chunk
+        head, _, body = received.partition(b"\r\n\r\n")
+        if (length := re.search(rb"(?i)content-length: (\d+)", head)) and len(body) >= int(length[1]):
+            break
+    return head, body
+
+
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_garbage_is_refused_and_the_server_goes_on(server, expected, garbage):
     with server.connect() as connection:
         connection.sendall(garbage)
-        answer = connection.recv(1000)
-    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
+        head, body = answer_on(connection)
+    assert head.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413", b"HTTP/1.1 431"))
+    assert list(json.loads(body)) == ["error"]
     is_well(server, expected)
+
+
+def test_what_is_no_http_stands_in_the_log_and_the_metrics(server):
+    name = 'onehop_requests_total{path="other",status="431"}'
+    before = server.metric(name)
+    with server.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: " + b"a" * 100_000)
+        _, body = answer_on(connection)
+    assert json.loads(body) == {"error": "The head of the request is too long: send a shorter one."}
+    assert server.metric(name) == before + 1
+    for _ in range(100):
+        if found := [line for line in server.lines if '"status": 431' in line]:
+            break
+        time.sleep(0.05)
+    assert json.loads(found[-1])["address"] == "127.0.0.1"
+
+
+def test_more_connections_than_allowed_are_told_when_to_come_again(model_file):
+    server = Process(model_file, "--set", "max_connections=2")
+    try:
+        with server.connect(), server.connect():
+            answer = httpx.get(f"{server.url}/languages")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        assert answer.json() == {"error": "The server has more connections than it can hold: try again soon."}
+    finally:
+        server.stop()
+    assert any('"status": 503' in line for line in server.lines)
 
 
 def test_clients_that_hang_up_are_forgotten(server, expected):
