@@ -1,6 +1,8 @@
 """The command line: `onehop VERB …`. Each verb imports what it needs when it runs, so that help comes at once."""
 
 import os
+import signal
+from types import FrameType
 
 # Their order is the order of `--help`.
 # isort: off
@@ -12,9 +14,25 @@ from onehop.cli.app import app
 __all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "train", "translate"]
 
 
+INTERRUPTED = 128 + signal.SIGINT
+
+
 def main() -> None:
-    """Run the command line. A closed pipe and Ctrl-C end it without a traceback: typer sees to that."""
+    """Run the command line. A closed pipe, Ctrl-C and SIGTERM end it without a traceback and with what is done kept."""
     # Threads of torch that wait for one another sleep. Otherwise they spin, and beside other work each step waits for
     # a thread that has no core. OpenMP reads the variable when torch is imported (docs/results.md has the figures).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    app(prog_name="onehop")
+    told: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        app(prog_name="onehop")
+    except SystemExit as e:
+        if told and e.code == INTERRUPTED:  # what typer makes of it
+            raise SystemExit(128 + told[0]) from None
+        raise

@@ -67,6 +67,7 @@ def drain(
 def end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None:
     """Set a worker up so that it does not outlive a parent that was killed, and leaves Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker has the parent's handler
     threading.Thread(target=leave_when_orphaned, daemon=True).start()
     setup(*given)
 

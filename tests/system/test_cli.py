@@ -497,17 +497,33 @@ def test_a_closed_pipe_leaves_no_traceback(args):
     assert running.wait() == 1
 
 
-def test_ctrl_c_leaves_no_traceback(tmp_path):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_leave_no_traceback(tmp_path, number, status):
     (tmp_path / "stdin.toml").write_text('[data]\ntrain = ["-"]\n')
     command = [*ONEHOP, "prepare", "-s", str(tmp_path / "stdin.toml"), "-o", str(tmp_path / "store")]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not (tmp_path / "store.partial" / "stdin.tsv").exists():  # it reads standard input from here on
         assert running.poll() is None
         time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     with running:
-        assert running.wait(timeout=60) == 130
+        assert running.wait(timeout=60) == status
         assert running.stderr.read().strip() == b""
+
+
+def test_sigterm_keeps_what_was_translated(model_file, tmp_path):
+    out = tmp_path / "out.de"
+    command = [*ONEHOP, "translate", "-m", str(model_file), "-i", "-", "-o", str(out)]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not out.with_name("out.de.partial").exists():  # it reads standard input from here on
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGTERM)
+    with running:
+        assert running.wait(timeout=60) == 143
+        said = running.stderr.read().decode().strip()
+    assert said == f"onehop: Stopped. What was translated before is in {out}.partial."
+    assert not out.exists()
 
 
 def on_terminal(args, **environment):
