@@ -4,13 +4,15 @@
 # make test-fast the working loop: the same without the slow tests
 # make test-long both engines on a thousand real sentences, alone and in batches
 # make docs      the site of docs/, into site/
+# make wheel     dist/onehop-….whl, the same bytes from the same commit
+# make lock      container.lock, from pyproject.toml and constraints.txt
 # make coverage  all tests, and which lines they reach; half as long again
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: test-long install demo test test-fast coverage check docs format clean browser
+.PHONY: test-long install demo test test-fast coverage check docs wheel lock format clean browser
 
 install: $(VENV)/.runtime
 
@@ -57,6 +59,17 @@ test-fast: check
 # (with --quiet it would not be). No network is needed.
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Times in the wheel are that of the commit.
+wheel: $(VENV)/.dev
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --wheel
+
+# Needs uv: hashes of every platform's files are in the index alone.
+lock:
+	(echo "# Everything that the container installs, with hashes; of the versions in constraints.txt. \`make lock\` writes it."; \
+	echo "setuptools>=77" | uv pip compile pyproject.toml - --extra serve -c constraints.txt --generate-hashes \
+	--python-version 3.11 --no-annotate --no-header --quiet) > container.lock.new
+	mv container.lock.new container.lock
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from importlib.metadata import distribution
@@ -26,6 +27,10 @@ SOURCES = sorted((ROOT / "onehop").rglob("*.py"))
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
+    return built(tmp_path_factory)
+
+
+def built(tmp_path_factory):
     """Built from a copy: a build leaves folders behind, and takes in what an older one left."""
     sources, out = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]):
@@ -33,10 +38,18 @@ def wheel(tmp_path_factory):
     for name in ("onehop", "tests"):
         shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(sources)]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    done = subprocess.run(build, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = out.iterdir()
     return file
+
+
+@pytest.mark.slow
+def test_the_wheel_can_be_built_again_to_the_byte(wheel, tmp_path_factory):
+    assert "SOURCE_DATE_EPOCH" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    time.sleep(2.1)  # a zip tells times of two seconds
+    assert built(tmp_path_factory).read_bytes() == wheel.read_bytes()
 
 
 @pytest.mark.slow
@@ -130,6 +143,47 @@ def test_what_is_imported_is_declared():
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.split(".")[0])
     assert imported - set(sys.stdlib_module_names) - {"onehop"} == (declared | EXTRAS.keys() | {"triton"}) - by_name
+
+
+OTHER_NAMES = {"pytorch": "torch", "onnx runtime": "onnxruntime", "material for mkdocs": "mkdocs-material"}
+
+
+def names_of(wishes):
+    return {re.match(r"[\w-]+", wish)[0].lower() for wish in wishes} - {"onehop"}
+
+
+def test_third_party_names_every_dependency_and_every_file_of_others():
+    text = (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8")
+    base, extras, files, _ = (re.findall(r"^\| (?!library |file |---)(.+?) \|", part, re.M) for part in parts_of(text))
+    base, extras = ({OTHER_NAMES.get(n, n) for row in rows for n in row.lower().split(", ")} for rows in (base, extras))
+    optional = PROJECT["optional-dependencies"]
+    assert base == names_of(PROJECT["dependencies"])
+    wanted = names_of(wish for extra, wishes in optional.items() if extra not in ("all", "dev") for wish in wishes)
+    assert wanted <= extras
+    assert extras - wanted <= set(EXTRAS)  # what others bring, and we import
+    vendored = {path.relative_to(ROOT).as_posix() for path in (ROOT / "onehop").rglob("vendor/*.js")}
+    assert vendored == {re.match("`(.+?)`", row)[1] for row in files}
+
+
+def parts_of(text):
+    """The tables: base, extras, files in the package, files in the tests."""
+    return re.split(r"^(?:Extras|In the package|In the tests).*", text, flags=re.M)
+
+
+def test_the_lock_of_the_container_has_a_hash_of_everything_in_the_versions_of_the_tests():
+    lock = (ROOT / "container.lock").read_text(encoding="utf-8").replace("\\\n", " ")
+    pins = dict(re.findall(r"^([\w-]+)==(\S+) +--hash=sha256:[0-9a-f]{64}", lock, re.M))
+    assert len(pins) == len(re.findall(r"^\w", lock, re.M))
+    assert names_of(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["serve"]) <= set(pins)
+    known = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
+    assert set(pins.items()) - {("setuptools", pins["setuptools"])} <= set(re.findall(r"^(\S+)==(\S+)$", known, re.M))
+    assert "--require-hashes -r container.lock" in (ROOT / "Containerfile").read_text(encoding="utf-8")
+
+
+def test_nothing_with_a_known_hole_is_allowed():
+    wishes = {r.name: r.specifier for r in map(Requirement, PROJECT["optional-dependencies"]["serve"])}
+    assert not wishes["starlette"].contains("0.49.0")  # CVE-2025-62727
+    assert not wishes["h11"].contains("0.14.0")  # CVE-2025-43859
 
 
 def test_doctor_looks_for_every_dependency():
