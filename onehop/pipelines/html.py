@@ -93,6 +93,15 @@ def needs_alignment(flow: Flow, segments: Sequence[Segment]) -> list[bool]:
     return found
 
 
+def check_markup(flow: Flow, segments: Sequence[Segment]) -> None:
+    """Raise TooMuchMarkup where a sentence with words holds more than `put_together` takes, before it is translated."""
+    at = [mark.place for mark in flow.marks]
+    for (begin, end), segment in zip(places(segments), segments, strict=True):
+        inside = marks_inside(flow.marks[bisect_left(at, begin) : bisect_right(at, end)], begin, end)
+        if inside and any(map(str.isalpha, segment.text)):
+            elements(inside, [0] * len(inside), (), {})
+
+
 def places(segments: Sequence[Segment]) -> list[Span]:
     """Begin and end of each sentence in the text that they were cut from."""
     found, at = [], 0

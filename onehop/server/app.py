@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -365,6 +365,7 @@ class Application:
 
     async def stream(self, request: Request, body: StreamBody) -> Response:
         """Server-sent events. What is wrong before the first of them is a plain error."""
+        deadline = asyncio.get_running_loop().time() + self.settings.answer_seconds
         self.check(request, [body.text, body.prefix], beam=body.beam)
         service = await self.service_for(body, [body.text])
         wish = Wish(options=body.options(), prefixes=[body.prefix])
@@ -372,17 +373,22 @@ class Application:
         first = await anext(events)
         self.note(request, [body.text], [])
         named = {"source": service.source, "target": service.target}
-        return StreamingResponse(self.written(first, events, named), media_type="text/event-stream")
+        return StreamingResponse(self.written(first, events, named, deadline), media_type="text/event-stream")
 
     async def written(
-        self, first: dict[str, Any], rest: AsyncIterator[dict[str, Any]], named: dict[str, str]
+        self, first: dict[str, Any], rest: AsyncGenerator[dict[str, Any]], named: dict[str, str], deadline: float
     ) -> AsyncIterator[str]:
-        """Events as a browser reads them; the last one names the languages."""
+        """Events as a browser reads them, until the deadline of the whole stream; the last one names the languages."""
         yield event(first, named)
         try:
-            async with asyncio.timeout(self.settings.answer_seconds):
-                async for each in rest:
+            async with aclosing(rest):
+                while True:
+                    # Nothing is yielded under the timeout: it would cancel a task that is sending.
+                    async with asyncio.timeout_at(deadline):
+                        each = await anext(rest)
                     yield event(each, named)
+        except StopAsyncIteration:
+            pass
         except TimeoutError:
             yield event({"error": f"The translation took longer than {self.settings.answer_seconds:g} seconds."}, named)
         except (Problem, OnehopError) as e:

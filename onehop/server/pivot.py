@@ -1,7 +1,7 @@
 """Two models at work one after the other, for languages that none of them has both of."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -68,7 +68,7 @@ class PivotService:
             for document, before, after in zip(documents, first, second, strict=True)
         ]
 
-    async def stream(self, text: str, wish: Wish) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
         """What the second model settles of each sentence, once the first has translated them all."""
         by, each = await asyncio.to_thread(self.asked, wish)
         segments = await asyncio.to_thread(by.first.segments, text)

@@ -10,6 +10,8 @@ class Problem(Exception):  # noqa: N818  # most are the client's
         super().__init__(sentence)
         self.status, self.sentence = status, sentence
         self.headers = {} if retry_after is None else {"Retry-After": str(max(1, math.ceil(retry_after)))}
+        if status == 401:
+            self.headers["WWW-Authenticate"] = 'Bearer realm="onehop"'
 
 
 def busy(seconds: float) -> Problem:

@@ -14,7 +14,7 @@ from onehop.decoding.engine import Engine
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
 from onehop.pipelines.glossary import Terms, missing_numbers
-from onehop.pipelines.html import Aligned, aligned, flows, needs_alignment, put_together, reading
+from onehop.pipelines.html import Aligned, aligned, check_markup, flows, needs_alignment, put_together, reading
 from onehop.pipelines.html_markup import Flow, parse
 from onehop.pipelines.html_tags import TooMuchMarkup
 from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator, max_length_of, paragraph
@@ -369,6 +369,10 @@ class Service:
         parsed = await asyncio.to_thread(lambda: [parse(document) for document in documents])
         every = [flow for pieces in parsed for flow in flows(pieces)]
         parted = await asyncio.to_thread(lambda: [by.segments(reading(flow)) for flow in every])
+        try:
+            await asyncio.to_thread(lambda: list(map(check_markup, every, parted)))
+        except TooMuchMarkup:
+            raise too_much_markup() from None
         sentences = await self.sentences(by, parted, wish)
         found: list[list[Result]] = [[] for _ in documents]
         for n in range(variants):
@@ -399,14 +403,19 @@ class Service:
         ]
         try:
             return await asyncio.to_thread(lambda: list(map(put_together, every, parted, each)))
-        except TooMuchMarkup:
-            raise Problem(400, "A sentence has hundreds of tags: send its text, or less markup.") from None
+        except TooMuchMarkup:  # in a sentence without letters
+            raise too_much_markup() from None
 
     def close(self) -> None:
         """End the threads."""
         for name in ("fast", "reference", "joining"):
             if (lane := self.__dict__.get(name)) is not None:
                 lane.close()
+
+
+def too_much_markup() -> Problem:
+    """A sentence has more tags than can be placed."""
+    return Problem(400, "A sentence has hundreds of tags: send its text, or less markup.")
 
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

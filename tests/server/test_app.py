@@ -710,7 +710,8 @@ def test_keys_by_file_and_environment(translator, tmp_path, monkeypatch):
     server = Server(translator, keys_file=str(file))
     body = {"q": "a", "source": "en", "target": "de"}
     sentence = "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY."
-    refused(server.post("/translate", body), 401, sentence)
+    refused(answer := server.post("/translate", body), 401, sentence)
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="onehop"'
     unknown = "This API key is not known: ask who runs this server for one."
     refused(server.post("/translate", {**body, "api_key": "wrong"}), 403, unknown)
     refused(server.post("/translate", {"bad": 1}), 401, sentence)
@@ -881,6 +882,60 @@ def test_the_log_has_no_texts_unless_asked(translator):
     assert "old" not in quiet.log[0]
     assert "secret" not in quiet.log[0]
     assert json.loads(open_.log[0])["texts"] == ["the old house"]
+
+
+def test_the_log_holds_nothing_that_a_terminal_obeys(translator):
+    server, hostile = Server(translator, log_texts=True), "the\x1b[2J\x9b2J\x7f\u202ehouse\u2028"
+    server.post("/v1/translate", {"texts": [hostile]})
+    (line,) = server.log
+    assert json.loads(line)["texts"] == [hostile]
+    assert all(c.isprintable() for c in line)
+
+
+def test_length_and_transfer_encoding_together_are_refused(server):
+    headers = {"Content-Length": "2", "Transfer-Encoding": "chunked", "Content-Type": "application/json"}
+    answer = server.ask("POST", "/v1/translate", headers=headers, content=b"{}")
+    refused(answer, 400, "The request has both Content-Length and Transfer-Encoding: send one of them.")
+    assert answer.headers["Connection"] == "close"
+    line = json.loads(server.log[-1])
+    assert (line["path"], line["status"]) == ("/v1/translate", 400)
+
+
+def test_too_much_markup_is_refused_before_anything_is_translated(translator, monkeypatch):
+    server = Server(translator)
+    monkeypatch.setattr(server.service, "n_best", lambda *args: pytest.fail("it was translated"))
+    html = "the old house. the " + "<b></b>" * 200 + " tree"
+    answer = server.post("/v1/translate", {"texts": [html], "format": "html"})
+    refused(answer, 400, "A sentence has hundreds of tags: send its text, or less markup.")
+
+
+def test_a_stream_has_one_time_limit_from_its_request_on(translator):
+    server, closed = Server(translator, answer_seconds=7), []
+
+    async def events():
+        try:
+            yield {"sentence": 0, "text": "x", "final": True}
+            await asyncio.sleep(60)
+        finally:
+            closed.append(True)
+
+    async def read(late):
+        rest = events()
+        first = await anext(rest)
+        deadline = asyncio.get_running_loop().time() - late
+        return [text.partition("\n")[0] async for text in server.app.written(first, rest, {}, deadline)]
+
+    assert asyncio.run(read(late=1)) == ["event: sentence", "event: error"]
+    assert closed == [True]
+    asked = []
+
+    async def written(first, rest, named, deadline):
+        asked.append(deadline - asyncio.get_running_loop().time())
+        yield ""
+
+    server.app.written = written
+    server.post("/v1/stream", {"text": "the old house", "beam": 1})
+    assert asked[0] < 7  # what came before the first event counts
 
 
 def test_without_torch_what_needs_it_is_refused(translator, monkeypatch):
