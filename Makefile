@@ -5,6 +5,7 @@
 # make test-long both engines on a thousand real sentences, alone and in batches
 # make docs      the site of docs/, into site/
 # make wheel     dist/onehop-….whl, the same bytes from the same commit
+# make chaos     a tenth of the attacks on files, server and runs, one line each; FULL=1 all of them
 # make lock      container.lock, from pyproject.toml and constraints.txt
 # make coverage  all tests, and which lines they reach; half as long again
 PYTHON ?= python3
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: test-long install demo test test-fast coverage check docs wheel lock format clean browser
+.PHONY: test-long install demo test test-fast coverage check docs wheel lock chaos format clean browser
 
 install: $(VENV)/.runtime
 
@@ -70,6 +71,11 @@ lock:
 	echo "setuptools>=77" | uv pip compile pyproject.toml - --extra serve -c constraints.txt --generate-hashes \
 	--python-version 3.11 --no-annotate --no-header --quiet) > container.lock.new
 	mv container.lock.new container.lock
+
+# Each leaves its figures in results/chaos; all are run though one fails.
+chaos: $(VENV)/.dev
+	@status=0; for attack in files http_fuzz kills faults crowd; do \
+	nice -n 10 $(BIN)/python benchmarks/chaos/$$attack.py || status=1; done; exit $$status
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -37,7 +37,7 @@ from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.registry import find_model
 
-MISBEHAVIOURS = ("hang up", "garbage", "slow")
+MISBEHAVIOURS = ("hang up", "garbage", "slow", "giant")
 
 
 def main() -> None:
@@ -91,9 +91,7 @@ def sentences(model: Path, arguments: argparse.Namespace) -> list[str]:
 def measure(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Offline first, for what is right; then two loads; then offline again, in the server's batch size."""
     texts = sentences(model, arguments)
-    engine, threads = arguments.engine, arguments.threads
-    translator = SentenceTranslator.load(model, "cpu", compute=arguments.compute, engine=engine, threads=threads)
-    by = ParagraphTranslator(translator, max_length=max_length_of(model))
+    by = offline_translator(model, arguments)
     right = {text: found.text for text, found in zip(texts, by.translate(texts), strict=True)}
     loads = {}
     for name, misbehaving in (("good clients", 0), ("with bad clients", arguments.clients // 8)):
@@ -110,6 +108,12 @@ def measure(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "settings": {k: v.name if isinstance(v, Path) else str(v) for k, v in vars(arguments).items()},
         "cores": len(os.sched_getaffinity(0)),
     }
+
+
+def offline_translator(model: Path, arguments: argparse.Namespace) -> ParagraphTranslator:
+    engine, threads = arguments.engine, arguments.threads
+    translator = SentenceTranslator.load(model, "cpu", compute=arguments.compute, engine=engine, threads=threads)
+    return ParagraphTranslator(translator, max_length=max_length_of(model))
 
 
 def offline_cost(by: ParagraphTranslator, texts: list[str], size: int) -> float:
@@ -251,11 +255,13 @@ async def asks(client: httpx.AsyncClient, right: dict[str, str], draw: random.Ra
 
 
 async def misbehaves(url: str, number: int, end: float, seen: Any) -> None:
-    """Hang up, send garbage, or send slowly, over and over."""
+    """Hang up, send garbage, send slowly, or send as much as is allowed, over and over."""
     host, port = url.removeprefix("http://").split(":")
     kind = MISBEHAVIOURS[number % len(MISBEHAVIOURS)]
-    body = json.dumps({"texts": ["some words that nobody waits for"] * 8}).encode()
-    head = f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    times = 1500 if kind == "giant" else 8
+    body = json.dumps({"texts": [" ".join(["some words that nobody waits for."] * times)[:48_000]]}).encode()
+    lines = ["POST /v1/translate HTTP/1.1", f"Host: {host}", "Content-Type: application/json", "Connection: close"]
+    head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode()
     while time.monotonic() < end:
         reader, writer = await asyncio.open_connection(host, int(port))
         if kind == "hang up":
@@ -265,6 +271,10 @@ async def misbehaves(url: str, number: int, end: float, seen: Any) -> None:
             writer.write(random.randbytes(300) + b"\r\n\r\n")
             await asyncio.wait_for(reader.read(100), 10)
             await asyncio.sleep(0.05)
+        elif kind == "giant":
+            writer.write(head + body)
+            with contextlib.suppress(TimeoutError):  # it is given up, and the next one comes
+                await asyncio.wait_for(reader.read(), max(1.0, end - time.monotonic()))
         else:
             for byte in head[:40]:
                 writer.write(bytes([byte]))
