@@ -1,6 +1,7 @@
 """Every test runs with the types and shapes in the signatures checked."""
 
 import ctypes
+import importlib.util
 import os
 import pkgutil
 import signal
@@ -45,9 +46,18 @@ def modules(folder: Path, name: str = "onehop") -> list[str]:
     return list(chain.from_iterable(names))
 
 
-install_import_hook(
-    modules(Path(onehop.__path__[0])), "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-)
+# A machine that is lent for its GPU may lack beartype; what a test computes can be compared without it.
+SHAPES_ARE_CHECKED = importlib.util.find_spec("beartype") is not None
+if SHAPES_ARE_CHECKED:
+    install_import_hook(
+        modules(Path(onehop.__path__[0])), "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+    )
+
+
+def pytest_terminal_summary(terminalreporter):
+    if not SHAPES_ARE_CHECKED:
+        note = "NOTE: types and shapes were not checked. Install beartype to check them."
+        terminalreporter.write_line(note, yellow=True)
 
 
 # The processes that share the tests among them ignore Ctrl-C, and what they start would inherit that.
