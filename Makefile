@@ -3,6 +3,7 @@
 # make test      everything that CI runs, from a fresh machine
 # make test-fast the working loop: the same without the slow tests
 # make test-long both engines on a thousand real sentences, alone and in batches
+# make test-gpu  the tests that run on a GPU; where there is none it says what they need
 # make docs      the site of docs/, into site/
 # make wheel     dist/onehop-….whl, the same bytes from the same commit
 # make chaos     a tenth of the attacks on files, server and runs, one line each; FULL=1 all of them
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: test-long install demo test test-fast coverage check docs wheel lock chaos format clean browser
+.PHONY: test-gpu test-long install demo test test-fast coverage check docs wheel lock chaos format clean browser
 
 install: $(VENV)/.runtime
 
@@ -49,6 +50,9 @@ test: check browser
 # Both engines on a thousand real sentences, alone and in batches: half an hour.
 test-long: $(VENV)/.dev
 	ONEHOP_LONG_TESTS=1 $(BIN)/pytest -s tests/decoding/test_engine.py -k "thousand or 1000"
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/pytest -m gpu
 
 coverage: $(VENV)/.dev
 	$(BIN)/pytest --cov --cov-report=term

@@ -54,6 +54,18 @@ if SHAPES_ARE_CHECKED:
     )
 
 
+def pytest_configure(config):
+    """`-m gpu` without a GPU would pass by skipping everything."""
+    if config.option.markexpr == "gpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise pytest.UsageError(
+                f"torch {torch.__version__} sees no GPU. These tests need an NVIDIA GPU with its driver, a CUDA build "
+                "of torch, Triton and a C compiler: CONTRIBUTING.md, GPU tests."
+            )
+
+
 def pytest_terminal_summary(terminalreporter):
     if not SHAPES_ARE_CHECKED:
         note = "NOTE: types and shapes were not checked. Install beartype to check them."

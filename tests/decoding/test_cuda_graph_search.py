@@ -215,6 +215,7 @@ def test_every_kind_of_model(changes):
         assert_same(fast.translate(texts, options, range(6)), plain.translate(texts, options, range(6)))
 
 
+@pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=2, n_best=2, min_length=3)])
 def test_kernels_in_their_places_change_nothing(monkeypatch, options):
@@ -422,6 +423,7 @@ def test_engine_takes_it_on_a_gpu_alone_and_in_batches_that_it_holds(monkeypatch
     assert len({h.ids for (h,) in found}) == 1
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("options", OPTIONS)
 def test_graphs_give_what_the_plain_engine_gives(options):

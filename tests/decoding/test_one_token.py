@@ -13,6 +13,7 @@ from onehop.decoding import one_token as plain
 from onehop.model.attention import attention
 from onehop.text.tokenizer import EOS
 
+pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Rows, beam, heads, d_k, d_v, capacity, position, source: also widths that are no powers of two.
 SHAPES = [

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.torch_version import TorchVersion
 
 if os.environ["TRITON_INTERPRET"] != "1":
-    pytest.skip("a GPU is here, on which benchmarks/gpu.py checks them", allow_module_level=True)
+    pytest.skip("a GPU is here: tests/model/test_kernels_on_gpu.py checks them on it", allow_module_level=True)
 pytest.importorskip("triton", reason="Triton is not installed: its interpreter runs the kernels on the CPU")
 
 from onehop.model import attention, kernels

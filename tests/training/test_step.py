@@ -189,6 +189,7 @@ assert not any(torch.equal(a, b) for a, b in zip(before, one.parameters(), stric
 """
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_recorded_steps_are_plain_ones(norm):

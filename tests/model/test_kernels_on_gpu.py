@@ -1,0 +1,28 @@
+"""The kernels as a GPU runs them, in bfloat16, against the plain functions in float64."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks/gpu.py"
+# bfloat16 has eight bits: rounding alone makes relative errors of 0.002 to 0.004 (results/gpu/train.json).
+MOST_ERROR = 0.01
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_errors_are_those_of_rounding(tmp_path):
+    """In a process of its own, where no checker of shapes stands between the kernels and their callers."""
+    command = [sys.executable, str(BENCHMARK), "--tiny", "--only", "checks", "-o", str(tmp_path / "gpu.json")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "TRITON_INTERPRET": "0"}
+    )
+    assert done.returncode == 0, done.stderr
+    errors = json.loads((tmp_path / "gpu.json").read_text())["checks"]
+    assert errors.keys() == {"self", "causal", "cross", "loss", "add_norm", "feed_forward"}
+    assert max(errors.values()) < MOST_ERROR, errors
