@@ -193,6 +193,17 @@ def test_the_readme_begins_with_the_two_commands():
         assert target in targets
 
 
+def test_the_readme_has_the_scores_of_the_reports():
+    languages = {"English": "en", "German": "de", "French": "fr"}
+    rows = re.findall(r"^\| (\w+) → (\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", text_of(ROOT / "README.md"), re.M)
+    models = {f"{languages[source]}-{languages[target]}": scores for source, target, *scores in rows}
+    assert set(models) == {"en-de", *(path.name.removeprefix("onehop-") for path in (ROOT / "packages").iterdir())}
+    for model, scores in models.items():
+        for name, shown in zip(("newstest2014", "newstest2013", "tatoeba-test"), scores, strict=True):
+            report = json.loads(text_of(ROOT / "results" / model / f"{name}.json"))
+            assert shown == f"{report['scores']['bleu_13a']['score']['value']:.1f}", (model, name)
+
+
 def test_the_page_of_verbs_has_every_verb_and_no_other():
     listed = re.findall(r"^\| `([\w-]+)` \|", text_of(DOCS / "verbs.md"), re.M)
     assert sorted(listed) == sorted(ONEHOP.commands)

@@ -1,0 +1,1 @@
+"""English → French for onehop; `model.safetensors` and its card lie beside this file."""
