@@ -211,7 +211,7 @@ def test_the_page_of_verbs_has_every_verb_and_no_other():
 
 def verb_pages() -> dict[str, tuple[str, str]]:
     """For each verb of the page of verbs the file and the heading that it leads to."""
-    rows = re.findall(r"^\| `([\w-]+)` \|.*\]\(([\w-]+\.md)(?:#([\w-]+))?\) \|$", text_of(DOCS / "verbs.md"), re.M)
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\]\(([\w/-]+\.md)(?:#([\w-]+))?\) \|$", text_of(DOCS / "verbs.md"), re.M)
     return {verb: (file, anchor) for verb, file, anchor in rows}
 
 
@@ -227,7 +227,7 @@ def test_every_verb_has_a_page_or_a_section_with_its_name_and_a_call_of_it(verb)
 
 @pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
 def test_every_verb_stands_in_the_menu(verb):
-    guides = re.findall(r"^ {6}- ([\w, -]+): ([\w-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
+    guides = re.findall(r"^ {6}- ([\w, -]+): ([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
     assert [file for names, file in guides if verb in names.split(", ")] == [verb_pages()[verb][0]]
 
 
