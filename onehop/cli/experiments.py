@@ -14,7 +14,6 @@ from onehop.cli.app import (
     SettingsArgument,
     Threads,
     app,
-    check_writable,
     settings_of,
     use_threads,
     write_text,
@@ -51,7 +50,6 @@ def demo(
                 f"--{given[0]} stands before {ctx.invoked_subcommand}.", f"Give options after `{verb}`."
             )
         return
-    check_writable(out)
     use_threads(threads)
     from onehop.experiments.demo import demo as show_demo
 

@@ -143,7 +143,6 @@ EARLY = [
     ["trace", "x", "-o", "no/t.json"],
     ["explore", "-m", "no"],
     ["explore", "--export", "."],
-    ["demo", "-o", "no/page.html"],
     ["generate", "-m", "no"],
     ["embed", "x", "-m", "no"],
     ["fill", "x", "-m", "no"],
