@@ -3,4 +3,16 @@
 It knows nothing of training or of the server.
 """
 
-__all__ = ["argos", "bert", "convert", "ctranslate2", "huggingface", "importing", "marian", "onnx", "parity", "pieces"]
+__all__ = [
+    "argos",
+    "argos_original",
+    "bert",
+    "convert",
+    "ctranslate2",
+    "huggingface",
+    "importing",
+    "marian",
+    "onnx",
+    "parity",
+    "pieces",
+]

@@ -65,11 +65,12 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
 def import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
     """The same of an Argos package, compared with CTranslate2, which Argos runs it with."""
     from onehop.converters import argos
+    from onehop.converters.argos_original import ArgosOriginal
 
     require("google.protobuf")
     imported = argos.import_package(package)
     file = write_model(out, imported.stored)[0]
-    parity = compare(imported.stored, "ctranslate2", argos.Original(package, imported), sentences)
+    parity = compare(imported.stored, "ctranslate2", ArgosOriginal(package, imported), sentences)
     parity.write(file.with_suffix(f".{PARITY}"))
     return parity
 
