@@ -249,7 +249,7 @@ def test_marks_say_their_values(fresh, trace):
         float(fresh.locator("#figure-scores .track").first.get_attribute("data-value")), abs=1e-4
     )
     assert "component 1:" in tip(fresh, "#figure-projections svg >> nth=0", {"x": 2, "y": 10})
-    assert "distance in words 1" in tip(fresh, "#figure-paths circle[data-y]")
+    assert "distance in words 64" in tip(fresh, "#figure-paths circle[data-x='64'] >> nth=2")
     small = tip(fresh, "#figure-heads [data-head='encoder.0.1'] img")
     assert small.startswith("encoder self, layer 1, head 2: ")
     fresh.mouse.move(0, 0)
