@@ -164,7 +164,11 @@ class Explorer:
             "heads": self.swept(text, edits, len(trace.header["source"]["ids"])),
             "neurons": self.strongest_neurons(trace),
             "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
-            "weights": [self.weights(role, self.opening_layer(role, head["layer"]), head["head"]) for role in ROLES],
+            "weights": [
+                self.weights(role, layer, head["head"])
+                for role in ROLES
+                for layer in self.opening_layers(role, head["layer"])
+            ],
         }
         return page_alone({"home": home, **self.constant(), "trace": first}, late)
 
@@ -184,10 +188,14 @@ class Explorer:
                 ]
         return found
 
-    def opening_layer(self, role: Role, layer: int) -> int:
-        """The layer that the page shows of a role at first: the one that aligns best, as `page/state.js` has it."""
+    def opening_layers(self, role: Role, layer: int) -> list[int]:
+        """The layers that the page shows of a role before the reader chooses one, as `page/state.js` has it.
+
+        That is the layer that aligns best, or the last there is; a shorter encoder, looked at between, leaves its own.
+        """
         s = self.tracer.model.settings
-        return min(layer, (s.n_encoder_layers if role == "encoder" else s.n_decoder_layers) - 1)
+        own = (s.n_encoder_layers if role == "encoder" else s.n_decoder_layers) - 1
+        return sorted({min(layer, own), min(layer, own, s.n_encoder_layers - 1)})
 
     def constant(self) -> Json:
         """What does not depend on the sentence."""

@@ -425,11 +425,13 @@ def test_hover_previews_click_locks_escape_releases(fresh):
     arcs = figure(fresh, "arcs")
     readers = arcs.locator(".figure-body")
     locked = body(fresh, "arcs")
-    arcs.locator(TOKENS.format(0)).hover()
+    arcs.locator(TOKENS.format(2)).hover()
+    settled(fresh)
+    expect(arcs.locator(f"{TOKENS.format(2)} text")).to_have_attribute("font-weight", "700")
     assert body(fresh, "arcs") != locked
     fresh.mouse.move(0, 0)
     assert body(fresh, "arcs") == locked
-    arcs.locator(TOKENS.format(0)).click()
+    arcs.locator(TOKENS.format(2)).click()
     fresh.mouse.move(0, 0)
     settled(fresh)
     expect(arcs.locator("[aria-checked=true]")).to_have_count(1)
@@ -442,7 +444,8 @@ def test_hover_previews_click_locks_escape_releases(fresh):
 def test_one_selection_moves_every_figure(fresh):
     names = ("projections", "scores", "blend", "matrix", "arcs", "heads")
     before = {name: body(fresh, name) for name in names}
-    fresh.locator(".bar select").nth(1).select_option("2")
+    heads = fresh.locator(".bar select").nth(1)
+    heads.select_option(str((int(heads.input_value()) + 1) % 3))
     assert [name for name in names if body(fresh, name) == before[name]] == []
 
 
@@ -534,8 +537,9 @@ def test_edits_that_the_file_does_not_hold_are_refused_in_a_line(browser, file):
         )
 
 
-def test_a_head_whose_matrices_the_file_lacks_says_so(browser, file):
-    with opened(browser, f"{file.as_uri()}#head=1&layer=1&role=encoder", offline=True) as page:
+def test_a_head_whose_matrices_the_file_lacks_says_so(browser, file, tracer):
+    other = (tracer.trace(TEXT).header["aligner"]["head"] + 1) % 3
+    with opened(browser, f"{file.as_uri()}#head={other + 1}", offline=True) as page:
         expect(figure(page, "projections")).to_contain_text(
             "This copy holds the matrices of the head that it opens with. onehop explore has all."
         )
