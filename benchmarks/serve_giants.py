@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     found = {}
-    with serving(arguments.model) as url:
+    with serving(arguments.model, any("torch" in kind for kind in arguments.only)) as url:
         for kind in arguments.only:
             path, body = kinds[kind]
             body = {"source": "en", "target": "de", **body}
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def serving(model: str):
+def serving(model: str, torch: bool):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "onehop", "serve", "-m", model, "--port", str(port)]
@@ -92,7 +92,8 @@ def serving(model: str):
                     break
             time.sleep(0.1)
         # Torch is imported at the first request that needs it: that belongs to no measurement.
-        while httpx.post(f"{url}/v1/translate", json={"texts": ["Hello."], "sample": True}, timeout=90).is_error:
+        hello = {"texts": ["Hello."], "sample": True}
+        while torch and httpx.post(f"{url}/v1/translate", json=hello, timeout=90).is_error:
             pass
         yield url
     finally:
@@ -105,7 +106,8 @@ async def measure(
 ) -> dict[str, Any]:
     seconds = arguments.seconds / arguments.rounds
     alone, beside, answers = [], [], []
-    limits = httpx.Limits(max_connections=None)
+    # A connection each: one that is kept may be closed by the server in the moment that it is used again.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     draw = random.Random(2)
     async with httpx.AsyncClient(base_url=url, timeout=180, limits=limits) as client:
         for _ in range(arguments.rounds):

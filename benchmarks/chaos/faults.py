@@ -54,7 +54,8 @@ def load(server: Process, right: dict[str, str], meanwhile: Callable[[], Any], *
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         running = [pool.submit(ask, i) for i in range(CLIENTS)]
-        time.sleep(0.5)
+        while server.metric("onehop_requests_running") < CLIENTS / 2 and not all(task.done() for task in running):
+            time.sleep(0.01)
         meanwhile()
         return sum((task.result() for task in running), Counter())
 
