@@ -145,12 +145,14 @@ function preview(word) {
   ui.previewed = word;
   if (!store.value.trace) return;
   cancelAnimationFrame(ui.frame);
-  ui.frame = requestAnimationFrame(() => {
-    const seen = word ? [...near] : [...ui.underPreview];
-    for (const id of seen) ui.underPreview[word ? "add" : "delete"](id);
-    drawTop();
-    if (whole) drawFigures(seen);
-  });
+  ui.frame = requestAnimationFrame(drawPreview);
+}
+
+function drawPreview() {
+  const seen = ui.previewed ? [...near] : [...ui.underPreview];
+  for (const id of seen) ui.underPreview[ui.previewed ? "add" : "delete"](id);
+  drawTop();
+  if (whole) drawFigures(seen);
 }
 
 function openTable(id, open) {
@@ -214,6 +216,7 @@ const observer = new IntersectionObserver(
   (entries) => {
     for (const entry of entries) near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.figure);
     drawNear();
+    if (ui.previewed) drawPreview(); // what has come into sight since the mouse rests on a word
   },
   { rootMargin: "300px 0px" },
 );
