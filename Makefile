@@ -8,13 +8,14 @@
 # make wheel     dist/onehop-….whl, the same bytes from the same commit
 # make chaos     a tenth of the attacks on files, server and runs, one line each; FULL=1 all of them
 # make lock      container.lock, from pyproject.toml and constraints.txt
+# make dist      wheels and source archives of onehop and the model packages, checked, into dist/
 # make coverage  all tests, and which lines they reach; half as long again
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: test-gpu test-long install demo test test-fast coverage check docs wheel lock chaos format clean browser
+.PHONY: dist test-gpu test-long install demo test test-fast coverage check docs wheel lock chaos format clean browser
 
 install: $(VENV)/.runtime
 
@@ -80,6 +81,12 @@ lock:
 chaos: $(VENV)/.dev
 	@status=0; for attack in files http_fuzz kills faults crowd; do \
 	nice -n 10 $(BIN)/python benchmarks/chaos/$$attack.py || status=1; done; exit $$status
+
+dist: $(VENV)/.dev
+	$(PIP) twine
+	rm -rf dist
+	for folder in . packages/*; do $(BIN)/python -m build --outdir dist "$$folder" || exit 1; done
+	$(BIN)/twine check --strict dist/*
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

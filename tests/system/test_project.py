@@ -4,9 +4,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,3 +47,60 @@ def test_every_test_that_needs_a_gpu_is_marked():
     found = [marks for file in ROOT.glob("tests/**/test_*.py") for marks in needing.findall(text_of(file))]
     assert len(found) >= 3
     assert all("@pytest.mark.gpu\n" in marks for marks in found)
+
+
+# --- workflows ------------------------------------------------------------------------------------------------
+
+WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
+TARGETS = set(re.findall(r"^([a-z][\w-]*):", text_of(ROOT / "Makefile"), re.M))
+
+
+def parsed(file: Path) -> dict[str, Any]:
+    return yaml.safe_load(text_of(file))
+
+
+def steps_of(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job.get("steps", [job])]
+
+
+def test_the_workflows_are_those_of_tests_docs_and_releases():
+    assert [file.stem for file in WORKFLOWS] == ["docs", "release", "tests"]
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_a_workflow_calls_what_is_there(file):
+    workflow = parsed(file)
+    assert workflow["permissions"] == {"contents": "read"}
+    made = set()
+    for step in steps_of(workflow):
+        made |= set(re.findall(r"\bmake ([\w-]+)", step.get("run", "")))
+        used = step.get("uses", "")
+        assert not used.startswith("./") or (ROOT / used).is_file(), used
+        assert not used or used.startswith("./") or re.search(r"@(v\d+|release/v\d+)$", used), used
+        listed = step.get("with", {}).get("cache-dependency-path")
+        assert listed is None or (ROOT / listed).is_file(), listed
+    assert made
+    assert made <= TARGETS
+
+
+def test_the_tests_run_on_every_python_that_is_supported():
+    versions = parsed(ROOT / ".github/workflows/tests.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    assert project["requires-python"] == f">={versions[0]}"
+    assert versions == [f"3.{minor}" for minor in range(11, 15)]
+
+
+def test_only_a_tag_is_published_after_the_tests_and_from_an_environment():
+    jobs = parsed(ROOT / ".github/workflows/release.yml")["jobs"]
+    (publishing,) = [job for job in jobs.values() if "id-token" in job.get("permissions", {})]
+    assert publishing["environment"] == "pypi"
+    assert publishing["if"] == "github.ref_type == 'tag'"
+    assert publishing["needs"] == ["test", "build"]
+    assert jobs["test"]["uses"] == "./.github/workflows/tests.yml"
+
+
+@pytest.mark.parametrize("package", sorted(ROOT.glob("packages/*")), ids=lambda package: package.name)
+def test_a_model_package_has_a_description_for_the_index(package):
+    """`twine check --strict` refuses one without."""
+    project = tomllib.loads(text_of(package / "pyproject.toml"))["project"]
+    assert (package / project["readme"]).is_file()
