@@ -104,3 +104,15 @@ def test_a_model_package_has_a_description_for_the_index(package):
     """`twine check --strict` refuses one without."""
     project = tomllib.loads(text_of(package / "pyproject.toml"))["project"]
     assert (package / project["readme"]).is_file()
+
+
+# --- hooks ----------------------------------------------------------------------------------------------------
+
+
+def test_the_hooks_are_the_checks_of_make_and_fetch_nothing():
+    (repository,) = parsed(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert repository["repo"] == "local"
+    hooks = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", text_of(ROOT / "Makefile"), re.M)[1]
+    checks = re.findall(r"\$\(BIN\)/(.+)", recipe)
+    assert hooks == [check.removesuffix(" .").replace(" --check", "") for check in checks]
