@@ -5,11 +5,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from onehop._version import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,3 +119,43 @@ def test_the_hooks_are_the_checks_of_make_and_fetch_nothing():
     recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", text_of(ROOT / "Makefile"), re.M)[1]
     checks = re.findall(r"\$\(BIN\)/(.+)", recipe)
     assert hooks == [check.removesuffix(" .").replace(" --check", "") for check in checks]
+
+
+# --- templates, citation, changelog ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bug", "idea", "wrong_translation"])
+def test_an_issue_form_asks_for_something(name):
+    form = parsed(ROOT / f".github/ISSUE_TEMPLATE/{name}.yml")
+    assert form["name"]
+    assert form["description"]
+    ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
+    assert len(ids) == len(set(ids))
+    assert any(part.get("validations", {}).get("required") for part in form["body"])
+    assert all(part["attributes"].get("label") for part in form["body"] if part["type"] != "markdown")
+
+
+def versions() -> list[tuple[str, str]]:
+    """The headings of the changelog, newest first, each with its date or nothing."""
+    return re.findall(r"^## (\d+\.\d+\.\d+)(?: \((.+)\))?$", text_of(ROOT / "CHANGELOG.md"), re.M)
+
+
+def test_the_changelog_has_one_section_a_version_newest_first():
+    numbers = [tuple(map(int, version.split("."))) for version, _ in versions()]
+    assert numbers == sorted(set(numbers), reverse=True)
+    assert versions()[0][0] == __version__
+
+
+def test_the_citation_is_whole_and_of_this_version():
+    cited = parsed(ROOT / "CITATION.cff")
+    assert cited["cff-version"] == "1.2.0"
+    assert cited["title"]
+    assert cited["message"]
+    assert cited["authors"] == [{"name": "onehop contributors"}]
+    version, date = versions()[0]
+    assert cited["version"] == version
+    assert cited["date-released"] == datetime.strptime(date, "%d %B %Y").date()
+    (paper,) = cited["references"]
+    assert (paper["type"], paper["title"], paper["year"]) == ("conference-paper", "Attention Is All You Need", 2017)
+    assert [author["family-names"] for author in paper["authors"]][::7] == ["Vaswani", "Polosukhin"]
+    assert all(author.keys() == {"family-names", "given-names"} for author in paper["authors"])
