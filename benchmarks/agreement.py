@@ -20,7 +20,7 @@ import torch
 
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.storage.registry import named_model
 
 SEARCHES = {"beam 4": SearchOptions(), "greedy": SearchOptions(beam=1)}

@@ -21,7 +21,7 @@ from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf1
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window, translated_here
 from onehop.pipelines.bulk_workers import translated_by_workers
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.text.language_id import LanguageWatch
 
 # The first windows are small, so that the first lines come soon; the later ones let the translator fill its batches.

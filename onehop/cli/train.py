@@ -255,8 +255,8 @@ def verify_resume(
 
 def tokenizer_of(name: str) -> bytes:
     """A SentencePiece model: the content of such a file, or what a model of ours has, also one in a run folder."""
-    from onehop.storage.model_file import SUFFIX
     from onehop.storage.model_io import read_model
+    from onehop.storage.model_label import SUFFIX
     from onehop.storage.registry import installed, named_model
 
     if name in installed() or name.endswith(SUFFIX) or Path(name).is_dir():

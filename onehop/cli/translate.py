@@ -193,7 +193,7 @@ def check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
 
 def via(route: Sequence[Path]) -> str:
     """The language between two models."""
-    from onehop.storage.model_io import describe
+    from onehop.storage.model_label import describe
 
     return str(describe(route[0]).content["target"])
 

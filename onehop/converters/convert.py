@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from onehop.config import nearest
 from onehop.converters.parity import SENTENCES, Parity, compare, read_sentences
 from onehop.errors import ExportError, is_installed, require
-from onehop.storage.model_io import check_kind, read_model, write_model
+from onehop.storage.model_io import read_model, write_model
+from onehop.storage.model_label import check_kind
 from onehop.storage.registry import named_model
 
 if TYPE_CHECKING:

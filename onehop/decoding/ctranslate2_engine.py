@@ -19,7 +19,8 @@ from onehop.errors import SettingsError
 from onehop.machine import asked_threads, available_cores
 from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
-from onehop.storage.model_io import describe, read_model
+from onehop.storage.model_io import read_model
+from onehop.storage.model_label import describe
 from onehop.text.tokenizer import EOS
 
 # Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.

@@ -182,7 +182,7 @@ def of_text(text: Path, model: str | None) -> "Likelihood | Recall":
     """On a file, a text a line: a decoder's perplexity, or how much an encoder finds again of what is hidden."""
     from onehop.evaluation.language_model import likelihood
     from onehop.evaluation.masked_language_model import recall
-    from onehop.storage.model_io import describe
+    from onehop.storage.model_label import describe
     from onehop.storage.registry import named_model
 
     if model is None:

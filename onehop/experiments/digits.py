@@ -38,7 +38,7 @@ from onehop.experiments.provenance import made
 from onehop.interpret.attention_svg import Panel, heatmap_svg
 from onehop.model.variants import VisionTransformer
 from onehop.pipelines.load import load_member
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.text.tokenizer import Classes
 from onehop.training.trainer import train
 

@@ -30,7 +30,7 @@ from onehop.experiments.short_runs import twins, warmup
 from onehop.experiments.synthetic import complexity, dimension, paths
 from onehop.explorer.content import DATA, MEASUREMENTS
 from onehop.interpret.tracer import Tracer
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
 
 Json = dict[str, Any]

@@ -40,7 +40,7 @@ from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer, parameter_count, sinusoids
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.pipelines.translator import in_the_words_of_arguments, strings_of
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
 from onehop.text.tokenizer import BOS, EOS, normalise
 

@@ -16,7 +16,7 @@ from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.translator import Translator
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 
 Output = Literal["text", "json", "moses"]
 

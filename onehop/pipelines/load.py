@@ -9,7 +9,8 @@ from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor, Transformer
 from onehop.model.variants import model_for
 from onehop.storage.model_file import StoredModel
-from onehop.storage.model_io import check_kind, read_model
+from onehop.storage.model_io import read_model
+from onehop.storage.model_label import check_kind
 from onehop.storage.registry import named_model
 
 

@@ -15,7 +15,7 @@ from onehop.errors import SettingsError
 from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
 from onehop.pipelines.result import Result, Scorer, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import capitals, in_capitals, in_sentence_case, in_title_case, ordinary, spelling
 from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from onehop.errors import ModelFileError, SettingsError
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model, translators
 from onehop.text.language_id import LANGUAGE_CERTAINTY, Identifier, code_of, name_of
 

@@ -13,7 +13,8 @@ from onehop.errors import SettingsError, is_installed, require
 from onehop.machine import asked_threads
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_file import StoredModel
-from onehop.storage.model_io import check_kind, describe, read_model, read_unchanged
+from onehop.storage.model_io import read_model, read_unchanged
+from onehop.storage.model_label import check_kind, describe
 from onehop.storage.registry import default_alpha, find_model, shortlist_beside
 from onehop.text.tokenizer import Tokenizer
 

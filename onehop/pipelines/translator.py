@@ -23,7 +23,7 @@ from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.route import AlreadyTranslatedError, asked_language, asked_source, find_route
 from onehop.pipelines.sentence_translator import SentenceTranslator, check_request
-from onehop.storage.model_io import check_kind, check_unchanged, describe
+from onehop.storage.model_label import check_kind, check_unchanged, describe
 from onehop.storage.registry import name_of, named_model
 from onehop.text.language_id import LanguageWatch
 from onehop.text.language_id import name_of as name_of_language

@@ -32,7 +32,7 @@ from onehop.server.settings import ServerSettings
 from onehop.server.slow_clients import PunctualProtocol
 from onehop.server.start import Doors
 from onehop.server.temporary import own_folder, remove_abandoned
-from onehop.storage.model_io import check_unchanged, describe
+from onehop.storage.model_label import check_unchanged, describe
 from onehop.storage.registry import short_name
 
 # How the processes of one server learn what they serve.

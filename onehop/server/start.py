@@ -10,7 +10,7 @@ from onehop.errors import SettingsError, is_installed, require
 from onehop.pipelines.route import Pair
 from onehop.server import auth
 from onehop.server.settings import ServerSettings
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model, installed, model_for, translators, usual_model
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

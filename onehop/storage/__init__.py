@@ -10,6 +10,7 @@ __all__ = [
     "default_models",
     "model_file",
     "model_io",
+    "model_label",
     "number_formats",
     "parameter_shapes",
     "registry",

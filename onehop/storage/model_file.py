@@ -17,6 +17,7 @@ import numpy as np
 from onehop.config import Settings, settings_to_dict
 from onehop.errors import ModelFileError
 from onehop.shapes import Float32
+from onehop.storage.model_label import FORMAT
 from onehop.storage.number_formats import (
     TAGS,
     Array,
@@ -31,12 +32,8 @@ from onehop.storage.number_formats import (
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import vocabulary_of
 
-FORMAT = 1
-SUFFIX = ".safetensors"
 TOKENIZER = "__tokenizer__"
 SCALE = ".scale"
-CONTENT = ("format", "settings", "source", "target", "provenance")
-PART = r"-[0-9a-f]{8}-\d{5}-of-\d{5}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,17 +65,6 @@ class StoredModel:
     def stored_as(self, store: Store) -> "StoredModel":
         """The same model in another number format. What already is in that format is kept bit for bit."""
         return replace(self, tensors={name: convert(name, t, store) for name, t in self.tensors.items()})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Label:
-    """What a file says about itself. Only the first part of a sharded model has the content."""
-
-    hash: str
-    layout: str
-    part: int
-    parts: int
-    content: Mapping[str, Any]
 
 
 def canonical(value: Any) -> str:
@@ -167,16 +153,3 @@ def first_difference(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[st
         if shapes[name] != expected[name]:
             return f"{name} has the shape {shapes[name]}, where settings and tokenizer make {expected[name]}"
     return None
-
-
-def with_suffix(path: Path) -> Path:
-    """The file's name from the name of the model."""
-    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
-
-
-def part_names(head: Path, label: Label) -> list[Path]:
-    """The files of the parts after the first."""
-    stem = head.name.removesuffix(SUFFIX)
-    return [
-        head.with_name(f"{stem}-{label.layout}-{i:05d}-of-{label.parts:05d}{SUFFIX}") for i in range(2, label.parts + 1)
-    ]

@@ -18,13 +18,11 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-import numpy as np
-
 from onehop.config import settings_to_toml
 from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.storage.default_models import Defaults, read_defaults, write_defaults
-from onehop.storage.model_file import PART, SUFFIX, Label, with_suffix
-from onehop.storage.model_io import describe, find_head, read_model
+from onehop.storage.model_io import read_model
+from onehop.storage.model_label import PART, SUFFIX, Label, describe, find_head, with_suffix
 from onehop.storage.number_formats import Int8Rows, Tensor
 
 MODEL = f"model{SUFFIX}"
@@ -336,4 +334,4 @@ def number_format(tensor: Tensor) -> str:
     """How a tensor is held."""
     if isinstance(tensor, Int8Rows):
         return "int8"
-    return "bfloat16" if tensor.dtype == np.uint16 else str(tensor.dtype)
+    return {"uint16": "bfloat16"}.get(tensor.dtype.name, tensor.dtype.name)

@@ -26,7 +26,8 @@ from onehop.data.store import Pairs, Store
 from onehop.errors import SettingsError, TextError
 from onehop.model.device import pick_device
 from onehop.model.variants import model_for
-from onehop.storage.model_io import check_kind, describe, read_model
+from onehop.storage.model_io import read_model
+from onehop.storage.model_label import check_kind, describe
 from onehop.storage.registry import named_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import vocabulary_of

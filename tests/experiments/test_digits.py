@@ -11,7 +11,8 @@ from onehop.cli import app
 from onehop.errors import MissingPackageError
 from onehop.experiments import digits
 from onehop.explorer.content import patches_in
-from onehop.storage.model_io import describe, read_model
+from onehop.storage.model_io import read_model
+from onehop.storage.model_label import describe
 from onehop.text.tokenizer import vocabulary_of
 from onehop.training import trainer as trainer_module
 

@@ -11,7 +11,7 @@ from onehop.explorer.content import (
     MEASUREMENTS,
 )
 from onehop.interpret.tracer import Tracer
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 
 
 def test_a_measurement_carries_its_provenance(model_file, tmp_path, capsys):

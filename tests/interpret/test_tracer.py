@@ -19,7 +19,7 @@ from onehop.interpret.tracer import Trace, Tracer
 from onehop.model.taps import AXES, Recorder, watch
 from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from onehop.text.tokenizer import BOS, EOS, Tokenizer, normalise
 
 TEXT = "the old house a new bird"

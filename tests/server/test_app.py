@@ -35,7 +35,8 @@ from onehop.server.schemas import SentenceAnswer, TranslationAnswer
 from onehop.server.service import in_its_letters
 from onehop.server.settings import ServerSettings
 from onehop.server.start import Doors
-from onehop.storage.model_io import describe, read_model, write_model
+from onehop.storage.model_io import read_model, write_model
+from onehop.storage.model_label import describe
 from onehop.text.language_id import Identifier
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import Tokenizer

@@ -29,9 +29,10 @@ from safetensors.numpy import save_file
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.errors import ModelFileError
-from onehop.storage import model_io
-from onehop.storage.model_file import CONTENT, StoredModel, content_hash
-from onehop.storage.model_io import describe, read_model, write_model
+from onehop.storage import model_io, model_label
+from onehop.storage.model_file import StoredModel, content_hash
+from onehop.storage.model_io import read_model, write_model
+from onehop.storage.model_label import CONTENT, describe
 from onehop.storage.number_formats import DTYPES, Int8Rows, Store, to_bfloat16, to_float32, to_int8
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import Tokenizer
@@ -677,7 +678,7 @@ def test_the_kind_of_a_damaged_file(model: StoredModel, tmp_path: Path, settings
     path = write_model(tmp_path / "m", model)[0]
     rewritten(path, lambda _, described: described.update(settings=settings))
     with contextlib.suppress(ModelFileError):  # what it does not say is said by reading
-        model_io.check_kind(path, "encoder")
+        model_label.check_kind(path, "encoder")
     assert re.search(r"the settings are no tables|model\.kind is", refusal(path))
 
 

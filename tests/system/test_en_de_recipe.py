@@ -14,7 +14,8 @@ from onehop.evaluation.metrics import CONVENTIONS
 from onehop.evaluation.report import evaluate
 from onehop.experiments.verify_resume import result_hash
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.storage.model_io import describe, read_model, write_model
+from onehop.storage.model_io import read_model, write_model
+from onehop.storage.model_label import describe
 from onehop.storage.run_folder import Run
 from onehop.training import trainer as trainer_module
 from onehop.training import workflow

@@ -152,7 +152,7 @@ from pathlib import Path
 from starlette.testclient import TestClient
 from onehop.server.run import application
 from onehop.server.settings import ServerSettings
-from onehop.storage.model_io import describe
+from onehop.storage.model_label import describe
 from dataclasses import asdict
 engine = {"engine": "auto", "device": None, "compute": None, "threads": 1}
 plan = {"models": [sys.argv[1]], "settings": asdict(ServerSettings()), "engine": engine, "explore": False, "hosts": []}

@@ -17,8 +17,8 @@ from onehop.interpret.tracer import Tracer
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage import registry
-from onehop.storage.model_file import SUFFIX
-from onehop.storage.model_io import describe, read_model
+from onehop.storage.model_io import read_model
+from onehop.storage.model_label import SUFFIX, describe
 
 FOLDER = registry.package_folder() / "en-de"
 MODEL = FOLDER / registry.MODEL
