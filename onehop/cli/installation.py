@@ -34,7 +34,8 @@ def list_models() -> None:
 @models_app.command(name="show")
 def show_model(model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")]) -> None:
     """What a model is and where it comes from; its hash is verified."""
-    from onehop.storage.registry import find_model, model_to_text
+    from onehop.storage.model_text import model_to_text
+    from onehop.storage.registry import find_model
 
     typer.echo(model_to_text(find_model(model)), nl=False)
 

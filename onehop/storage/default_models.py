@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from onehop.data.store import write_json
 from onehop.errors import ModelFileError
 
 FILE = "defaults.json"
@@ -28,6 +27,8 @@ def read_defaults(folder: Path) -> Defaults:
 
 def write_defaults(folder: Path, defaults: Mapping[str, tuple[str, str]]) -> None:
     """Keep the choices."""
+    from onehop.data.store import write_json  # only here: every start reads the choices
+
     try:
         if not defaults:
             (folder / FILE).unlink(missing_ok=True)

@@ -50,8 +50,7 @@ def changed() -> ModelChangedError:
 
 def describe(path: str | Path) -> Label:
     """What a model file says about itself. The weights are neither read nor verified."""
-    head = find_head(Path(path))
-    return read_label(head, read_bytes(head, header_only=True))
+    return _head(Path(path))[1]
 
 
 # What each member of the family is called and for.
@@ -73,19 +72,24 @@ def check_kind(path: str | Path, wanted: str | None) -> None:
 
 def find_head(path: Path) -> Path:
     """The first part of the model that a path means."""
+    return _head(path)[0]
+
+
+def _head(path: Path) -> tuple[Path, Label]:
     path = path if os.path.isfile(path) or not os.path.isfile(with_suffix(path)) else with_suffix(path)
     label = read_label(path, read_bytes(path, header_only=True))
     if label.part == 1:
-        return path
+        return path, label
     name = re.fullmatch(rf"(.+){PART}\.safetensors", path.name)
     head = path.with_name(name[1] + SUFFIX) if name else path
     if not os.path.isfile(head) or head == path:
         raise ModelFileError(
             f"{path} is part {label.part} of {label.parts}, and the first part is not beside it.", TOGETHER
         )
-    if read_label(head, read_bytes(head, header_only=True)).layout != label.layout:
+    first = read_label(head, read_bytes(head, header_only=True))
+    if first.layout != label.layout:
         raise another_model(path, head)
-    return head
+    return head, first
 
 
 def another_model(part: Path, head: Path) -> ModelFileError:

@@ -6,8 +6,6 @@ model.safetensors and names itself in the entry point group `onehop.models`.
 
 import difflib
 import importlib.util
-import json
-import math
 import os
 import re
 import sys
@@ -15,15 +13,11 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from onehop.config import settings_to_toml
 from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.storage.default_models import Defaults, read_defaults, write_defaults
-from onehop.storage.model_io import read_model
 from onehop.storage.model_label import PART, SUFFIX, Label, describe, find_head, with_suffix
-from onehop.storage.number_formats import Int8Rows, Tensor
 
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"
@@ -60,6 +54,8 @@ def model_packages() -> dict[str, Path]:
 @lru_cache(1)
 def packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
     """The models of packages, as long as these folders were not written to since."""
+    from importlib.metadata import entry_points
+
     found = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         spec = importlib.util.find_spec(entry.value)
@@ -70,6 +66,11 @@ def packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
 
 def installed() -> dict[str, Path]:
     """Every model by its name; of two with one name the user's counts."""
+    return model_packages() | _in_folders()
+
+
+def _in_folders() -> dict[str, Path]:
+    """Those that no other package brings, for which the packages need not be looked through."""
     found: dict[str, Path] = {}
     for folder in (user_folder(), package_folder()):
         for file in sorted(folder.glob(f"*{SUFFIX}")):
@@ -77,7 +78,7 @@ def installed() -> dict[str, Path]:
                 found.setdefault(file.name.removesuffix(SUFFIX), file)
         for file in sorted(folder.glob(f"*/{MODEL}")):
             found.setdefault(file.parent.name, file)
-    return model_packages() | found
+    return found
 
 
 def labels() -> dict[str, Label]:
@@ -91,7 +92,13 @@ def labels() -> dict[str, Label]:
 
 def name_of(path: Path) -> str:
     """The name of an installed model; the path of another one."""
-    return next((name for name, file in installed().items() if file.absolute() == path.absolute()), str(path))
+    same = (
+        name
+        for models in (_in_folders, installed)
+        for name, file in models().items()
+        if file.absolute() == path.absolute()
+    )
+    return next(same, str(path))
 
 
 def short_name(path: Path) -> str:
@@ -145,6 +152,8 @@ def named_model(name: str) -> Path:
 
 def chosen_model(source: str | None, target: str | None) -> Path:
     """The installed model that translates between the languages, where they are given. None is guessed."""
+    if source is None and target is None and not defaults() and (own := _own_default()):
+        return own
     known = translators()
     if source is None and target is None and (usual := usual_model(known)):
         return installed()[usual]
@@ -155,6 +164,15 @@ def chosen_model(source: str | None, target: str | None) -> Path:
         return installed()[model_for(pairs.pop(), known)]
     fitting = {name: pair for name, pair in known.items() if pair in pairs}
     raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
+
+
+def _own_default() -> Path | None:
+    """en-de, if it is a translator and in a folder of ours: then no other model need be looked at."""
+    path = _in_folders().get(DEFAULT)
+    with suppress(OnehopError):
+        if path and describe(path).content["settings"].get("model", {}).get("kind") is None:
+            return path
+    return None
 
 
 def usual_model(known: Mapping[str, Pair]) -> str | None:
@@ -305,33 +323,3 @@ def list_installed() -> Iterator[str]:
             yield f"{name:<{width}}  {label.content['source']} → {label.content['target']}{mark}  {path}"
         except OnehopError as e:
             yield f"{name:<{width}}  {e}"
-
-
-def model_to_text(path: Path) -> str:
-    """All that a model file says about itself, its hash verified by reading it, and its card."""
-    stored = read_model(path)
-    parameters = sum(math.prod(tensor.shape) for tensor in stored.tensors.values())
-    kept_as = sorted({number_format(tensor) for tensor in stored.tensors.values()})
-    parts = [
-        f"{path}\n{stored.source} → {stored.target}, {parameters:,} parameters as {' and '.join(kept_as)}\n"
-        f"SHA-256 {stored.hash}, as the file says\n{search_in_words(path)}",
-        settings_to_toml(stored.settings, explained=False).rstrip(),
-        f"provenance: {json.dumps(dict(stored.provenance), ensure_ascii=False, indent=1)}",
-        (card(find_head(path)) or f"No model card ({CARD}) lies beside it.").rstrip(),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def search_in_words(path: Path) -> str:
-    """The search that suits the model."""
-    alpha = default_alpha(path)
-    if alpha is None:
-        return f"length penalty: the usual α, for no {find_head(path).with_suffix(SEARCH).name} lies beside it"
-    return f"length penalty: α = {alpha:g} unless --alpha says otherwise"
-
-
-def number_format(tensor: Tensor) -> str:
-    """How a tensor is held."""
-    if isinstance(tensor, Int8Rows):
-        return "int8"
-    return {"uint16": "bfloat16"}.get(tensor.dtype.name, tensor.dtype.name)

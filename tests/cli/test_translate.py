@@ -22,6 +22,7 @@ from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage import cache, registry
 from onehop.storage.model_io import read_model, write_model
+from onehop.storage.model_text import model_to_text
 from onehop.text import language_id
 from onehop.text.tokenizer import Tokenizer
 
@@ -791,7 +792,7 @@ def test_models_write(two_models):
 )
 def test_the_number_format_of_a_model(here, store, shown):
     write_model("m.safetensors", read_model("model.safetensors").stored_as(store))
-    assert f"parameters as {shown}\n" in registry.model_to_text(Path("m.safetensors"))
+    assert f"parameters as {shown}\n" in model_to_text(Path("m.safetensors"))
 
 
 @pytest.mark.parametrize(

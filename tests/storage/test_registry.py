@@ -9,6 +9,7 @@ from onehop.cli import app
 from onehop.errors import ModelFileError
 from onehop.storage import registry
 from onehop.storage.model_io import read_model, write_model
+from onehop.storage.model_text import model_to_text
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def alone(tmp_path, monkeypatch):
     packages = tmp_path / "site-packages"
     packages.mkdir()
     monkeypatch.syspath_prepend(str(packages))
-    monkeypatch.setattr(registry, "entry_points", lambda group: onehop_entries(packages, group))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: onehop_entries(packages, group))
     return tmp_path
 
 
@@ -55,6 +56,16 @@ def test_a_model_of_the_user_goes_before_that_of_a_package(alone, model_file):
     own.parent.mkdir()
     write_model(own, stored)
     assert registry.installed() == {"en-de": own}
+
+
+def test_en_de_in_a_folder_of_ours_is_found_without_looking_through_packages(alone, model_file, monkeypatch):
+    stored, own = read_model(model_file), alone / "models" / "en-de.safetensors"
+    own.parent.mkdir()
+    write_model(own, stored)
+    install(alone, "de-en", replace(stored, source="de", target="en"))
+    monkeypatch.setattr(registry, "model_packages", lambda: pytest.fail("all packages were looked through"))
+    assert registry.find_model() == own
+    assert registry.name_of(own) == "en-de"
 
 
 def test_an_entry_that_leads_nowhere_is_no_model(alone, model_file):
@@ -212,10 +223,10 @@ def test_an_empty_name_and_a_folder_without_a_model_are_refused(alone, monkeypat
 def test_the_length_penalty_that_suits_a_model_lies_beside_it(alone, model_file):
     file = install(alone, "xx-de", read_model(model_file))
     assert registry.default_alpha(file) is None
-    assert "the usual α, for no model.search.toml lies beside it" in registry.model_to_text(file)
+    assert "the usual α, for no model.search.toml lies beside it" in model_to_text(file)
     file.with_name("model.search.toml").write_text("# measured\nalpha = 1.4\n", encoding="utf-8")
     assert registry.default_alpha(file) == registry.default_alpha(file.with_suffix("")) == 1.4
-    assert "α = 1.4 unless --alpha says otherwise" in registry.model_to_text(file)
+    assert "α = 1.4 unless --alpha says otherwise" in model_to_text(file)
     again = alone / "again.safetensors"
     parts = write_model(again, read_model(file), shard_bytes=10_000)
     registry.copy_alpha(file, again)

@@ -1,0 +1,41 @@
+"""A model file and its card as text, for `onehop models show`."""
+
+import json
+import math
+from pathlib import Path
+
+from onehop.config import settings_to_toml
+from onehop.storage.model_io import read_model
+from onehop.storage.model_label import find_head
+from onehop.storage.number_formats import Int8Rows, Tensor
+from onehop.storage.registry import CARD, SEARCH, card, default_alpha
+
+
+def model_to_text(path: Path) -> str:
+    """All that a model file says about itself, its hash verified by reading it, and its card."""
+    stored = read_model(path)
+    parameters = sum(math.prod(tensor.shape) for tensor in stored.tensors.values())
+    kept_as = sorted({number_format(tensor) for tensor in stored.tensors.values()})
+    parts = [
+        f"{path}\n{stored.source} → {stored.target}, {parameters:,} parameters as {' and '.join(kept_as)}\n"
+        f"SHA-256 {stored.hash}, as the file says\n{search_in_words(path)}",
+        settings_to_toml(stored.settings, explained=False).rstrip(),
+        f"provenance: {json.dumps(dict(stored.provenance), ensure_ascii=False, indent=1)}",
+        (card(find_head(path)) or f"No model card ({CARD}) lies beside it.").rstrip(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def search_in_words(path: Path) -> str:
+    """The search that suits the model."""
+    alpha = default_alpha(path)
+    if alpha is None:
+        return f"length penalty: the usual α, for no {find_head(path).with_suffix(SEARCH).name} lies beside it"
+    return f"length penalty: α = {alpha:g} unless --alpha says otherwise"
+
+
+def number_format(tensor: Tensor) -> str:
+    """How a tensor is held."""
+    if isinstance(tensor, Int8Rows):
+        return "int8"
+    return {"uint16": "bfloat16"}.get(tensor.dtype.name, tensor.dtype.name)
