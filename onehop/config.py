@@ -12,11 +12,12 @@ import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from onehop.errors import SettingsError
+
+PRESETS = Path(__file__).with_name("presets")
 
 
 def setting(
@@ -329,7 +330,7 @@ def settings_to_dict(settings: Settings) -> dict[str, dict[str, Any]]:
 
 def preset_names() -> list[str]:
     """Names of the presets, smallest model first."""
-    files = {p.name.removesuffix(".toml") for p in resources.files("onehop.presets").iterdir()}
+    files = {p.name.removesuffix(".toml") for p in PRESETS.iterdir()}
     order = ["tiny", "small", "base", "big", "decoder", "encoder", "digits"]
     return [name for name in order if name in files]
 
@@ -348,7 +349,7 @@ def load_settings(name_or_file: str | Path) -> Settings:
         return settings_from_dict(parse_toml(read_file(path), name))
     if name not in preset_names():
         raise SettingsError(f"There is no preset {name!r}.", nearest(name, preset_names()))
-    text = (resources.files("onehop.presets") / f"{name}.toml").read_text(encoding="utf-8")
+    text = (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
     return settings_from_dict(parse_toml(text, name))
 
 

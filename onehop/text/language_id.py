@@ -1,7 +1,6 @@
 """Names of languages, and the language of a text where the identifier is installed."""
 
 import importlib
-import importlib.metadata
 import re
 import threading
 from collections.abc import Collection, Iterable
@@ -91,7 +90,9 @@ class LanguageCheck:
 
     def __init__(self) -> None:
         # The model is asked directly: what the package does around it takes half as long again as the model itself.
-        path = importlib.metadata.distribution(IDENTIFIER).locate_file(IDENTIFIER_MODEL)
+        from importlib import metadata
+
+        path = metadata.distribution(IDENTIFIER).locate_file(IDENTIFIER_MODEL)
         self._predict = importlib.import_module("fasttext").load_model(str(path)).predict
         labels, _ = self._predict("?", k=1000)
         self.known = frozenset(label.removeprefix(LABEL) for label in labels)
@@ -124,13 +125,16 @@ class LanguageWatch:
     def __init__(self, language: str) -> None:
         self.language = language
         self.judged = self.wrong = 0
-        self.over = identifier_version() is None
+        self.over = False
 
     def look_at(self, lines: Iterable[str]) -> str | None:
         """Judge some lines that are long enough to be judged; what is to be said, if anything."""
         if self.over:
             return None
         long = [line for line in map(in_unicode, lines) if len(line.encode()) >= LANGUAGE_BYTES]
+        if long and identifier_version() is None:
+            self.over = True
+            return None
         for line in long[: LINES_JUDGED - self.judged]:
             self.judged += 1
             self.wrong += language_check().wrong(line, self.language)
@@ -150,7 +154,9 @@ def mostly_capitals(text: str) -> bool:
 
 def identifier_version() -> str | None:
     """The version of the language identifier, or None where it is not installed."""
+    from importlib import metadata  # only here: a short text is not judged
+
     try:
-        return importlib.metadata.version(IDENTIFIER)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(IDENTIFIER)
+    except metadata.PackageNotFoundError:
         return None

@@ -172,8 +172,8 @@ class Tokenizer:
         return [names[i] for i in ids]
 
     @cached_property
-    def _names(self) -> list[str]:
-        return [str(self._pieces.IdToPiece(i)) for i in range(self.vocab_size)]
+    def _names(self) -> "_Names":
+        return _Names(self._pieces)
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """The inverse of `tokens`."""
@@ -197,6 +197,17 @@ class _TargetTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str], threads: int = -1, *, tags: bool = False) -> list[list[int]]:
         batch = super().encode_batch(texts, threads, tags=tags)
         return [[id if id < self.known else UNK for id in ids] for ids in batch]
+
+
+class _Names(dict[int, str]):
+    """The piece of each id, looked up when it is first asked for: a sentence needs few of a vocabulary."""
+
+    def __init__(self, pieces: Any) -> None:
+        self._pieces = pieces
+
+    def __missing__(self, id: int) -> str:
+        self[id] = name = str(self._pieces.IdToPiece(int(id)))
+        return name
 
 
 def at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
