@@ -4,14 +4,17 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onehop.cli.line_filter import Warnings
 from onehop.errors import SettingsError, TextError
-from onehop.pipelines.documents import OPTIONS, Reading, format_of, job
-from onehop.pipelines.documents.translate import Pipeline
+from onehop.pipelines.documents import OPTIONS, Reading, format_of
 from onehop.pipelines.result import shortened
 from onehop.pipelines.route import AlreadyTranslatedError
+
+if TYPE_CHECKING:
+    from onehop.pipelines.documents import job
+    from onehop.pipelines.documents.translate import Pipeline
 
 
 def existing(words: Sequence[str]) -> list[Path]:
@@ -27,12 +30,14 @@ def existing(words: Sequence[str]) -> list[Path]:
 
 def job_of(
     paths: Sequence[Path], out: Path | None, *, as_json: bool, fields: Sequence[str] | None, **how: Any
-) -> job.Job | None:
+) -> "job.Job | None":
     """What is to be done with documents; nothing if there are none."""
     if paths and as_json:
         raise SettingsError("--json has no room in a document.", "Give the file with --input, to translate its lines.")
     reading = Reading(fields=tuple(fields or ()), **how)
     if paths:
+        from onehop.pipelines.documents import job  # only here: a text on the command line shall come soon
+
         return job.job_of(paths, out, reading)
     for name, option in {"format": "--format", **OPTIONS}.items():
         if getattr(reading, name):
@@ -47,7 +52,7 @@ class Display:
         self.bar, self.say = bar, say
         self.warnings = Warnings(say)
 
-    def begin(self, file: job.File, flows: int) -> None:
+    def begin(self, file: "job.File", flows: int) -> None:
         """A file is begun."""
         if self.bar:
             self.bar.stage(file.name, flows, "segments")
@@ -57,21 +62,23 @@ class Display:
         if self.bar:
             self.bar.advance(flows)
 
-    def warn(self, file: job.File, text: str, warnings: Sequence[str]) -> None:
+    def warn(self, file: "job.File", text: str, warnings: Sequence[str]) -> None:
         """What a reader of a part of the file should know."""
         self.warnings.add(f"{shortened(' '.join(text.split()))} of {file.source}", warnings)
 
 
-def give_back(work: job.Job, already: AlreadyTranslatedError) -> None:
+def give_back(work: "job.Job", already: AlreadyTranslatedError) -> None:
     """Write a document as it is. Of several only the first was looked at, so they are refused."""
     if len(work.files) > 1:
         raise already
     print(f"onehop: {already.given_back()}", file=sys.stderr)
+    from onehop.pipelines.documents import job
+
     (file,) = work.files
     job.write_document(file.target, file.data())
 
 
-def run(work: job.Job, pipeline: Pipeline, identity: Mapping[str, Any], out: Path | None) -> None:
+def run(work: "job.Job", pipeline: "Pipeline", identity: Mapping[str, Any], out: Path | None) -> None:
     """Translate, with a bar on standard error unless the translation goes to standard output."""
     if out is None:
         display = Display(None, lambda text: print(f"onehop: {text}", file=sys.stderr))

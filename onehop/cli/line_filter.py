@@ -20,7 +20,6 @@ from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window, translated_here
-from onehop.pipelines.bulk_workers import translated_by_workers
 from onehop.storage.model_label import describe
 from onehop.text.language_id import LanguageWatch
 
@@ -215,7 +214,11 @@ def translate(
     """
 
     def results(windows: Iterable[Window]) -> Generator[TranslatedWindow, None, None]:
-        return translated_here(job, pipeline, windows) if pipeline else translated_by_workers(job, windows, workers)
+        if pipeline:
+            return translated_here(job, pipeline, windows)
+        from onehop.pipelines.bulk_workers import translated_by_workers  # with it comes multiprocessing
+
+        return translated_by_workers(job, windows, workers)
 
     language = LanguageWatch(describe(job.route[0]).content["source"] if job.route else "")
     if path is None:

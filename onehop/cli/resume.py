@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from onehop.data.store import write_whole
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines.bulk import TranslatedWindow, Window
 
@@ -85,6 +84,8 @@ class ResumableFile:
 
     def write(self, done: TranslatedWindow) -> None:
         """Add a window. One that was cut by an error is written too, but made again when the job goes on."""
+        from onehop.data.store import write_whole  # only here: a text on the command line needs no file
+
         assert self._file is not None
         with self._saying_why():
             self._file.write(done.data)

@@ -103,7 +103,7 @@ def fill(
 
 def check_model(model: str, kind: str) -> None:
     """Refuse a model that is missing or of another kind, before torch is imported."""
-    from onehop.storage.model_io import check_kind
+    from onehop.storage.model_label import check_kind
     from onehop.storage.registry import named_model
 
     check_kind(named_model(model), kind)

@@ -108,8 +108,7 @@ def translate(
     """Translate a text, documents and folders of them, or lines of files and of standard input."""
     from onehop.cli import documents, line_filter
     from onehop.decoding.options import SearchOptions
-    from onehop.pipelines.bulk import BulkJob, Output, SameText
-    from onehop.pipelines.bulk_workers import threads_of
+    from onehop.pipelines.bulk import BulkJob, Output, SameText, threads_of
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
     from onehop.pipelines.sentence_translator import check_request
     from onehop.pipelines.translator import terms_of

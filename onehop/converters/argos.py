@@ -20,7 +20,7 @@ from onehop.converters.importing import Imported
 from onehop.converters.parity import NEVER
 from onehop.converters.pieces import Pieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
-from onehop.storage.ctranslate2_format import ACTIVATIONS, sinusoids
+from onehop.storage.ctranslate2_conversion import ACTIVATIONS, sinusoids
 from onehop.storage.ctranslate2_reading import Array, read_variables
 from onehop.storage.model_file import StoredModel
 from onehop.storage.number_formats import Int8Rows, Tensor

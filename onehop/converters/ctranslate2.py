@@ -12,7 +12,8 @@ import torch
 from onehop.converters.parity import Logits
 from onehop.decoding.engine import MORE_THAN_SOURCE
 from onehop.errors import ExportError
-from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute, cached_files, inexpressible
+from onehop.storage.ctranslate2_conversion import cached_files
+from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute, inexpressible
 from onehop.storage.model_file import StoredModel
 from onehop.storage.number_formats import Int8Rows
 from onehop.text.tokenizer import Tokenizer

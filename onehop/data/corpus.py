@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from onehop.errors import SettingsError, TextError, require
 
 STDIN = "-"
@@ -296,7 +293,7 @@ def refuse_utf16(first_line: bytes, path: Path) -> None:
 
 def unequal_lines(file: ParallelFile) -> TextError:
     """The error for two files that cannot be aligned, with the line where they seem to part."""
-    src, tgt = (np.fromiter(map(len, Lines(path)), np.int64) for path in file.paths)
+    src, tgt = ([len(line) for line in Lines(path)] for path in file.paths)
     line = first_suspicious_line(src, tgt)
     return TextError(
         f"{file.paths[0]} has {len(src)} lines and {file.paths[1]} has {len(tgt)}.",
@@ -304,13 +301,15 @@ def unequal_lines(file: ParallelFile) -> TextError:
     )
 
 
-def first_suspicious_line(src: npt.NDArray[Any], tgt: npt.NDArray[Any]) -> int:
+def first_suspicious_line(src: Sequence[int], tgt: Sequence[int]) -> int:
     """Where one of two aligned files lost or gained lines, counted from 1, judged by the lengths of the lines.
 
     Before that place line i fits line i; after it line i fits the line that stands as much lower as the longer
     file is longer. The place is where the sum of both misfits is least.
     """
-    longer, shorter = (src, tgt) if len(src) > len(tgt) else (tgt, src)
+    import numpy as np  # only here: who translates lines does without
+
+    longer, shorter = map(np.asarray, (src, tgt) if len(src) > len(tgt) else (tgt, src))
     shift, n = len(longer) - len(shorter), len(shorter)
     if n == 0:
         return 1

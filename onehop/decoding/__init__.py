@@ -10,6 +10,7 @@ __all__ = [
     "cuda_graph_search",
     "cuda_graph_state",
     "engine",
+    "loops",
     "one_token",
     "options",
     "search",

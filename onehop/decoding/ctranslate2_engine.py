@@ -5,13 +5,13 @@ against loops.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ctranslate2
-import numpy as np
 
 from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, loop_span
@@ -19,9 +19,8 @@ from onehop.errors import SettingsError
 from onehop.machine import asked_threads, available_cores
 from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
-from onehop.storage.model_io import read_model
 from onehop.storage.model_label import describe
-from onehop.text.tokenizer import EOS
+from onehop.text.tokenizer import EOS, Tokenizer
 
 # Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.
 BATCH_TOKENS = 1024
@@ -44,7 +43,7 @@ class Converted:
 
     folder: Path | None
     files: Mapping[str, bytes]
-    tokenizer: bytes
+    tokenizer: Tokenizer
     facts: Mapping[str, Any]
 
     @classmethod
@@ -53,28 +52,31 @@ class Converted:
         name = f"ctranslate2/{describe(path).hash[:32]}-{compute}-{ctranslate2_format.CONVERTER}"
         folder = cache.find(name)
         if folder is None:
+            from onehop.storage.ctranslate2_conversion import cached_files  # NumPy takes long to import
+            from onehop.storage.model_io import read_model
+
             stored = read_model(path)
             if reason := ctranslate2_format.inexpressible(stored.settings.model):
                 raise UnsupportedError(f"CTranslate2 has no such model: {reason}.", "Use the engine torch.")
-            files = ctranslate2_format.cached_files(stored, compute)
+            files = cached_files(stored, compute)
             try:
                 folder = cache.put(name, files)
             except OSError:  # a full disk or a home that is read-only: it is made anew each time
                 return cls.in_memory({file: b"".join(pieces) for file, pieces in files.items()})
         read = {file: (folder / file).read_bytes() for file in (TOKENIZER_FILE, FACTS_FILE)}
-        return cls(folder, {}, read[TOKENIZER_FILE], json.loads(read[FACTS_FILE]))
+        return cls(folder, {}, Tokenizer(read[TOKENIZER_FILE]), json.loads(read[FACTS_FILE]))
 
     @classmethod
     def in_memory(cls, files: Mapping[str, bytes]) -> "Converted":
         """Without a folder."""
-        return cls(None, files, files[TOKENIZER_FILE], json.loads(files[FACTS_FILE]))
+        return cls(None, files, Tokenizer(files[TOKENIZER_FILE]), json.loads(files[FACTS_FILE]))
 
     def with_shortlist(self, path: Path) -> "Converted":
         """The same with a shortlist, in memory: the cache is what it was, and no weights lie in it twice."""
         from onehop.decoding.shortlist import read_shortlist
 
-        table = read_shortlist(path, self.tokenizer)
-        pieces = ctranslate2_format.vocabulary(self.tokenizer)
+        table = read_shortlist(path, self.tokenizer.model)
+        pieces = self.tokenizer.tokens(range(self.tokenizer.vocab_size))
         files = self.files if self.folder is None else {f.name: f.read_bytes() for f in self.folder.iterdir()}
         shortlist = ctranslate2_format.vocabulary_map(table.frequent.tolist(), table.candidates.lists(), pieces)
         return replace(self, folder=None, files={**files, SHORTLIST_FILE: shortlist})
@@ -103,20 +105,19 @@ class Ct2Engine:
         self.spread = self.workers  # batches that a call is spread over; who calls from many threads sets 1
         self.shortlist = SHORTLIST_FILE in converted.files
         self.translator = converted.open(compute, self.workers)
-        self.pieces = ctranslate2_format.vocabulary(converted.tokenizer)
-        self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self.tokenizer = converted.tokenizer
         self.positions: int = converted.facts["positions"]
         self.learned: bool = converted.facts["learned"]
 
     def reaches(self, source: Sequence[int]) -> bool:
         """Whether the table of positions is long enough; a learned one is all there is, and no engine has more."""
-        return self.learned or max(greatest_lengths([source], np.inf)) <= self.positions
+        return self.learned or max(greatest_lengths([source], math.inf)) <= self.positions
 
     def translate(
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """All batches into the queue, the longest sentences first, then collect."""
-        most = greatest_lengths(sources, self.positions if self.learned else np.inf)
+        most = greatest_lengths(sources, self.positions if self.learned else math.inf)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread, SHORT))
         again: list[int] = []
@@ -153,7 +154,7 @@ class Ct2Engine:
     def begin(self, sources: Sequence[Sequence[int]], limit: int, options: SearchOptions) -> list[Any]:
         """Put one batch into the queue. The whole beam comes back: its lengths say when the search ended."""
         results: list[Any] = self.translator.translate_batch(
-            [self.pieces_of(ids) for ids in sources],
+            [self.tokenizer.tokens(ids) for ids in sources],
             asynchronous=True,
             beam_size=options.beam,
             num_hypotheses=options.beam,
@@ -167,16 +168,12 @@ class Ct2Engine:
         )
         return results
 
-    def pieces_of(self, ids: Iterable[int]) -> list[str]:
-        """Ids as CTranslate2 takes them."""
-        return [self.pieces[i] for i in ids]
-
     def hypotheses(self, result: Any, options: SearchOptions) -> list[Hypothesis]:
         """What CTranslate2 gives, in our words: its score is the log-probability over |Y|^α, the end counted."""
         found = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             log_prob = score * len(pieces) ** options.exponent
-            ids = tuple(self.ids[piece] for piece in pieces)
+            ids = tuple(self.tokenizer.ids(pieces))
             finished = ids[-1:] == (EOS,)
             ids = ids[:-1] if finished else ids
             found.append(Hypothesis(ids, log_prob, options.score(log_prob, len(pieces)), finished))
@@ -203,8 +200,8 @@ class Ct2Engine:
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of each target's tokens and, last, of its end mark, which CTranslate2 adds."""
         scored = self.translator.score_batch(
-            list(map(self.pieces_of, sources)),
-            list(map(self.pieces_of, targets)),
+            list(map(self.tokenizer.tokens, sources)),
+            list(map(self.tokenizer.tokens, targets)),
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
             max_input_length=0,

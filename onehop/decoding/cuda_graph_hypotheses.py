@@ -83,7 +83,7 @@ class Limits:
 
 
 class LoopCounts:
-    """Finds the same loops as `options.ends_in_loop`, from each row's last ids and counts of equal ids."""
+    """Finds the same loops as `loops.ends_in_loop`, from each row's last ids and counts of equal ids."""
 
     def __init__(self, rows: int, limits: Limits) -> None:
         self.needed = limits.loop_counts

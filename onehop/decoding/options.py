@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from onehop.config import check_fields, setting
 from onehop.errors import SettingsError
-from onehop.shapes import Bool, Int
 
 ALPHA = 0.6  # the paper's, for models that say nothing
 LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop
@@ -106,14 +103,3 @@ def times_in_a_row(ids: Sequence[int], n: int) -> int:
 def loop_span(n: int, repeats: int) -> int:
     """So many ids an n-gram must cover, one after the other, to be a loop."""
     return n * max(repeats, math.ceil(LOOP_SPAN / n))
-
-
-def ends_in_loop(ids: Int[np.ndarray, "rows length"], repeats: int) -> Bool[np.ndarray, " rows"]:
-    """Whether each row ends in one n-gram, so often in a row; 0: never."""
-    looped: Bool[np.ndarray, " rows"] = np.zeros(len(ids), dtype=bool)
-    for n in range(1, LONGEST_LOOP + 1) if repeats else ():
-        span = loop_span(n, repeats)
-        if span <= ids.shape[1]:
-            tail = ids[:, -span:]
-            looped |= (tail[:, n:] == tail[:, :-n]).all(axis=1)
-    return looped

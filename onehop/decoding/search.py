@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from onehop.decoding.options import Hypothesis, SearchOptions, ends_in_loop
+from onehop.decoding.loops import ends_in_loop
+from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import BOS, EOS
 

@@ -69,8 +69,8 @@ def by_ctranslate2(
         return []
     engine: Ct2Engine = translator.fast  # type: ignore[assignment]
     results = engine.translator.translate_batch(
-        [engine.pieces_of(ids) for ids in sources],
-        target_prefix=[engine.pieces_of(ids) for ids in targets],
+        [engine.tokenizer.tokens(ids) for ids in sources],
+        target_prefix=[engine.tokenizer.tokens(ids) for ids in targets],
         beam_size=1,
         max_batch_size=32,
         max_decoding_length=max(map(len, targets)),

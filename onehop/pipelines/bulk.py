@@ -4,6 +4,7 @@ A window is translated alone: the result depends on neither the number of proces
 """
 
 import json
+import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -130,3 +131,8 @@ def translated_here(
     """Window after window in this process."""
     for window in windows:
         yield job.translate(pipeline, window)
+
+
+def threads_of(workers: int, threads: int | None) -> int | None:
+    """Threads of each worker: those asked for, else the cores shared among them."""
+    return threads if threads is not None or workers == 1 else max(1, (os.cpu_count() or 1) // workers)

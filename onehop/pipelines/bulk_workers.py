@@ -4,7 +4,6 @@ The parent reads, deals out windows and hands out results. A worker tokenizes, s
 """
 
 import multiprocessing
-import os
 import signal
 import threading
 from collections import Counter
@@ -169,8 +168,3 @@ def _died(window: Window, code: int | None) -> OnehopError:
         f"A worker process died {TRIES} times at the lines {window.first} to {last} of {window.name} ({why}).",
         "If memory ran out, give fewer --workers or a smaller --batch-size.",
     )
-
-
-def threads_of(workers: int, threads: int | None) -> int | None:
-    """Threads of each worker: those asked for, else the cores shared among them."""
-    return threads if threads is not None or workers == 1 else max(1, (os.cpu_count() or 1) // workers)

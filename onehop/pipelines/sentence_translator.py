@@ -12,8 +12,6 @@ from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import SettingsError, is_installed, require
 from onehop.machine import asked_threads
 from onehop.storage.ctranslate2_format import Compute
-from onehop.storage.model_file import StoredModel
-from onehop.storage.model_io import read_model, read_unchanged
 from onehop.storage.model_label import check_kind, describe
 from onehop.storage.registry import default_alpha, find_model, shortlist_beside
 from onehop.text.tokenizer import Tokenizer
@@ -95,6 +93,8 @@ class SentenceTranslator:
             except UnsupportedError:
                 if engine == "ctranslate2":
                     raise
+        from onehop.storage.model_io import read_model  # with the weights come NumPy and safetensors
+
         stored = read_model(path)
         reference = torch_engine(stored, device, threads, compute)
         tokenizer, alpha = Tokenizer(stored.tokenizer), default_alpha(path)
@@ -107,14 +107,20 @@ class SentenceTranslator:
         from onehop.decoding.ctranslate2_engine import Converted, Ct2Engine
 
         hash = describe(path).hash
+
+        def reference() -> Engine:
+            from onehop.storage.model_io import read_unchanged
+
+            return torch_engine(read_unchanged(path, hash), "cpu", threads)
+
         converted = Converted.of(path, compute)
         if shortlist is not None:
             converted = converted.with_shortlist(shortlist)
         return cls(
-            Tokenizer(converted.tokenizer),
+            converted.tokenizer,
             converted.facts["source"],
             converted.facts["target"],
-            reference=None if alone else lambda: torch_engine(read_unchanged(path, hash), "cpu", threads),
+            reference=None if alone else reference,
             fast=Ct2Engine(converted, compute, threads),
             alpha=default_alpha(path),
         )
@@ -311,10 +317,8 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def torch_engine(
-    stored: StoredModel, device: str | None, threads: int | None, compute: ComputeType | None = None
-) -> Engine:
-    """The torch engine over a stored model, in float32 unless a shorter format is asked for."""
+def torch_engine(stored: Any, device: str | None, threads: int | None, compute: ComputeType | None = None) -> Engine:
+    """The torch engine over a StoredModel, in float32 unless a shorter format is asked for."""
     require("torch")
     import torch
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onehop.decoding.engine import greatest_lengths, lacking
-from onehop.decoding.options import Hypothesis, SearchOptions, allowing, ends_in_loop
+from onehop.decoding.loops import ends_in_loop
+from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.text.tokenizer import EOS, Tokenizer
 
@@ -69,7 +70,7 @@ def greedy(engine: Any, source: list[int], options: SearchOptions, settled: Sett
         return bool(given_up or ends_in_loop(np.array([ids]), options.loop_repeats)[0])
 
     (result,) = engine.translator.translate_batch(
-        [engine.pieces_of(source)],
+        [engine.tokenizer.tokens(source)],
         beam_size=1,
         length_penalty=options.exponent or 1e-9,
         max_decoding_length=most,

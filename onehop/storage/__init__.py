@@ -5,12 +5,14 @@ It holds weights as NumPy arrays and knows nothing of torch.
 
 __all__ = [
     "cache",
+    "ctranslate2_conversion",
     "ctranslate2_format",
     "ctranslate2_reading",
     "default_models",
     "model_file",
     "model_io",
     "model_label",
+    "model_text",
     "number_formats",
     "parameter_shapes",
     "registry",

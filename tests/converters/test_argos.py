@@ -20,7 +20,7 @@ from onehop.data.prepare import prepare
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ExportError
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.storage.ctranslate2_format import sinusoids
+from onehop.storage.ctranslate2_conversion import sinusoids
 from onehop.storage.ctranslate2_reading import read_variables
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.number_formats import Int8Rows

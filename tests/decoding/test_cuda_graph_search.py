@@ -15,7 +15,8 @@ from onehop.decoding import cuda_graph_search, engine, one_token
 from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, Limits, LoopCounts
 from onehop.decoding.cuda_graph_search import AHEAD, CapturedSearch
 from onehop.decoding.cuda_graph_state import Shape, operations, round_down, round_up, source_width
-from onehop.decoding.options import Hypothesis, SearchOptions, ends_in_loop
+from onehop.decoding.loops import ends_in_loop
+from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import Task, search
 from onehop.decoding.torch_engine import TorchEngine
 from onehop.errors import OnehopError

@@ -18,7 +18,8 @@ from onehop.decoding import ctranslate2_engine
 from onehop.decoding import engine as engine_module
 from onehop.decoding.ctranslate2_engine import SHORT, Converted, cores, end_of_loop
 from onehop.decoding.engine import CTRANSLATE2_LACKS, Engine, lacking
-from onehop.decoding.options import SearchOptions, ends_in_loop
+from onehop.decoding.loops import ends_in_loop
+from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
 from onehop.model.transformer import Transformer

@@ -10,8 +10,8 @@ import pytest
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines import bulk_workers
-from onehop.pipelines.bulk import BulkJob, TranslatedWindow, Window, moses_lines, translated_here
-from onehop.pipelines.bulk_workers import threads_of, translated_by_workers
+from onehop.pipelines.bulk import BulkJob, TranslatedWindow, Window, moses_lines, threads_of, translated_here
+from onehop.pipelines.bulk_workers import translated_by_workers
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
 

@@ -11,7 +11,7 @@ import torch
 from onehop.config import ModelSettings, Settings
 from onehop.model.transformer import Transformer
 from onehop.model.transformer import sinusoids as sinusoids_in_torch
-from onehop.storage import ctranslate2_format
+from onehop.storage import ctranslate2_conversion, ctranslate2_format
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model
 from onehop.storage.number_formats import Int8Rows
@@ -58,7 +58,7 @@ def reference(model: StoredModel):
     for stack, name, side in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
         stack.scale_embeddings = True
         learned = w.get(f"{side}_input.positions")
-        table = ctranslate2_format.sinusoids(ctranslate2_format.positions_of(s), s.d_model)
+        table = ctranslate2_conversion.sinusoids(ctranslate2_format.positions_of(s), s.d_model)
         stack.position_encodings.encodings = table if learned is None else learned
         if s.norm == "pre":
             norm(stack.layer_norm, f"{name}.last_norm")
@@ -116,7 +116,7 @@ def unpack(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def written(model: StoredModel, compute: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    return unpack(b"".join(ctranslate2_format.ct2_files(model, compute)["model.bin"]))
+    return unpack(b"".join(ctranslate2_conversion.ct2_files(model, compute)["model.bin"]))
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
@@ -135,7 +135,7 @@ def test_the_files_hold_what_the_specification_asks_for(stored, changes, tmp_pat
     assert {name.split("/")[1] for name in left_out} == {
         *("alibi", "alibi_use_positive_positions", "multi_query_attention", "scale_alibi"),
     }
-    files = ctranslate2_format.ct2_files(model, "float32")
+    files = ctranslate2_conversion.ct2_files(model, "float32")
     for file in ("config.json", "shared_vocabulary.json"):
         assert json.loads(b"".join(files[file])) == json.loads((tmp_path / file).read_bytes())
 
@@ -177,7 +177,7 @@ def test_learned_positions_stay_float32(stored, store):
 
 def test_sinusoids_are_the_models():
     np.testing.assert_allclose(
-        ctranslate2_format.sinusoids(700, 64), sinusoids_in_torch(700, 64).numpy(), rtol=0, atol=1e-7
+        ctranslate2_conversion.sinusoids(700, 64), sinusoids_in_torch(700, 64).numpy(), rtol=0, atol=1e-7
     )
 
 
@@ -197,7 +197,7 @@ def test_what_it_cannot_express_is_said(changes, reason):
 
 def test_a_cached_model_needs_nothing_of_the_model_file(stored):
     model = stored()
-    files = ctranslate2_format.cached_files(model, "int8")
+    files = ctranslate2_conversion.cached_files(model, "int8")
     assert b"".join(files[ctranslate2_format.TOKENIZER_FILE]) == model.tokenizer
     facts = json.loads(b"".join(files[ctranslate2_format.FACTS_FILE]))
     assert facts == {"source": "en", "target": "de", "positions": 1024, "learned": False}

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 from onehop.config import settings_to_toml, with_changes
+from onehop.decoding.ctranslate2_engine import Converted
 from onehop.errors import EXTRAS
 from onehop.pipelines.sentence_translator import SentenceTranslator
 
@@ -43,6 +44,15 @@ def of_extra(*extras):
     """What these extras do not bring; sacreBLEU brings lxml too."""
     brought = {"lxml"} if "evaluate" in extras else set()
     return [module for module in OF_EXTRAS if EXTRAS[module] not in extras and module not in brought]
+
+
+def test_a_model_in_the_cache_translates_a_text_without_what_is_slow_to_import(model_file):
+    folder = Converted.of(model_file, "int8").folder
+    assert folder is not None
+    slow = ["numpy", "safetensors", "multiprocessing", "onehop.data.store", "onehop.pipelines.html"]
+    [[status, out, err]], _ = without(slow, ["translate", "-m", model_file, "the old house"])
+    assert (status, err) == (0, "")
+    assert out == SentenceTranslator.load(model_file).translate(["the old house"])[0].text + "\n"
 
 
 def test_the_base_install_translates_and_says_what_it_has(model_file, tmp_path):

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onehop.errors import SettingsError, TextError, is_installed, require
-from onehop.pipelines.documents.flow import Document
+
+if TYPE_CHECKING:  # a text on the command line asks for the endings alone
+    from onehop.pipelines.documents.flow import Document
 
 __all__ = ["FORMATS", "Format", "Reading", "format_of", "read_document", "readable_endings"]
 
@@ -78,7 +80,7 @@ def readable_endings() -> list[str]:
     return [ending for each in there for ending in each.endings]
 
 
-def read_document(data: bytes, name: str, how: Reading | None = None) -> Document:
+def read_document(data: bytes, name: str, how: Reading | None = None) -> "Document":
     """A file's content in the format that its name or `how` says."""
     how = how or Reading()
     found = how.format or str(format_of(name))

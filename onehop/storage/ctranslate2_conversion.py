@@ -1,0 +1,195 @@
+"""A model as the files that CTranslate2 reads, made straight from a model file: no torch, no converter.
+
+Stored int8 rows go over as they are. CTranslate2 divides a row by its `weight_scale` where we multiply by a scale, so
+one is the inverse of the other. Everything that CTranslate2 has no word for is refused with the reason.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onehop.config import ModelSettings
+from onehop.shapes import Float32, Num
+from onehop.storage.cache import Pieces
+from onehop.storage.ctranslate2_format import (
+    FACTS_FILE,
+    TOKENIZER_FILE,
+    Compute,
+    alignment_layer,
+    positions_of,
+    vocabulary,
+)
+from onehop.storage.model_file import StoredModel
+from onehop.storage.number_formats import Int8Rows, convert, plain_bytes, to_float32
+from onehop.text.tokenizer import BOS, EOS, UNK
+
+Array: TypeAlias = Num[np.ndarray, "..."]
+Matrix: TypeAlias = Float32[np.ndarray, "rows cols"] | Int8Rows
+
+BINARY_VERSION = 6
+SPECIFICATION, REVISION = "TransformerSpec", 7
+TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2}
+ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
+EMBEDDINGS_ADDED = 0
+
+
+def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
+    """CTranslate2's files: the weights, how to begin and end a sentence, the vocabulary."""
+    pieces = vocabulary(stored.tokenizer)
+    config = {
+        "add_source_bos": False,
+        "add_source_eos": stored.settings.model.source_end is not False,
+        "bos_token": pieces[BOS],
+        "decoder_start_token": pieces[BOS],
+        "eos_token": pieces[EOS],
+        "layer_norm_epsilon": None,
+        "multi_query_attention": False,
+        "unk_token": pieces[UNK],
+    }
+    return {
+        "model.bin": binary(variables(stored, compute), aliases(stored.settings.model)),
+        "config.json": [json.dumps(config, indent=2).encode()],
+        "shared_vocabulary.json": [json.dumps(pieces, ensure_ascii=False).encode()],
+    }
+
+
+def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
+    """The same with what a translator needs besides: the model file need not be read again."""
+    model = stored.settings.model
+    facts: dict[str, Any] = {
+        "source": stored.source,
+        "target": stored.target,
+        "positions": positions_of(model),
+        "learned": model.positions == "learned",
+    }
+    own: dict[str, Pieces] = {TOKENIZER_FILE: [stored.tokenizer], FACTS_FILE: [json.dumps(facts).encode()]}
+    return {**ct2_files(stored, compute), **own}
+
+
+# --- the variables --------------------------------------------------------------------------------------------
+
+
+def variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
+    """Every variable by CTranslate2's name for it."""
+    model, tensors = stored.settings.model, Tensors(stored, compute)
+    found = tensors.matrix("decoder/embeddings", "embedding.weight" if model.tied else "target_embedding.weight")
+    if not model.tied:
+        found |= tensors.matrix("encoder/embeddings_0", "embedding.weight")
+        found |= tensors.matrix("decoder/projection", "output.weight")
+    if model.output_bias:
+        found["decoder/projection/bias"] = tensors.plain("output_bias")
+    for stack, side, layers in (
+        ("encoder", "source_input", model.n_encoder_layers),
+        ("decoder", "target_input", model.n_decoder_layers),
+    ):
+        found |= switches(stack, model)
+        if model.positions == "learned":
+            found[f"{stack}/position_encodings/encodings"] = tensors.plain(f"{side}.positions")
+        if model.norm == "pre":
+            found |= tensors.norm(f"{stack}/layer_norm", f"{stack}.last_norm")
+        for i in range(layers):
+            found |= layer(tensors, f"{stack}/layer_{i}", f"{stack}.layers.{i}", cross=stack == "decoder")
+    if model.positions == "sinusoidal":
+        found["decoder/position_encodings/encodings"] = sinusoids(positions_of(model), model.d_model)
+    return found
+
+
+def aliases(model: ModelSettings) -> dict[str, str]:
+    """Variables that are others under a second name; scales follow their weights."""
+    found = {}
+    if model.tied:
+        for name in ("encoder/embeddings_0", "decoder/projection"):
+            found[f"{name}/weight"] = "decoder/embeddings/weight"
+    if model.positions == "sinusoidal":
+        found["encoder/position_encodings/encodings"] = "decoder/position_encodings/encodings"
+    return found
+
+
+def switches(stack: str, model: ModelSettings) -> dict[str, Array]:
+    """What a stack is like."""
+    flags = {"pre_norm": model.norm == "pre", "scale_embeddings": True, "activation": ACTIVATIONS[model.activation]}
+    flags |= {"embeddings_merge": EMBEDDINGS_ADDED} if stack == "encoder" else {"start_from_zero_embedding": False}
+    found: dict[str, Array] = {f"{stack}/{name}": np.array(value, dtype=np.int8) for name, value in flags.items()}
+    found[f"{stack}/num_heads"] = np.array(model.n_heads, dtype=np.int16)
+    if stack == "decoder":
+        found["decoder/alignment_layer"] = np.array(alignment_layer(model), dtype=np.int16)
+        found["decoder/alignment_heads"] = np.array(model.n_heads, dtype=np.int16)
+    return found
+
+
+def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[str, Array]:
+    """One layer: projections that read the same input stand in one matrix."""
+    q, k, v, o = (f"{ours}.self_attention.w_{x}.weight" for x in "qkvo")
+    found = tensors.matrix(f"{theirs}/self_attention/linear_0", q, k, v)
+    found |= tensors.matrix(f"{theirs}/self_attention/linear_1", o)
+    found |= tensors.norm(f"{theirs}/self_attention/layer_norm", f"{ours}.self_add_norm.norm")
+    if cross:
+        q, k, v, o = (f"{ours}.cross_attention.w_{x}.weight" for x in "qkvo")
+        found |= tensors.matrix(f"{theirs}/attention/linear_0", q)
+        found |= tensors.matrix(f"{theirs}/attention/linear_1", k, v)
+        found |= tensors.matrix(f"{theirs}/attention/linear_2", o)
+        found |= tensors.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
+    for i, name in enumerate(("w_1", "w_2")):
+        found |= tensors.matrix(f"{theirs}/ffn/linear_{i}", f"{ours}.feed_forward.{name}.weight")
+    return found | tensors.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
+
+
+class Tensors:
+    """A model's tensors in the number format that is computed with."""
+
+    def __init__(self, stored: StoredModel, compute: Compute) -> None:
+        self.stored, self.compute = stored, compute
+
+    def plain(self, name: str) -> Array:
+        """A tensor in float32."""
+        return to_float32(self.stored.tensors[name])
+
+    def norm(self, theirs: str, ours: str) -> dict[str, Array]:
+        """A layer norm's gain and bias."""
+        return {f"{theirs}/gamma": self.plain(f"{ours}.weight"), f"{theirs}/beta": self.plain(f"{ours}.bias")}
+
+    def matrix(self, theirs: str, *ours: str) -> dict[str, Array]:
+        """Matrices one below the other, and their biases where they have any."""
+        biases = [
+            name for name in (f"{name.removesuffix('.weight')}.bias" for name in ours) if name in self.stored.tensors
+        ]
+        found = {f"{theirs}/bias": np.concatenate([self.plain(name) for name in biases])} if biases else {}
+        parts = [convert(name, self.stored.tensors[name], self.compute) for name in ours]
+        rows = [part for part in parts if isinstance(part, Int8Rows)]
+        if not rows:
+            return found | {f"{theirs}/weight": np.concatenate([to_float32(part) for part in parts])}
+        scale = np.concatenate([part.scale for part in rows])
+        values = np.concatenate([part.values for part in rows])
+        return found | {f"{theirs}/weight": values, f"{theirs}/weight_scale": np.float32(1) / scale}
+
+
+def sinusoids(length: int, d_model: int) -> Float32[np.ndarray, "length d_model"]:
+    """Section 3.5, as `model.transformer.sinusoids` has it, sines and cosines alternating."""
+    angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model).astype(np.float32)
+
+
+# --- the file -------------------------------------------------------------------------------------------------
+
+
+def binary(arrays: Mapping[str, Array], other_names: Mapping[str, str]) -> Pieces:
+    """CTranslate2's binary format, as the pieces to write one after the other."""
+    head = struct.pack("<I", BINARY_VERSION) + string(SPECIFICATION) + struct.pack("<II", REVISION, len(arrays))
+    pieces: list[bytes | memoryview] = [head]
+    for name, array in sorted(arrays.items()):
+        shape = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
+        size = struct.pack("<BI", TYPE_IDS[array.dtype.name], math.prod(array.shape) * array.itemsize)
+        pieces += [string(name) + shape + size, plain_bytes(array)]
+    pieces.append(struct.pack("<I", len(other_names)))
+    pieces += [string(alias) + string(name) for alias, name in sorted(other_names.items())]
+    return pieces
+
+
+def string(text: str) -> bytes:
+    """Length, characters and a zero, which the length counts."""
+    data = text.encode() + b"\0"
+    return struct.pack("<H", len(data)) + data
