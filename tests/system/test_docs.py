@@ -30,7 +30,8 @@ from onehop.server.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guide/*.md"))]
+ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+PAGES = [*ROOT_PAGES, *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guide/*.md"))]
 ONEHOP = typer.main.get_command(app)
 SHELL = ("", "bash", "console", "sh")
 RUN = "<!-- run -->"

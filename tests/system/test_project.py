@@ -159,3 +159,52 @@ def test_the_citation_is_whole_and_of_this_version():
     assert (paper["type"], paper["title"], paper["year"]) == ("conference-paper", "Attention Is All You Need", 2017)
     assert [author["family-names"] for author in paper["authors"]][::7] == ["Vaswani", "Polosukhin"]
     assert all(author.keys() == {"family-names", "given-names"} for author in paper["authors"])
+
+
+# --- CONTRIBUTING.md ------------------------------------------------------------------------------------------
+
+GUIDE = text_of(ROOT / "CONTRIBUTING.md")
+
+
+def test_every_path_in_the_guide_is_there():
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    words = set(re.findall(r"(?<![\w/])[\w.-]+(?:/[\w.-]+)*/?", " ".join(re.findall(r"`([^`\n]+)`", GUIDE))))
+    words |= set(re.findall(r"\b(?:tests|benchmarks)/[\w/.-]+", GUIDE))
+    named = {word for word in words if word.split("/")[0] in folders and "/" in word}
+    named |= {word for word in words if re.fullmatch(r"[\w.]+\.(?:toml|txt|yml|md|cff)", word)}
+    named -= {"model.search.toml", "card.md"} | {word for word in named if word.endswith("test_")}  # tests/<package>/…
+    assert len(named) > 40
+    assert not [name for name in sorted(named) if not (ROOT / name).exists()]
+
+
+def test_every_target_in_the_guide_is_there():
+    named = set(re.findall(r"\bmake ([a-z][\w-]*)`", GUIDE)) | set(re.findall(r"^    make ([\w-]+)", GUIDE, re.M))
+    assert {"check", "test", "test-fast", "test-gpu", "docs"} <= named
+    assert named <= TARGETS
+
+
+def test_every_constant_and_class_in_the_recipes_is_in_a_file_of_its_recipe():
+    for recipe in re.split(r"^### ", GUIDE.split("## Recipes")[1].split("## Releases")[0], flags=re.M)[1:]:
+        files = [ROOT / name for name in re.findall(r"`([\w/.-]+\.(?:py|js|toml))`", recipe) if "/" in name]
+        code = "\n".join(text_of(file) for file in files)
+        names = re.findall(r"`([A-Z]\w+)(?:\.\w+)?`", recipe)
+        assert not [name for name in names if not re.search(rf"\b{name}\b", code)], recipe
+
+
+def test_the_guide_shows_the_files_with_gpu_tests():
+    marked = {
+        file.relative_to(ROOT).as_posix()
+        for file in ROOT.glob("tests/**/test_*.py")
+        if re.search(r"^(?:@|pytestmark = )pytest\.mark\.gpu$", text_of(file), re.M)
+    }
+    command = GUIDE.split("python3 -m pytest -m gpu")[1].split("\n\n")[0]
+    assert set(re.findall(r"tests/\S+\.py", command)) == marked
+
+
+def test_the_pull_request_template_asks_for_every_proof_of_the_guide():
+    template = text_of(ROOT / ".github/pull_request_template.md")
+    assert "Proof of value" in template
+    assert "benchmarks/fingerprint.py" in template
+    assert len(re.findall(r"^- \[ \] \*\*", template, re.M)) == len(
+        re.findall(r"^\| (?!change|-)", GUIDE.split("## Proof of value")[1].split("\n## ")[0], re.M)
+    )
