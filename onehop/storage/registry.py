@@ -137,6 +137,8 @@ def named_model(name: str) -> Path:
         return path
     if name and os.path.isfile(path / MODEL):
         return path / MODEL
+    if own := _in_folders().get(name):
+        return own
     there = installed()
     if name in there:
         return there[name]

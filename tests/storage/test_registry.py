@@ -64,7 +64,7 @@ def test_en_de_in_a_folder_of_ours_is_found_without_looking_through_packages(alo
     write_model(own, stored)
     install(alone, "de-en", replace(stored, source="de", target="en"))
     monkeypatch.setattr(registry, "model_packages", lambda: pytest.fail("all packages were looked through"))
-    assert registry.find_model() == own
+    assert registry.find_model() == registry.find_model("en-de") == own
     assert registry.name_of(own) == "en-de"
 
 
