@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from onehop.cli.app import NAME_OR_FILE, Device, Threads, app, in_the_words_of_options, say_waiting, use_threads
+from onehop.errors import require
 
 PANEL = "The same blocks in other models"
 
@@ -103,6 +104,7 @@ def fill(
 
 def check_model(model: str, kind: str) -> None:
     """Refuse a model that is missing or of another kind, before torch is imported."""
+    require("torch")
     from onehop.storage.model_label import check_kind
     from onehop.storage.registry import named_model
 
