@@ -165,7 +165,8 @@ from onehop.server.settings import ServerSettings
 from onehop.storage.model_label import describe
 from dataclasses import asdict
 engine = {"engine": "auto", "device": None, "compute": None, "threads": 1}
-plan = {"models": [sys.argv[1]], "settings": asdict(ServerSettings()), "engine": engine, "explore": False, "hosts": []}
+plan = {"models": [sys.argv[1]], "settings": asdict(ServerSettings()), "engine": engine, "explore": False}
+plan |= {"hosts": [], "files": None}
 plan["hashes"] = [describe(Path(sys.argv[1])).hash]
 with TestClient(application(plan)) as client:
     body = {"q": "<p>the <b>old</b> house</p>", "source": "en", "target": "de", "format": "html"}
