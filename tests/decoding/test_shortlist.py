@@ -460,10 +460,10 @@ def test_the_shipped_table_is_small_and_fits_its_model(shipped):
     file = registry.shortlist_beside(shipped)
     assert file.stat().st_size < 2_000_000
     converted = Converted.of(shipped, "int8")
-    table = read_shortlist(file, converted.tokenizer)
+    table = read_shortlist(file, converted.tokenizer.model)
     made = {"pairs": shortlist.PAIRS, "best": shortlist.BEST, "frequent": shortlist.FREQUENT, "least": shortlist.LEAST}
     assert {name: table.made[name] for name in made} == made
-    pieces = vocabulary(converted.tokenizer)
+    pieces = vocabulary(converted.tokenizer.model)
     assert len(table.candidates) == len(pieces)
     wanted = {"▁house": "▁Haus", "▁because": "▁weil", "▁Commission": "▁Kommission", "▁sie": "▁sie"}
     for source, target in wanted.items():
