@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
@@ -39,13 +38,13 @@ class OneLineErrors(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         """The options before the verb."""
-        return with_plain_types(super().get_params(ctx), ctx)
+        return with_plain_types(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A verb."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            with_plain_types(command.get_params(ctx), ctx)
+            with_plain_types(command.get_params(ctx))
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -90,18 +89,11 @@ def leave(error: OnehopError, ctx: Any) -> NoReturn:
     raise typer.Exit(2) from None
 
 
-def with_plain_types(params: list[Any], ctx: Any) -> list[Any]:
-    """The parameters with the types that the help shall show: none for a flag, `<int>` for `<int range>`."""
+def with_plain_types(params: list[Any]) -> list[Any]:
+    """The parameters with the types that the help shall show: `<int>` for `<int range>`."""
     for param in params:
-        if hasattr(param, "display_type"):  # typer before 0.29 has none, and shows none for a flag
-            kind = "" if getattr(param, "is_flag", False) else param.display_type(ctx)
-            kind = re.sub(r"<(?:list\[)?(\w+)(?:\]| range)>", lambda found: f"<{found[1].lower()}>", kind)
-            param.display_type = partial(_same, kind)
+        param.type.name = param.type.name.removesuffix(" range")
     return params
-
-
-def _same(kind: str, ctx: Any) -> str:
-    return kind
 
 
 def refused(e: Any, command: str) -> Exception:

@@ -382,16 +382,16 @@ WRONG_CALLS = [
     (["translate", "hi", "--json=3"], "Option '--json' does not take a value. See `onehop translate --help`."),
     (
         ["translate", "hi", "--compute", "int4"],
-        "Invalid value for '--compute': 'int4' is not one of 'int8', 'float32'. See `onehop translate --help`.",
+        "Invalid value for '--compute': 'int4' is not one of 'int8', 'float32', 'bfloat16', 'float16'. "
+        "See `onehop translate --help`.",
     ),
     (
         ["average", "run", "-o", "a", "--last", "0"],
-        "Invalid value for '--last': Input should be greater than or equal to 1. See `onehop average --help`.",
+        "Invalid value for '--last': 0 is not in the range x>=1. See `onehop average --help`.",
     ),
     (
         ["translate", "hi", "--beam", "wide"],
-        "Invalid value for '--beam': Input should be a valid integer, unable to parse string as an integer. "
-        "See `onehop translate --help`.",
+        "Invalid value for '--beam': 'wide' is not a valid int. See `onehop translate --help`.",
     ),
     (["cache", "clear", "all"], "Got unexpected extra argument(s) (all). See `onehop cache clear --help`."),
 ]
