@@ -890,7 +890,8 @@ def test_doctor_outlives_what_is_broken(monkeypatch, tmp_path):
 
 
 def test_doctor_runs_where_packages_are_missing():
-    hidden = "import sys; sys.modules.update(dict.fromkeys(('numpy', 'ctranslate2', 'sentencepiece')))"
+    missing = ("numpy", "ctranslate2", "sentencepiece", "onehop.storage.registry")
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({missing}))"
     code = f"{hidden}; from onehop.cli import app; app()"
     found = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
