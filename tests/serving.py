@@ -70,6 +70,12 @@ class Looks:
     def variant(self, text, edits):
         return {}
 
+    def heads(self, text, edits=()):
+        yield {"attentions": 0}
+
+    def neurons(self, stack, layer, places):
+        return []
+
     def weights(self, role, layer, head):
         return {}
 

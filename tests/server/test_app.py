@@ -189,7 +189,7 @@ def test_what_clients_ask_besides(server):
     ]
     frontend = server.get("/frontend/settings").json()
     assert (frontend["keyRequired"], frontend["charLimit"]) == (False, 50_000)
-    assert frontend["filesTranslation"] is False
+    assert frontend["filesTranslation"] is True
     assert server.get("/spec").json() == server.get("/openapi.json").json()
     docs = server.get("/docs")
     assert docs.headers["content-type"] == "text/html; charset=utf-8"
