@@ -158,12 +158,14 @@ def finetune(
     ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 200,
+    threads: Threads = None,
 ) -> None:
     """Make a model better at your own text; started again with the same command, it goes on."""
     from onehop.training import finetune as tuning
     from onehop.training.distributed import last_work
     from onehop.training.workflow import leads
 
+    use_threads(threads)
     if dry_run:
         ready = tuning.begin(
             model, files, out, valid=valid or (), mix=mix or (), settings=settings, changes=changes or ()

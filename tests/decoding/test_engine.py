@@ -515,7 +515,7 @@ def test_a_model_file_is_converted_once(model_file, empty_cache, monkeypatch):
     first = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])
     (entry,) = empty_cache.iterdir()
     assert entry.name == f"{read_model(model_file).hash[:32]}-int8-{CONVERTER}"
-    monkeypatch.delattr(ctranslate2_engine, "read_model")
+    monkeypatch.delattr("onehop.storage.model_io.read_model")
     again = SentenceTranslator.load(model_file, engine="ctranslate2")
     assert again.translate(["the old house"]) == first
     assert (again.source, again.target) == ("en", "de")

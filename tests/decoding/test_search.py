@@ -69,7 +69,7 @@ class Fixed(Table):
 
 
 def penalty(options: SearchOptions, length: int) -> float:
-    return ((5 + length) / 6) ** options.alpha if options.penalty == "paper" else length**options.alpha
+    return ((5 + length) / 6 if options.penalty == "paper" else length) ** options.exponent
 
 
 def every_output(
