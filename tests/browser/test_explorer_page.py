@@ -397,11 +397,8 @@ def by_mouse(page, place, selector):
         return target.select_option(index=1)
     if selector == SLIDER:
         target.scroll_into_view_if_needed()
-        box, set_to = target.bounding_box(), target.input_value()
-        for share in (0.86, 0.3):  # it may stand at the first place already
-            if target.input_value() == set_to:
-                page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
-        return None
+        box = target.bounding_box()
+        return page.mouse.click(box["x"] + 0.86 * box["width"], box["y"] + box["height"] / 2)
     if selector.startswith("input[type=number]"):
         target.click()
         target.fill("0.7")
@@ -412,6 +409,8 @@ def by_mouse(page, place, selector):
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_control_works_by_mouse_and_by_keyboard(page, name):
     click, focus, key = CONTROLS[name]
+    for chosen in ("scores", "lens"):  # all figures have one cursor, and the figure before has left it somewhere
+        figure(page, chosen).locator(TOKENS.format(0)).first.click()
     before = body(page, name)
     by_mouse(page, figure(page, name), click)
     page.mouse.move(0, 0)
