@@ -98,9 +98,9 @@ def test_vectors_are_printed_or_saved(minilm, tmp_path):
     assert refused.stderr == f"onehop: {missing} cannot be written: No such file or directory. Give another -o.\n"
 
 
-def test_vectors_are_saved_under_numpys_ending_alone(tmp_path):
+def test_vectors_are_saved_under_numpys_ending_alone(tmp_path, minilm):
     out = tmp_path / "v.txt"
-    refused = onehop("embed", "One.", "-m", "no-model", "-o", str(out))
+    refused = onehop("embed", "One.", "-m", str(minilm), "-o", str(out))
     assert refused.exit_code == 2
     assert refused.stderr == (
         f"onehop: {out} does not end in .npy, as numpy's files do. Name it so, or print without -o.\n"

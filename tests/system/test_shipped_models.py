@@ -1,9 +1,7 @@
 """The English–German model that comes with the package: it is whole, it says what it is, and it translates."""
 
 import importlib
-import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +10,12 @@ from typer.testing import CliRunner
 
 from onehop.cli import app
 from onehop.config import load_settings
-from onehop.decoding.options import SearchOptions
 from onehop.interpret.tracer import Tracer
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage import registry
 from onehop.storage.model_io import read_model
-from onehop.storage.model_label import SUFFIX, describe
+from onehop.storage.model_label import SUFFIX
 
 FOLDER = registry.package_folder() / "en-de"
 MODEL = FOLDER / registry.MODEL
@@ -78,15 +75,11 @@ def test_the_card_is_shown_and_names_this_model():
 # --- what it does ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", [MODEL, ROOT / "packages" / "onehop-de-en" / "onehop_de_en" / registry.MODEL])
-def test_its_length_penalty_is_the_best_on_the_validation_sets(file):
-    content = describe(file).content
-    raw = ROOT / "results" / f"{content['source']}-{content['target']}" / "alpha.jsonl"
-    rows = [json.loads(line) for line in raw.read_text(encoding="utf-8").splitlines()]
-    total = Counter()
-    for row in rows:
-        total[row["alpha"]] += row["bleu"] * (row["beam"] == SearchOptions().beam)
-    assert registry.default_alpha(file) == total.most_common(1)[0][0]
+def test_no_shipped_model_has_another_length_penalty_than_the_papers():
+    """BLEU and TER disagree on whole validation sets (docs/results.md)."""
+    files = [MODEL, *ROOT.glob("packages/*/*/model.safetensors")]
+    assert len(files) == 1 + len(list(ROOT.glob("packages/onehop-*")))
+    assert [registry.default_alpha(file) for file in files] == [None] * len(files)
 
 
 def test_it_is_found_without_a_name():
