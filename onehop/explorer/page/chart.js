@@ -14,11 +14,15 @@ export function scale({ min, max, log = false }, from, to) {
 /** A few round places between min and max. */
 export function ticks({ min, max, log = false }, wanted = 5) {
   if (log && max / min < 300) {
-    const round = range(40).flatMap((i) => [1, 2, 5].map((m) => m * 10 ** (i - 20))).filter((x) => x >= min && x <= max);
+    const round = range(40)
+      .flatMap((i) => [1, 2, 5].map((m) => m * 10 ** (i - 20)))
+      .filter((x) => x >= min && x <= max);
     return round.length > wanted + 2 ? round.filter((x) => /^[15]/.test(x.toExponential())) : round;
   }
   if (log) {
-    const powers = range(80).map((i) => 10 ** (i - 50)).filter((x) => x >= min * 0.999 && x <= max * 1.001);
+    const powers = range(80)
+      .map((i) => 10 ** (i - 50))
+      .filter((x) => x >= min * 0.999 && x <= max * 1.001);
     const every = Math.ceil(powers.length / (wanted + 1));
     return powers.filter((_, i) => i % every === 0);
   }
@@ -34,7 +38,8 @@ export function written(x) {
   if (x === 0) return "0";
   const size = Math.abs(x);
   if (size >= 1000) return short(x).replace(".0 ", " ");
-  if (size < 0.001) return `10${[...String(Math.round(Math.log10(size)))].map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c])).join("")}`;
+  if (size < 0.001)
+    return `10${[...String(Math.round(Math.log10(size)))].map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c])).join("")}`;
   return String(Number(x.toPrecision(3))).replace("-", "−");
 }
 
@@ -62,14 +67,21 @@ export function lines({ view, label, x, y, series, mark = null, height = 260 }) 
     return svg`<path d="M${across(a) - 4} ${edge - 7 * way}h8l-4 ${7 * way}z" fill="none" stroke="var(--${s.concept})"
       stroke-width="1.4" data-x=${a} data-y=${b} data-beyond .tip=${`${tip(s, [a, b])} (beyond the axis)`} />`;
   };
-  return html`<svg viewBox="0 0 ${width} ${height}" role="img" aria-label=${label} style="width:100%;max-width:${width}px">
+  return html`<svg
+      viewBox="0 0 ${width} ${height}"
+      role="img"
+      aria-label=${label}
+      style="width:100%;max-width:${width}px"
+    >
       ${ticks(y, 4).map(
         (t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} />
           <text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? written)(t)}</text>`,
       )}
       ${(x.ticks ?? ticks(x, view.narrow ? 4 : 7)).map((t) => svg`<text class="soft" x=${across(t)} y=${bottom + 18} text-anchor="middle">${(x.written ?? written)(t)}</text>`)}
       <line class="axis" x1=${left} x2=${right} y1=${bottom} y2=${bottom} />
-      <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">${x.label}</text>
+      <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">
+        ${x.label}
+      </text>
       ${mark === null ? nothing : svg`<line x1=${across(mark)} x2=${across(mark)} y1=${top} y2=${bottom} stroke="var(--neutral)" stroke-dasharray="3 3" />`}
       ${series.map((s) => svg`<path d=${path(s.points)} fill="none" stroke="var(--${s.concept})" stroke-width="2.2" stroke-linejoin="round" stroke-dasharray=${s.dash ?? "none"} />`)}
       ${series.map((s) => s.points.filter(inside).map((p) => (within(p) ? dot(s, p) : arrow(s, p))))}

@@ -23,7 +23,9 @@ function painted(rows, red, green, blue) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
   rows.forEach((row, i) =>
-    row.forEach((strength, j) => image.data.set([red, green, blue, Math.round(255 * strength)], 4 * (i * row.length + j))),
+    row.forEach((strength, j) =>
+      image.data.set([red, green, blue, Math.round(255 * strength)], 4 * (i * row.length + j)),
+    ),
   );
   context.putImageData(image, 0, 0);
   return canvas.toDataURL();
@@ -37,7 +39,10 @@ export function rgb(concept) {
   const probe = document.createElement("span");
   probe.style.color = `var(--${concept})`;
   document.body.append(probe);
-  const found = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const found = getComputedStyle(probe)
+    .color.match(/[\d.]+/g)
+    .slice(0, 3)
+    .map(Number);
   probe.remove();
   return found;
 }

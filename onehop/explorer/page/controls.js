@@ -8,9 +8,16 @@ import { shareOf } from "onehop/tips.js";
 export function segments({ name, label, options, value, choose }) {
   return html`<fieldset class="segments" role="radiogroup" aria-label=${label}>
     ${options.map(
-      ([key, text]) => html`<label
-        ><input type="radio" name=${name} .checked=${key === value} value=${key} @change=${() => choose(key)} />${text}</label
-      >`,
+      ([key, text]) =>
+        html`<label
+          ><input
+            type="radio"
+            name=${name}
+            .checked=${key === value}
+            value=${key}
+            @change=${() => choose(key)}
+          />${text}</label
+        >`,
     )}
   </fieldset>`;
 }
@@ -18,14 +25,26 @@ export function segments({ name, label, options, value, choose }) {
 export function slider({ label, min, max, step = 1, value, choose, shown = String }) {
   return html`<label class="slider"
     ><span>${label}</span
-    ><input type="range" aria-label=${label} min=${min} max=${max} step=${step} .value=${String(value)}
-      aria-valuetext=${shown(value)} @input=${(event) => choose(Number(event.target.value))} /><output>${shown(value)}</output></label
+    ><input
+      type="range"
+      aria-label=${label}
+      min=${min}
+      max=${max}
+      step=${step}
+      .value=${String(value)}
+      aria-valuetext=${shown(value)}
+      @input=${(event) => choose(Number(event.target.value))}
+    /><output>${shown(value)}</output></label
   >`;
 }
 
 export function toggle({ label, on, choose }) {
   return html`<label class="switch"
-    ><input type="checkbox" .checked=${on} @change=${(event) => choose(event.target.checked)} />${label}</label
+    ><input
+      type="checkbox"
+      .checked=${on}
+      @change=${(event) => choose(event.target.checked)}
+    />${label}</label
   >`;
 }
 
@@ -59,15 +78,31 @@ export function roving(place, length, choose) {
 }
 
 /** The tokens of a sentence, one of them chosen: hover previews, click and arrows choose. */
-export function tokenPicker({ label, tokens, value, previewed = null, choose, preview = () => {} }) {
+export function tokenPicker({
+  label,
+  tokens,
+  value,
+  previewed = null,
+  choose,
+  preview = () => {},
+}) {
   return html`<div class="tokens" role="radiogroup" aria-label=${label} data-roving>
     ${tokens.map(
-      (token, i) => html`<button
-        role="radio" type="button" data-place=${i} aria-checked=${i === value} tabindex=${i === value ? 0 : -1}
-        class="${beginsWord(token) ? "" : "inner"} ${previewed === i ? "previewed" : ""}"
-        @click=${() => choose(i)} @mouseenter=${() => preview(i)} @mouseleave=${() => preview(null)}
-        @keydown=${roving(i, tokens.length, choose)}
-      ><bdi>${piece(token)}</bdi></button>`,
+      (token, i) =>
+        html`<button
+          role="radio"
+          type="button"
+          data-place=${i}
+          aria-checked=${i === value}
+          tabindex=${i === value ? 0 : -1}
+          class="${beginsWord(token) ? "" : "inner"} ${previewed === i ? "previewed" : ""}"
+          @click=${() => choose(i)}
+          @mouseenter=${() => preview(i)}
+          @mouseleave=${() => preview(null)}
+          @keydown=${roving(i, tokens.length, choose)}
+        >
+          <bdi>${piece(token)}</bdi>
+        </button>`,
     )}
   </div>`;
 }
@@ -88,17 +123,24 @@ function abridged(rows, most) {
   if (most === null || rows.length <= most + 4) return { kept: rows, others: null };
   const kept = new Set([...rows].sort((a, b) => b.value - a.value).slice(0, most));
   const rest = rows.filter((row) => !kept.has(row));
-  return { kept: rows.filter((row) => kept.has(row)), others: { count: rest.length, value: rest.reduce((sum, row) => sum + row.value, 0) } };
+  return {
+    kept: rows.filter((row) => kept.has(row)),
+    others: { count: rest.length, value: rest.reduce((sum, row) => sum + row.value, 0) },
+  };
 }
 
 /** One bar on a scale from `low` to `high`; negative ones go left from zero. */
 function track({ value, low, high, concept, tip }) {
-  const place = (x) => (high === low ? 0 : (100 * (Math.max(low, Math.min(high, x)) - low)) / (high - low));
+  const place = (x) =>
+    high === low ? 0 : (100 * (Math.max(low, Math.min(high, x)) - low)) / (high - low);
   const zero = place(0);
   const end = Number.isFinite(value) ? place(value) : zero;
   return html`<span class="track" data-value=${value} .tip=${tip}
-    ><i style="left:${Math.min(zero, end)}%;width:${Math.abs(end - zero)}%;background:var(--${concept})"></i
-    >${low < 0 ? html`<i class="zero" style="left:${zero}%"></i>` : nothing}</span>`;
+    ><i
+      style="left:${Math.min(zero, end)}%;width:${Math.abs(end - zero)}%;background:var(--${concept})"
+    ></i
+    >${low < 0 ? html`<i class="zero" style="left:${zero}%"></i>` : nothing}</span
+  >`;
 }
 
 const bounds = (values, from, to) => {
@@ -110,38 +152,75 @@ const bounds = (values, from, to) => {
  * The same rows measured twice, `{ name, values: [a, b] }`, with one scale and tracks of one length: what looks longer is.
  * `sides` name the two and give them colours.
  */
-export function pairedBars({ rows, sides, number = readable, digits = 3, from = null, to = null, most = null }) {
-  const { kept, others } = abridged(rows.map((row) => ({ ...row, value: Math.max(...row.values) })), most);
-  const scale = bounds(kept.flatMap((row) => row.values), from, to);
+export function pairedBars({
+  rows,
+  sides,
+  number = readable,
+  digits = 3,
+  from = null,
+  to = null,
+  most = null,
+}) {
+  const { kept, others } = abridged(
+    rows.map((row) => ({ ...row, value: Math.max(...row.values) })),
+    most,
+  );
+  const scale = bounds(
+    kept.flatMap((row) => row.values),
+    from,
+    to,
+  );
   const strongest = sides.map((_, side) => Math.max(...kept.map((row) => row.values[side])));
   return html`<div class="bars paired">
     <span></span>${sides.map(({ heading }) => html`<span class="heading">${heading}</span>`)}
-    ${kept.map((row) => html`<span class="name"><bdi>${row.name}</bdi></span>${row.values.map((value, side) => {
-      const { concept, heading } = sides[side];
-      return html`${track({ value, ...scale, concept: row.concepts?.[side] ?? concept, tip: () => `${row.name}, ${plain(heading)}: ${shown(value, 4)}` })}<span
-          class="number ${value === strongest[side] ? "top" : ""}">${number(value, digits)}</span>`;
-    })}`)}
+    ${kept.map(
+      (row) =>
+        html`<span class="name"><bdi>${row.name}</bdi></span
+          >${row.values.map((value, side) => {
+            const { concept, heading } = sides[side];
+            return html`${track({ value, ...scale, concept: row.concepts?.[side] ?? concept, tip: () => `${row.name}, ${plain(heading)}: ${shown(value, 4)}` })}<span
+                class="number ${value === strongest[side] ? "top" : ""}"
+                >${number(value, digits)}</span
+              >`;
+          })}`,
+    )}
     ${others ? html`<span class="name">others</span>${sides.map(() => html`<span class="more">${others.count} smaller ones</span><span></span>`)}` : nothing}
   </div>`;
 }
 
 /** What is too small to be seen is said to be small. */
-const readable = (x, digits) => (x > 0 && x < 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : shown(x, digits));
+const readable = (x, digits) =>
+  x > 0 && x < 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : shown(x, digits);
 
 /** A heading's text, where it is a text. */
 const plain = (heading) => (typeof heading === "string" ? heading : "");
 
 /** Bars with names and numbers. Shares of a whole may be cut to the `most` largest. */
-export function bars({ rows: all, concept, digits = 3, number, top: best = null, from = null, to = null, most = null }) {
+export function bars({
+  rows: all,
+  concept,
+  digits = 3,
+  number,
+  top: best = null,
+  from = null,
+  to = null,
+  most = null,
+}) {
   const { kept: rows, others } = abridged(all, most);
   const top = best === null ? null : rows.indexOf(all[best]);
-  const scale = bounds(rows.map((row) => row.value), from, to);
+  const scale = bounds(
+    rows.map((row) => row.value),
+    from,
+    to,
+  );
   return html`<div class="bars">
     ${rows.map((row, i) => {
       const strong = i === top ? "top" : "";
       return html`<span class="name ${strong}"><bdi>${row.name}</bdi></span
         >${track({ value: row.value, ...scale, concept: row.concept ?? concept, tip: () => `${row.name}: ${shown(row.value, 4)}` })}<span
-          class="number ${strong}">${number(row.value, digits)}</span>`;
+          class="number ${strong}"
+          >${number(row.value, digits)}</span
+        >`;
     })}
     ${others ? html`<span class="name">others</span><span class="more">${others.count} tokens together</span><span class="number">${number(others.value, digits)}</span>` : nothing}
   </div>`;
@@ -161,10 +240,24 @@ export function comb({ values, concept, label, scale = null, height = 44, marked
     const i = Math.max(0, Math.min(values.length - 1, Math.floor(across * values.length)));
     return `component ${i + 1}: ${shown(values[i], 4)}`;
   };
-  return html`<svg viewBox="0 0 ${values.length} ${height}" preserveAspectRatio="none" role="img" aria-label=${label} .tip=${tip}>
+  return html`<svg
+    viewBox="0 0 ${values.length} ${height}"
+    preserveAspectRatio="none"
+    role="img"
+    aria-label=${label}
+    .tip=${tip}
+  >
     ${marked === null ? nothing : svg`<rect x=${marked} y="0" width="1" height=${height} fill="var(--sunken)" />`}
     <path d=${teeth(1)} fill="var(--${concept})" />
     <path d=${teeth(-1)} fill="var(--${concept})" opacity=".45" />
-    <line x1="0" x2=${values.length} y1=${half} y2=${half} stroke="var(--rule-strong)" stroke-width=".6" vector-effect="non-scaling-stroke" />
+    <line
+      x1="0"
+      x2=${values.length}
+      y1=${half}
+      y2=${half}
+      stroke="var(--rule-strong)"
+      stroke-width=".6"
+      vector-effect="non-scaling-stroke"
+    />
   </svg>`;
 }

@@ -11,10 +11,25 @@ export function framed(figure, label, view) {
       <span class="figure-number">Figure ${label}</span>
       <h3 id="${figure.id}-name">${figure.title}</h3>
       <span class="figure-tools">
-        <button type="button" class="quiet" data-tool="table" aria-expanded=${open} aria-label="as table: ${figure.title}"
-          @click=${() => view.openTable(figure.id, !open)}>as table</button>
-        <button type="button" class="quiet" data-tool="python" aria-label="copy as Python: ${figure.title}"
-          @click=${(event) => copy(event.currentTarget, snippet(figure, view))}>copy as Python</button>
+        <button
+          type="button"
+          class="quiet"
+          data-tool="table"
+          aria-expanded=${open}
+          aria-label="as table: ${figure.title}"
+          @click=${() => view.openTable(figure.id, !open)}
+        >
+          as table
+        </button>
+        <button
+          type="button"
+          class="quiet"
+          data-tool="python"
+          aria-label="copy as Python: ${figure.title}"
+          @click=${(event) => copy(event.currentTarget, snippet(figure, view))}
+        >
+          copy as Python
+        </button>
       </span>
     </div>
     <div class="figure-body">${guarded(() => figure.draw(view))}</div>
@@ -29,28 +44,41 @@ function guarded(draw) {
     return draw();
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
-    return html`<div class="unmeasured"><p>${error.message} A shorter sentence keeps every tensor.</p></div>`;
+    return html`<div class="unmeasured">
+      <p>${error.message} A shorter sentence keeps every tensor.</p>
+    </div>`;
   }
 }
 
-export const cell = (value) => (typeof value === "number" && !Number.isInteger(value) ? number(value, 4) : String(value ?? "–"));
+export const cell = (value) =>
+  typeof value === "number" && !Number.isInteger(value) ? number(value, 4) : String(value ?? "–");
 
 function tableOf({ columns, rows }, title) {
   return html`<table>
-    <caption class="hidden">${title}</caption>
-    <thead><tr>${columns.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+    <caption class="hidden">
+      ${title}
+    </caption>
+    <thead>
+      <tr>
+        ${columns.map((name) => html`<th scope="col">${name}</th>`)}
+      </tr>
+    </thead>
     <tbody>
       ${rows.map(
-        (row) => html`<tr>
-          ${row.map((value, i) => (i === 0 ? html`<th scope="row">${cell(value)}</th>` : html`<td data-value=${value ?? nothing}>${cell(value)}</td>`))}
-        </tr>`,
+        (row) =>
+          html`<tr>
+            ${row.map((value, i) => (i === 0 ? html`<th scope="row">${cell(value)}</th>` : html`<td data-value=${value ?? nothing}>${cell(value)}</td>`))}
+          </tr>`,
       )}
     </tbody>
   </table>`;
 }
 
 /** A text as a Python string literal: JSON's escapes are Python's too. */
-export const quoted = (text) => JSON.stringify(text).replace(/[\u007f-\uffff]/g, (c) => (/[\p{L}\p{M}\p{N}\p{P}]/u.test(c) ? c : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`));
+export const quoted = (text) =>
+  JSON.stringify(text).replace(/[\u007f-\uffff]/g, (c) =>
+    /[\p{L}\p{M}\p{N}\p{P}]/u.test(c) ? c : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 
 /** The lines that yield a figure's numbers: `rows` are the table's. */
 export function snippet(figure, view) {
@@ -59,7 +87,9 @@ export function snippet(figure, view) {
 
 /** The lines that make the trace on show. */
 export function opening(view) {
-  const edits = view.trace.edits.length ? `, edits=[${view.trace.edits.map(quoted).join(", ")}]` : "";
+  const edits = view.trace.edits.length
+    ? `, edits=[${view.trace.edits.map(quoted).join(", ")}]`
+    : "";
   return `from onehop.interpret.tracer import Tracer
 
 trace = Tracer.load(${quoted(view.trace.model.name)}).trace(${quoted(view.trace.source.text)}${edits})
@@ -98,7 +128,10 @@ const OPTIONS = {
   twins: "--table3 FILE",
 };
 
-const command = (name) => (name === "patches" ? "onehop demo digits -o FOLDER" : `python -m onehop.experiments.measure ${name} ${OPTIONS[name] ?? ""}`);
+const command = (name) =>
+  name === "patches"
+    ? "onehop demo digits -o FOLDER"
+    : `python -m onehop.experiments.measure ${name} ${OPTIONS[name] ?? ""}`;
 
 /** What stands where a measurement is missing. */
 export function unmeasured(name, what) {
@@ -110,10 +143,15 @@ export function unmeasured(name, what) {
 
 /** Which sentences a score is of. Scores of two sets cannot be compared, so the set of the results is named beside it. */
 export const scoredOn = ({ set, search, sentences }) =>
-  set ? html`Scored on ${sentences ? `the first ${sentences} sentences of ` : ""}<strong>${set}</strong>, ${search} search${/newstest/.test(set) ? "" : html`; “What it won”, the last figure of rung 9, is of newstest2014, and the two cannot be compared`}.` : nothing;
+  set
+    ? html`Scored on
+      ${sentences ? `the first ${sentences} sentences of ` : ""}<strong>${set}</strong>, ${search}
+      search${/newstest/.test(set) ? "" : html`; “What it won”, the last figure of rung 9, is of newstest2014, and the two cannot be compared`}.`
+    : nothing;
 
 /** Where a measurement is from. */
 const where = ({ machine }) => machine?.device ?? machine?.cpu;
 
 export const provenance = (data) =>
-  html`Measured ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${where(data) ? html`, ${where(data)}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;
+  html`Measured
+  ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${where(data) ? html`, ${where(data)}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;

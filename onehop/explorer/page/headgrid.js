@@ -45,18 +45,25 @@ export function headGrid({ view, label, cell, marked = () => false }) {
       .tip=${tip}
       @click=${() => choose(i)}
       @keydown=${roving(i, heads.length, choose)}
-    >${content}</button>`;
+    >
+      ${content}
+    </button>`;
   };
   const columns = `1.1rem repeat(${view.trace.heads}, minmax(0, 1fr))`;
-  const panel = (role) => html`<div class="panel">
-    <h4>${ROLE_NAMES[role]}</h4>
-    <div class="smalls" style="gap:.12rem;grid-template-columns:${columns}">
-      <span></span>${range(view.trace.heads).map((h) => html`<span class="count">${h + 1}</span>`)}
-      ${range(view.trace.layers(role)).map(
-        (layer) =>
-          html`<span class="count">${layer + 1}</span>${range(view.trace.heads).map((head) => button({ role, layer, head }))}`,
-      )}
-    </div>
+  const panel = (role) =>
+    html`<div class="panel">
+      <h4>${ROLE_NAMES[role]}</h4>
+      <div class="smalls" style="gap:.12rem;grid-template-columns:${columns}">
+        <span></span
+        >${range(view.trace.heads).map((h) => html`<span class="count">${h + 1}</span>`)}
+        ${range(view.trace.layers(role)).map(
+          (layer) =>
+            html`<span class="count">${layer + 1}</span
+              >${range(view.trace.heads).map((head) => button({ role, layer, head }))}`,
+        )}
+      </div>
+    </div>`;
+  return html`<div class="headgrid" data-roving role="group" aria-label=${label}>
+    ${ROLES.map(panel)}
   </div>`;
-  return html`<div class="headgrid" data-roving role="group" aria-label=${label}>${ROLES.map(panel)}</div>`;
 }

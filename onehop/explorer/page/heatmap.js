@@ -9,10 +9,23 @@ import { shareOf } from "onehop/tips.js";
 export const shade = (weight) => 0.03 + 0.97 * Math.sqrt(Math.max(0, Math.min(1, weight)));
 
 /** How wide the labels' column must be, in pixels. */
-const labelWidth = (labels, most) => Math.min(most, 10 + 6.4 * Math.max(...labels.map((l) => [...l].length)));
+const labelWidth = (labels, most) =>
+  Math.min(most, 10 + 6.4 * Math.max(...labels.map((l) => [...l].length)));
 
 /** Rows of strengths between 0 and 1; `crossed(i, j)` cells are struck out; one row is chosen. */
-export function heatmap({ view, label, rows, queries, keys, concept = "weight", row = null, choose = null, preview = () => {}, crossed = () => false, largest = 1 }) {
+export function heatmap({
+  view,
+  label,
+  rows,
+  queries,
+  keys,
+  concept = "weight",
+  row = null,
+  choose = null,
+  preview = () => {},
+  crossed = () => false,
+  largest = 1,
+}) {
   const frame = view.narrow ? 340 : 640;
   const names = queries.map((t) => clipped(t, view.narrow ? 9 : 14));
   const heads = keys.map((t) => clipped(t, view.narrow ? 9 : 14));
@@ -23,15 +36,24 @@ export function heatmap({ view, label, rows, queries, keys, concept = "weight", 
   const text = Math.max(7, Math.min(12, size * 0.9));
   const height = top + size * queries.length + 4;
   const across = left + size * keys.length;
-  const line = (values, i) => svg`<g role=${choose ? "radio" : nothing} aria-checked=${choose ? i === row : nothing}
+  const line = (
+    values,
+    i,
+  ) => svg`<g role=${choose ? "radio" : nothing} aria-checked=${choose ? i === row : nothing}
       tabindex=${choose ? (i === row ? 0 : -1) : nothing} data-place=${i}
       aria-label="${piece(queries[i])}: ${describe(values, keys)}"
       @click=${() => choose?.(i)} @mouseenter=${() => preview(i)} @mouseleave=${() => preview(null)}
       @keydown=${choose ? roving(i, rows.length, choose) : nothing}>
     <rect x="0" y=${top + i * size} width=${across} height=${size} fill="transparent" />
     <text x=${left - 6} y=${top + (i + 0.5) * size + text * 0.35} text-anchor="end" style="font-size:${text}px" font-weight=${i === row ? 700 : 400}>${names[i]}</text>
-    ${Array.from(values, (value, j) => svg`<rect x=${left + j * size + 0.5} y=${top + i * size + 0.5} width=${Math.max(1, size - 1)} height=${Math.max(1, size - 1)} rx="1.5"
-        fill=${crossed(i, j) ? "url(#struck)" : `var(--${concept})`} fill-opacity=${crossed(i, j) ? 1 : shade(value / largest).toFixed(3)} />`)}
+    ${Array.from(
+      values,
+      (
+        value,
+        j,
+      ) => svg`<rect x=${left + j * size + 0.5} y=${top + i * size + 0.5} width=${Math.max(1, size - 1)} height=${Math.max(1, size - 1)} rx="1.5"
+        fill=${crossed(i, j) ? "url(#struck)" : `var(--${concept})`} fill-opacity=${crossed(i, j) ? 1 : shade(value / largest).toFixed(3)} />`,
+    )}
     ${i === row ? svg`<rect class="ring" x=${left - 1} y=${top + i * size - 1} width=${size * keys.length + 2} height=${size + 2} fill="none" stroke="var(--output)" stroke-width="2" rx="2" />` : nothing}
   </g>`;
   const tip = (event) => {
@@ -41,17 +63,35 @@ export function heatmap({ view, label, rows, queries, keys, concept = "weight", 
     return `${piece(queries[i])} → ${piece(keys[j])}: ${crossed(i, j) ? "masked" : number(rows[i][j], 4)}`;
   };
   const wide = width > frame;
-  return html`<div class=${wide ? "scroll" : ""} tabindex=${wide ? 0 : nothing} role=${wide ? "region" : nothing} aria-label=${wide ? "Scroll sideways" : nothing}>
-    <svg viewBox="0 0 ${width} ${height}" style=${wide ? `width:${width}px;max-width:none` : `width:100%;max-width:${width}px`} data-roving
-      role=${choose ? "radiogroup" : "img"} aria-label=${label} .tip=${tip}>
-    <defs><pattern id="struck" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M0 6L6 0" stroke="var(--rule-strong)" stroke-width="1" /></pattern></defs>
-    ${heads.map((name, j) => svg`<text style="font-size:${text}px" transform="translate(${left + (j + 0.5) * size + text * 0.25} ${top - 5}) rotate(-52)">${name}</text>`)}
-    ${rows.map(line)}
-  </svg></div>`;
+  return html`<div
+    class=${wide ? "scroll" : ""}
+    tabindex=${wide ? 0 : nothing}
+    role=${wide ? "region" : nothing}
+    aria-label=${wide ? "Scroll sideways" : nothing}
+  >
+    <svg
+      viewBox="0 0 ${width} ${height}"
+      style=${wide ? `width:${width}px;max-width:none` : `width:100%;max-width:${width}px`}
+      data-roving
+      role=${choose ? "radiogroup" : "img"}
+      aria-label=${label}
+      .tip=${tip}
+    >
+      <defs>
+        <pattern id="struck" width="6" height="6" patternUnits="userSpaceOnUse">
+          <path d="M0 6L6 0" stroke="var(--rule-strong)" stroke-width="1" />
+        </pattern>
+      </defs>
+      ${heads.map((name, j) => svg`<text style="font-size:${text}px" transform="translate(${left + (j + 0.5) * size + text * 0.25} ${top - 5}) rotate(-52)">${name}</text>`)}
+      ${rows.map(line)}
+    </svg>
+  </div>`;
 }
 
 /** The three largest entries in words, for those who hear the picture. */
 function describe(values, keys) {
-  const order = Array.from(values.keys()).sort((a, b) => values[b] - values[a]).slice(0, 3);
+  const order = Array.from(values.keys())
+    .sort((a, b) => values[b] - values[a])
+    .slice(0, 3);
   return order.map((j) => `${piece(keys[j])} ${number(values[j], 2)}`).join(", ");
 }

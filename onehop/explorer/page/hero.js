@@ -30,12 +30,36 @@ function line(view, side, tokens, label, wrong = null) {
   const chosen = side === "source" ? selection.source : selection.step;
   const glow = cursor.side === side ? null : looks(view);
   const choose = (i) => view.chooseWord(side, i);
-  const classes = (token, i) => `glow ${beginsWord(token) ? "" : "inner"} ${i === wrong ? "wrong" : ""} ${cursor.side === side && cursor.place === i ? "cursor" : ""}`;
-  return html`<div class="line ${side}" lang=${view.trace.model[side] ?? (side === "source" ? "en" : "de")} role="radiogroup" aria-label=${label} data-roving
-    @mouseleave=${() => view.previewWord(null)}>${tokens.map((token, i) =>
-    html`${beginsWord(token) && i ? " " : ""}<button type="button" role="radio" class=${classes(token, i)} data-place=${i} aria-checked=${i === chosen} tabindex=${i === chosen ? 0 : -1}
-      data-weight=${glow ? glow.shown[i] : nothing} style=${glow ? `background:${tint("weight", 0.5 * glow.shown[i])}` : ""} .tip=${glow ? `${piece(token)}: ${number(glow.raw[i], 3)}` : null}
-      @click=${() => choose(i)} @mouseenter=${() => view.previewWord({ side, place: i })} @keydown=${roving(i, tokens.length, choose)}><bdi>${shownPiece(token)}</bdi></button>`)}</div>`;
+  const classes = (token, i) =>
+    `glow ${beginsWord(token) ? "" : "inner"} ${i === wrong ? "wrong" : ""} ${cursor.side === side && cursor.place === i ? "cursor" : ""}`;
+  return html`<div
+    class="line ${side}"
+    lang=${view.trace.model[side] ?? (side === "source" ? "en" : "de")}
+    role="radiogroup"
+    aria-label=${label}
+    data-roving
+    @mouseleave=${() => view.previewWord(null)}
+  >
+    ${tokens.map(
+      (token, i) =>
+        html`${beginsWord(token) && i ? " " : ""}<button
+            type="button"
+            role="radio"
+            class=${classes(token, i)}
+            data-place=${i}
+            aria-checked=${i === chosen}
+            tabindex=${i === chosen ? 0 : -1}
+            data-weight=${glow ? glow.shown[i] : nothing}
+            style=${glow ? `background:${tint("weight", 0.5 * glow.shown[i])}` : ""}
+            .tip=${glow ? `${piece(token)}: ${number(glow.raw[i], 3)}` : null}
+            @click=${() => choose(i)}
+            @mouseenter=${() => view.previewWord({ side, place: i })}
+            @keydown=${roving(i, tokens.length, choose)}
+          >
+            <bdi>${shownPiece(token)}</bdi>
+          </button>`,
+    )}
+  </div>`;
 }
 
 /** Whether the translation is right, where somebody knows; else where the model hesitated. */
@@ -51,40 +75,68 @@ function judged(view) {
     return html`<p class="judged" data-verdict=${found.right ? "right" : "wrong"}>
       <span class="verdict ${found.right ? "yes" : "no"}">${found.right ? T.right : T.wrong}</span>
       ${T.judged({ ...found, neededChance, writtenChance: chance(found.written) })}
-      ${ask(found.right ? T.whoDecided : T.whoIsToBlame)}</p>`;
+      ${ask(found.right ? T.whoDecided : T.whoIsToBlame)}
+    </p>`;
   }
   const open = doubt(view.trace);
-  return html`<p class="judged" data-verdict="unknown"><span class="verdict">${T.unjudged}</span> ${T.nobody}
-    ${open ? html`${T.doubt({ first: piece(open.first.token), firstChance: percent(open.first.p, 0), second: piece(open.second.token), secondChance: percent(open.second.p, 0) })} ${ask(T.whoDecided)}` : nothing}</p>`;
+  return html`<p class="judged" data-verdict="unknown">
+    <span class="verdict">${T.unjudged}</span> ${T.nobody}
+    ${open ? html`${T.doubt({ first: piece(open.first.token), firstChance: percent(open.first.p, 0), second: piece(open.second.token), secondChance: percent(open.second.p, 0) })} ${ask(T.whoDecided)}` : nothing}
+  </p>`;
 }
 
 const ask = (text) => html`<a href="#figure-decides" data-jump="figure-decides">${text}</a>`;
 
-const shownPiece = (token) => (/^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token));
+const shownPiece = (token) =>
+  /^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token);
 
 function meta(view) {
   const { trace, check } = view;
   const fast = trace.json.fast;
   return html`<p class="meta">
-    <span>${trace.model.name} · ${trace.settings.n_encoder_layers}+${trace.settings.n_decoder_layers} layers, ${trace.heads} heads</span>
-    <span>translated by the ${trace.json.engine} engine${fast && !fast.same ? html`; ${fast.engine} in ${fast.compute} writes: “<bdi>${fast.text}</bdi>”` : fast ? `; ${fast.engine} writes the same` : ""}</span>
-    <span>recomputed in this page, largest relative error <strong data-error=${check ? check.largest : nothing}>${check ? power(check.largest) : "…"}</strong></span>
+    <span
+      >${trace.model.name} · ${trace.settings.n_encoder_layers}+${trace.settings.n_decoder_layers}
+      layers, ${trace.heads} heads</span
+    >
+    <span
+      >translated by the ${trace.json.engine}
+      engine${fast && !fast.same ? html`; ${fast.engine} in ${fast.compute} writes: “<bdi>${fast.text}</bdi>”` : fast ? `; ${fast.engine} writes the same` : ""}</span
+    >
+    <span
+      >recomputed in this page, largest relative error
+      <strong data-error=${check ? check.largest : nothing}
+        >${check ? power(check.largest) : "…"}</strong
+      ></span
+    >
     ${trace.json.left_out?.length ? html`<span>${trace.json.left_out.length} tensors left out: the sentence is long</span>` : nothing}
   </p>`;
 }
 
 function question(view) {
   const { home, busy } = view;
-  if (home.kind !== "live") return html`<p class="reading" style="margin:0 0 .4rem">This copy holds one sentence and works without a network. <code>onehop explore</code> opens any other.</p>`;
+  if (home.kind !== "live")
+    return html`<p class="reading" style="margin:0 0 .4rem">
+      This copy holds one sentence and works without a network. <code>onehop explore</code> opens
+      any other.
+    </p>`;
   const submit = (event) => {
     event.preventDefault();
     view.ask(event.target.elements.sentence.value);
   };
   return html`<form class="ask" @submit=${submit}>
-      <input name="sentence" aria-label="A sentence to translate" .value=${view.draft ?? view.base.source.text} @input=${(event) => view.setDraft(event.target.value)} autocomplete="off" spellcheck="false" />
+      <input
+        name="sentence"
+        aria-label="A sentence to translate"
+        .value=${view.draft ?? view.base.source.text}
+        @input=${(event) => view.setDraft(event.target.value)}
+        autocomplete="off"
+        spellcheck="false"
+      />
       <button class="primary" ?disabled=${busy}>${busy ? "Translating …" : "Translate"}</button>
     </form>
-    <ul class="offers">${view.about.sentences.map((s) => html`<li><button type="button" class="quiet" @click=${() => view.ask(s)}>${s}</button></li>`)}</ul>`;
+    <ul class="offers">
+      ${view.about.sentences.map((s) => html`<li><button type="button" class="quiet" @click=${() => view.ask(s)}>${s}</button></li>`)}
+    </ul>`;
 }
 
 /** What the shades say, in a sentence. */
@@ -100,15 +152,30 @@ export function opened(view) {
   const { trace } = view;
   const found = verdict(trace, view.measured);
   const written = trace.target.text.trim() !== "";
-  return html`
-    <div class="masthead-top"><p class="eyebrow">The Transformer, watched</p>
-      <button type="button" class="quiet" @click=${() => view.setTheme(view.theme === "dark" ? "light" : "dark")}>${view.theme === "dark" ? "light" : "dark"}</button></div>
+  return html` <div class="masthead-top">
+      <p class="eyebrow">The Transformer, watched</p>
+      <button
+        type="button"
+        class="quiet"
+        @click=${() => view.setTheme(view.theme === "dark" ? "light" : "dark")}
+      >
+        ${view.theme === "dark" ? "light" : "dark"}
+      </button>
+    </div>
     <h1>One hop from any word to any other</h1>
-    <p class="lead">Here a model translates a sentence, and you can look at every number on the way. Nine short rungs lead from words to the whole machine. All of it is the real
-      model, and where a popular claim does not hold for it, the page says so.</p>
+    <p class="lead">
+      Here a model translates a sentence, and you can look at every number on the way. Nine short
+      rungs lead from words to the whole machine. All of it is the real model, and where a popular
+      claim does not hold for it, the page says so.
+    </p>
     ${question(view)}
     ${view.trouble ? html`<div class="trouble" role="alert"><p>${view.trouble}</p></div>` : nothing}
-    <section class="answer" aria-label="The translation" aria-busy=${view.busy} data-sentence=${trace.source.text}>
+    <section
+      class="answer"
+      aria-label="The translation"
+      aria-busy=${view.busy}
+      data-sentence=${trace.source.text}
+    >
       ${line(view, "source", trace.source.tokens, T.sentence)}
       ${line(view, "target", trace.target.output_tokens, T.translation, found && !found.right ? found.step : null)}
       ${written ? judged(view) : html`<p class="reading">${T.wroteNothing}</p>`}

@@ -7,13 +7,21 @@ const written = (name) => JSON.parse(document.getElementById(`onehop-${name}`).t
 const given = () => (document.getElementById("onehop-data") ? written("data") : { home: "live" });
 
 /** When the last byte of the page has been read. */
-const complete = () => new Promise((done) => (document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", () => done(), { once: true }) : done()));
+const complete = () =>
+  new Promise((done) =>
+    document.readyState === "loading"
+      ? document.addEventListener("DOMContentLoaded", () => done(), { once: true })
+      : done(),
+  );
 
 /** A request to the live server; its errors are one line that the reader can use. */
 async function ask(path, body) {
   // A server that asks for a key is opened as explore/?api_key=KEY.
   const key = new URLSearchParams(location.search).get("api_key");
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  const headers = {
+    ...(body && { "Content-Type": "application/json" }),
+    ...(key && { Authorization: `Bearer ${key}` }),
+  };
   const options = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
   let answer;
   try {
@@ -21,17 +29,27 @@ async function ask(path, body) {
   } catch {
     throw new Error("The server does not answer. Is onehop explore still running?");
   }
-  const json = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
-  if (!answer.ok) throw new Error(json.error ?? `The server answered with status ${answer.status}.`);
+  const json = await answer
+    .json()
+    .catch(() => ({ error: `The server answered with status ${answer.status}.` }));
+  if (!answer.ok)
+    throw new Error(json.error ?? `The server answered with status ${answer.status}.`);
   return json;
 }
 
 /** The lines of a streamed answer, each handed on as soon as it is there; `signal` ends it. */
 async function askLines(path, body, { signal, each }) {
   const key = new URLSearchParams(location.search).get("api_key");
-  const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
+  const headers = {
+    "Content-Type": "application/json",
+    ...(key && { Authorization: `Bearer ${key}` }),
+  };
   const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).error ?? `The server answered with status ${answer.status}.`);
+  if (!answer.ok)
+    throw new Error(
+      (await answer.json().catch(() => ({}))).error ??
+        `The server answered with status ${answer.status}.`,
+    );
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
   for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
@@ -53,7 +71,8 @@ class LiveHome {
   trace = (text, edits) => ask("api/trace", { text, edits });
   variant = (text, edits) => ask("api/variant", { text, edits });
   heads = (text, edits, options) => askLines("api/heads", { text, edits }, options);
-  neurons = (stack, layer, places) => ask(`api/neurons?stack=${stack}&layer=${layer}&places=${places.join()}`);
+  neurons = (stack, layer, places) =>
+    ask(`api/neurons?stack=${stack}&layer=${layer}&places=${places.join()}`);
   weights = (role, layer, head) => ask(`api/weights?role=${role}&layer=${layer}&head=${head}`);
 }
 
@@ -74,32 +93,53 @@ class FileHome {
 
   async trace() {
     const blob = () => this.#read("blob");
-    return { ...this.data.trace, get blob() { return blob(); } };
+    return {
+      ...this.data.trace,
+      get blob() {
+        return blob();
+      },
+    };
   }
 
   async variant(_text, edits) {
     const found = this.#read("variants").find((variant) => sameEdits(variant.edits, edits));
-    if (!found) throw new Error("This copy holds a dozen edits, one at a time. onehop explore computes any.");
+    if (!found)
+      throw new Error("This copy holds a dozen edits, one at a time. onehop explore computes any.");
     return found;
   }
 
   /** A file knows the effects from the start. */
   async heads(_text, _edits, { each }) {
     const parts = this.#read("heads");
-    if (!parts) throw new Error("The sentence is long, and this copy was made without it. onehop explore computes it.");
+    if (!parts)
+      throw new Error(
+        "The sentence is long, and this copy was made without it. onehop explore computes it.",
+      );
     each({ attentions: parts.length });
     parts.forEach(each);
   }
 
   async neurons(stack, layer, places) {
-    const known = new Map(this.#read("neurons").filter((n) => n.layer === layer).map((n) => [n.neuron, n]));
-    if (stack === "encoder" || !places.every((place) => known.has(place))) throw new Error("This copy holds the decoder's strongest neurons alone. onehop explore has all.");
+    const known = new Map(
+      this.#read("neurons")
+        .filter((n) => n.layer === layer)
+        .map((n) => [n.neuron, n]),
+    );
+    if (stack === "encoder" || !places.every((place) => known.has(place)))
+      throw new Error(
+        "This copy holds the decoder's strongest neurons alone. onehop explore has all.",
+      );
     return places.map((place) => known.get(place));
   }
 
   async weights(role, layer, head) {
-    const found = this.#read("weights").find((w) => w.role === role && w.layer === layer && w.head === head);
-    if (!found) throw new Error("This copy holds the matrices of the head that it opens with. onehop explore has all.");
+    const found = this.#read("weights").find(
+      (w) => w.role === role && w.layer === layer && w.head === head,
+    );
+    if (!found)
+      throw new Error(
+        "This copy holds the matrices of the head that it opens with. onehop explore has all.",
+      );
     return found;
   }
 }

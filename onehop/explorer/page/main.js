@@ -21,8 +21,25 @@ const measured = home.data.measured ?? {};
 const root = document.getElementById("page");
 const narrow = window.matchMedia("(max-width: 40rem)");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const store = new Store({ selection: fromHash(location.hash), trace: null, base: null, busy: true, trouble: null, theme: null });
-const ui = { reopen: false, previewed: null, underPreview: new Set(), frame: 0, openTables: new Set(), resources: new Map(), check: null, checking: null, draft: null };
+const store = new Store({
+  selection: fromHash(location.hash),
+  trace: null,
+  base: null,
+  busy: true,
+  trouble: null,
+  theme: null,
+});
+const ui = {
+  reopen: false,
+  previewed: null,
+  underPreview: new Set(),
+  frame: 0,
+  openTables: new Set(),
+  resources: new Map(),
+  check: null,
+  checking: null,
+  draft: null,
+};
 const colours = new Map();
 
 // --- what a figure sees ------------------------------------------------------------------------------------
@@ -48,11 +65,13 @@ function viewOf({ selection, trace, base }) {
     startSweep,
     stopSweep,
     dial: (name, fallback) => selection.dials[name] ?? fallback,
-    turn: (name, value) => choose({ dials: { ...store.value.selection.dials, [name]: String(value) } }),
+    turn: (name, value) =>
+      choose({ dials: { ...store.value.selection.dials, [name]: String(value) } }),
     choose,
     chooseToken: (token) => choose({ token }),
     chooseWord,
-    preview: (token) => preview(token === null ? null : { side: sideOf(selection.role), place: token }),
+    preview: (token) =>
+      preview(token === null ? null : { side: sideOf(selection.role), place: token }),
     previewWord: preview,
     ask,
     openTable,
@@ -63,7 +82,11 @@ function viewOf({ selection, trace, base }) {
 function pointed(selection) {
   const side = sideOf(selection.role);
   const previewed = ui.previewed?.side === side ? ui.previewed.place : null;
-  return { cursor: ui.previewed ?? { side, place: selection.token }, previewed, token: previewed ?? selection.token };
+  return {
+    cursor: ui.previewed ?? { side, place: selection.token },
+    previewed,
+    token: previewed ?? selection.token,
+  };
 }
 
 function themeColour(concept) {
@@ -75,10 +98,15 @@ function themeColour(concept) {
 function resource(key, load) {
   if (!ui.resources.has(key)) {
     ui.resources.set(key, {});
-    load().then((value) => ({ value }), (error) => ({ error: error.message })).then((found) => {
-      ui.resources.set(key, found);
-      drawSoon();
-    });
+    load()
+      .then(
+        (value) => ({ value }),
+        (error) => ({ error: error.message }),
+      )
+      .then((found) => {
+        ui.resources.set(key, found);
+        drawSoon();
+      });
   }
   return ui.resources.get(key);
 }
@@ -105,10 +133,15 @@ async function startSweep() {
     drawSoon();
   };
   told("running");
-  const each = (part) => (part.attentions ? told("running", { total: part.attentions }) : (parts.push(part), told("running")));
+  const each = (part) =>
+    part.attentions
+      ? told("running", { total: part.attentions })
+      : (parts.push(part), told("running"));
   try {
     await home.heads(trace.source.text, trace.edits, { signal: cancel.signal, each });
-    told(parts.length && parts.length === sweeps.get(stamp).total ? "done" : "failed", { error: TEXTS.decides.early });
+    told(parts.length && parts.length === sweeps.get(stamp).total ? "done" : "failed", {
+      error: TEXTS.decides.early,
+    });
   } catch (error) {
     told(cancel.signal.aborted ? "cancelled" : "failed", { error: error.message });
   }
@@ -120,7 +153,8 @@ const stopSweep = () => sweepOf(store.value.trace).cancel?.abort();
 
 function choose({ token, ...change }) {
   let selection = { ...store.value.selection, ...change };
-  if (token !== undefined) selection[sideOf(selection.role) === "source" ? "source" : "step"] = token;
+  if (token !== undefined)
+    selection[sideOf(selection.role) === "source" ? "source" : "step"] = token;
   if (store.value.trace) selection = clamped(selection, store.value.trace, measured);
   ui.previewed = null;
   store.set({ selection });
@@ -129,7 +163,11 @@ function choose({ token, ...change }) {
 }
 
 /** The sentence that is meant where an address names none: the one on show, or the one that the page opens with. */
-const sentenceOf = (selection) => selection.sentence || store.value.base?.source.text || home.data.trace?.source.text || home.data.about?.sentences[0];
+const sentenceOf = (selection) =>
+  selection.sentence ||
+  store.value.base?.source.text ||
+  home.data.trace?.source.text ||
+  home.data.about?.sentences[0];
 
 /** The cursor goes to a word of the sentence or of its translation, and the role follows it to that side. */
 function chooseWord(side, place) {
@@ -182,8 +220,12 @@ async function load(text, edits) {
   store.set({ busy: true, trouble: null });
   for (const [key, found] of ui.resources) if (found.error) ui.resources.delete(key); // what failed once may be asked again
   try {
-    const plain = store.value.base?.source.text === text && text ? store.value.base : new Trace(await home.trace(text, []));
-    const trace = edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
+    const plain =
+      store.value.base?.source.text === text && text
+        ? store.value.base
+        : new Trace(await home.trace(text, []));
+    const trace =
+      edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
     if (turn !== latest) return;
     show(trace, plain);
   } catch (error) {
@@ -196,7 +238,11 @@ function show(trace, base) {
   Object.assign(ui, { check: null, checking: null });
   const fresh = ui.reopen ? { source: null, step: null } : {};
   Object.assign(ui, { reopen: false, draft: null });
-  const selection = clamped({ ...store.value.selection, ...fresh, sentence: base.source.text }, trace, measured);
+  const selection = clamped(
+    { ...store.value.selection, ...fresh, sentence: base.source.text },
+    trace,
+    measured,
+  );
   store.set({ trace, base, selection, busy: false, trouble: null });
   remember(selection);
 }
@@ -204,7 +250,9 @@ function show(trace, base) {
 // --- drawing -----------------------------------------------------------------------------------------------
 
 const labels = new Map();
-RUNGS.forEach((rung, r) => rung.figures.forEach(([figure], i) => labels.set(figure.id, `${r}.${i + 1}`)));
+RUNGS.forEach((rung, r) =>
+  rung.figures.forEach(([figure], i) => labels.set(figure.id, `${r}.${i + 1}`)),
+);
 labels.set(CODA.figure.id, "A.1"); // beside the ladder: no rung's number
 
 const places = new Map();
@@ -214,7 +262,8 @@ let whole = false; // whether everything that figures may ask for is there
 const stale = new Set();
 const observer = new IntersectionObserver(
   (entries) => {
-    for (const entry of entries) near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.figure);
+    for (const entry of entries)
+      near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.figure);
     drawNear();
     if (ui.previewed) drawPreview(); // what has come into sight since the mouse rests on a word
   },
@@ -222,20 +271,32 @@ const observer = new IntersectionObserver(
 );
 
 function skeleton(settings) {
-  return html`
-    <header class="masthead" id="masthead"></header>
+  return html` <header class="masthead" id="masthead"></header>
     <nav class="bar" id="bar" aria-label="Selection shared by all figures"></nav>
     <nav class="rail" aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>
     <main>
-      ${RUNGS.map((rung) => html`<section class="rung" id=${rung.id} aria-labelledby="${rung.id}-title">
-        <p class="eyebrow">${rung.eyebrow}</p><h2 id="${rung.id}-title">${rung.title}</h2>
-        ${rung.figures.map(([figure, prose]) => html`${prose(settings, measured)}${place(figure)}`)}
-      </section>`)}
-      <section class="coda" aria-label="After the last rung">${CODA.heading}${CODA.prose}${place(CODA.figure)}${CODA.questions}${CODA.references}<p class="colophon" id="colophon"></p></section>
+      ${RUNGS.map(
+        (rung) =>
+          html`<section class="rung" id=${rung.id} aria-labelledby="${rung.id}-title">
+            <p class="eyebrow">${rung.eyebrow}</p>
+            <h2 id="${rung.id}-title">${rung.title}</h2>
+            ${rung.figures.map(([figure, prose]) => html`${prose(settings, measured)}${place(figure)}`)}
+          </section>`,
+      )}
+      <section class="coda" aria-label="After the last rung">
+        ${CODA.heading}${CODA.prose}${place(CODA.figure)}${CODA.questions}${CODA.references}
+        <p class="colophon" id="colophon"></p>
+      </section>
     </main>`;
 }
 
-const place = (figure) => html`<figure id="figure-${figure.id}" data-figure=${figure.id} data-item=${figure.item} aria-labelledby="${figure.id}-name"></figure>`;
+const place = (figure) =>
+  html`<figure
+    id="figure-${figure.id}"
+    data-figure=${figure.id}
+    data-item=${figure.item}
+    aria-labelledby="${figure.id}-name"
+  ></figure>`;
 
 /** Jump without losing the selection that the address holds. */
 function jump(event) {
@@ -267,7 +328,9 @@ function watchRungs() {
   const spy = new IntersectionObserver(
     (entries) => {
       for (const entry of entries.filter((e) => e.isIntersecting)) {
-        document.querySelectorAll("[data-rung]").forEach((a) => mark(a, a.dataset.rung === entry.target.id));
+        document
+          .querySelectorAll("[data-rung]")
+          .forEach((a) => mark(a, a.dataset.rung === entry.target.id));
       }
     },
     { rootMargin: "-30% 0px -60% 0px" },
@@ -277,7 +340,9 @@ function watchRungs() {
 
 /** What is in sight; before the page is whole, what needs no tensor of it. */
 function drawNear() {
-  drawFigures([...near].filter((id) => stale.has(id) && (whole || !places.get(id).figure.needs.length)));
+  drawFigures(
+    [...near].filter((id) => stale.has(id) && (whole || !places.get(id).figure.needs.length)),
+  );
 }
 
 function drawFigures(ids) {
@@ -326,7 +391,10 @@ function check(isLate) {
   return true;
 }
 
-const later = (work) => (window.requestIdleCallback ? window.requestIdleCallback(() => work(), { timeout: 100 }) : setTimeout(work, 16));
+const later = (work) =>
+  window.requestIdleCallback
+    ? window.requestIdleCallback(() => work(), { timeout: 100 })
+    : setTimeout(work, 16);
 
 function drawSoon() {
   if (asked) return;
@@ -351,20 +419,46 @@ function draw() {
 
 /** Before the first translation there is no page yet, only a notice. */
 function troublePlace() {
-  if (!document.getElementById("trouble")) root.insertAdjacentHTML("beforeend", '<div id="trouble"></div>');
+  if (!document.getElementById("trouble"))
+    root.insertAdjacentHTML("beforeend", '<div id="trouble"></div>');
   if (store.value.trouble) root.querySelector(".notice")?.remove();
   return document.getElementById("trouble");
 }
 
 function failed(trouble) {
   const sentences = home.data.about?.sentences ?? [];
-  return html`<div class="notice" style="text-align:left"><div class="trouble" role="alert"><p>${trouble}</p></div>
-    ${sentences.length ? html`<p>Try one of these:</p><ul class="offers">${sentences.map((s) => html`<li><button type="button" @click=${() => ask(s)}>${s}</button></li>`)}</ul>` : html`<p><button type="button" @click=${() => load(sentenceOf(store.value.selection), [])}>Try again</button></p>`}</div>`;
+  return html`<div class="notice" style="text-align:left">
+    <div class="trouble" role="alert"><p>${trouble}</p></div>
+    ${
+      sentences.length
+        ? html`<p>Try one of these:</p>
+            <ul class="offers">
+              ${sentences.map((s) => html`<li><button type="button" @click=${() => ask(s)}>${s}</button></li>`)}
+            </ul>`
+        : html`<p>
+            <button type="button" @click=${() => load(sentenceOf(store.value.selection), [])}>
+              Try again
+            </button>
+          </p>`
+    }
+  </div>`;
 }
 
 function drawTop() {
   const view = viewOf(store.value);
-  render(opened({ ...view, busy: store.value.busy, trouble: store.value.trouble, check: ui.check, draft: ui.draft, theme: document.documentElement.dataset.theme, setTheme, setDraft }), document.getElementById("masthead"));
+  render(
+    opened({
+      ...view,
+      busy: store.value.busy,
+      trouble: store.value.trouble,
+      check: ui.check,
+      draft: ui.draft,
+      theme: document.documentElement.dataset.theme,
+      setTheme,
+      setDraft,
+    }),
+    document.getElementById("masthead"),
+  );
   render(bar(view), document.getElementById("bar"));
   render(colophon(view), document.getElementById("colophon"));
 }
@@ -386,17 +480,21 @@ function bar({ selection, trace }) {
     ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
     ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
     ${picker({ label: sideOf(selection.role) === "source" ? "word" : "writing", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
-    <details class="contents"><summary>Map</summary><nav aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav></details>
+    <details class="contents">
+      <summary>Map</summary>
+      <nav aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>
+    </details>
     ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> ${home.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
   </div>`;
 }
 
 function colophon({ trace }) {
   const check = ui.check;
-  return html`Model ${trace.model.name}, ${trace.model.hash.slice(0, 12)}; every figure but those marked otherwise shows tensors of the one forward pass that made this
-    translation. The page has computed each stage of every attention again from the stage before it:
-    ${check ? check.stages.map((s) => html`${s.name} ${s.error.toExponential(1)}; `) : "…"}
-    lit-html (BSD-3-Clause) draws it.`;
+  return html`Model ${trace.model.name}, ${trace.model.hash.slice(0, 12)}; every figure but those
+  marked otherwise shows tensors of the one forward pass that made this translation. The page has
+  computed each stage of every attention again from the stage before it:
+  ${check ? check.stages.map((s) => html`${s.name} ${s.error.toExponential(1)}; `) : "…"} lit-html
+  (BSD-3-Clause) draws it.`;
 }
 
 // --- beginning ---------------------------------------------------------------------------------------------
@@ -416,8 +514,11 @@ window.addEventListener("hashchange", () => {
   const selection = fromHash(location.hash);
   const { base, selection: before } = store.value;
   const other = selection.sentence && selection.sentence !== base?.source.text;
-  store.set({ selection: base && !other ? clamped(selection, store.value.trace, measured) : selection });
-  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) load(sentenceOf(selection), selection.edits);
+  store.set({
+    selection: base && !other ? clamped(selection, store.value.trace, measured) : selection,
+  });
+  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join()))
+    load(sentenceOf(selection), selection.edits);
 });
 window.addEventListener("beforeprint", () => drawRest(Infinity));
 document.addEventListener("click", (event) => {
@@ -430,7 +531,10 @@ document.addEventListener("click", (event) => {
 window.addEventListener("keydown", (event) => {
   if (event.key === "Escape") preview(null);
 });
-window.onehop = { snippet: (id) => snippet(places.get(id).figure, viewOf(store.value)), view: () => viewOf(store.value) };
+window.onehop = {
+  snippet: (id) => snippet(places.get(id).figure, viewOf(store.value)),
+  view: () => viewOf(store.value),
+};
 
 document.documentElement.dataset.theme = dark.matches ? "dark" : "light";
 load(sentenceOf(store.value.selection), store.value.selection.edits);

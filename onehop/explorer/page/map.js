@@ -29,8 +29,20 @@ export function pageMap(jump) {
   ) => svg`<a href="#${rung}" data-rung=${rung} @click=${jump}>
     <rect x=${x} y=${y} width=${w} height=${height} rx="3" /><text x=${x + 6} y=${y + height / 2 + 3.5}>${label}</text></a>`;
   const line = (d) => svg`<path d=${d} fill="none" stroke="var(--rule-strong)" />`;
-  return html`<svg class="map" viewBox="0 0 232 ${bottom + 62}" role="group" aria-label="Map of the machine; each part leads to its rung">
-    <rect class="frame" x="1" y=${top - 16} width=${width + 10} height=${bottom - top + 20} rx="6" />
+  return html`<svg
+    class="map"
+    viewBox="0 0 232 ${bottom + 62}"
+    role="group"
+    aria-label="Map of the machine; each part leads to its rung"
+  >
+    <rect
+      class="frame"
+      x="1"
+      y=${top - 16}
+      width=${width + 10}
+      height=${bottom - top + 20}
+      rx="6"
+    />
     <text class="soft" x=${left} y=${top - 4}>attention</text>
     ${ATTENTION.map(([rung, label], i) => part(rung, label, left, bottom - ROW * (i + 1)))}
     ${line(`M${left + width + 6} ${(top + bottom) / 2}H${right}`)}
@@ -46,8 +58,9 @@ export function pageMap(jump) {
 }
 
 /** The rungs as a list, for those who read rather than look. */
-export const contents = (rungs, jump) => html`<ol>
-  ${rungs.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : nothing}${rung.title}</a></li>`)}
-  <li><a href="#beside" @click=${jump}>Images as tokens</a></li>
-  <li><a href="#questions" @click=${jump}>Questions</a></li>
-</ol>`;
+export const contents = (rungs, jump) =>
+  html`<ol>
+    ${rungs.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : nothing}${rung.title}</a></li>`)}
+    <li><a href="#beside" @click=${jump}>Images as tokens</a></li>
+    <li><a href="#questions" @click=${jump}>Questions</a></li>
+  </ol>`;

@@ -23,11 +23,13 @@ export function softmax(scores) {
   return powers.map((x) => x / total);
 }
 
-export const matmul = (a, b) => a.map((row) => b[0].map((_, j) => sum(row.map((x, i) => x * b[i][j]))));
+export const matmul = (a, b) =>
+  a.map((row) => b[0].map((_, j) => sum(row.map((x, i) => x * b[i][j]))));
 export const transpose = (m) => m[0].map((_, j) => m.map((row) => row[j]));
 
 /** In bits: 0 looks at one token, log₂ n at n alike. */
-export const entropy = (weights) => -sum(Array.from(weights, (p) => (p > 0 ? p * Math.log2(p) : 0)));
+export const entropy = (weights) =>
+  -sum(Array.from(weights, (p) => (p > 0 ? p * Math.log2(p) : 0)));
 
 /** The size of the softmax's derivative, ‖diag(p) − p pᵀ‖: what is left for learning to push against. */
 export function softmaxGradient(weights) {

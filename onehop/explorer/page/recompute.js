@@ -9,7 +9,9 @@ export const STAGES = ["q·k → scores", "scores → weights", "weights → out
 function error(again, recorded, all) {
   let difference = 0;
   let size = 0;
-  recorded.forEach((row, i) => row.forEach((x, j) => (difference = Math.max(difference, Math.abs(x - again[i][j])))));
+  recorded.forEach((row, i) =>
+    row.forEach((x, j) => (difference = Math.max(difference, Math.abs(x - again[i][j])))),
+  );
   for (const x of all.data) size = Math.max(size, Math.abs(x));
   return size ? difference / size : difference;
 }
@@ -40,11 +42,21 @@ export function headErrors(trace, place) {
   const { head } = place;
   const [q, k, v] = ["q", "k", "v"].map((name) => trace.part(place, name).rows({ head }));
   const weights = trace.part(place, "weights").rows({ head });
-  const against = (name, again) => error(again, trace.part(place, name).rows({ head }), trace.part(place, name));
+  const against = (name, again) =>
+    error(again, trace.part(place, name).rows({ head }), trace.part(place, name));
   return [
-    against("scores", q.map((a) => k.map((b) => dot(a, b)))),
-    against("weights", q.map((_, query) => softmax(masked(trace, place, query)))),
-    against("head_outputs", weights.map((row) => weightedSum(Array.from(row), v))),
+    against(
+      "scores",
+      q.map((a) => k.map((b) => dot(a, b))),
+    ),
+    against(
+      "weights",
+      q.map((_, query) => softmax(masked(trace, place, query))),
+    ),
+    against(
+      "head_outputs",
+      weights.map((row) => weightedSum(Array.from(row), v)),
+    ),
   ];
 }
 
@@ -65,5 +77,9 @@ export function* checking(trace) {
       }
     }
   }
-  return { stages: STAGES.map((name, i) => ({ name, error: worst[i] })), largest: Math.max(...worst), skipped };
+  return {
+    stages: STAGES.map((name, i) => ({ name, error: worst[i] })),
+    largest: Math.max(...worst),
+    skipped,
+  };
 }

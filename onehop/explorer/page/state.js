@@ -24,7 +24,9 @@ export function toHash(selection) {
   const words = new URLSearchParams();
   if (selection.sentence) words.set("sentence", selection.sentence);
   if (selection.role !== DEFAULTS.role) words.set("role", selection.role);
-  for (const name of NUMBERS) if (selection[name] !== DEFAULTS[name] && selection[name] !== null) words.set(name, String(selection[name] + 1));
+  for (const name of NUMBERS)
+    if (selection[name] !== DEFAULTS[name] && selection[name] !== null)
+      words.set(name, String(selection[name] + 1));
   for (const edit of selection.edits) words.append("edit", edit);
   for (const [dial, value] of Object.entries(selection.dials)) words.set(dial, value);
   return words.toString();
@@ -34,7 +36,12 @@ export function toHash(selection) {
 export function fromHash(hash) {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
   const dials = Object.fromEntries([...words].filter(([name]) => name.includes(".")));
-  const selection = { ...DEFAULTS, sentence: words.get("sentence") ?? "", edits: words.getAll("edit"), dials };
+  const selection = {
+    ...DEFAULTS,
+    sentence: words.get("sentence") ?? "",
+    edits: words.getAll("edit"),
+    dials,
+  };
   if (ROLES.includes(words.get("role"))) selection.role = words.get("role");
   for (const name of NUMBERS) {
     const number = Number.parseInt(words.get(name), 10);

@@ -32,7 +32,9 @@ export function numbersOf(blob, { type, offset, shape }) {
   const count = shape.reduce((a, b) => a * b, 1);
   const start = blob.byteOffset + offset;
   const copy = blob.buffer.slice(start, start + count * (type === "float32" ? 4 : 2));
-  return type === "float32" ? new Float32Array(copy) : Float32Array.from(new Uint16Array(copy), halfToFloat);
+  return type === "float32"
+    ? new Float32Array(copy)
+    : Float32Array.from(new Uint16Array(copy), halfToFloat);
 }
 
 /** One recorded quantity. */
@@ -52,15 +54,20 @@ export class Tensor {
       stride /= this.shape[depth];
       offset += place[this.axes[depth]] * stride;
     }
-    if (depth !== Object.keys(place).length) throw new RangeError(`axes ${this.axes} have no ${Object.keys(place)}`);
-    return depth === this.axes.length ? this.data[offset] : this.data.subarray(offset, offset + stride);
+    if (depth !== Object.keys(place).length)
+      throw new RangeError(`axes ${this.axes} have no ${Object.keys(place)}`);
+    return depth === this.axes.length
+      ? this.data[offset]
+      : this.data.subarray(offset, offset + stride);
   }
 
   /** The last two axes as rows, at these places of the axes before them. */
   rows(place = {}) {
     const flat = this.at(place);
     const width = this.shape.at(-1);
-    return Array.from({ length: flat.length / width }, (_, i) => flat.subarray(i * width, (i + 1) * width));
+    return Array.from({ length: flat.length / width }, (_, i) =>
+      flat.subarray(i * width, (i + 1) * width),
+    );
   }
 }
 

@@ -12,7 +12,9 @@ export function number(x, digits = 3) {
 /** 0.00012 as 1.2·10⁻⁴. */
 export function power(x, digits = 1) {
   const [fraction, exponent] = x.toExponential(digits).split("e");
-  const raised = [...String(Number(exponent))].map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(c)])).join("");
+  const raised = [...String(Number(exponent))]
+    .map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(c)]))
+    .join("");
   return `${fraction.replace(/^-/, "−")}·10${raised}`;
 }
 
@@ -21,7 +23,11 @@ export const count = (n) => n.toLocaleString("en-US");
 
 /** 63045632 as 63.0 M. */
 export function short(n) {
-  for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+  for (const [size, letter] of [
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ]) {
     if (Math.abs(n) >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${letter}`;
   }
   return String(n);
@@ -39,5 +45,7 @@ export const beginsWord = (token) => token.startsWith("▁") || /^<.*>$/.test(to
 /** A piece cut to a length that fits a label. */
 export function clipped(token, length = 12) {
   const characters = [...piece(token)];
-  return characters.length > length ? `${characters.slice(0, length - 1).join("")}…` : characters.join("");
+  return characters.length > length
+    ? `${characters.slice(0, length - 1).join("")}…`
+    : characters.join("");
 }

@@ -4,7 +4,9 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 
 const quoted = (text) => html`“<bdi>${text}</bdi>”`;
-const strongly = (text) => html`“<strong><bdi>${text}</bdi></strong>”`;
+const strongly = (text) =>
+  html`“<strong><bdi>${text}</bdi></strong
+    >”`;
 
 export const TEXTS = {
   opening: {
@@ -13,10 +15,12 @@ export const TEXTS = {
     unjudged: "not judged",
     judged: ({ english, german, needed, neededChance, written, writtenChance }) =>
       html`“It” is the ${english}, in German <i lang="de">${german}</i>, so “it” must become
-        <strong lang="de">${needed}</strong>${neededChance}. The model wrote <strong lang="de">${written}</strong>${writtenChance}.`,
+        <strong lang="de">${needed}</strong>${neededChance}. The model wrote
+        <strong lang="de">${written}</strong>${writtenChance}.`,
     nobody: "Nobody has judged this translation.",
     doubt: ({ first, firstChance, second, secondChance }) =>
-      html`The model hesitated most at ${strongly(first)} (${firstChance}), before ${quoted(second)} (${secondChance}).`,
+      html`The model hesitated most at ${strongly(first)} (${firstChance}), before ${quoted(second)}
+      (${secondChance}).`,
     whoDecided: "Which head decided that?",
     whoIsToBlame: "Which head is to blame?",
     wroteNothing: "The model wrote nothing and ended the sentence.",
@@ -39,7 +43,8 @@ export const TEXTS = {
     cancel: "Cancel",
     progress: (done, total) => `${done} of ${total} attentions`,
     byLook: (source) =>
-      html`By look: the largest weight of the row that writes the word (encoder: of ${quoted(source)})`,
+      html`By look: the largest weight of the row that writes the word (encoder: of
+      ${quoted(source)})`,
     byEffect: "By effect: what the word loses when the head is off",
     lookLabel: "All heads by how sharply they look",
     effectLabel: "All heads by their effect on the word",
@@ -63,7 +68,8 @@ export const TEXTS = {
     noneTurns: (heads) =>
       `None of the ${heads} heads turns the choice alone: the word has more than one support.`,
     shared: (count, common) =>
-      html`The ${count} heads that look most sharply and the ${count} with the largest effect have <strong>${common}</strong> in common.`,
+      html`The ${count} heads that look most sharply and the ${count} with the largest effect have
+        <strong>${common}</strong> in common.`,
     looks: (head, word) => html`Where ${head} looks from ${quoted(word)}`,
     show: "Show this head everywhere",
     proof: "Switch it off and translate again",
@@ -77,7 +83,8 @@ export const TEXTS = {
     axis: "after decoder layer, and its own first choice there",
     most: (layer, layers) => html`Most changes in <strong>layer ${layer}</strong> of ${layers}`,
     changes: (before, after) =>
-      html`: before it the first choice is ${strongly(before[0])} (${before[1]}), after it ${strongly(after[0])} (${after[1]}).`,
+      html`: before it the first choice is ${strongly(before[0])} (${before[1]}), after it
+      ${strongly(after[0])} (${after[1]}).`,
     becomes: (after) => html`, where the first choice becomes ${strongly(after[0])} (${after[1]}).`,
     overrules: "The last layer overrules those below it.",
     written: (piece, chance) => html`Written in the end: ${quoted(piece)} (${chance}).`,
@@ -90,7 +97,8 @@ export const TEXTS = {
     layer: "Layer",
     of: (stack) => `of the ${stack}`,
     fires: (word, count, all, share) =>
-      html`At ${strongly(word)}, <strong>${count}</strong> of ${all} neurons are above zero, ${share}.`,
+      html`At ${strongly(word)}, <strong>${count}</strong> of ${all} neurons are above zero,
+        ${share}.`,
     field: (count) => `${count} neurons, darker fires more`,
     neuron: (number, value) => `neuron ${number}: ${value}`,
     strongest: (count) => `The ${count} that fire most`,
@@ -113,8 +121,9 @@ export const TEXTS = {
       vit: "ViT keeps the encoder and feeds it the patches of an image in place of words; an extra token gathers the answer.",
     },
     ratio: (encoder, decoder) =>
-      html`Feed-forward against attention in one layer: <strong data-ratio="encoder">${encoder}</strong> times the parameters in the
-        encoder, <strong data-ratio="decoder">${decoder}</strong> in the decoder, which has two attentions.`,
+      html`Feed-forward against attention in one layer:
+        <strong data-ratio="encoder">${encoder}</strong> times the parameters in the encoder,
+        <strong data-ratio="decoder">${decoder}</strong> in the decoder, which has two attentions.`,
     tied: (size) =>
       size
         ? `The matrix of ${size} stands in three places (both embeddings and the linear layer) and is counted once: to read a piece and to write one are mirror images.`

@@ -14,11 +14,16 @@ let detected = null; // the language of the last text, where the server was to f
 async function start() {
   [settings, languages] = await Promise.all([get("frontend/settings"), get("languages")]);
   names = Object.fromEntries(languages.map((l) => [l.code, l.name]));
-  languages = Object.fromEntries(languages.map((l) => [l.code, l.targets.filter((t) => t !== l.code)]));
+  languages = Object.fromEntries(
+    languages.map((l) => [l.code, l.targets.filter((t) => t !== l.code)]),
+  );
   const { source, target } = settings.language;
   const targets = Object.keys(languages).filter((code) => reaches(AUTO, code));
   const option = (code) => new Option(names[code], code);
-  at("from").append(...(settings.detects ? [new Option("Detect", AUTO)] : []), ...sources().map(option));
+  at("from").append(
+    ...(settings.detects ? [new Option("Detect", AUTO)] : []),
+    ...sources().map(option),
+  );
   at("to").append(...targets.map(option));
   at("from").value = source.code;
   at("to").value = target.code;
@@ -47,15 +52,20 @@ async function start() {
 
 const chosen = () => ({ source: at("from").value, target: at("to").value });
 const sources = () => Object.keys(languages).filter((code) => languages[code].length);
-const reaches = (source, target) => (source === AUTO ? sources() : [source]).some((code) => languages[code]?.includes(target));
-const pairOf = (source, target) => settings.pairs.find((p) => p.source === source && p.target === target);
+const reaches = (source, target) =>
+  (source === AUTO ? sources() : [source]).some((code) => languages[code]?.includes(target));
+const pairOf = (source, target) =>
+  settings.pairs.find((p) => p.source === source && p.target === target);
 
 /** Where the two menus no longer go together, the other one follows: most often they were to be swapped. */
 function fit(other) {
   const { source, target } = chosen();
   if (!reaches(source, target)) {
-    const codes = other === "to" ? [before.source, ...languages[source]] : [before.target, ...sources()];
-    at(other).value = codes.find((code) => (other === "to" ? reaches(source, code) : reaches(code, target)));
+    const codes =
+      other === "to" ? [before.source, ...languages[source]] : [before.target, ...sources()];
+    at(other).value = codes.find((code) =>
+      other === "to" ? reaches(source, code) : reaches(code, target),
+    );
   }
   detected = null;
   showPair();
@@ -65,7 +75,8 @@ function fit(other) {
 function swap() {
   const { source, target } = chosen();
   const back = source === AUTO ? detected : source;
-  if (!languages[target].length) return say(`Nothing is translated from ${names[target]} here.`, true);
+  if (!languages[target].length)
+    return say(`Nothing is translated from ${names[target]} here.`, true);
   at("from").value = target;
   if (back) at("to").value = back;
   fit("to");
@@ -88,24 +99,34 @@ function showPair() {
   at("text").lang = source === AUTO ? "" : source;
   at("translation").lang = target;
   const from = source === AUTO ? "into" : `from ${names[source]} to`;
-  at("direction").textContent = `A Transformer translates ${from} ${names[target]}${via ? `, through ${names[via]}` : ""}.`;
+  at("direction").textContent =
+    `A Transformer translates ${from} ${names[target]}${via ? `, through ${names[via]}` : ""}.`;
   showExplorer();
 }
 
 /** The way to the model at work; of two it is the first, which reads the text. */
 function showExplorer() {
   const { source, target } = chosen();
-  const pair = pairOf(source === AUTO ? detected : source, target) ?? settings.pairs.find((p) => p.target === target);
-  const model = settings.pairs.length > 1 ? `${encodeURIComponent(`${pair.source}-${pair.via ?? pair.target}`)}/` : "";
+  const pair =
+    pairOf(source === AUTO ? detected : source, target) ??
+    settings.pairs.find((p) => p.target === target);
+  const model =
+    settings.pairs.length > 1
+      ? `${encodeURIComponent(`${pair.source}-${pair.via ?? pair.target}`)}/`
+      : "";
   const sentence = at("text").value.trim();
   const key = at("key").value && `?${new URLSearchParams({ api_key: at("key").value })}`;
-  at("explore").href = `explore/${model}${key}${sentence && `#${new URLSearchParams({ sentence })}`}`;
-  at("explore").textContent = pair.via ? `Look inside the translation into ${names[pair.via]}.` : "Look inside a translation.";
+  at("explore").href =
+    `explore/${model}${key}${sentence && `#${new URLSearchParams({ sentence })}`}`;
+  at("explore").textContent = pair.via
+    ? `Look inside the translation into ${names[pair.via]}.`
+    : "Look inside a translation.";
 }
 
 function count() {
   const length = [...at("text").value].length;
-  at("count").textContent = `${length.toLocaleString()} of ${settings.charLimit.toLocaleString()} characters`;
+  at("count").textContent =
+    `${length.toLocaleString()} of ${settings.charLimit.toLocaleString()} characters`;
   at("count").classList.toggle("bad", length > settings.charLimit);
   showExplorer();
 }
@@ -118,12 +139,14 @@ async function get(path) {
   return answer.json();
 }
 
-const post = (path, body, signal) => send(path, JSON.stringify(body), signal, { "Content-Type": "application/json" });
+const post = (path, body, signal) =>
+  send(path, JSON.stringify(body), signal, { "Content-Type": "application/json" });
 
 async function send(path, body, signal, headers) {
   if (at("key").value) headers = { ...headers, Authorization: `Bearer ${at("key").value}` };
   const answer = await fetch(path, { method: "POST", headers, body, signal });
-  if (!answer.ok) throw new Error((await answer.json()).error ?? `The server answers ${answer.status}.`);
+  if (!answer.ok)
+    throw new Error((await answer.json()).error ?? `The server answers ${answer.status}.`);
   return answer;
 }
 
@@ -137,10 +160,17 @@ async function translate() {
   at("more").hidden = true;
   at("translation").textContent = "";
   try {
-    const used = await (at("stream").checked ? byWord : atOnce)(at("text").value, source, target, mine.signal);
+    const used = await (at("stream").checked ? byWord : atOnce)(
+      at("text").value,
+      source,
+      target,
+      mine.signal,
+    );
     detected = source === AUTO ? used : null;
     const via = pairOf(used, target)?.via;
-    const way = [detected && `${names[detected]} detected`, via && `through ${names[via]}`].filter(Boolean);
+    const way = [detected && `${names[detected]} detected`, via && `through ${names[via]}`].filter(
+      Boolean,
+    );
     say([...way, `${((performance.now() - began) / 1000).toFixed(2)} s`].join(", "));
     showExplorer();
   } catch (error) {
@@ -156,7 +186,9 @@ async function atOnce(text, source, target, signal) {
   const answer = await (await post("translate", body, signal)).json();
   at("translation").textContent = answer.translatedText;
   at("others").replaceChildren(
-    ...answer.alternatives.map((other) => Object.assign(document.createElement("li"), { textContent: other, lang: target })),
+    ...answer.alternatives.map((other) =>
+      Object.assign(document.createElement("li"), { textContent: other, lang: target }),
+    ),
   );
   at("more").hidden = answer.alternatives.length === 0;
   return answer.detectedLanguage?.language ?? source;
@@ -168,7 +200,8 @@ async function byWord(text, source, target, signal) {
   let used = source;
   for await (const [name, event] of events(answer)) {
     if (name === "error") throw new Error(event.error);
-    if (name === "settled") sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.text;
+    if (name === "settled")
+      sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.text;
     if (name === "sentence") sentences[event.sentence] = event.text;
     if (name === "done") used = event.source;
     at("translation").textContent = name === "done" ? event.translation.text : sentences.join(" ");

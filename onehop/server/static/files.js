@@ -31,8 +31,15 @@ function add(file, settings, form, send) {
   const line = document.createElement("li");
   const name = Object.assign(document.createElement("span"), { textContent: file.name });
   const bar = document.createElement("progress");
-  const state = Object.assign(document.createElement("span"), { className: "small", role: "status" });
-  const stop = Object.assign(document.createElement("button"), { type: "button", textContent: "×", title: "Stop" });
+  const state = Object.assign(document.createElement("span"), {
+    className: "small",
+    role: "status",
+  });
+  const stop = Object.assign(document.createElement("button"), {
+    type: "button",
+    textContent: "×",
+    title: "Stop",
+  });
   stop.setAttribute("aria-label", `Stop ${file.name}`);
   bar.setAttribute("aria-label", `How far ${file.name} is`);
   line.append(name, bar, state, stop);
@@ -42,7 +49,9 @@ function add(file, settings, form, send) {
   const languages = form();
   last = last.then(async () => {
     try {
-      state.replaceChildren(await translate(file, settings, languages, send, bar, state, giveUp.signal));
+      state.replaceChildren(
+        await translate(file, settings, languages, send, bar, state, giveUp.signal),
+      );
     } catch (error) {
       state.textContent = error.name === "AbortError" ? "stopped" : error.message;
       state.classList.toggle("bad", error.name !== "AbortError");
@@ -55,7 +64,8 @@ function add(file, settings, form, send) {
 /** The link to a translated file. */
 async function translate(file, settings, languages, send, bar, state, signal) {
   signal.throwIfAborted();
-  if (file.size > settings.fileLimit) throw new Error("It is too large: part it into several files.");
+  if (file.size > settings.fileLimit)
+    throw new Error("It is too large: part it into several files.");
   const body = new FormData();
   for (const [name, value] of Object.entries(languages)) body.append(name, value);
   body.append("file", file);
@@ -72,5 +82,10 @@ async function translate(file, settings, languages, send, bar, state, signal) {
 }
 
 function link({ file, name, target }) {
-  return Object.assign(document.createElement("a"), { href: file, download: name, textContent: name, hreflang: target });
+  return Object.assign(document.createElement("a"), {
+    href: file,
+    download: name,
+    textContent: name,
+    hreflang: target,
+  });
 }

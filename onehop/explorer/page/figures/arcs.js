@@ -10,7 +10,8 @@ export const title = "One hop between any two tokens";
 export const needs = ["{attention}.weights"];
 
 const FAINT = 0.02;
-const rowsOf = (view) => view.trace.part(view.selection, "weights").rows({ head: view.selection.head });
+const rowsOf = (view) =>
+  view.trace.part(view.selection, "weights").rows({ head: view.selection.head });
 
 function picture(view, free) {
   const { role } = view.selection;
@@ -19,7 +20,8 @@ function picture(view, free) {
   const pitch = 26;
   const [width, left, right] = view.narrow ? [340, 112, 228] : [720, 240, 480];
   const height = pitch * Math.max(queries.length, keys.length) + 34;
-  const y = (i, all) => 34 + pitch * (i + 0.5) + ((Math.max(queries.length, keys.length) - all.length) * pitch) / 2;
+  const y = (i, all) =>
+    34 + pitch * (i + 0.5) + ((Math.max(queries.length, keys.length) - all.length) * pitch) / 2;
   const one = free && view.previewed === null ? null : view.token;
   const choose = (i) => {
     view.chooseToken(i);
@@ -33,15 +35,28 @@ function picture(view, free) {
     return svg`<path d="M${left + 6} ${a}C${middle} ${a} ${middle} ${b} ${right - 6} ${b}" fill="none" stroke="var(--weight)"
       stroke-width=${(0.4 + 9 * weight).toFixed(2)} stroke-opacity=${(one === null ? 0.15 + 0.5 * weight : 0.3 + 0.6 * weight).toFixed(2)} data-weight=${weight} .tip=${`${piece(queries[i])} → ${piece(keys[j])}: ${number(weight, 4)}`} />`;
   };
-  return html`<svg viewBox="0 0 ${width} ${height}" style="width:100%;max-width:${width}px" role="radiogroup" data-roving
-    aria-label="Tokens that ask on the left, tokens that are asked on the right; thick lines carry much weight" @keydown=${release}>
+  return html`<svg
+    viewBox="0 0 ${width} ${height}"
+    style="width:100%;max-width:${width}px"
+    role="radiogroup"
+    data-roving
+    aria-label="Tokens that ask on the left, tokens that are asked on the right; thick lines carry much weight"
+    @keydown=${release}
+  >
     <text x=${left} y="16" text-anchor="end" style="fill:var(--query-ink)">ask</text>
     <text x=${right} y="16" style="fill:var(--key-ink)">are asked</text>
-    ${range(queries.length).filter((i) => one === null || i === one).map((i) => Array.from(rows[i], (w, j) => (w >= FAINT ? curve(i, j, w) : nothing)))}
-    ${queries.map((token, i) => svg`<g role="radio" tabindex=${i === view.selection.token ? 0 : -1} data-place=${i} aria-checked=${!free && i === view.selection.token}
+    ${range(queries.length)
+      .filter((i) => one === null || i === one)
+      .map((i) => Array.from(rows[i], (w, j) => (w >= FAINT ? curve(i, j, w) : nothing)))}
+    ${queries.map(
+      (
+        token,
+        i,
+      ) => svg`<g role="radio" tabindex=${i === view.selection.token ? 0 : -1} data-place=${i} aria-checked=${!free && i === view.selection.token}
         aria-label=${piece(token)} @click=${() => choose(i)} @mouseenter=${() => view.preview(i)} @mouseleave=${() => view.preview(null)} @keydown=${roving(i, queries.length, choose)}>
       <rect class="ring" x="1" y=${y(i, queries) - 12} width=${left - 1} height="24" rx="4" fill=${i === one ? "var(--sunken)" : "transparent"} stroke="none" />
-      <text x=${left - 6} y=${y(i, queries) + 4.5} text-anchor="end" style="font-size:14px" font-weight=${i === one ? 700 : 400}>${clipped(token, view.narrow ? 13 : 26)}</text></g>`)}
+      <text x=${left - 6} y=${y(i, queries) + 4.5} text-anchor="end" style="font-size:14px" font-weight=${i === one ? 700 : 400}>${clipped(token, view.narrow ? 13 : 26)}</text></g>`,
+    )}
     ${keys.map((token, j) => svg`<text x=${right + 4} y=${y(j, keys) + 4.5} style="font-size:14px" opacity=${one === null ? 1 : (0.72 + 0.28 * Math.min(1, 3 * rows[one][j])).toFixed(2)} font-weight=${one !== null && rows[one][j] > 0.25 ? 700 : 400}>${clipped(token, view.narrow ? 10 : 20)}${one !== null && rows[one][j] >= 0.1 ? ` ${percent(rows[one][j], 0)}` : ""}</text>`)}
   </svg>`;
 }
@@ -49,7 +64,13 @@ function picture(view, free) {
 export function draw(view) {
   const free = view.dial("arcs.free", "") === "yes";
   return html`<div class="controls">
-      <button type="button" aria-pressed=${free} @click=${() => view.turn("arcs.free", free ? "" : "yes")}>${free ? "lock the chosen token" : "show every token"}</button>
+      <button
+        type="button"
+        aria-pressed=${free}
+        @click=${() => view.turn("arcs.free", free ? "" : "yes")}
+      >
+        ${free ? "lock the chosen token" : "show every token"}
+      </button>
       <span>Hover previews, click locks, Escape releases.</span>
     </div>
     ${picture(view, free)}`;
@@ -57,9 +78,12 @@ export function draw(view) {
 
 export function caption(view) {
   const { role } = view.selection;
-  const pairs = rowsOf(view).flatMap((row) => Array.from(row)).filter((w) => w > 0).length;
-  return html`${pairs} pairs of tokens are joined by this one head, each directly. Lines under ${number(100 * FAINT, 0)} % are left away.
-    ${role === "decoder" ? "A token never reaches forward." : ""}`;
+  const pairs = rowsOf(view)
+    .flatMap((row) => Array.from(row))
+    .filter((w) => w > 0).length;
+  return html`${pairs} pairs of tokens are joined by this one head, each directly. Lines under
+  ${number(100 * FAINT, 0)} % are left away.
+  ${role === "decoder" ? "A token never reaches forward." : ""}`;
 }
 
 export const table = (view) => {
@@ -70,7 +94,10 @@ export const table = (view) => {
 
 export const python = (view) => {
   const { role, layer, head } = view.selection;
-  const keys = role === "decoder" ? 'trace.header["target"]["input_tokens"]' : 'trace.header["source"]["tokens"]';
+  const keys =
+    role === "decoder"
+      ? 'trace.header["target"]["input_tokens"]'
+      : 'trace.header["source"]["tokens"]';
   return `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][${head}, ${view.token}]
 rows = [[key, float(weight)] for key, weight in zip(${keys}, weights)]`;
 };

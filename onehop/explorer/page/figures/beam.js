@@ -8,15 +8,32 @@ export const item = 15;
 export const title = "The next word, and the hypotheses that lived";
 export const needs = ["beam.cross_attention"];
 
-const STATES = { live: "went on", finished: "finished", dropped: "dropped", open: "open at the end", stopped: "stopped" };
-const MARKS = { live: "var(--query)", finished: "var(--value)", dropped: "var(--rule-strong)", open: "var(--query)", stopped: "var(--key)" };
+const STATES = {
+  live: "went on",
+  finished: "finished",
+  dropped: "dropped",
+  open: "open at the end",
+  stopped: "stopped",
+};
+const MARKS = {
+  live: "var(--query)",
+  finished: "var(--value)",
+  dropped: "var(--rule-strong)",
+  open: "var(--query)",
+  stopped: "var(--key)",
+};
 
 /** The node whose cross-attention is shown: the reader's, or the one on the path of the translation. */
 function chosenNode(view) {
   const { step } = view.selection;
   const nodes = view.trace.json.beam.steps[step] ?? [];
   const wanted = Number(view.dial("beam.node", -1));
-  return wanted >= 0 && wanted < nodes.length ? wanted : Math.max(0, nodes.findIndex((n) => n.chosen));
+  return wanted >= 0 && wanted < nodes.length
+    ? wanted
+    : Math.max(
+        0,
+        nodes.findIndex((n) => n.chosen),
+      );
 }
 
 function tree(view) {
@@ -33,7 +50,9 @@ function tree(view) {
   };
   const keys = (t, n) => (event) => {
     const across = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const [step, place] = across ? [Math.max(0, Math.min(steps.length - 1, t + across)), n] : [t, moved(event.key, n, steps[t].length)];
+    const [step, place] = across
+      ? [Math.max(0, Math.min(steps.length - 1, t + across)), n]
+      : [t, moved(event.key, n, steps[t].length)];
     if (place === undefined) return;
     event.preventDefault();
     const group = event.currentTarget.closest("svg");
@@ -46,17 +65,31 @@ function tree(view) {
     const [x0, y0] = t === 0 ? [8 + 30, y(0)] : [x(t - 1) + column - 22, y(item.parent)];
     return svg`<path d="M${x0} ${y0}C${x0 + 14} ${y0} ${x(t) - 16} ${y(n)} ${x(t) - 4} ${y(n)}" fill="none" stroke=${item.chosen ? "var(--output)" : "var(--rule-strong)"} stroke-width=${item.chosen ? 3 : 1} stroke-opacity=${item.chosen ? 1 : 0.7} />`;
   };
-  const leaf = (t, n, item) => svg`<g role="button" tabindex=${t === view.selection.step && n === node ? 0 : -1} data-node="${t} ${n}" data-state=${item.state}
+  const leaf = (
+    t,
+    n,
+    item,
+  ) => svg`<g role="button" tabindex=${t === view.selection.step && n === node ? 0 : -1} data-node="${t} ${n}" data-state=${item.state}
       aria-pressed=${t === view.selection.step && n === node} aria-label="Step ${t + 1}: ${piece(item.token)}, log-probability ${number(item.log_prob, 2)}, ${STATES[item.state]}"
       @click=${() => choose(t, n)} @keydown=${keys(t, n)}>
     <rect class="ring" x=${x(t) - 3} y=${y(n) - 11} width=${column - 20} height="22" rx="5" stroke-width=${t === view.selection.step && n === node ? 2 : 1}
       fill=${item.chosen ? "color-mix(in srgb, var(--output) 22%, var(--panel))" : "var(--panel)"} stroke=${t === view.selection.step && n === node ? "var(--output)" : MARKS[item.state]} stroke-dasharray=${item.state === "dropped" ? "3 2" : "none"} />
     <text x=${x(t) + 4} y=${y(n) + 4} style="font-size:12.5px" font-weight=${item.chosen ? 700 : 400} class=${item.state === "dropped" ? "soft" : ""}>${clipped(item.token, 11)}</text></g>`;
-  return html`<div class="scroll" tabindex="0" data-left=${Math.max(0, x(view.selection.step) - 260)} role="region" aria-label="The beam as a tree; scroll sideways for later steps">
-    <svg viewBox="0 0 ${width} ${height}" style="width:${width}px;max-width:none" role="group" aria-label="Beam search, a column a step">
+  return html`<div
+    class="scroll"
+    tabindex="0"
+    data-left=${Math.max(0, x(view.selection.step) - 260)}
+    role="region"
+    aria-label="The beam as a tree; scroll sideways for later steps"
+  >
+    <svg
+      viewBox="0 0 ${width} ${height}"
+      style="width:${width}px;max-width:none"
+      role="group"
+      aria-label="Beam search, a column a step"
+    >
       ${steps.map((_, t) => svg`<text class="soft" x=${x(t)} y="14" font-weight=${t === view.selection.step ? 700 : 400}>step ${t + 1}</text>`)}
-      ${start}
-      ${steps.map((nodes, t) => nodes.map((item, n) => edge(t, n, item)))}
+      ${start} ${steps.map((nodes, t) => nodes.map((item, n) => edge(t, n, item)))}
       ${steps.map((nodes, t) => nodes.map((item, n) => leaf(t, n, item)))}
     </svg>
   </div>`;
@@ -68,13 +101,19 @@ function looked(view) {
   const node = view.trace.json.beam.steps[step]?.[chosenNode(view)];
   if (!node) return null;
   const layer = Math.min(view.selection.layer, view.trace.layers("cross") - 1);
-  return { node, layer, weights: view.trace.tensor("beam.cross_attention").at({ step, slot: node.parent, layer }) };
+  return {
+    node,
+    layer,
+    weights: view.trace.tensor("beam.cross_attention").at({ step, slot: node.parent, layer }),
+  };
 }
 
 /** The opening of the page shows the head that aligns best, this figure the layer in the bar. */
 const whichLayer = (view, layer) => {
   const { aligner } = view.trace;
-  return layer === aligner.layer ? "The same layer as at the top of the page." : `The bar chooses the layer; the top of the page shows layer ${aligner.layer + 1}.`;
+  return layer === aligner.layer
+    ? "The same layer as at the top of the page."
+    : `The bar chooses the layer; the top of the page shows layer ${aligner.layer + 1}.`;
 };
 
 export function draw(view) {
@@ -83,28 +122,73 @@ export function draw(view) {
   const written = view.trace.target.output_tokens;
   const found = looked(view);
   const keys = view.trace.source.tokens;
-  return html`
-    <div class="controls">${slider({ label: "Step", min: 0, max: view.trace.steps.length - 1, value: step, choose: (s) => { view.turn("beam.node", -1); view.chooseWord("target", s); }, shown: (s) => `${s + 1} of ${view.trace.steps.length}` })}</div>
-    <p class="reading" style="margin-top:0">Read so far: <bdi>${view.trace.target.input_tokens.slice(0, step + 1).map(piece).join(" · ")}</bdi> → written next: <strong class="c-output"><bdi>${piece(written[step])}</bdi></strong></p>
-    <div class="columns">
-      <div><h4>The ten likeliest next pieces</h4>
-        ${bars({ rows: here.top.map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === here.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: here.top.findIndex((c) => c.id === here.chosen.id) })}
-        <p class="reading numbers">entropy ${number(here.entropy, 2)} bits · the chosen piece ranks ${here.rank + 1}</p></div>
-      ${found ? html`<div><h4>Where “<bdi>${piece(found.node.token)}</bdi>” looked: cross-attention, layer ${found.layer + 1}, heads averaged</h4>
-        ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: found.weights[j] })), concept: "weight", number, from: 0, to: 1, most: 20 })}
-        <p class="reading numbers">log-probability ${number(found.node.log_prob, 2)} · with length penalty ${number(found.node.score, 2)} · ${STATES[found.node.state]}</p>
-        <p class="reading">${whichLayer(view, found.layer)}</p></div>` : nothing}
+  return html` <div class="controls">
+      ${slider({
+        label: "Step",
+        min: 0,
+        max: view.trace.steps.length - 1,
+        value: step,
+        choose: (s) => {
+          view.turn("beam.node", -1);
+          view.chooseWord("target", s);
+        },
+        shown: (s) => `${s + 1} of ${view.trace.steps.length}`,
+      })}
     </div>
-    <h4 style="margin-top:1.5rem">The beam: ${view.trace.json.options.beam} hypotheses at a time</h4>
+    <p class="reading" style="margin-top:0">
+      Read so far:
+      <bdi
+        >${view.trace.target.input_tokens
+          .slice(0, step + 1)
+          .map(piece)
+          .join(" · ")}</bdi
+      >
+      → written next: <strong class="c-output"><bdi>${piece(written[step])}</bdi></strong>
+    </p>
+    <div class="columns">
+      <div>
+        <h4>The ten likeliest next pieces</h4>
+        ${bars({ rows: here.top.map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === here.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: here.top.findIndex((c) => c.id === here.chosen.id) })}
+        <p class="reading numbers">
+          entropy ${number(here.entropy, 2)} bits · the chosen piece ranks ${here.rank + 1}
+        </p>
+      </div>
+      ${
+        found
+          ? html`<div>
+              <h4>
+                Where “<bdi>${piece(found.node.token)}</bdi>” looked: cross-attention, layer
+                ${found.layer + 1}, heads averaged
+              </h4>
+              ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: found.weights[j] })), concept: "weight", number, from: 0, to: 1, most: 20 })}
+              <p class="reading numbers">
+                log-probability ${number(found.node.log_prob, 2)} · with length penalty
+                ${number(found.node.score, 2)} · ${STATES[found.node.state]}
+              </p>
+              <p class="reading">${whichLayer(view, found.layer)}</p>
+            </div>`
+          : nothing
+      }
+    </div>
+    <h4 style="margin-top:1.5rem">
+      The beam: ${view.trace.json.options.beam} hypotheses at a time
+    </h4>
     ${tree(view)}
     <ul class="legend">
-      <li><i style="background:var(--output)"></i>the translation</li>${["live", "finished", "dropped"].map((s) => html`<li><i style="background:${MARKS[s]}"></i>${STATES[s]}</li>`)}
+      <li><i style="background:var(--output)"></i>the translation</li>
+      ${["live", "finished", "dropped"].map((s) => html`<li><i style="background:${MARKS[s]}"></i>${STATES[s]}</li>`)}
     </ul>`;
 }
 
-export const caption = () => html`A step reads everything written so far, shifted by one behind the start sign. The beam keeps the hypotheses with the
-  largest summed log-probability; at the end they are compared by that sum divided by the length penalty. Click a box to see where it looked.`;
+export const caption = () =>
+  html`A step reads everything written so far, shifted by one behind the start sign. The beam keeps
+  the hypotheses with the largest summed log-probability; at the end they are compared by that sum
+  divided by the length penalty. Click a box to see where it looked.`;
 
-export const table = (view) => ({ columns: ["piece", "probability"], rows: view.trace.steps[view.selection.step].top.map((c) => [c.token, c.p]) });
+export const table = (view) => ({
+  columns: ["piece", "probability"],
+  rows: view.trace.steps[view.selection.step].top.map((c) => [c.token, c.p]),
+});
 
-export const python = (view) => `${opening(view)}rows = [[c["token"], c["p"]] for c in trace.header["steps"][${view.selection.step}]["top"]]`;
+export const python = (view) =>
+  `${opening(view)}rows = [[c["token"], c["p"]] for c in trace.header["steps"][${view.selection.step}]["top"]]`;

@@ -13,7 +13,9 @@ const SHOWN = 6;
 
 function parts(view) {
   const { head } = view.selection;
-  const weights = Array.from(view.trace.part(view.selection, "weights").at({ head, query: view.token }));
+  const weights = Array.from(
+    view.trace.part(view.selection, "weights").at({ head, query: view.token }),
+  );
   const values = view.trace.part(view.selection, "v").rows({ head });
   const output = view.trace.part(view.selection, "head_outputs").at({ head, query: view.token });
   const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]);
@@ -25,36 +27,63 @@ export function draw(view) {
   const keys = view.trace.keys(view.selection.role);
   const tokens = view.trace.queries(view.selection.role);
   const shown = order.slice(0, SHOWN);
-  const scale = largest([...shown.map((j) => largest(Array.from(values[j], Math.abs))), largest(Array.from(output, Math.abs))]);
+  const scale = largest([
+    ...shown.map((j) => largest(Array.from(values[j], Math.abs))),
+    largest(Array.from(output, Math.abs)),
+  ]);
   const rest = sum(order.slice(SHOWN).map((j) => weights[j]));
   const alike = dot(output, values[order[0]]) / (norm(output) * norm(values[order[0]]) || 1);
-  const off = largest(Array.from(output, (x, i) => Math.abs(x - made[i]))) / (largest(Array.from(output, Math.abs)) || 1);
-  return html`
-    ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
+  const off =
+    largest(Array.from(output, (x, i) => Math.abs(x - made[i]))) /
+    (largest(Array.from(output, Math.abs)) || 1);
+  return html` ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     <div class="lanes" style="margin-top:1.1rem">
-      ${shown.map((j) => html`<span class="name"><span class="numbers c-weight">${number(weights[j], 3)}</span> × <b class="c-value"><bdi>${piece(keys[j])}</bdi></b></span>
-        <div style="opacity:${(0.25 + 0.75 * Math.sqrt(weights[j] / (weights[order[0]] || 1))).toFixed(2)}">${comb({ values: values[j], concept: "value", label: `Value of ${piece(keys[j])}, weight ${number(weights[j], 3)}`, scale })}</div>`)}
+      ${shown.map(
+        (j) =>
+          html`<span class="name"
+              ><span class="numbers c-weight">${number(weights[j], 3)}</span> ×
+              <b class="c-value"><bdi>${piece(keys[j])}</bdi></b></span
+            >
+            <div
+              style="opacity:${(0.25 + 0.75 * Math.sqrt(weights[j] / (weights[order[0]] || 1))).toFixed(2)}"
+            >
+              ${comb({ values: values[j], concept: "value", label: `Value of ${piece(keys[j])}, weight ${number(weights[j], 3)}`, scale })}
+            </div>`,
+      )}
       ${order.length > SHOWN ? html`<span class="name numbers">${number(rest, 3)}</span><span class="reading" style="margin:0">for the other ${order.length - SHOWN} together</span>` : ""}
-      <span class="name"><b class="c-output">output</b> of “<bdi>${piece(tokens[view.token])}</bdi>”</span>
+      <span class="name"
+        ><b class="c-output">output</b> of “<bdi>${piece(tokens[view.token])}</bdi>”</span
+      >
       ${comb({ values: output, concept: "output", label: "The output: the weighted sum of the values", scale, height: 56 })}
     </div>
-    <p class="reading">The two most attended words give <strong>${percent(sum(order.slice(0, 2).map((j) => weights[j])))}</strong> of the blend;
-      its cosine with the first one's value is <strong>${number(alike, 2)}</strong>. Added up in this page, the sum differs from
-      the recorded output by <span class="numbers">${number(off, 5)}</span> of its largest number.</p>`;
+    <p class="reading">
+      The two most attended words give
+      <strong>${percent(sum(order.slice(0, 2).map((j) => weights[j])))}</strong> of the blend; its
+      cosine with the first one's value is <strong>${number(alike, 2)}</strong>. Added up in this
+      page, the sum differs from the recorded output by
+      <span class="numbers">${number(off, 5)}</span> of its largest number.
+    </p>`;
 }
 
-export const caption = () => html`All combs share one scale, so a value counts by its weight and by its own length.`;
+export const caption = () =>
+  html`All combs share one scale, so a value counts by its weight and by its own length.`;
 
 export const table = (view) => {
   const { weights, values, order } = parts(view);
   const keys = view.trace.keys(view.selection.role);
-  return { columns: ["key", "weight", "length of value", "weight × length"], rows: order.map((j) => [keys[j], weights[j], norm(values[j]), weights[j] * norm(values[j])]) };
+  return {
+    columns: ["key", "weight", "length of value", "weight × length"],
+    rows: order.map((j) => [keys[j], weights[j], norm(values[j]), weights[j] * norm(values[j])]),
+  };
 };
 
 export const python = (view) => {
   const { role, layer, head } = view.selection;
   const at = view.trace.path(role, layer);
-  const keys = role === "decoder" ? 'trace.header["target"]["input_tokens"]' : 'trace.header["source"]["tokens"]';
+  const keys =
+    role === "decoder"
+      ? 'trace.header["target"]["input_tokens"]'
+      : 'trace.header["source"]["tokens"]';
   return `import numpy as np
 
 ${opening(view)}weights = trace["${at}.weights"][${head}, ${view.token}].astype(float)

@@ -28,19 +28,29 @@ function offers(view) {
 }
 
 /** A file may have been made of a model that was already edited. */
-const untouched = (view) => (view.base.edits.length ? `As this file was made, edited: ${view.base.edits.join(", ")}` : "As trained");
+const untouched = (view) =>
+  view.base.edits.length
+    ? `As this file was made, edited: ${view.base.edits.join(", ")}`
+    : "As trained";
 
 /** Live, edits add up; a file knows them one at a time. */
 function turn(view, offer, on) {
   const others = view.selection.edits.filter((e) => !offer.edits.includes(e));
-  view.choose({ edits: on ? [...(view.home.kind === "live" ? others : []), ...offer.edits] : others });
+  view.choose({
+    edits: on ? [...(view.home.kind === "live" ? others : []), ...offer.edits] : others,
+  });
 }
 
 function switches(view) {
   const offered = offers(view);
   const known = new Set(offered.flatMap((o) => o.edits));
-  const foreign = view.selection.edits.filter((e) => !known.has(e)).map((e) => ({ edits: [e], label: e }));
-  return html`<div class="columns" style="gap:.35rem 1.6rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,16rem),1fr));font:.95rem var(--sans)">
+  const foreign = view.selection.edits
+    .filter((e) => !known.has(e))
+    .map((e) => ({ edits: [e], label: e }));
+  return html`<div
+    class="columns"
+    style="gap:.35rem 1.6rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,16rem),1fr));font:.95rem var(--sans)"
+  >
     ${[...offered, ...foreign].map((offer) => toggle({ label: offer.label, on: has(view, offer.edits), choose: (on) => turn(view, offer, on) }))}
   </div>`;
 }
@@ -51,9 +61,11 @@ const words = (text) => text.split(/\s+/).filter(Boolean);
 export function changed(a, b) {
   const table = range(a.length + 1).map(() => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--)
-    for (let j = b.length - 1; j >= 0; j--) table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+    for (let j = b.length - 1; j >= 0; j--)
+      table[i][j] =
+        a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
   const marks = b.map(() => true);
-  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
+  for (let i = 0, j = 0; i < a.length && j < b.length;) {
     if (a[i] === b[j]) [marks[j], i, j] = [false, i + 1, j + 1];
     else if (table[i + 1][j] >= table[i][j + 1]) i++;
     else j++;
@@ -64,7 +76,14 @@ export function changed(a, b) {
 function sentence(text, marks) {
   const all = words(text);
   if (!all.length) return html`<em>nothing at all</em>`;
-  return all.map((word, i) => (marks?.[i] ? html`<mark style="background:color-mix(in srgb, var(--key) 26%, transparent);color:inherit;border-radius:3px"><bdi>${word}</bdi></mark> ` : html`<bdi>${word}</bdi> `));
+  return all.map((word, i) =>
+    marks?.[i]
+      ? html`<mark
+          style="background:color-mix(in srgb, var(--key) 26%, transparent);color:inherit;border-radius:3px"
+          ><bdi>${word}</bdi></mark
+        > `
+      : html`<bdi>${word}</bdi> `,
+  );
 }
 
 /** The variant's cross-attention, heads averaged in the chosen layer. */
@@ -74,28 +93,47 @@ function crossRows(variant, layer, heads) {
   return averaged(range(heads).map((head) => cross.rows({ layer, head })));
 }
 
-const averaged = (all) => all[0].map((row, i) => Array.from(row, (_, j) => mean(all.map((rows) => rows[i][j]))));
+const averaged = (all) =>
+  all[0].map((row, i) => Array.from(row, (_, j) => mean(all.map((rows) => rows[i][j]))));
 
 /** The edited translation: null while none is chosen, a resource otherwise. */
 export const variantOf = (view) =>
-  view.selection.edits.length ? view.resource(`variant ${view.base.source.text} ${joined(view.selection.edits)}`, () => view.home.variant(view.base.source.text, view.selection.edits)) : null;
+  view.selection.edits.length
+    ? view.resource(`variant ${view.base.source.text} ${joined(view.selection.edits)}`, () =>
+        view.home.variant(view.base.source.text, view.selection.edits),
+      )
+    : null;
 
-const sureness = (steps) => html`<p class="reading numbers" style="margin:.4rem 0 0">average probability of a written piece: ${number(mean(steps.map((s) => s.chosen.p)), 3)}</p>`;
+const sureness = (steps) =>
+  html`<p class="reading numbers" style="margin:.4rem 0 0">
+    average probability of a written piece: ${number(mean(steps.map((s) => s.chosen.p)), 3)}
+  </p>`;
 
 function result(view) {
   const found = variantOf(view);
   if (!found) return html`<p class="reading">Nothing is broken. Throw a switch.</p>`;
   if (found.error) return html`<div class="trouble"><p>${found.error}</p></div>`;
-  if (!found.value) return html`<p class="reading" role="status">The edited model is translating …</p>`;
+  if (!found.value)
+    return html`<p class="reading" role="status">The edited model is translating …</p>`;
   const variant = found.value;
   if (variant.error) return html`<div class="trouble"><p>${variant.error}</p></div>`;
   const layer = Math.min(view.selection.layer, view.trace.layers("cross") - 1);
   const marks = changed(words(view.base.target.text), words(variant.target.text));
   const same = variant.target.text === view.base.target.text;
-  const trueRows = averaged(range(view.base.heads).map((head) => view.base.tensor(`decoder.layers.${layer}.cross_attention.weights`).rows({ head })));
-  const picture = (heading, rows, tokens) => html`<div><h4>${heading}</h4>${heatmap({ view: { ...view, narrow: true }, label: `${heading}: cross-attention of layer ${layer + 1}, heads averaged`, rows, queries: tokens, keys: view.base.source.tokens })}</div>`;
-  return html`
-    <div data-variant style="font:1.25rem/1.45 var(--serif);margin-top:.4rem"><span class="verdict ${same ? "yes" : "no"}">${same ? "the same" : "changed"}</span> ${sentence(variant.target.text, marks)}</div>
+  const trueRows = averaged(
+    range(view.base.heads).map((head) =>
+      view.base.tensor(`decoder.layers.${layer}.cross_attention.weights`).rows({ head }),
+    ),
+  );
+  const picture = (heading, rows, tokens) =>
+    html`<div>
+      <h4>${heading}</h4>
+      ${heatmap({ view: { ...view, narrow: true }, label: `${heading}: cross-attention of layer ${layer + 1}, heads averaged`, rows, queries: tokens, keys: view.base.source.tokens })}
+    </div>`;
+  return html` <div data-variant style="font:1.25rem/1.45 var(--serif);margin-top:.4rem">
+      <span class="verdict ${same ? "yes" : "no"}">${same ? "the same" : "changed"}</span>
+      ${sentence(variant.target.text, marks)}
+    </div>
     ${sureness(variant.steps)}
     <div class="columns" style="margin-top:1.3rem">
       ${picture(untouched(view), trueRows, view.base.target.output_tokens)}
@@ -104,27 +142,39 @@ function result(view) {
 }
 
 export function draw(view) {
-  return html`
-    ${switches(view)}
+  return html` ${switches(view)}
     <h4 style="margin-top:1.5rem">${untouched(view)}</h4>
-    <div style="font:1.25rem/1.45 var(--serif)">${sentence(view.base.target.text)}</div>${sureness(view.base.steps)}
+    <div style="font:1.25rem/1.45 var(--serif)">${sentence(view.base.target.text)}</div>
+    ${sureness(view.base.steps)}
     <h4 style="margin-top:1.2rem">With the edit</h4>
     ${result(view)}`;
 }
 
-export const caption = (view) => html`The edit acts on the real model for this one run; the sentence is decoded anew, piece by piece. ${variantOf(view)?.value?.target ? html`The two pictures: where both
-  looked, cross-attention of layer ${Math.min(view.selection.layer, view.trace.layers("cross") - 1) + 1} with its heads averaged.` : "With a switch on, two pictures show where both looked."}
+export const caption = (view) =>
+  html`The edit acts on the real model for this one run; the sentence is decoded anew, piece by
+  piece.
+  ${
+    variantOf(view)?.value?.target
+      ? html`The two pictures: where both looked, cross-attention of layer
+        ${Math.min(view.selection.layer, view.trace.layers("cross") - 1) + 1} with its heads
+        averaged.`
+      : "With a switch on, two pictures show where both looked."
+  }
   ${view.home.kind === "live" ? "Every other figure shows the edited model too while a switch is on." : `This file holds these ${view.about.edits.length} edits, one at a time; the other figures stay with the model as trained.`}`;
 
 export const table = (view) => {
   const found = variantOf(view)?.value;
   const steps = found?.steps ?? view.base.steps;
-  return { columns: ["step", "written", "probability"], rows: steps.map((s, i) => [i + 1, s.chosen.token, s.chosen.p]) };
+  return {
+    columns: ["step", "written", "probability"],
+    rows: steps.map((s, i) => [i + 1, s.chosen.token, s.chosen.p]),
+  };
 };
 
 export const python = (view) => {
   const lines = opening({ trace: view.base });
-  if (!view.selection.edits.length) return `${lines}rows = [[i + 1, s["chosen"]["token"], s["chosen"]["p"]] for i, s in enumerate(trace.header["steps"])]`;
+  if (!view.selection.edits.length)
+    return `${lines}rows = [[i + 1, s["chosen"]["token"], s["chosen"]["p"]] for i, s in enumerate(trace.header["steps"])]`;
   return `${opening({ trace: { ...traceLike(view.base), edits: view.selection.edits } })}rows = [[i + 1, s["chosen"]["token"], s["chosen"]["p"]] for i, s in enumerate(trace.header["steps"])]`;
 };
 

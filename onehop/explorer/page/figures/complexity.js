@@ -17,7 +17,15 @@ export function costs(n, d, k, r) {
     ["self-attention", "n² · d", n * n * d, "1", 1, "1", 1],
     ["recurrent", "n · d²", n * d * d, "n", n, "n", n],
     ["convolutional", "k · n · d²", k * n * d * d, "1", 1, "log_k n", log(k, n)],
-    ["restricted self-attention", "r · n · d", r * n * d, "1", 1, "n / r", Math.max(1, Math.ceil(n / r))],
+    [
+      "restricted self-attention",
+      "r · n · d",
+      r * n * d,
+      "1",
+      1,
+      "n / r",
+      Math.max(1, Math.ceil(n / r)),
+    ],
   ];
 }
 
@@ -33,7 +41,14 @@ function dials(view) {
   const n = 2 ** Number(view.dial("complexity.n", 5));
   const wanted = Number(view.dial("complexity.d", 512));
   const choices = data?.d ?? [64, 128, 256, 512, 1024];
-  return { data, n, d: choices.includes(wanted) ? wanted : choices.at(-1), choices, k: data?.kernel ?? 3, r: data?.neighbourhood ?? 16 };
+  return {
+    data,
+    n,
+    d: choices.includes(wanted) ? wanted : choices.at(-1),
+    choices,
+    k: data?.kernel ?? 3,
+    r: data?.neighbourhood ?? 16,
+  };
 }
 
 /** Between which two lengths self-attention becomes the slower one for good; null where it never does. */
@@ -43,49 +58,113 @@ function crossing(rows, other) {
   return { from: rows[last]?.n ?? null, to: rows[last + 1].n };
 }
 
-const between = ({ from, to }) => (from === null ? html`from <strong>n = ${to}</strong> on` : html`between <strong>n = ${from} and ${to}</strong>`);
+const between = ({ from, to }) =>
+  from === null
+    ? html`from <strong>n = ${to}</strong> on`
+    : html`between <strong>n = ${from} and ${to}</strong>`;
 
-const time = (t) => (t < 1e-3 ? `${+(t * 1e6).toPrecision(3)} µs` : t < 1 ? `${+(t * 1e3).toPrecision(3)} ms` : `${t} s`);
+const time = (t) =>
+  t < 1e-3
+    ? `${+(t * 1e6).toPrecision(3)} µs`
+    : t < 1
+      ? `${+(t * 1e3).toPrecision(3)} ms`
+      : `${t} s`;
 
 function timed(view, data, n, d) {
   const rows = data.rows.filter((row) => row.d === d);
   const values = rows.flatMap((row) => TIMED.map(([key]) => row[key])).filter((x) => x > 0);
   const [recurrent, restricted] = ["recurrence", "restricted"].map((key) => crossing(rows, key));
   return html`${lines({
-    view,
-    label: `Measured seconds of four layers against the sentence length at d = ${d}`,
-    x: { min: rows[0].n, max: rows.at(-1).n, log: true, label: "sentence length n", ticks: rows.map((r) => r.n).filter((_, i) => !view.narrow || i % 2 === 0) },
-    y: { min: Math.min(...values) / 1.3, max: Math.max(...values) * 1.3, log: true, label: "processor time of one layer", written: time, exactly: time },
-    series: TIMED.filter(([key]) => rows[0][key] > 0).map(([key, name, concept, dash]) => ({ name, concept, dash, dots: true, points: rows.map((row) => [row.n, row[key]]) })),
-    mark: Math.max(rows[0].n, Math.min(n, rows.at(-1).n)),
-  })}
-    <p class="reading" data-crossing=${recurrent?.to ?? "none"}>${recurrent ? html`At d = ${d} self-attention becomes slower than the recurrence ${between(recurrent)} on this machine.` : html`At d = ${d} self-attention stays faster than the recurrence at every length measured, up to ${count(rows.at(-1).n)}.`}
-      The timed layers are whole ones: attention with its projections W<sup>Q</sup>, W<sup>K</sup>, W<sup>V</sup> and W<sup>O</sup>, which cost 4·n·d² products that the table does not count.</p>
-    <p class="reading">Restricted attention is not faster at once${restricted ? html`: it wins ${between(restricted)}` : ""}. It has the same projections, and it is computed in blocks of ${data.neighbourhood} queries that
-      meet the ${2 * data.neighbourhood} keys around them, with a mask. That is twice the r·n·d products of the table, plus the cutting into blocks; for short sentences both cost more than the few products saved.</p>`;
+      view,
+      label: `Measured seconds of four layers against the sentence length at d = ${d}`,
+      x: {
+        min: rows[0].n,
+        max: rows.at(-1).n,
+        log: true,
+        label: "sentence length n",
+        ticks: rows.map((r) => r.n).filter((_, i) => !view.narrow || i % 2 === 0),
+      },
+      y: {
+        min: Math.min(...values) / 1.3,
+        max: Math.max(...values) * 1.3,
+        log: true,
+        label: "processor time of one layer",
+        written: time,
+        exactly: time,
+      },
+      series: TIMED.filter(([key]) => rows[0][key] > 0).map(([key, name, concept, dash]) => ({
+        name,
+        concept,
+        dash,
+        dots: true,
+        points: rows.map((row) => [row.n, row[key]]),
+      })),
+      mark: Math.max(rows[0].n, Math.min(n, rows.at(-1).n)),
+    })}
+    <p class="reading" data-crossing=${recurrent?.to ?? "none"}>
+      ${recurrent ? html`At d = ${d} self-attention becomes slower than the recurrence ${between(recurrent)} on this machine.` : html`At d = ${d} self-attention stays faster than the recurrence at every length measured, up to ${count(rows.at(-1).n)}.`}
+      The timed layers are whole ones: attention with its projections W<sup>Q</sup>, W<sup>K</sup>,
+      W<sup>V</sup> and W<sup>O</sup>, which cost 4·n·d² products that the table does not count.
+    </p>
+    <p class="reading">
+      Restricted attention is not faster at
+      once${restricted ? html`: it wins ${between(restricted)}` : ""}. It has the same projections,
+      and it is computed in blocks of ${data.neighbourhood} queries that meet the
+      ${2 * data.neighbourhood} keys around them, with a mask. That is twice the r·n·d products of
+      the table, plus the cutting into blocks; for short sentences both cost more than the few
+      products saved.
+    </p>`;
 }
 
 export function draw(view) {
   const { data, n, d, choices, k, r } = dials(view);
-  return html`
-    <div class="controls">
+  return html` <div class="controls">
       ${slider({ label: "Length n", min: 1, max: 12, value: Math.log2(n), choose: (p) => view.turn("complexity.n", p), shown: (p) => String(2 ** p) })}
       ${picker({ label: "Width d", options: choices.map((c) => [c, c]), value: d, choose: (c) => view.turn("complexity.d", c) })}
     </div>
-    <div class="scroll" tabindex="0" role="region" aria-label="Table of complexities"><table>
-      <thead><tr><th scope="col">layer</th><th scope="col" colspan="2">operations</th><th scope="col" colspan="2">in sequence</th><th scope="col" colspan="2">longest path</th></tr></thead>
-      <tbody>${costs(n, d, k, r).map(([name, o, a, s, b, p, c]) => html`<tr><th scope="row">${name}</th><td>O(${o})</td><td>${short(a)}</td><td>O(${s})</td><td>${count(b)}</td><td>O(${p})</td><td>${count(c)}</td></tr>`)}</tbody>
-    </table></div>
-    <p class="reading">${n < d ? html`Here n is smaller than d, so self-attention needs fewer operations than recurrence, ${short(d / n)} times fewer.` : n === d ? html`At n = d self-attention and recurrence need the same number of operations.` : html`Here n is larger than d: self-attention needs ${short(n / d)} times the operations of recurrence, though none waits for another.`}</p>
+    <div class="scroll" tabindex="0" role="region" aria-label="Table of complexities">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">layer</th>
+            <th scope="col" colspan="2">operations</th>
+            <th scope="col" colspan="2">in sequence</th>
+            <th scope="col" colspan="2">longest path</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${costs(n, d, k, r).map(
+            ([name, o, a, s, b, p, c]) =>
+              html`<tr>
+                <th scope="row">${name}</th>
+                <td>O(${o})</td>
+                <td>${short(a)}</td>
+                <td>O(${s})</td>
+                <td>${count(b)}</td>
+                <td>O(${p})</td>
+                <td>${count(c)}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    <p class="reading">
+      ${n < d ? html`Here n is smaller than d, so self-attention needs fewer operations than recurrence, ${short(d / n)} times fewer.` : n === d ? html`At n = d self-attention and recurrence need the same number of operations.` : html`Here n is larger than d: self-attention needs ${short(n / d)} times the operations of recurrence, though none waits for another.`}
+    </p>
     <h4 style="margin-top:1.4rem">On a real machine</h4>
     ${data ? timed(view, data, n, d) : unmeasured("complexity", "times of the four layers at growing lengths.")}`;
 }
 
-export const caption = (view) => html`Kernel k = ${dials(view).k}, neighbourhood r = ${dials(view).r}. ${view.measured.complexity ? html`Layers with random weights, one thread; a dot is the median of ${view.measured.complexity.repeats} runs, the four layers in turn. ${provenance(view.measured.complexity)}` : ""}`;
+export const caption = (view) =>
+  html`Kernel k = ${dials(view).k}, neighbourhood r = ${dials(view).r}.
+  ${view.measured.complexity ? html`Layers with random weights, one thread; a dot is the median of ${view.measured.complexity.repeats} runs, the four layers in turn. ${provenance(view.measured.complexity)}` : ""}`;
 
 export const table = (view) => {
   const { n, d, k, r } = dials(view);
-  return { columns: ["layer", "operations", "in sequence", "longest path"], rows: costs(n, d, k, r).map(([name, , a, , b, , c]) => [name, a, b, c]) };
+  return {
+    columns: ["layer", "operations", "in sequence", "longest path"],
+    rows: costs(n, d, k, r).map(([name, , a, , b, , c]) => [name, a, b, c]),
+  };
 };
 
 export const python = (view) => {

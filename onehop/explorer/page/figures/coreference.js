@@ -12,13 +12,20 @@ export const needs = ["{attention}.weights"];
 /** The sentence of the list that is shown: the reader's, else the page's own where the list has it. */
 function chosen(view, data) {
   const own = data.sentences.findIndex((s) => s.source === view.trace.source.text);
-  return data.sentences[Math.min(Number(view.dial("coreference.sentence", Math.max(0, own))), data.sentences.length - 1)];
+  return data.sentences[
+    Math.min(Number(view.dial("coreference.sentence", Math.max(0, own))), data.sentences.length - 1)
+  ];
 }
 
 /** The sentence with “it” and its noun in the colours of who asks and who is asked. */
 function marked(s) {
   const part = (i) => (s.it.includes(i) ? "query" : s.noun.includes(i) ? "key" : null);
-  return s.tokens.filter((token) => token !== "</s>").map((token, i) => html`${beginsWord(token) && i ? " " : ""}${part(i) ? html`<b class="c-${part(i)}">${piece(token)}</b>` : piece(token)}`);
+  return s.tokens
+    .filter((token) => token !== "</s>")
+    .map(
+      (token, i) =>
+        html`${beginsWord(token) && i ? " " : ""}${part(i) ? html`<b class="c-${part(i)}">${piece(token)}</b>` : piece(token)}`,
+    );
 }
 
 // --- the sentence on the page: its heads are looked at as they are -------------------------------------------
@@ -42,7 +49,10 @@ function nounOf(view, words) {
   const { tokens, text } = view.trace.source;
   const known = view.measured.coreference?.sentences.find((s) => s.source === text)?.noun[0];
   const article = words.findIndex((places) => /^(the|an?)$/i.test(written(tokens, places)));
-  const usual = known === undefined ? Math.min(article + 1, words.length - 1) : words.findIndex((places) => places.includes(known));
+  const usual =
+    known === undefined
+      ? Math.min(article + 1, words.length - 1)
+      : words.findIndex((places) => places.includes(known));
   const wanted = Number(view.dial("coreference.noun", usual));
   return words[wanted] ? wanted : Math.max(0, usual);
 }
@@ -54,7 +64,13 @@ function bestHead(view, role, queries, keys) {
     return range(view.trace.heads).map((head) => {
       const rows = queries.map((query) => Array.from(weights.at({ head, query })));
       const row = rows[0].map((_, j) => mean(rows.map((r) => r[j])));
-      return { role, layer, head, weight: sum(keys.map((j) => row[j])), first: keys.includes(argmax(row)) };
+      return {
+        role,
+        layer,
+        head,
+        weight: sum(keys.map((j) => row[j])),
+        first: keys.includes(argmax(row)),
+      };
     });
   });
   return heads[argmax(heads.map((h) => h.weight))];
@@ -73,7 +89,10 @@ function here(view) {
   const noun = nounOf(view, words);
   const step = target.output_tokens.findIndex((token) => /^▁(er|sie|es)$/.test(token));
   return {
-    words, it, noun, step,
+    words,
+    it,
+    noun,
+    step,
     pronoun: step < 0 ? null : piece(target.output_tokens[step]),
     toNoun: bestHead(view, "encoder", it, words[noun]),
     toIt: step < 0 ? null : bestHead(view, "cross", [step], it),
@@ -81,64 +100,132 @@ function here(view) {
 }
 
 const called = ({ layer, head }) => `layer ${layer + 1}, head ${head + 1}`;
-const firstChoice = ({ first }) => (first ? "more than to any other token" : "but more to another token");
-const show = (view, { role, layer, head }, token) => html`<button type="button" @click=${() => view.choose({ role, layer, head, token })}>Show this head</button>`;
+const firstChoice = ({ first }) =>
+  first ? "more than to any other token" : "but more to another token";
+const show = (view, { role, layer, head }, token) =>
+  html`<button type="button" @click=${() => view.choose({ role, layer, head, token })}>
+    Show this head
+  </button>`;
 
 function inThisSentence(view) {
   const found = here(view);
   const heading = html`<h4 style="margin-top:1.6rem">In the sentence on this page</h4>`;
-  if (!found) return html`${heading}<p class="reading" style="margin-top:0">“<bdi>${view.trace.source.text}</bdi>” has no “it”.</p>`;
+  if (!found)
+    return html`${heading}
+      <p class="reading" style="margin-top:0">
+        “<bdi>${view.trace.source.text}</bdi>” has no “it”.
+      </p>`;
   const { words, it, noun, pronoun, step, toNoun, toIt } = found;
   const { tokens } = view.trace.source;
   const meant = written(tokens, words[noun]);
   return html`${heading}
-    <div class="controls">${picker({ label: "“it” means", options: words.map((places, i) => [i, written(tokens, places)]), value: noun, choose: (i) => view.turn("coreference.noun", i) })}</div>
-    <p class="reading" style="margin-top:0" data-to-noun=${toNoun.weight}>Of all encoder heads, <strong>${called(toNoun)}</strong> looks most from “it” to “<bdi>${meant}</bdi>”, which gets
-      <strong>${number(toNoun.weight, 3)}</strong> of its weight, ${firstChoice(toNoun)}. An even look would give ${number(words[noun].length / tokens.length, 3)}. ${show(view, toNoun, it[0])}</p>
-    ${toIt ? html`<p class="reading" data-to-it=${toIt.weight}>While “<bdi>${pronoun}</bdi>” was written, <strong>${called(toIt)}</strong> of the cross-attention looked most at “it”: <strong>${number(toIt.weight, 3)}</strong>,
-      ${firstChoice(toIt)}. ${show(view, toIt, step)}</p>` : nothing}
-    <p class="reading">A look is not a proof. ${view.home.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch a head off and translate again.`}</p>`;
+    <div class="controls">
+      ${picker({ label: "“it” means", options: words.map((places, i) => [i, written(tokens, places)]), value: noun, choose: (i) => view.turn("coreference.noun", i) })}
+    </div>
+    <p class="reading" style="margin-top:0" data-to-noun=${toNoun.weight}>
+      Of all encoder heads, <strong>${called(toNoun)}</strong> looks most from “it” to
+      “<bdi>${meant}</bdi>”, which gets <strong>${number(toNoun.weight, 3)}</strong> of its weight,
+      ${firstChoice(toNoun)}. An even look would give
+      ${number(words[noun].length / tokens.length, 3)}. ${show(view, toNoun, it[0])}
+    </p>
+    ${
+      toIt
+        ? html`<p class="reading" data-to-it=${toIt.weight}>
+            While “<bdi>${pronoun}</bdi>” was written, <strong>${called(toIt)}</strong> of the
+            cross-attention looked most at “it”: <strong>${number(toIt.weight, 3)}</strong>,
+            ${firstChoice(toIt)}. ${show(view, toIt, step)}
+          </p>`
+        : nothing
+    }
+    <p class="reading">
+      A look is not a proof.
+      ${view.home.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch a head off and translate again.`}
+    </p>`;
 }
 
-const live = (view) => (readsEnglish(view) ? inThisSentence(view) : html`<p class="reading">The model on this page does not read English: the list is another model's.</p>`);
+const live = (view) =>
+  readsEnglish(view)
+    ? inThisSentence(view)
+    : html`<p class="reading">
+        The model on this page does not read English: the list is another model's.
+      </p>`;
 
 export function draw(view) {
   const data = view.measured.coreference;
-  if (!data) return html`${unmeasured("coreference", "sentences in which “it” must become er, sie or es, and the heads that look from it to its noun.")}${live(view)}`;
+  if (!data)
+    return html`${unmeasured("coreference", "sentences in which “it” must become er, sie or es, and the heads that look from it to its noun.")}${live(view)}`;
   const s = chosen(view, data);
   const right = data.sentences.filter((x) => x.right).length;
   const [best] = data.best;
-  return html`
-    <div class="controls">${picker({ label: "Sentence", options: data.sentences.map((x, i) => [i, x.source]), value: data.sentences.indexOf(s), choose: (i) => view.turn("coreference.sentence", i) })}</div>
+  return html` <div class="controls">
+      ${picker({ label: "Sentence", options: data.sentences.map((x, i) => [i, x.source]), value: data.sentences.indexOf(s), choose: (i) => view.turn("coreference.sentence", i) })}
+    </div>
     <div class="columns">
       <div>
         <p style="font:1.15rem/1.5 var(--serif);margin:0" lang="en">${marked(s)}</p>
-        <p style="font:1.15rem/1.5 var(--serif);margin:.5rem 0 0" lang="de"><bdi>${s.translation}</bdi></p>
-        <p class="reading"><span class="verdict ${s.right ? "yes" : "no"}">${s.right ? "right" : "wrong"}</span> needed: <strong>${s.expected}</strong>, written: <strong>${s.pronoun ?? "no pronoun"}</strong></p>
+        <p style="font:1.15rem/1.5 var(--serif);margin:.5rem 0 0" lang="de">
+          <bdi>${s.translation}</bdi>
+        </p>
+        <p class="reading">
+          <span class="verdict ${s.right ? "yes" : "no"}">${s.right ? "right" : "wrong"}</span>
+          needed: <strong>${s.expected}</strong>, written:
+          <strong>${s.pronoun ?? "no pronoun"}</strong>
+        </p>
         ${view.home.kind === "live" && readsEnglish(view) ? html`<button type="button" @click=${() => view.ask(s.source)}>Open this sentence</button>` : ""}
       </div>
-      <div><h4>Encoder heads that look most from “it” to the noun</h4>
+      <div>
+        <h4>Encoder heads that look most from “it” to the noun</h4>
         ${bars({ rows: s.heads.map((h) => ({ name: called(h), value: h.weight })), concept: "weight", number, from: 0, to: 1 })}
-        <p class="reading numbers">an even look would give ${number(s.base, 3)}</p></div>
+        <p class="reading numbers">an even look would give ${number(s.base, 3)}</p>
+      </div>
     </div>
-    <p class="reading">Over all ${data.sentences.length} sentences ${right} pronouns are right.
-      ${data.none ? html`<span class="verdict no">none here</span> No head looks from “it” to its noun in most of them; the one that does so most often, ${called(best)}, has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.` : html`The head ${called(best)} has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.`}</p>
+    <p class="reading">
+      Over all ${data.sentences.length} sentences ${right} pronouns are right.
+      ${data.none ? html`<span class="verdict no">none here</span> No head looks from “it” to its noun in most of them; the one that does so most often, ${called(best)}, has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.` : html`The head ${called(best)} has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.`}
+    </p>
     ${live(view)}`;
 }
 
-export const caption = (view) => html`German nouns have a gender, and the pronoun must agree: die Katze … sie, der Hund … er, das Tier … es. The list is translated with a greedy search. ${view.measured.coreference ? provenance(view.measured.coreference) : ""}`;
+export const caption = (view) =>
+  html`German nouns have a gender, and the pronoun must agree: die Katze … sie, der Hund … er, das
+  Tier … es. The list is translated with a greedy search.
+  ${view.measured.coreference ? provenance(view.measured.coreference) : ""}`;
 
 /** The page's own sentence first, then the list; of each the head that looks most from “it” to the noun. */
 export const table = (view) => {
   const found = here(view);
-  const own = found ? [[view.trace.source.text, null, found.pronoun ?? "none", null, found.toNoun.layer + 1, found.toNoun.head + 1, found.toNoun.weight]] : [];
-  const list = (view.measured.coreference?.sentences ?? []).map((s) => [s.source, s.expected, s.pronoun ?? "none", s.right ? "yes" : "no", s.heads[0].layer + 1, s.heads[0].head + 1, s.heads[0].weight]);
-  return { columns: ["sentence", "needed", "written", "right", "layer", "head", "“it” to the noun"], rows: [...own, ...list] };
+  const own = found
+    ? [
+        [
+          view.trace.source.text,
+          null,
+          found.pronoun ?? "none",
+          null,
+          found.toNoun.layer + 1,
+          found.toNoun.head + 1,
+          found.toNoun.weight,
+        ],
+      ]
+    : [];
+  const list = (view.measured.coreference?.sentences ?? []).map((s) => [
+    s.source,
+    s.expected,
+    s.pronoun ?? "none",
+    s.right ? "yes" : "no",
+    s.heads[0].layer + 1,
+    s.heads[0].head + 1,
+    s.heads[0].weight,
+  ]);
+  return {
+    columns: ["sentence", "needed", "written", "right", "layer", "head", "“it” to the noun"],
+    rows: [...own, ...list],
+  };
 };
 
 export const python = (view) => {
   const found = here(view);
-  const own = found ? `${opening(view)}it, noun = [${found.it}], [${found.words[found.noun]}]
+  const own = found
+    ? `${opening(view)}it, noun = [${found.it}], [${found.words[found.noun]}]
 settings, heads = trace.header["model"]["settings"], []
 for layer in range(settings["n_encoder_layers"]):
     weights = trace[f"encoder.layers.{layer}.self_attention.weights"][:, it].mean(1)[:, noun].sum(1)
@@ -146,7 +233,8 @@ for layer in range(settings["n_encoder_layers"]):
 weight, layer, head = max(heads)
 pronoun = next((t.strip("▁") for t in trace.header["target"]["output_tokens"] if t in ("▁er", "▁sie", "▁es")), "none")
 rows = [[trace.header["source"]["text"], None, pronoun, None, layer, head, weight]]
-` : "rows = []\n";
+`
+    : "rows = []\n";
   return `from onehop.explorer.content import measured
 ${own}data = measured()["coreference"]
 for s in data["sentences"] if data else []:

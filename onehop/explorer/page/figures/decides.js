@@ -109,11 +109,14 @@ function grids(view, heads) {
     };
   };
   const marked = (place) => Boolean(worst) && called(place) === called(worst);
-  return html`
-    <h4 class="gridhead">${T.byLook(piece(view.trace.source.tokens[view.selection.source]))}</h4>
+  return html` <h4 class="gridhead">
+      ${T.byLook(piece(view.trace.source.tokens[view.selection.source]))}
+    </h4>
     <div data-grid="look">${headGrid({ view, label: T.lookLabel, cell: byLook, marked })}</div>
     <h4 class="gridhead">${T.byEffect}</h4>
-    <div data-grid="effect">${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}</div>
+    <div data-grid="effect">
+      ${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}
+    </div>
     <ul class="legend">
       <li><i style="background:var(--key)"></i>${T.less(number(most, 2))}</li>
       <li><i style="background:var(--query)"></i>${T.more}</li>
@@ -141,12 +144,17 @@ function verdict(view, heads) {
   const one = turning.some((h) => called(h) === called(worst));
   const alone = one && worst.effect < 2 * (second?.effect ?? 0);
   const answer = alone ? "one" : turning.length ? "several" : "none";
-  return html`<p class="reading" data-decides=${answer} data-strongest="${worst.role}.${worst.layer}.${worst.head}">
-    <span class="verdict ${turning.length ? "yes" : "no"}">${T.answers[answer]}</span>
-    ${(alone ? T.decides : T.strongest)(called(worst), text)}
-    ${T.falls(percent(before), percent(before * Math.exp(worst.effect)))}
-    ${one ? T.turns(piece(token), percent(p)) : T.stays(piece(token))}
-    ${turned(view, turning, heads, alone)} ${T.shared(COMPARED, shared(heads))}</p>
+  return html`<p
+      class="reading"
+      data-decides=${answer}
+      data-strongest="${worst.role}.${worst.layer}.${worst.head}"
+    >
+      <span class="verdict ${turning.length ? "yes" : "no"}">${T.answers[answer]}</span>
+      ${(alone ? T.decides : T.strongest)(called(worst), text)}
+      ${T.falls(percent(before), percent(before * Math.exp(worst.effect)))}
+      ${one ? T.turns(piece(token), percent(p)) : T.stays(piece(token))}
+      ${turned(view, turning, heads, alone)} ${T.shared(COMPARED, shared(heads))}
+    </p>
     ${culprit(view, worst)}`;
 }
 
@@ -163,14 +171,26 @@ function culprit(view, worst) {
   return html`<h4 style="margin-top:1.2rem">${T.looks(called(worst), from)}</h4>
     ${bars({ rows: order.map((j) => ({ name: piece(keys[j]), value: worst.row[j] })), concept: "weight", number, from: 0, to: 1 })}
     <div class="controls" style="margin:1rem 0 0">
-      <button type="button" @click=${() => view.choose({ role: worst.role, layer: worst.layer, head: worst.head })}>${T.show}</button>
+      <button
+        type="button"
+        @click=${() => view.choose({ role: worst.role, layer: worst.layer, head: worst.head })}
+      >
+        ${T.show}
+      </button>
       ${view.home.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.choose({ edits: [...view.selection.edits, edit] })}>${T.proof}</button>` : nothing}
     </div>`;
 }
 
 function progress({ sweep, stopSweep }) {
-  return html`<div class="controls" role="status"><progress max=${sweep.total || 1} value=${sweep.parts.length} aria-label="Attentions done"></progress>
-    <span>${T.progress(sweep.parts.length, sweep.total || "…")}</span><button type="button" data-cancel @click=${stopSweep}>${T.cancel}</button></div>`;
+  return html`<div class="controls" role="status">
+    <progress
+      max=${sweep.total || 1}
+      value=${sweep.parts.length}
+      aria-label="Attentions done"
+    ></progress>
+    <span>${T.progress(sweep.parts.length, sweep.total || "…")}</span
+    ><button type="button" data-cancel @click=${stopSweep}>${T.cancel}</button>
+  </div>`;
 }
 
 const started = ({ sweep }) => sweep.state === "running" || sweep.parts.length > 0;
@@ -179,16 +199,19 @@ export function draw(view) {
   const { sweep, trace } = view;
   const total = 2 * trace.heads * trace.layers("decoder") + trace.heads * trace.layers("encoder");
   const heads = started(view) ? suspects(view) : [];
-  return html`
-    ${wordPicker(view, T.picker)}
+  return html` ${wordPicker(view, T.picker)}
     <div style="height:1rem"></div>
     ${
       sweep.state === "running"
         ? progress(view)
         : sweep.state === "done"
           ? nothing
-          : html`<div class="controls"><button type="button" class="primary" data-start @click=${view.startSweep}>${T.start(total)}</button>
-        <span>${sweep.state === "cancelled" ? T.cancelled : T.idle}</span></div>`
+          : html`<div class="controls">
+              <button type="button" class="primary" data-start @click=${view.startSweep}>
+                ${T.start(total)}
+              </button>
+              <span>${sweep.state === "cancelled" ? T.cancelled : T.idle}</span>
+            </div>`
     }
     ${sweep.state === "failed" ? html`<div class="trouble"><p>${sweep.error}</p></div>` : nothing}
     ${started(view) ? grids(view, heads) : nothing}

@@ -16,12 +16,17 @@ const STEPS_PER_OCTAVE = 4;
 const clippedNumber = (x, digits = 3) => (x > 0 && x < 1e-6 ? "< 10⁻⁶" : number(x, digits));
 
 /** The slider moves in quarter octaves, with the root of d_k exactly at its middle. */
-const places = (view) => ({ root: Math.sqrt(view.trace.settings.d_k), place: Number(view.dial("divisor.place", 0)) });
+const places = (view) => ({
+  root: Math.sqrt(view.trace.settings.d_k),
+  place: Number(view.dial("divisor.place", 0)),
+});
 
 function computed(view) {
   const { root, place } = places(view);
   const by = root * 2 ** (place / STEPS_PER_OCTAVE);
-  const scores = view.trace.part(view.selection, "scores").at({ head: view.selection.head, query: view.token });
+  const scores = view.trace
+    .part(view.selection, "scores")
+    .at({ head: view.selection.head, query: view.token });
   const seen = visible(view);
   const weights = (divisor) => softmax(seen.map((j) => scores[j] / divisor));
   return { by, root, seen, scores, now: weights(by), true: weights(root) };
@@ -31,34 +36,62 @@ export function draw(view) {
   const { by, root, seen, now, true: usual } = computed(view);
   const keys = view.trace.keys(view.selection.role);
   const token = piece(view.trace.queries(view.selection.role)[view.token]);
-  const facts = (weights) => html`<p class="reading numbers">largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} bits · gradient ${clippedNumber(softmaxGradient(weights))}</p>`;
-  return html`
-    <div class="controls">
+  const facts = (weights) =>
+    html`<p class="reading numbers">
+      largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} bits · gradient
+      ${clippedNumber(softmaxGradient(weights))}
+    </p>`;
+  return html` <div class="controls">
       ${slider({ label: "Divide the scores by", min: -28, max: 28, value: places(view).place, choose: (p) => view.turn("divisor.place", p), shown: (p) => number(root * 2 ** (p / STEPS_PER_OCTAVE), 2) })}
-      <button type="button" @click=${() => view.turn("divisor.place", 0)}>√d_k = ${number(root, 2)}</button>
+      <button type="button" @click=${() => view.turn("divisor.place", 0)}>
+        √d_k = ${number(root, 2)}
+      </button>
     </div>
-    <div class="formula"><math><mi>softmax</mi><mo>(</mo><mfrac><mrow><msub><mi class="c-query">q</mi><mtext>${token}</mtext></msub><msup><mi class="c-key">K</mi><mi>T</mi></msup></mrow><mn>${number(by, 2)}</mn></mfrac><mo>)</mo></math></div>
+    <div class="formula">
+      <math
+        ><mi>softmax</mi><mo>(</mo
+        ><mfrac
+          ><mrow
+            ><msub><mi class="c-query">q</mi><mtext>${token}</mtext></msub
+            ><msup><mi class="c-key">K</mi><mi>T</mi></msup></mrow
+          ><mn>${number(by, 2)}</mn></mfrac
+        ><mo>)</mo></math
+      >
+    </div>
     ${pairedBars({
       rows: seen.map((j, i) => ({ name: piece(keys[j]), values: [now[i], usual[i]] })),
-      sides: [{ heading: `divided by ${number(by, 2)}`, concept: "weight" }, { heading: `by √d_k = ${number(root, 2)}, as in the model`, concept: "weight" }],
-      from: 0, to: 1, most: 20,
+      sides: [
+        { heading: `divided by ${number(by, 2)}`, concept: "weight" },
+        { heading: `by √d_k = ${number(root, 2)}, as in the model`, concept: "weight" },
+      ],
+      from: 0,
+      to: 1,
+      most: 20,
     })}
     <div class="columns">${facts(now)}${facts(usual)}</div>`;
 }
 
-export const caption = () => html`The scores stay as the model made them; only the divisor moves. Small: one key takes all, and the softmax's gradient goes to nothing.
-  Large: every key gets the same; what learning then gets of that gradient is divided by the large number too.`;
+export const caption = () =>
+  html`The scores stay as the model made them; only the divisor moves. Small: one key takes all, and
+  the softmax's gradient goes to nothing. Large: every key gets the same; what learning then gets of
+  that gradient is divided by the large number too.`;
 
 export const table = (view) => {
   const { seen, scores, now, true: usual } = computed(view);
   const keys = view.trace.keys(view.selection.role);
-  return { columns: ["key", "score", "weight here", "weight in the model"], rows: seen.map((j, i) => [keys[j], scores[j], now[i], usual[i]]) };
+  return {
+    columns: ["key", "score", "weight here", "weight in the model"],
+    rows: seen.map((j, i) => [keys[j], scores[j], now[i], usual[i]]),
+  };
 };
 
 export const python = (view) => {
   const { role, layer, head } = view.selection;
   const { by, root, seen } = computed(view);
-  const keys = role === "decoder" ? 'trace.header["target"]["input_tokens"]' : 'trace.header["source"]["tokens"]';
+  const keys =
+    role === "decoder"
+      ? 'trace.header["target"]["input_tokens"]'
+      : 'trace.header["source"]["tokens"]';
   return `import numpy as np
 
 ${opening(view)}scores = trace["${view.trace.path(role, layer)}.scores"][${head}, ${view.token}, :${seen.length}].astype(float)

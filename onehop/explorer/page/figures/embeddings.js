@@ -20,18 +20,23 @@ const TENSORS = { embedding: "embeddings", scaled: "scaled", positioned: "positi
 const side = (view) => (view.selection.role === "encoder" ? "source" : "target");
 
 /** The tokens that go in; of the translation they begin with the start sign. */
-const inputs = (view) => (side(view) === "source" ? view.trace.source.tokens : view.trace.target.input_tokens);
+const inputs = (view) =>
+  side(view) === "source" ? view.trace.source.tokens : view.trace.target.input_tokens;
 
 /** The place of the cursor's word among them: a written piece goes in one place later, the last one never. */
-const placeOf = (view) => (side(view) === "source" ? view.token : Math.min(view.token + 1, inputs(view).length - 1));
+const placeOf = (view) =>
+  side(view) === "source" ? view.token : Math.min(view.token + 1, inputs(view).length - 1);
 
 /** The start sign has no neighbours. */
 function neighbours(view) {
   const { neighbours: all } = view.trace.json;
-  return side(view) === "source" ? all.source[placeOf(view)] : (all.target[placeOf(view) - 1] ?? []);
+  return side(view) === "source"
+    ? all.source[placeOf(view)]
+    : (all.target[placeOf(view) - 1] ?? []);
 }
 
-const length = (view, stage) => norm(view.trace.tensor(`${side(view)}_input.${TENSORS[stage]}`).at({ token: placeOf(view) }));
+const length = (view, stage) =>
+  norm(view.trace.tensor(`${side(view)}_input.${TENSORS[stage]}`).at({ token: placeOf(view) }));
 
 function extent(points) {
   const [xs, ys] = [points.map((p) => p[0]), points.map((p) => p[1])];
@@ -46,13 +51,28 @@ function extent(points) {
 /** Labels that do not lie on each other: each takes the first free place around its point. */
 export function placed(labels, width, height) {
   const taken = [];
-  const free = (box) => taken.every((b) => box.x + box.w < b.x || b.x + b.w < box.x || box.y + box.h < b.y || b.y + b.h < box.y);
+  const free = (box) =>
+    taken.every(
+      (b) => box.x + box.w < b.x || b.x + b.w < box.x || box.y + box.h < b.y || b.y + b.h < box.y,
+    );
   return labels.map((label) => {
     const w = 6.6 * [...label.text].length + 4;
-    const around = [[7, 4], [-w - 3, 4], [-w / 2, -8], [-w / 2, 16], [7, -8], [7, 16], [-w - 3, -8], [-w - 3, 16], [-w / 2, -20], [-w / 2, 28]];
+    const around = [
+      [7, 4],
+      [-w - 3, 4],
+      [-w / 2, -8],
+      [-w / 2, 16],
+      [7, -8],
+      [7, 16],
+      [-w - 3, -8],
+      [-w - 3, 16],
+      [-w / 2, -20],
+      [-w / 2, 28],
+    ];
     for (const [dx, dy] of around) {
       const box = { x: label.x + dx, y: label.y + dy - 10, w, h: 13 };
-      if (box.x < 0 || box.x + w > width || box.y < 0 || box.y + 13 > height || !free(box)) continue;
+      if (box.x < 0 || box.x + w > width || box.y < 0 || box.y + 13 > height || !free(box))
+        continue;
       taken.push(box);
       return { ...label, at: [box.x + 2, label.y + dy] };
     }
@@ -67,32 +87,59 @@ function picture(view, stage) {
   const grown = stage === "embedding" ? 1 : Math.sqrt(view.trace.settings.d_model);
   const cloud = projection.cloud.map(([x, y]) => [x * grown, y * grown]);
   const [width, height] = view.narrow ? [340, 320] : [620, 400];
-  const middle = (axis) => cloud.map((p) => p[axis]).sort((a, b) => a - b)[Math.floor(cloud.length / 2)] ?? 0;
-  const reach = cloud.map(([x, y]) => Math.hypot(x - middle(0), y - middle(1))).sort((a, b) => a - b)[Math.floor(0.97 * cloud.length)];
+  const middle = (axis) =>
+    cloud.map((p) => p[axis]).sort((a, b) => a - b)[Math.floor(cloud.length / 2)] ?? 0;
+  const reach = cloud
+    .map(([x, y]) => Math.hypot(x - middle(0), y - middle(1)))
+    .sort((a, b) => a - b)[Math.floor(0.97 * cloud.length)];
   const core = cloud.filter(([x, y]) => Math.hypot(x - middle(0), y - middle(1)) <= reach);
-  const [xs, ys] = extent([...points, ...near.map((n) => n.xy), ...(stage === "positioned" ? projection[side(view)].scaled : []), ...core]);
+  const [xs, ys] = extent([
+    ...points,
+    ...near.map((n) => n.xy),
+    ...(stage === "positioned" ? projection[side(view)].scaled : []),
+    ...core,
+  ]);
   const across = scale(xs, 34, width - 8);
   const up = scale(ys, height - 24, 8);
   const [tokens, here] = [inputs(view), placeOf(view)];
   const order = [here, ...tokens.keys()].filter((t, i, all) => all.indexOf(t) === i);
   const labels = placed(
     [
-      ...order.map((i) => ({ text: clipped(tokens[i]), x: across(points[i][0]), y: up(points[i][1]), i })),
+      ...order.map((i) => ({
+        text: clipped(tokens[i]),
+        x: across(points[i][0]),
+        y: up(points[i][1]),
+        i,
+      })),
       ...near.map((n) => ({ text: clipped(n.token), x: across(n.xy[0]), y: up(n.xy[1]), i: null })),
     ],
     width,
     height,
   );
-  return html`<svg viewBox="0 0 ${width} ${height}" style="width:100%;max-width:${width}px" role="img"
-    aria-label="${tokens.length} pieces as points in two dimensions; ${piece(tokens[here])} is chosen">
+  return html`<svg
+    viewBox="0 0 ${width} ${height}"
+    style="width:100%;max-width:${width}px"
+    role="img"
+    aria-label="${tokens.length} pieces as points in two dimensions; ${piece(tokens[here])} is chosen"
+  >
     ${ticks(xs, 4).map((t) => svg`<text class="soft number" x=${across(t)} y=${height - 6} text-anchor="middle">${written(t)}</text>`)}
     ${ticks(ys, 4).map((t) => svg`<text class="soft number" x="28" y=${up(t) + 4} text-anchor="end">${written(t)}</text>`)}
-    <path fill="none" stroke="var(--rule-strong)" stroke-width="2.4" stroke-linecap="round" opacity=".45"
-      d=${core.map(([x, y]) => `M${across(x).toFixed(1)} ${up(y).toFixed(1)}h.01`).join("")} />
-    ${stage === "positioned" ? points.map(([x, y], i) => {
-      const [a, b] = projection[side(view)].scaled[i];
-      return svg`<line x1=${across(a)} y1=${up(b)} x2=${across(x)} y2=${up(y)} stroke="var(--position)" stroke-width="1.4" />`;
-    }) : nothing}
+    <path
+      fill="none"
+      stroke="var(--rule-strong)"
+      stroke-width="2.4"
+      stroke-linecap="round"
+      opacity=".45"
+      d=${core.map(([x, y]) => `M${across(x).toFixed(1)} ${up(y).toFixed(1)}h.01`).join("")}
+    />
+    ${
+      stage === "positioned"
+        ? points.map(([x, y], i) => {
+            const [a, b] = projection[side(view)].scaled[i];
+            return svg`<line x1=${across(a)} y1=${up(b)} x2=${across(x)} y2=${up(y)} stroke="var(--position)" stroke-width="1.4" />`;
+          })
+        : nothing
+    }
     ${near.map((n) => svg`<line x1=${across(points[here][0])} y1=${up(points[here][1])} x2=${across(n.xy[0])} y2=${up(n.xy[1])} stroke="var(--rule-strong)" stroke-dasharray="2 3" /><circle cx=${across(n.xy[0])} cy=${up(n.xy[1])} r="3" fill="var(--neutral)" .tip=${`${piece(n.token)}: cosine ${number(n.cosine, 3)}`} />`)}
     ${points.map(([x, y], i) => svg`<circle cx=${across(x)} cy=${up(y)} r=${i === here ? 6 : 4} fill=${i === here ? "var(--output)" : "var(--query)"} .tip=${`${piece(tokens[i])}: ${number(x, 2)}, ${number(y, 2)}`} />`)}
     ${labels.filter((l) => l.at).map((l) => svg`<text x=${l.at[0]} y=${l.at[1]} class=${l.i === null ? "soft" : ""} font-weight=${l.i === here ? 700 : 400} font-style=${l.i === null ? "italic" : "normal"} paint-order="stroke" stroke="var(--panel)" stroke-width="3">${l.text}</text>`)}
@@ -103,18 +150,30 @@ export function draw(view) {
   const stage = view.dial("embeddings.stage", "embedding");
   const tokens = side(view) === "source" ? inputs(view) : inputs(view).slice(1);
   const near = neighbours(view);
-  return html`
-    <div class="controls">
+  return html` <div class="controls">
       ${segments({ name: "embeddings-stage", label: "Which stage", options: STAGES, value: stage, choose: (s) => view.turn("embeddings.stage", s) })}
     </div>
     ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
-    <div class="columns" style="grid-template-columns:repeat(auto-fit,minmax(min(100%,15rem),1fr));margin-top:1rem">
+    <div
+      class="columns"
+      style="grid-template-columns:repeat(auto-fit,minmax(min(100%,15rem),1fr));margin-top:1rem"
+    >
       <div style="grid-column:span ${view.narrow ? 1 : 2}">${picture(view, stage)}</div>
       <div>
         <h4>Nearest to “<bdi>${piece(inputs(view)[placeOf(view)])}</bdi>” by cosine</h4>
-        ${near.length
-          ? bars({ rows: near.map((n) => ({ name: piece(n.token), value: n.cosine })), concept: "query", number, from: 0, to: 1 })
-          : html`<p class="reading">The start sign is read before any word; no piece of the text is like it.</p>`}
+        ${
+          near.length
+            ? bars({
+                rows: near.map((n) => ({ name: piece(n.token), value: n.cosine })),
+                concept: "query",
+                number,
+                from: 0,
+                to: 1,
+              })
+            : html`<p class="reading">
+                The start sign is read before any word; no piece of the text is like it.
+              </p>`
+        }
         <p class="reading numbers">length of this vector: ${number(length(view, stage), 2)}</p>
       </div>
     </div>`;
@@ -122,9 +181,9 @@ export function draw(view) {
 
 export function caption(view) {
   const [first, second] = view.trace.json.projection.explained;
-  return html`The two directions are those in which the whole embedding matrix of this model varies most; they hold
-    ${number(100 * (first + second), 1)} % of its variance, so trust the cosines more than the map. Grey points are other
-    pieces of the vocabulary.`;
+  return html`The two directions are those in which the whole embedding matrix of this model varies
+  most; they hold ${number(100 * (first + second), 1)} % of its variance, so trust the cosines more
+  than the map. Grey points are other pieces of the vocabulary.`;
 }
 
 export const table = (view) => ({

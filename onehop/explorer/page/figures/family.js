@@ -9,20 +9,47 @@ export const item = 20;
 export const title = "Same blocks: orders, smoothing, warm-up, subsets";
 export const needs = [];
 
-const TOPICS = [["norm", "post- and pre-norm"], ["smoothing", "label smoothing"], ["warmup", "warm-up"], ["subsets", "subsets"]];
+const TOPICS = [
+  ["norm", "post- and pre-norm"],
+  ["smoothing", "label smoothing"],
+  ["warmup", "warm-up"],
+  ["subsets", "subsets"],
+];
 
 /** Rate of the paper's schedule. */
-export const rate = (step, d_model, warmup) => d_model ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
+export const rate = (step, d_model, warmup) =>
+  d_model ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
 
-const block = (x, y, width, text, concept) => svg`<rect x=${x} y=${y} width=${width} height="32" rx="6" fill="var(--panel)" stroke="var(--${concept})" stroke-width="1.8" /><text x=${x + width / 2} y=${y + 20} text-anchor="middle">${text}</text>`;
+const block = (x, y, width, text, concept) =>
+  svg`<rect x=${x} y=${y} width=${width} height="32" rx="6" fill="var(--panel)" stroke="var(--${concept})" stroke-width="1.8" /><text x=${x + width / 2} y=${y + 20} text-anchor="middle">${text}</text>`;
 
 function order(pre) {
-  const steps = pre ? [["norm", "value"], ["sub-layer", "query"], ["add", "output"]] : [["sub-layer", "query"], ["add", "output"], ["norm", "value"]];
+  const steps = pre
+    ? [
+        ["norm", "value"],
+        ["sub-layer", "query"],
+        ["add", "output"],
+      ]
+    : [
+        ["sub-layer", "query"],
+        ["add", "output"],
+        ["norm", "value"],
+      ];
   const add = pre ? 2 : 1;
   const y = (i) => 190 - i * 62;
-  return html`<svg viewBox="0 0 260 250" style="width:100%;max-width:260px;margin:auto" role="img" aria-label="${pre ? "Pre-norm: norm, sub-layer, add" : "Post-norm: sub-layer, add, norm"}, with the stream going round">
+  return html`<svg
+    viewBox="0 0 260 250"
+    style="width:100%;max-width:260px;margin:auto"
+    role="img"
+    aria-label="${pre ? "Pre-norm: norm, sub-layer, add" : "Post-norm: sub-layer, add, norm"}, with the stream going round"
+  >
     <path d="M110 246V14" stroke="var(--rule-strong)" fill="none" stroke-width="1.6" />
-    <path d="M110 236H224V${y(add) + 16}H172" stroke="var(--output)" fill="none" stroke-width="2.6" />
+    <path
+      d="M110 236H224V${y(add) + 16}H172"
+      stroke="var(--output)"
+      fill="none"
+      stroke-width="2.6"
+    />
     <path d="M105 20L110 8L115 20z" fill="var(--rule-strong)" />
     ${steps.map(([text, concept], i) => block(48, y(i), 124, text, concept))}
   </svg>`;
@@ -30,14 +57,36 @@ function order(pre) {
 
 function norms(view) {
   const kind = view.dial("family.norm", view.trace.settings.norm);
-  return html`
-    <div class="controls">${segments({ name: "family-norm", label: "Order", options: [["post", "post-norm, the paper"], ["pre", "pre-norm, most since"]], value: kind, choose: (k) => view.turn("family.norm", k) })}</div>
+  return html` <div class="controls">
+      ${segments({
+        name: "family-norm",
+        label: "Order",
+        options: [
+          ["post", "post-norm, the paper"],
+          ["pre", "pre-norm, most since"],
+        ],
+        value: kind,
+        choose: (k) => view.turn("family.norm", k),
+      })}
+    </div>
     ${order(kind === "pre")}
-    <div class="formula" style="justify-content:center">${kind === "pre"
-      ? html`<math><mi>x</mi><mo>+</mo><mi>Sublayer</mi><mo>(</mo><mi>LayerNorm</mi><mo>(</mo><mi>x</mi><mo>)</mo><mo>)</mo></math>`
-      : html`<math><mi>LayerNorm</mi><mo>(</mo><mi>x</mi><mo>+</mo><mi>Sublayer</mi><mo>(</mo><mi>x</mi><mo>)</mo><mo>)</mo></math>`}</div>
-    <p class="reading">${kind === "pre" ? "The stream runs through untouched from the bottom to the top; one more norm follows the last layer." : "Every layer's norm stands in the stream itself, and every gradient passes through it."}
-      This model is <strong>${view.trace.settings.norm}-norm</strong>.</p>`;
+    <div class="formula" style="justify-content:center">
+      ${
+        kind === "pre"
+          ? html`<math
+              ><mi>x</mi><mo>+</mo><mi>Sublayer</mi><mo>(</mo><mi>LayerNorm</mi><mo>(</mo><mi>x</mi
+              ><mo>)</mo><mo>)</mo></math
+            >`
+          : html`<math
+              ><mi>LayerNorm</mi><mo>(</mo><mi>x</mi><mo>+</mo><mi>Sublayer</mi><mo>(</mo><mi>x</mi
+              ><mo>)</mo><mo>)</mo></math
+            >`
+      }
+    </div>
+    <p class="reading">
+      ${kind === "pre" ? "The stream runs through untouched from the bottom to the top; one more norm follows the last layer." : "Every layer's norm stands in the stream itself, and every gradient passes through it."}
+      This model is <strong>${view.trace.settings.norm}-norm</strong>.
+    </p>`;
 }
 
 function smoothing(view) {
@@ -45,26 +94,69 @@ function smoothing(view) {
   const vocabulary = view.trace.model.vocab_size;
   const right = 1 - epsilon + epsilon / vocabulary;
   const step = view.trace.steps[0];
-  return html`
-    <div class="controls">${slider({ label: "ε", min: 0, max: 0.5, step: 0.05, value: epsilon, choose: (e) => view.turn("family.epsilon", e), shown: (e) => number(e, 2) })}</div>
-    ${bars({ rows: [{ name: "the right piece", value: right, concept: "output" }, { name: "any other piece", value: epsilon / vocabulary }], concept: "neutral", number, digits: 4, from: 0, to: 1 })}
-    <p class="reading">Training asks for ${number(100 * right, 1)} % on the right piece and shares the rest among all ${vocabulary.toLocaleString("en-US")}. The model learns not to be
-      too sure: perplexity suffers, BLEU gains. In this translation the first piece got ${number(100 * step.chosen.p, 1)} %.</p>`;
+  return html` <div class="controls">
+      ${slider({ label: "ε", min: 0, max: 0.5, step: 0.05, value: epsilon, choose: (e) => view.turn("family.epsilon", e), shown: (e) => number(e, 2) })}
+    </div>
+    ${bars({
+      rows: [
+        { name: "the right piece", value: right, concept: "output" },
+        { name: "any other piece", value: epsilon / vocabulary },
+      ],
+      concept: "neutral",
+      number,
+      digits: 4,
+      from: 0,
+      to: 1,
+    })}
+    <p class="reading">
+      Training asks for ${number(100 * right, 1)} % on the right piece and shares the rest among all
+      ${vocabulary.toLocaleString("en-US")}. The model learns not to be too sure: perplexity
+      suffers, BLEU gains. In this translation the first piece got ${number(100 * step.chosen.p, 1)}
+      %.
+    </p>`;
 }
 
 function warm(view) {
   const warmup = Number(view.dial("family.warmup", 4000));
   const d = view.trace.settings.d_model;
-  const points = range(121).map((i) => Math.max(1, (i * 20000) / 120)).map((s) => [s, rate(s, d, warmup)]);
-  return html`
-    <div class="controls">${slider({ label: "Warm-up steps", min: 500, max: 12000, step: 500, value: warmup, choose: (w) => view.turn("family.warmup", w) })}</div>
-    <div class="formula"><math><msup><mn>${d}</mn><mrow><mo>−</mo><mn>0.5</mn></mrow></msup><mo>·</mo><mi>min</mi><mo>(</mo><msup><mi>step</mi><mrow><mo>−</mo><mn>0.5</mn></mrow></msup><mo>,</mo><mi>step</mi><mo>·</mo><msup><mn>${warmup}</mn><mrow><mo>−</mo><mn>1.5</mn></mrow></msup><mo>)</mo></math></div>
+  const points = range(121)
+    .map((i) => Math.max(1, (i * 20000) / 120))
+    .map((s) => [s, rate(s, d, warmup)]);
+  return html` <div class="controls">
+      ${slider({ label: "Warm-up steps", min: 500, max: 12000, step: 500, value: warmup, choose: (w) => view.turn("family.warmup", w) })}
+    </div>
+    <div class="formula">
+      <math
+        ><msup
+          ><mn>${d}</mn><mrow><mo>−</mo><mn>0.5</mn></mrow></msup
+        ><mo>·</mo><mi>min</mi><mo>(</mo
+        ><msup
+          ><mi>step</mi><mrow><mo>−</mo><mn>0.5</mn></mrow></msup
+        ><mo>,</mo><mi>step</mi><mo>·</mo
+        ><msup
+          ><mn>${warmup}</mn><mrow><mo>−</mo><mn>1.5</mn></mrow></msup
+        ><mo>)</mo></math
+      >
+    </div>
     ${lines({ view, label: "Learning rate against the step", x: { min: 0, max: 20000, label: "step" }, y: { min: 0, max: rate(500, d, 500) * 1.05, label: "learning rate", written: (t) => (t === 0 ? "0" : power(t, 1)) }, series: [{ name: "learning rate", concept: "output", points }], mark: warmup, height: 230 })}
-    <p class="reading">Up in a straight line for ${warmup} steps, down with the root of the step after; at the top <span class="numbers">${power(rate(warmup, d, warmup), 2)}</span>.</p>`;
+    <p class="reading">
+      Up in a straight line for ${warmup} steps, down with the root of the step after; at the top
+      <span class="numbers">${power(rate(warmup, d, warmup), 2)}</span>.
+    </p>`;
 }
 
 const KINDS = {
-  both: ["encoder and decoder", "this paper, translation", ["source self-attention", "feed-forward", "masked self-attention", "cross-attention", "feed-forward "]],
+  both: [
+    "encoder and decoder",
+    "this paper, translation",
+    [
+      "source self-attention",
+      "feed-forward",
+      "masked self-attention",
+      "cross-attention",
+      "feed-forward ",
+    ],
+  ],
   encoder: ["encoder only", "BERT: read and classify", ["source self-attention", "feed-forward"]],
   decoder: ["decoder only", "GPT: go on writing", ["masked self-attention", "feed-forward "]],
 };
@@ -72,27 +164,46 @@ const KINDS = {
 function subsets(view) {
   const kind = view.dial("family.subset", "both");
   const lit = KINDS[kind][2];
-  const part = (name) => html`<div style="border:1.5px solid ${lit.includes(name) ? "var(--query)" : "var(--rule)"};border-radius:6px;padding:.45rem .8rem;opacity:${lit.includes(name) ? 1 : 0.62};${lit.includes(name) ? "" : "text-decoration:line-through;"}font:.95rem var(--sans)">${name}</div>`;
-  return html`
-    <div class="controls">${segments({ name: "family-subset", label: "Which parts", options: Object.entries(KINDS).map(([k, [name]]) => [k, name]), value: kind, choose: (k) => view.turn("family.subset", k) })}</div>
-    <div class="columns"><div style="display:grid;gap:.4rem;align-content:start"><h4>Encoder</h4>${["source self-attention", "feed-forward"].map(part)}</div>
-      <div style="display:grid;gap:.4rem"><h4>Decoder</h4>${["masked self-attention", "cross-attention", "feed-forward "].map(part)}</div></div>
+  const part = (name) =>
+    html`<div
+      style="border:1.5px solid ${lit.includes(name) ? "var(--query)" : "var(--rule)"};border-radius:6px;padding:.45rem .8rem;opacity:${lit.includes(name) ? 1 : 0.62};${lit.includes(name) ? "" : "text-decoration:line-through;"}font:.95rem var(--sans)"
+    >
+      ${name}
+    </div>`;
+  return html` <div class="controls">
+      ${segments({ name: "family-subset", label: "Which parts", options: Object.entries(KINDS).map(([k, [name]]) => [k, name]), value: kind, choose: (k) => view.turn("family.subset", k) })}
+    </div>
+    <div class="columns">
+      <div style="display:grid;gap:.4rem;align-content:start">
+        <h4>Encoder</h4>
+        ${["source self-attention", "feed-forward"].map(part)}
+      </div>
+      <div style="display:grid;gap:.4rem">
+        <h4>Decoder</h4>
+        ${["masked self-attention", "cross-attention", "feed-forward "].map(part)}
+      </div>
+    </div>
     <p class="reading"><strong>${KINDS[kind][0]}</strong>: ${KINDS[kind][1]}.</p>`;
 }
 
 export function draw(view) {
   const topic = view.dial("family.topic", "norm");
-  return html`
-    <div class="controls">${segments({ name: "family-topic", label: "Topic", options: TOPICS, value: topic, choose: (t) => view.turn("family.topic", t) })}</div>
+  return html` <div class="controls">
+      ${segments({ name: "family-topic", label: "Topic", options: TOPICS, value: topic, choose: (t) => view.turn("family.topic", t) })}
+    </div>
     ${{ norm: norms, smoothing, warmup: warm, subsets }[topic](view)}`;
 }
 
-export const caption = () => html`Diagrams and formulas; nothing here was measured except where it says so.`;
+export const caption = () =>
+  html`Diagrams and formulas; nothing here was measured except where it says so.`;
 
 export const table = (view) => {
   const warmup = Number(view.dial("family.warmup", 4000));
   const steps = [1, 100, 1000, 4000, 10000, 100000];
-  return { columns: ["step", `rate with warm-up ${warmup}`], rows: steps.map((s) => [s, rate(s, view.trace.settings.d_model, warmup)]) };
+  return {
+    columns: ["step", `rate with warm-up ${warmup}`],
+    rows: steps.map((s) => [s, rate(s, view.trace.settings.d_model, warmup)]),
+  };
 };
 
 export const python = (view) => `from onehop.config import TrainSettings

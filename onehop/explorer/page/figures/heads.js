@@ -20,19 +20,30 @@ const averaged = (rows) => rows[0].map((_, j) => mean(rows.map((row) => row[j]))
 /** The chosen token's row in every head of the chosen layer. */
 function headRows(view) {
   const { role, layer } = view.selection;
-  return range(view.trace.heads).map((head) => Array.from(tensor(view, role, layer).at({ head, query: view.token })));
+  return range(view.trace.heads).map((head) =>
+    Array.from(tensor(view, role, layer).at({ head, query: view.token })),
+  );
 }
 
 /** Half the summed difference: 0 for the same distribution, 1 for none in common. */
 const distance = (a, b) => sum(a.map((x, j) => Math.abs(x - b[j]))) / 2;
 
 const picture = (view, place) => {
-  const rows = tensor(view, place.role, place.layer).rows({ head: place.head }).map((row) => Array.from(row, shade));
-  const source = pixelPicture(`${view.stamp} ${place.role} ${place.layer} ${place.head}`, rows, view.rgb("weight"));
+  const rows = tensor(view, place.role, place.layer)
+    .rows({ head: place.head })
+    .map((row) => Array.from(row, shade));
+  const source = pixelPicture(
+    `${view.stamp} ${place.role} ${place.layer} ${place.head}`,
+    rows,
+    view.rgb("weight"),
+  );
   return html`<img alt="" style="--ratio:${rows[0].length} / ${rows.length}" src=${source} />`;
 };
 
-const cell = (view) => (place) => ({ content: picture(view, place), tip: (event) => cellTip(view, place, event) });
+const cell = (view) => (place) => ({
+  content: picture(view, place),
+  tip: (event) => cellTip(view, place, event),
+});
 
 /** Which weight the mouse is over in a small picture. */
 function cellTip(view, { role, layer, head }, event) {
@@ -48,12 +59,28 @@ function cellTip(view, { role, layer, head }, event) {
 function oneLayer(view) {
   const { role, layer, head } = view.selection;
   const choose = (h) => view.choose({ head: h });
-  return html`<div class="smalls" data-roving role="group" aria-label="The heads of this layer; arrow keys move between them"
-    style="grid-template-columns:repeat(${view.narrow ? Math.min(4, view.trace.heads) : view.trace.heads}, 1fr)">
+  return html`<div
+    class="smalls"
+    data-roving
+    role="group"
+    aria-label="The heads of this layer; arrow keys move between them"
+    style="grid-template-columns:repeat(${view.narrow ? Math.min(4, view.trace.heads) : view.trace.heads}, 1fr)"
+  >
     ${range(view.trace.heads).map((h) => {
       const place = { role, layer, head: h };
-      return html`<button type="button" class="small" data-place=${h} aria-pressed=${h === head} tabindex=${h === head ? 0 : -1} aria-label=${called(place)}
-        .tip=${(event) => cellTip(view, place, event)} @click=${() => choose(h)} @keydown=${roving(h, view.trace.heads, choose)}>${picture(view, place)}</button>`;
+      return html`<button
+        type="button"
+        class="small"
+        data-place=${h}
+        aria-pressed=${h === head}
+        tabindex=${h === head ? 0 : -1}
+        aria-label=${called(place)}
+        .tip=${(event) => cellTip(view, place, event)}
+        @click=${() => choose(h)}
+        @keydown=${roving(h, view.trace.heads, choose)}
+      >
+        ${picture(view, place)}
+      </button>`;
     })}
   </div>`;
 }
@@ -66,33 +93,71 @@ export function draw(view) {
   const keys = view.trace.keys(role);
   const pairs = rows.flatMap((a, i) => rows.slice(i + 1).map((b) => distance(a, b)));
   const total = ROLES.reduce((n, r) => n + view.trace.layers(r) * view.trace.heads, 0);
-  const options = [["all", `all ${total} heads`], ["layer", `layer ${layer + 1}`]];
-  return html`
-    <div class="controls">${segments({ name: "heads-show", label: "Which heads", options, value: show, choose: (s) => view.turn("heads.show", s) })}
-      <button type="button" @click=${() => view.choose({ head: (head + view.trace.heads - 1) % view.trace.heads })}>previous head</button>
-      <button type="button" @click=${() => view.choose({ head: (head + 1) % view.trace.heads })}>next head</button></div>
+  const options = [
+    ["all", `all ${total} heads`],
+    ["layer", `layer ${layer + 1}`],
+  ];
+  return html` <div class="controls">
+      ${segments({ name: "heads-show", label: "Which heads", options, value: show, choose: (s) => view.turn("heads.show", s) })}
+      <button
+        type="button"
+        @click=${() => view.choose({ head: (head + view.trace.heads - 1) % view.trace.heads })}
+      >
+        previous head
+      </button>
+      <button type="button" @click=${() => view.choose({ head: (head + 1) % view.trace.heads })}>
+        next head
+      </button>
+    </div>
     ${show === "layer" ? oneLayer(view) : headGrid({ view, label: "All heads; arrow keys move between them", cell: cell(view) })}
-    <div style="margin-top:1.4rem">${pairedBars({
-      rows: keys.map((k, j) => ({ name: piece(k), values: [rows[head][j], average[j]] })),
-      sides: [{ heading: `Layer ${layer + 1}, head ${head + 1}, from “${piece(view.trace.queries(role)[view.token])}”: ${number(entropy(rows[head]), 2)} bits`, concept: "weight" }, { heading: `The average of its ${view.trace.heads} heads: ${number(entropy(average), 2)} bits`, concept: "neutral" }],
-      from: 0, to: 1, most: 20,
-    })}</div>
-    <p class="reading">Two heads of this layer share on average <strong>${number(100 * (1 - mean(pairs.length ? pairs : [0])), 0)} %</strong> of their weight from this token.
-      A head has ${number(mean(rows.map(entropy)), 2)} bits of entropy on average, their average ${number(entropy(average), 2)}: averaging blurs.</p>`;
+    <div style="margin-top:1.4rem">
+      ${pairedBars({
+        rows: keys.map((k, j) => ({ name: piece(k), values: [rows[head][j], average[j]] })),
+        sides: [
+          {
+            heading: `Layer ${layer + 1}, head ${head + 1}, from “${piece(view.trace.queries(role)[view.token])}”: ${number(entropy(rows[head]), 2)} bits`,
+            concept: "weight",
+          },
+          {
+            heading: `The average of its ${view.trace.heads} heads: ${number(entropy(average), 2)} bits`,
+            concept: "neutral",
+          },
+        ],
+        from: 0,
+        to: 1,
+        most: 20,
+      })}
+    </div>
+    <p class="reading">
+      Two heads of this layer share on average
+      <strong>${number(100 * (1 - mean(pairs.length ? pairs : [0])), 0)} %</strong> of their weight
+      from this token. A head has ${number(mean(rows.map(entropy)), 2)} bits of entropy on average,
+      their average ${number(entropy(average), 2)}: averaging blurs.
+    </p>`;
 }
 
-export const caption = (view) => html`Each small picture is one head's matrix, rows ask and columns are asked, shaded by the root of the weight${view.dial("heads.show", "all") === "layer" ? "" : "; a line of pictures is a layer, a column a head"}. Click one and the whole page follows.`;
+export const caption = (view) =>
+  html`Each small picture is one head's matrix, rows ask and columns are asked, shaded by the root
+  of the
+  weight${view.dial("heads.show", "all") === "layer" ? "" : "; a line of pictures is a layer, a column a head"}.
+  Click one and the whole page follows.`;
 
 export const table = (view) => {
   const rows = headRows(view);
   const keys = view.trace.keys(view.selection.role);
   const average = averaged(rows);
-  return { columns: ["key", ...rows.map((_, h) => `head ${h + 1}`), "average"], rows: keys.map((k, j) => [k, ...rows.map((row) => row[j]), average[j]]) };
+  return {
+    columns: ["key", ...rows.map((_, h) => `head ${h + 1}`), "average"],
+    rows: keys.map((k, j) => [k, ...rows.map((row) => row[j]), average[j]]),
+  };
 };
 
 export const python = (view) => {
   const { role, layer } = view.selection;
-  const keys = role === "decoder" ? 'trace.header["target"]["input_tokens"]' : 'trace.header["source"]["tokens"]';
+  const keys =
+    role === "decoder"
+      ? 'trace.header["target"]["input_tokens"]'
+      : 'trace.header["source"]["tokens"]';
   return `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][:, ${view.token}].astype(float)
 rows = [[key, *map(float, weights[:, j]), float(weights[:, j].mean())] for j, key in enumerate(${keys})]`;
 };

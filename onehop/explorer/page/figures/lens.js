@@ -62,8 +62,12 @@ function picture(view) {
     16,
   );
   const winner = (l) => view.trace.json.lens[l][step].top[0];
-  return html`<svg viewBox="0 0 ${width} ${height}" style="width:100%;max-width:${width}px" role="img"
-    aria-label="Probability of ${all.map((c) => piece(c.token)).join(", ")} after each of ${layers} decoder layers">
+  return html`<svg
+    viewBox="0 0 ${width} ${height}"
+    style="width:100%;max-width:${width}px"
+    role="img"
+    aria-label="Probability of ${all.map((c) => piece(c.token)).join(", ")} after each of ${layers} decoder layers"
+  >
     ${[0, 0.25, 0.5, 0.75, 1].map((t) => svg`<line class="grid" x1=${left} x2=${right} y1=${y(t)} y2=${y(t)} /><text class="soft" x=${left - 7} y=${y(t) + 4} text-anchor="end">${percent(t, 0)}</text>`)}
     <line class="axis" x1=${left} x2=${right} y1=${bottom} y2=${bottom} />
     ${range(layers).map(
@@ -94,12 +98,13 @@ export function draw(view) {
     curves(view)
       .find((c) => c.chosen)
       ?.points.at(-1) ?? view.trace.steps[step].chosen.p;
-  return html`
-    ${wordPicker(view, T.picker)}
+  return html` ${wordPicker(view, T.picker)}
     <div style="height:1rem"></div>
     ${picture(view)}
-    <p class="reading" data-turn=${at}>${T.most(at + 1, lens.length)}${before ? T.changes(before, after) : T.becomes(after)}
-      ${overruled ? T.overrules : ""} ${T.written(piece(tokens[step]), percent(chance))}</p>`;
+    <p class="reading" data-turn=${at}>
+      ${T.most(at + 1, lens.length)}${before ? T.changes(before, after) : T.becomes(after)}
+      ${overruled ? T.overrules : ""} ${T.written(piece(tokens[step]), percent(chance))}
+    </p>`;
 }
 
 export const caption = (view) => T.caption(view.trace.settings.tied);

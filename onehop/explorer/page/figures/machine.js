@@ -52,10 +52,13 @@ function facts(view) {
   const [encoder, decoder] = ["encoder", "decoder"].map((stack) => number(ratio(view, stack), 2));
   return html`<div class="controls" style="margin:1rem 0 0">
       ${segments({ name: "machine-family", label: T.family.label, options, value: family, choose })}
-      <span>${T.family[family]}</span></div>
-    <p class="reading">${T.ratio(encoder, decoder)}
+      <span>${T.family[family]}</span>
+    </div>
+    <p class="reading">
+      ${T.ratio(encoder, decoder)}
       ${T.tied(view.trace.settings.tied ? short(size(view, "embedding")) : null)}
-      ${T.inAll(count(view.trace.model.parameters))}</p>`;
+      ${T.inAll(count(view.trace.model.parameters))}
+    </p>`;
 }
 
 const step = (view) => (event) => {

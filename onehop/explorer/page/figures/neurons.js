@@ -36,8 +36,13 @@ function field(view, hidden) {
     const i = Math.floor(y * rows.length) * across + Math.floor(x * across);
     return i in hidden ? T.neuron(i + 1, number(hidden[i], 3)) : null;
   };
-  return html`<img class="pixels" style="--ratio:${across} / ${rows.length}" .tip=${tip} alt=${T.field(count(hidden.length))}
-    src=${pixelPicture(`${view.stamp} ${pathOf(view)} ${view.token} ${across}`, rows, view.rgb("value"))} />`;
+  return html`<img
+    class="pixels"
+    style="--ratio:${across} / ${rows.length}"
+    .tip=${tip}
+    alt=${T.field(count(hidden.length))}
+    src=${pixelPicture(`${view.stamp} ${pathOf(view)} ${view.token} ${across}`, rows, view.rgb("value"))}
+  />`;
 }
 
 const words = (found) =>
@@ -52,15 +57,36 @@ function writes(view, hidden, places) {
   );
   if (found.error) return html`<p class="reading">${found.error}</p>`;
   if (!found.value) return html`<p class="reading" role="status">${T.reading}</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="What the strongest neurons write"><table>
-      <thead><tr>${T.columns.slice(0, 3).map((name) => html`<th scope="col">${name}</th>`)}${stack === "decoder" ? T.columns.slice(3).map((name) => html`<th scope="col" class="words">${name}</th>`) : nothing}</tr></thead>
-      <tbody>${found.value.map(
-        (
-          n,
-        ) => html`<tr data-neuron=${n.neuron}><th scope="row">${n.neuron + 1}</th><td data-value=${hidden[n.neuron]}>${number(hidden[n.neuron], 2)}</td><td>${number(Math.abs(hidden[n.neuron]) * n.norm, 2)}</td>
-        ${n.towards ? html`<td class="words">${words(n.towards)}</td><td class="words">${words(n.away)}</td>` : nothing}</tr>`,
-      )}</tbody>
-    </table></div>
+  return html`<div
+      class="scroll"
+      tabindex="0"
+      role="region"
+      aria-label="What the strongest neurons write"
+    >
+      <table>
+        <thead>
+          <tr>
+            ${T.columns.slice(0, 3).map((name) => html`<th scope="col">${name}</th>`)}${stack === "decoder" ? T.columns.slice(3).map((name) => html`<th scope="col" class="words">${name}</th>`) : nothing}
+          </tr>
+        </thead>
+        <tbody>
+          ${found.value.map(
+            (n) =>
+              html`<tr data-neuron=${n.neuron}>
+                <th scope="row">${n.neuron + 1}</th>
+                <td data-value=${hidden[n.neuron]}>${number(hidden[n.neuron], 2)}</td>
+                <td>${number(Math.abs(hidden[n.neuron]) * n.norm, 2)}</td>
+                ${
+                  n.towards
+                    ? html`<td class="words">${words(n.towards)}</td>
+                        <td class="words">${words(n.away)}</td>`
+                    : nothing
+                }
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
     ${stack === "encoder" ? html`<p class="reading">${T.encoder}</p>` : nothing}`;
 }
 
@@ -70,11 +96,14 @@ export function draw(view) {
   const places = strongest(hidden);
   const fires = hidden.filter((h) => h > 0).length;
   const tokens = trace.queries(selection.role);
-  return html`
-    ${tokenPicker({ label: T.picker, tokens, value: selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
-    <div class="controls" style="margin-top:.9rem">${picker({ label: T.layer, options: range(trace.layers(stackOf(view))).map((l) => [l, l + 1]), value: selection.layer, choose: (l) => view.choose({ layer: Number(l) }) })}
-      <span>${T.of(stackOf(view))}</span></div>
-    <p class="reading" style="margin:0 0 .8rem" data-fires=${fires}>${T.fires(piece(tokens[view.token]), count(fires), count(hidden.length), percent(fires / hidden.length))}</p>
+  return html` ${tokenPicker({ label: T.picker, tokens, value: selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
+    <div class="controls" style="margin-top:.9rem">
+      ${picker({ label: T.layer, options: range(trace.layers(stackOf(view))).map((l) => [l, l + 1]), value: selection.layer, choose: (l) => view.choose({ layer: Number(l) }) })}
+      <span>${T.of(stackOf(view))}</span>
+    </div>
+    <p class="reading" style="margin:0 0 .8rem" data-fires=${fires}>
+      ${T.fires(piece(tokens[view.token]), count(fires), count(hidden.length), percent(fires / hidden.length))}
+    </p>
     ${field(view, hidden)}
     <h4 style="margin-top:1.3rem">${T.strongest(places.length)}</h4>
     ${writes(view, hidden, places)}`;

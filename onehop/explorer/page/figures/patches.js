@@ -15,13 +15,21 @@ const weightsOf = new WeakMap();
 
 /** Every weight of the recorded images, decoded once. */
 function tensor(data) {
-  if (!weightsOf.has(data)) weightsOf.set(data, new Tensor(data.tensors.weights, numbersOf(bytesOf(data.blob), data.tensors.weights)));
+  if (!weightsOf.has(data))
+    weightsOf.set(
+      data,
+      new Tensor(data.tensors.weights, numbersOf(bytesOf(data.blob), data.tensors.weights)),
+    );
   return weightsOf.get(data);
 }
 
 /** The image, head and token on show: this is another model than the translator, so they are the figure's own. */
 function chosen(view, data) {
-  const dial = (name, fallback, length) => Math.max(0, Math.min(length - 1, Math.trunc(Number(view.dial(`patches.${name}`, fallback))) || 0));
+  const dial = (name, fallback, length) =>
+    Math.max(
+      0,
+      Math.min(length - 1, Math.trunc(Number(view.dial(`patches.${name}`, fallback))) || 0),
+    );
   const across = data.side / data.patch;
   return {
     across,
@@ -33,19 +41,36 @@ function chosen(view, data) {
   };
 }
 
-const row = (data, { image, layer, head, token }) => tensor(data).at({ image, layer, head, query: token });
+const row = (data, { image, layer, head, token }) =>
+  tensor(data).at({ image, layer, head, query: token });
 
 /** A token's name: the one in front gathers, the others are where they lie. */
-const named = (token, across) => (token === 0 ? "gathering token" : `patch ${Math.ceil(token / across)}, ${((token - 1) % across) + 1}`);
+const named = (token, across) =>
+  token === 0
+    ? "gathering token"
+    : `patch ${Math.ceil(token / across)}, ${((token - 1) % across) + 1}`;
 const spoken = (token, across) => `${token === 0 ? "the " : ""}${named(token, across)}`;
-const described = (image) => `${argmax(image.probabilities) === image.digit ? "a" : "misread: a"} ${image.digit}`;
+const described = (image) =>
+  `${argmax(image.probabilities) === image.digit ? "a" : "misread: a"} ${image.digit}`;
 
 /** Pixels of an image, or of one patch of it, as squares of grey. */
-const grey = (value, white) => `color-mix(in srgb, var(--text) ${Math.round((100 * value) / white)}%, var(--panel))`;
-const pixels = (rows, white, size) => rows.flatMap((line, y) => line.map((value, x) => svg`<rect x=${x * size} y=${y * size} width=${size + 0.05} height=${size + 0.05} fill=${grey(value, white)} />`));
+const grey = (value, white) =>
+  `color-mix(in srgb, var(--text) ${Math.round((100 * value) / white)}%, var(--panel))`;
+const pixels = (rows, white, size) =>
+  rows.flatMap((line, y) =>
+    line.map(
+      (value, x) =>
+        svg`<rect x=${x * size} y=${y * size} width=${size + 0.05} height=${size + 0.05} fill=${grey(value, white)} />`,
+    ),
+  );
 const patchOf = (data, image, token, across) => {
-  const [top, left] = [Math.floor((token - 1) / across) * data.patch, ((token - 1) % across) * data.patch];
-  return data.images[image].pixels.slice(top, top + data.patch).map((line) => line.slice(left, left + data.patch));
+  const [top, left] = [
+    Math.floor((token - 1) / across) * data.patch,
+    ((token - 1) % across) * data.patch,
+  ];
+  return data.images[image].pixels
+    .slice(top, top + data.patch)
+    .map((line) => line.slice(left, left + data.patch));
 };
 
 /** The image under the weights of the chosen token in one head. */
@@ -60,11 +85,19 @@ function looked(data, place, size) {
 
 function picture(data, place) {
   const { across, image } = place;
-  const lines = range(across + 1).map((i) => `M${(i * 160) / across} 0V160M0 ${(i * 160) / across}H160`).join("");
+  const lines = range(across + 1)
+    .map((i) => `M${(i * 160) / across} 0V160M0 ${(i * 160) / across}H160`)
+    .join("");
   const label = `${described(data.images[image])} in ${across} by ${across} patches; shaded is where ${spoken(place.token, across)} looks`;
   return html`<div class="pair">
-    <svg viewBox="0 0 160 160" role="img" aria-label="The image: ${described(data.images[image])}">${pixels(data.images[image].pixels, data.white, 160 / data.side)}<path d=${lines} stroke="var(--rule)" stroke-width="1" /></svg>
-    <svg viewBox="0 0 160 160" role="img" aria-label=${label}>${looked(data, place, 160)}<path d=${lines} stroke="var(--rule)" stroke-width="1" /></svg>
+    <svg viewBox="0 0 160 160" role="img" aria-label="The image: ${described(data.images[image])}">
+      ${pixels(data.images[image].pixels, data.white, 160 / data.side)}
+      <path d=${lines} stroke="var(--rule)" stroke-width="1" />
+    </svg>
+    <svg viewBox="0 0 160 160" role="img" aria-label=${label}>
+      ${looked(data, place, 160)}
+      <path d=${lines} stroke="var(--rule)" stroke-width="1" />
+    </svg>
   </div>`;
 }
 
@@ -72,22 +105,69 @@ function picture(data, place) {
 function strip(view, data, place) {
   const { across, tokens, image } = place;
   const choose = (token) => view.turn("patches.token", token);
-  return html`<div class="tokens patches" role="radiogroup" aria-label="Token that looks" data-roving>${range(tokens).map(
-    (token) => html`<button role="radio" type="button" data-place=${token} aria-checked=${token === place.token} tabindex=${token === place.token ? 0 : -1} aria-label=${named(token, across)}
-      @click=${() => choose(token)} @keydown=${roving(token, tokens, choose)}>${token === 0 ? "gathers" : html`<svg viewBox="0 0 ${data.patch} ${data.patch}" aria-hidden="true">${pixels(patchOf(data, image, token, across), data.white, 1)}</svg>`}</button>`,
-  )}</div>`;
+  return html`<div
+    class="tokens patches"
+    role="radiogroup"
+    aria-label="Token that looks"
+    data-roving
+  >
+    ${range(tokens).map(
+      (token) =>
+        html`<button
+          role="radio"
+          type="button"
+          data-place=${token}
+          aria-checked=${token === place.token}
+          tabindex=${token === place.token ? 0 : -1}
+          aria-label=${named(token, across)}
+          @click=${() => choose(token)}
+          @keydown=${roving(token, tokens, choose)}
+        >
+          ${token === 0 ? "gathers" : html`<svg viewBox="0 0 ${data.patch} ${data.patch}" aria-hidden="true">${pixels(patchOf(data, image, token, across), data.white, 1)}</svg>`}
+        </button>`,
+    )}
+  </div>`;
 }
 
 function heads(view, data, place) {
-  const turn = (layer, head) => view.choose({ dials: { ...view.selection.dials, "patches.layer": String(layer), "patches.head": String(head) } });
+  const turn = (layer, head) =>
+    view.choose({
+      dials: {
+        ...view.selection.dials,
+        "patches.layer": String(layer),
+        "patches.head": String(head),
+      },
+    });
   const total = data.layers * data.heads;
   const walk = (next) => turn(Math.floor(next / data.heads), next % data.heads);
-  return html`<div class="smalls" style="grid-template-columns:repeat(${data.heads},minmax(0,1fr))" data-roving role="radiogroup" aria-label="Layer and head">${range(total).map((i) => {
-    const [layer, head] = [Math.floor(i / data.heads), i % data.heads];
-    const on = layer === place.layer && head === place.head;
-    return html`<button type="button" role="radio" class="small" data-place=${i} aria-checked=${on} tabindex=${on ? 0 : -1} aria-label="layer ${layer + 1}, head ${head + 1}"
-      @click=${() => turn(layer, head)} @keydown=${roving(i, total, walk)}><svg viewBox="0 0 40 40" aria-hidden="true"><rect width="40" height="40" fill="var(--sunken)" />${looked(data, { ...place, layer, head }, 40)}</svg><span>${layer + 1}.${head + 1}</span></button>`;
-  })}</div>`;
+  return html`<div
+    class="smalls"
+    style="grid-template-columns:repeat(${data.heads},minmax(0,1fr))"
+    data-roving
+    role="radiogroup"
+    aria-label="Layer and head"
+  >
+    ${range(total).map((i) => {
+      const [layer, head] = [Math.floor(i / data.heads), i % data.heads];
+      const on = layer === place.layer && head === place.head;
+      return html`<button
+        type="button"
+        role="radio"
+        class="small"
+        data-place=${i}
+        aria-checked=${on}
+        tabindex=${on ? 0 : -1}
+        aria-label="layer ${layer + 1}, head ${head + 1}"
+        @click=${() => turn(layer, head)}
+        @keydown=${roving(i, total, walk)}
+      >
+        <svg viewBox="0 0 40 40" aria-hidden="true">
+          <rect width="40" height="40" fill="var(--sunken)" />
+          ${looked(data, { ...place, layer, head }, 40)}</svg
+        ><span>${layer + 1}.${head + 1}</span>
+      </button>`;
+    })}
+  </div>`;
 }
 
 export function draw(view) {
@@ -98,30 +178,58 @@ export function draw(view) {
   const weights = Array.from(row(data, place));
   const read = argmax(image.probabilities);
   const top = argmax(weights);
-  return html`
-    <div class="controls">${picker({ label: "Image", options: data.images.map((one, i) => [i, described(one)]), value: place.image, choose: (i) => view.turn("patches.image", i) })}
-      <span>${place.tokens} tokens: ${place.tokens - 1} patches of ${data.patch} × ${data.patch} pixels, and one that gathers the answer</span></div>
+  return html` <div class="controls">
+      ${picker({ label: "Image", options: data.images.map((one, i) => [i, described(one)]), value: place.image, choose: (i) => view.turn("patches.image", i) })}
+      <span
+        >${place.tokens} tokens: ${place.tokens - 1} patches of ${data.patch} × ${data.patch}
+        pixels, and one that gathers the answer</span
+      >
+    </div>
     ${strip(view, data, place)}
     <div class="columns" style="margin-top:1.2rem">
-      <div><h4>Where ${spoken(place.token, place.across)} looks, layer ${place.layer + 1}, head ${place.head + 1}</h4>${picture(data, place)}</div>
-      <div><h4>Every layer, every head</h4>${heads(view, data, place)}</div>
-      <div><h4>What it reads</h4>${bars({ rows: image.probabilities.map((p, digit) => ({ name: String(digit), value: p })), concept: "output", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: read })}</div>
+      <div>
+        <h4>
+          Where ${spoken(place.token, place.across)} looks, layer ${place.layer + 1}, head
+          ${place.head + 1}
+        </h4>
+        ${picture(data, place)}
+      </div>
+      <div>
+        <h4>Every layer, every head</h4>
+        ${heads(view, data, place)}
+      </div>
+      <div>
+        <h4>What it reads</h4>
+        ${bars({ rows: image.probabilities.map((p, digit) => ({ name: String(digit), value: p })), concept: "output", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: read })}
+      </div>
     </div>
-    <p class="reading"><span class="verdict ${read === image.digit ? "yes" : "no"}">${read === image.digit ? "right" : "wrong"}</span> It is a ${image.digit}, read as <strong>${read}</strong>.
-      Most goes to <strong>${spoken(top, place.across)}</strong> (${percent(weights[top])}); the row adds up to <span class="numbers" data-patch-sum=${sum(weights)}>${number(sum(weights), 3)}</span>.</p>`;
+    <p class="reading">
+      <span class="verdict ${read === image.digit ? "yes" : "no"}"
+        >${read === image.digit ? "right" : "wrong"}</span
+      >
+      It is a ${image.digit}, read as <strong>${read}</strong>. Most goes to
+      <strong>${spoken(top, place.across)}</strong> (${percent(weights[top])}); the row adds up to
+      <span class="numbers" data-patch-sum=${sum(weights)}>${number(sum(weights), 3)}</span>.
+    </p>`;
 }
 
 export const caption = (view) => {
   const data = view.measured.patches;
   if (!data) return html`Nothing above the embedding knows that it sees a picture.`;
-  return html`Another model than the translator, made of the same layers and trained on handwritten digits; these images it has never seen. Of ${count(data.of)} such it reads ${count(data.right)} right.
-    One matrix turns a patch into a vector, and from there on it is a token. A photograph of 224 × 224 in patches of 16 × 16 makes 196. Each head is shaded relative to its largest weight. ${provenance(data)}`;
+  return html`Another model than the translator, made of the same layers and trained on handwritten
+  digits; these images it has never seen. Of ${count(data.of)} such it reads ${count(data.right)}
+  right. One matrix turns a patch into a vector, and from there on it is a token. A photograph of
+  224 × 224 in patches of 16 × 16 makes 196. Each head is shaded relative to its largest weight.
+  ${provenance(data)}`;
 };
 
 export const table = (view) => {
   const data = view.measured.patches;
   const place = data && chosen(view, data);
-  return { columns: ["token that is looked at", "weight"], rows: data ? Array.from(row(data, place), (w, token) => [named(token, place.across), w]) : [] };
+  return {
+    columns: ["token that is looked at", "weight"],
+    rows: data ? Array.from(row(data, place), (w, token) => [named(token, place.across), w]) : [],
+  };
 };
 
 export const python = (view) => {

@@ -19,12 +19,28 @@ function chain(view, n, attention) {
   const width = view.narrow ? 340 : 680;
   const x = (i) => 16 + ((width - 32) * i) / (n - 1);
   const radius = Math.max(2, Math.min(8, (width - 32) / n / 3.2));
-  const hop = (a, b) => `M${x(a)} 76C${x(a)} ${76 - Math.min(70, 14 + (x(b) - x(a)) / 3)} ${x(b)} ${76 - Math.min(70, 14 + (x(b) - x(a)) / 3)} ${x(b)} 76`;
-  const hops = attention ? hop(0, n - 1) : range(n - 1).map((i) => hop(i, i + 1)).join("");
-  return html`<svg viewBox="0 0 ${width} 106" style="width:100%;max-width:${width}px" role="img" aria-label="${n} words; the first reaches the last in ${attention ? 1 : n - 1} steps">
-    <path d=${hops} fill="none" stroke=${attention ? "var(--output)" : "var(--neutral)"} stroke-width="2.2" />
+  const hop = (a, b) =>
+    `M${x(a)} 76C${x(a)} ${76 - Math.min(70, 14 + (x(b) - x(a)) / 3)} ${x(b)} ${76 - Math.min(70, 14 + (x(b) - x(a)) / 3)} ${x(b)} 76`;
+  const hops = attention
+    ? hop(0, n - 1)
+    : range(n - 1)
+        .map((i) => hop(i, i + 1))
+        .join("");
+  return html`<svg
+    viewBox="0 0 ${width} 106"
+    style="width:100%;max-width:${width}px"
+    role="img"
+    aria-label="${n} words; the first reaches the last in ${attention ? 1 : n - 1} steps"
+  >
+    <path
+      d=${hops}
+      fill="none"
+      stroke=${attention ? "var(--output)" : "var(--neutral)"}
+      stroke-width="2.2"
+    />
     ${range(n).map((i) => svg`<circle cx=${x(i)} cy="76" r=${radius} fill=${i === 0 || i === n - 1 ? "var(--query)" : "var(--rule-strong)"} />`)}
-    <text x=${x(0)} y="101" text-anchor="start">word 1</text><text x=${x(n - 1)} y="101" text-anchor="end">word ${n}</text>
+    <text x=${x(0)} y="101" text-anchor="start">word 1</text>
+    <text x=${x(n - 1)} y="101" text-anchor="end">word ${n}</text>
   </svg>`;
 }
 
@@ -32,13 +48,27 @@ export function draw(view) {
   const n = Number(view.dial("paths.length", 12));
   const kind = view.dial("paths.kind", "recurrent");
   const data = view.measured.paths;
-  return html`
-    <div class="controls">
-      ${segments({ name: "paths-kind", label: "Which network", options: [["recurrent", "recurrent"], ["attention", "self-attention"]], value: kind, choose: (k) => view.turn("paths.kind", k) })}
+  return html` <div class="controls">
+      ${segments({
+        name: "paths-kind",
+        label: "Which network",
+        options: [
+          ["recurrent", "recurrent"],
+          ["attention", "self-attention"],
+        ],
+        value: kind,
+        choose: (k) => view.turn("paths.kind", k),
+      })}
       ${slider({ label: "Sentence length", min: 2, max: 64, value: n, choose: (v) => view.turn("paths.length", v) })}
     </div>
     ${chain(view, n, kind === "attention")}
-    <p class="reading">From the first word to the last: <strong data-steps=${kind === "attention" ? 1 : n - 1}>${kind === "attention" ? 1 : n - 1} ${kind === "attention" || n === 2 ? "step" : "steps"}</strong>.</p>
+    <p class="reading">
+      From the first word to the last:
+      <strong data-steps=${kind === "attention" ? 1 : n - 1}
+        >${kind === "attention" ? 1 : n - 1}
+        ${kind === "attention" || n === 2 ? "step" : "steps"}</strong
+      >.
+    </p>
     <h4 style="margin-top:1.4rem">What is left of the gradient on the way</h4>
     ${data ? measured(view, data, n) : unmeasured("paths", "how much gradient reaches a word, by distance.")}`;
 }
@@ -49,21 +79,54 @@ function measured(view, data, n) {
   return lines({
     view,
     label: "Gradient norm by distance, for a recurrent layer and for self-attention",
-    x: { min: Math.max(1, data.rows[0].distance), max: data.rows.at(-1).distance, log: true, label: "distance in words", ticks: data.rows.map((r) => r.distance).filter((_, i, all) => all.length < 9 || i % Math.ceil(all.length / 7) === 0) },
-    y: { min: Math.min(...values), max: Math.max(...values) * 1.3, log: true, label: "gradient norm, relative to distance 1" },
-    series: KINDS.map(([key, name, concept, dash]) => ({ name, concept, dash, points: points(key), dots: true })),
+    x: {
+      min: Math.max(1, data.rows[0].distance),
+      max: data.rows.at(-1).distance,
+      log: true,
+      label: "distance in words",
+      ticks: data.rows
+        .map((r) => r.distance)
+        .filter((_, i, all) => all.length < 9 || i % Math.ceil(all.length / 7) === 0),
+    },
+    y: {
+      min: Math.min(...values),
+      max: Math.max(...values) * 1.3,
+      log: true,
+      label: "gradient norm, relative to distance 1",
+    },
+    series: KINDS.map(([key, name, concept, dash]) => ({
+      name,
+      concept,
+      dash,
+      points: points(key),
+      dots: true,
+    })),
     mark: Math.min(n - 1, data.rows.at(-1).distance),
     height: 240,
   });
 }
 
-export const caption = (view) => (view.measured.paths ? html`Fresh layers with random weights, not the translation model. ${provenance(view.measured.paths)}` : html`A chain carries a word hand to hand; attention hands it over.`);
+export const caption = (view) =>
+  view.measured.paths
+    ? html`Fresh layers with random weights, not the translation model.
+      ${provenance(view.measured.paths)}`
+    : html`A chain carries a word hand to hand; attention hands it over.`;
 
 export const table = (view) => {
   const n = Number(view.dial("paths.length", 12));
   const data = view.measured.paths;
-  if (data) return { columns: ["distance", ...KINDS.map(([, name]) => name)], rows: data.rows.map((r) => [r.distance, ...KINDS.map(([key]) => r[key])]) };
-  return { columns: ["network", "steps from first to last"], rows: [["recurrent", n - 1], ["self-attention", 1]] };
+  if (data)
+    return {
+      columns: ["distance", ...KINDS.map(([, name]) => name)],
+      rows: data.rows.map((r) => [r.distance, ...KINDS.map(([key]) => r[key])]),
+    };
+  return {
+    columns: ["network", "steps from first to last"],
+    rows: [
+      ["recurrent", n - 1],
+      ["self-attention", 1],
+    ],
+  };
 };
 
 export const python = (view) =>

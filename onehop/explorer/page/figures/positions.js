@@ -30,10 +30,16 @@ export function angle(rows, pair, from, to) {
 function heat(view) {
   const { rows, position } = chosen(view);
   const shown = Math.min(SHOWN, rows.length);
-  const strengths = rows.slice(0, shown).map((row) => Array.from(row, (x) => (Math.max(-1, Math.min(1, x)) + 1) / 2));
+  const strengths = rows
+    .slice(0, shown)
+    .map((row) => Array.from(row, (x) => (Math.max(-1, Math.min(1, x)) + 1) / 2));
   return html`<div style="position:relative">
-    <img class="pixels" style="--ratio:${view.narrow ? "4 / 3" : "5 / 2"}" alt="Position vectors: ${shown} positions downwards, ${rows[0].length} dimensions across. The left side changes fast from row to row, the right side hardly."
-      src=${pixelPicture(`${view.stamp} positions`, strengths, view.rgb("position"))} />
+    <img
+      class="pixels"
+      style="--ratio:${view.narrow ? "4 / 3" : "5 / 2"}"
+      alt="Position vectors: ${shown} positions downwards, ${rows[0].length} dimensions across. The left side changes fast from row to row, the right side hardly."
+      src=${pixelPicture(`${view.stamp} positions`, strengths, view.rgb("position"))}
+    />
     ${position < shown ? html`<div class="glide" style="position:absolute;left:-4px;right:-4px;top:${(100 * position) / shown}%;height:${100 / shown}%;min-height:4px;outline:2px solid var(--output)"></div>` : ""}
   </div>`;
 }
@@ -44,47 +50,82 @@ function circle(view) {
   const [a, b] = [at(position), at(position + offset)];
   const elsewhere = range(rows.length - offset).filter((p) => p % 7 === 0);
   const here = angle(rows, pair, position, position + offset);
-  const spread = Math.max(...elsewhere.map((p) => Math.abs(Math.atan2(Math.sin(angle(rows, pair, p, p + offset) - here), Math.cos(angle(rows, pair, p, p + offset) - here)))));
+  const spread = Math.max(
+    ...elsewhere.map((p) =>
+      Math.abs(
+        Math.atan2(
+          Math.sin(angle(rows, pair, p, p + offset) - here),
+          Math.cos(angle(rows, pair, p, p + offset) - here),
+        ),
+      ),
+    ),
+  );
   return html`<div class="columns" style="align-items:center">
-    <svg viewBox="0 0 180 180" style="width:100%;max-width:220px;margin:auto" role="img" aria-label="Pair ${pair + 1} as a hand on a dial: position ${position} and position ${position + offset}">
+    <svg
+      viewBox="0 0 180 180"
+      style="width:100%;max-width:220px;margin:auto"
+      role="img"
+      aria-label="Pair ${pair + 1} as a hand on a dial: position ${position} and position ${position + offset}"
+    >
       <circle cx="90" cy="90" r="66" fill="none" stroke="var(--rule)" />
       <line x1="90" y1="90" x2=${a[0]} y2=${a[1]} stroke="var(--position)" stroke-width="2.5" />
       <line x1="90" y1="90" x2=${b[0]} y2=${b[1]} stroke="var(--output)" stroke-width="2.5" />
-      <circle cx=${a[0]} cy=${a[1]} r="5" fill="var(--position)" /><circle cx=${b[0]} cy=${b[1]} r="5" fill="var(--output)" />
-      ${[[position, 78, "position"], [position + offset, 78, "output"]].map(([p, r, concept], i) => {
+      <circle cx=${a[0]} cy=${a[1]} r="5" fill="var(--position)" />
+      <circle cx=${b[0]} cy=${b[1]} r="5" fill="var(--output)" />
+      ${[
+        [position, 78, "position"],
+        [position + offset, 78, "output"],
+      ].map(([p, r, concept], i) => {
         const [x, y] = [90 + (r * (at(p)[0] - 90)) / 66, 90 + (r * (at(p)[1] - 90)) / 66];
         return svg`<text class="number" x=${x} y=${y + 4} text-anchor="middle" style="fill:var(--${concept}-ink)">${i && offset === 0 ? "" : p}</text>`;
       })}
     </svg>
     <div>
-      <div class="formula"><math><mi>PE</mi><mo>(</mo><mn>${position}</mn><mo>+</mo><mn>${offset}</mn><mo>)</mo><mo>=</mo><mi>R</mi><mo>(</mo><mn>${number(here, 3)}</mn><mo>)</mo><mspace width=".3em"></mspace><mi>PE</mi><mo>(</mo><mn>${position}</mn><mo>)</mo></math></div>
-      <p class="reading" style="margin:0">Dimensions ${2 * pair + 1} and ${2 * pair + 2} are sine and cosine of one angle. ${offset} places further it has turned by
-        <strong class="numbers" data-angle=${here}>${number(here, 3)}</strong>. Starting anywhere else, the turn differs by at most
-        <strong class="numbers">${number(spread, 5)}</strong>${spread < 1e-3 ? ": the same rotation everywhere." : ": these positions were learned, and owe nobody a rotation."}</p>
+      <div class="formula">
+        <math
+          ><mi>PE</mi><mo>(</mo><mn>${position}</mn><mo>+</mo><mn>${offset}</mn><mo>)</mo><mo>=</mo
+          ><mi>R</mi><mo>(</mo><mn>${number(here, 3)}</mn><mo>)</mo><mspace width=".3em"></mspace
+          ><mi>PE</mi><mo>(</mo><mn>${position}</mn><mo>)</mo></math
+        >
+      </div>
+      <p class="reading" style="margin:0">
+        Dimensions ${2 * pair + 1} and ${2 * pair + 2} are sine and cosine of one angle. ${offset}
+        places further it has turned by
+        <strong class="numbers" data-angle=${here}>${number(here, 3)}</strong>. Starting anywhere
+        else, the turn differs by at most
+        <strong class="numbers">${number(spread, 5)}</strong
+        >${spread < 1e-3 ? ": the same rotation everywhere." : ": these positions were learned, and owe nobody a rotation."}
+      </p>
     </div>
   </div>`;
 }
 
 export function draw(view) {
   const { rows, offset, position, pair } = chosen(view);
-  return html`
-    <div class="controls">
+  return html` <div class="controls">
       ${slider({ label: "Position", min: 0, max: rows.length - 1 - offset, value: position, choose: (p) => view.turn("positions.position", p) })}
       ${slider({ label: "Offset", min: 0, max: 20, value: offset, choose: (o) => view.turn("positions.offset", o) })}
       ${slider({ label: "Dimensions", min: 0, max: rows[0].length / 2 - 1, value: pair, choose: (p) => view.turn("positions.pair", p), shown: (p) => `${2 * p + 1}, ${2 * p + 2}` })}
     </div>
     ${heat(view)}
     <h4 style="margin-top:1.2rem">The fingerprint of position ${position}</h4>
-    <div class="lanes" style="grid-template-columns:minmax(0,1fr)">${comb({ values: rows[position], concept: "position", label: `Position ${position} in ${rows[0].length} dimensions`, scale: 1, height: 56 })}</div>
+    <div class="lanes" style="grid-template-columns:minmax(0,1fr)">
+      ${comb({ values: rows[position], concept: "position", label: `Position ${position} in ${rows[0].length} dimensions`, scale: 1, height: 56 })}
+    </div>
     <div style="margin-top:1.2rem">${circle(view)}</div>`;
 }
 
-export const caption = (view) => html`The model's own table of positions. Rows are positions from the top, columns dimensions from the left; strong colour is +1, faint is −1.
+export const caption = (view) =>
+  html`The model's own table of positions. Rows are positions from the top, columns dimensions from
+  the left; strong colour is +1, faint is −1.
   ${view.trace.settings.positions === "learned" ? "This model learned its positions." : "Low dimensions change fast, high ones slowly."}`;
 
 export const table = (view) => {
   const { rows, offset, position } = chosen(view);
-  return { columns: ["dimension", `position ${position}`, `position ${position + offset}`], rows: Array.from(rows[position], (x, d) => [d + 1, x, rows[position + offset][d]]) };
+  return {
+    columns: ["dimension", `position ${position}`, `position ${position + offset}`],
+    rows: Array.from(rows[position], (x, d) => [d + 1, x, rows[position + offset][d]]),
+  };
 };
 
 export const python = (view) => {

@@ -9,15 +9,27 @@ import { number, piece, power } from "onehop/text.js";
 export const id = "projections";
 export const item = 2;
 export const title = "Query, key and value of one token";
-export const needs = ["{attention}.q", "{attention}.k", "{attention}.v", "{attention}.weights", "{projected}"];
+export const needs = [
+  "{attention}.q",
+  "{attention}.k",
+  "{attention}.v",
+  "{attention}.weights",
+  "{projected}",
+];
 
-const KINDS = [["q", "query"], ["k", "key"], ["v", "value"]];
+const KINDS = [
+  ["q", "query"],
+  ["k", "key"],
+  ["v", "value"],
+];
 
 /** Whose key and value stand beside the query: the token's own, or across, those it looks at most. */
 export function partner(view) {
   if (view.selection.role !== "cross") return view.token;
   const { head } = view.selection;
-  return argmax(Array.from(view.trace.part(view.selection, "weights").at({ head, query: view.token })));
+  return argmax(
+    Array.from(view.trace.part(view.selection, "weights").at({ head, query: view.token })),
+  );
 }
 
 function vector(view, kind) {
@@ -41,34 +53,54 @@ function product(view, kind, weights) {
   const w = new Tensor(weights.tensors[`w_${kind}`], numbersOf(blob, weights.tensors[`w_${kind}`]));
   const bias = weights.tensors[`b_${kind}`] ? numbersOf(blob, weights.tensors[`b_${kind}`]) : null;
   const rows = w.rows();
-  const made = range(w.shape[1]).map((j) => dot(x, rows.map((row) => row[j])) + (bias ? bias[j] : 0));
+  const made = range(w.shape[1]).map(
+    (j) =>
+      dot(
+        x,
+        rows.map((row) => row[j]),
+      ) + (bias ? bias[j] : 0),
+  );
   return { x, rows, made };
 }
 
 function matrixPicture(view, kind, concept) {
   const { role, layer, head } = view.selection;
-  const found = view.resource(`weights ${role} ${layer} ${head}`, () => view.home.weights(role, layer, head));
+  const found = view.resource(`weights ${role} ${layer} ${head}`, () =>
+    view.home.weights(role, layer, head),
+  );
   if (found.error) return html`<p class="reading">${found.error}</p>`;
   if (!found.value) return html`<p class="reading" role="status">Fetching the matrix …</p>`;
   const { x, rows, made } = product(view, kind, found.value);
   const top = largest(rows.map((row) => largest(Array.from(row, Math.abs))));
   const recorded = vector(view, kind);
-  const off = largest(made.map((m, i) => Math.abs(m - recorded[i]))) / largest(Array.from(recorded, Math.abs));
+  const off =
+    largest(made.map((m, i) => Math.abs(m - recorded[i]))) /
+    largest(Array.from(recorded, Math.abs));
   // Turned on its side: d_k rows, d_model columns, under the input it multiplies.
   const turned = range(made.length).map((j) => rows.map((row) => Math.abs(row[j]) / top));
   const input = kind === "q" || role !== "cross" ? "x" : "m";
   return html`<div class="lanes">
       <span class="name"><var>${input}</var>, ${x.length} numbers</span>
       ${comb({ values: x, concept: "neutral", label: `The input of the projection, ${x.length} numbers` })}
-      <span class="name">times <b class="c-${concept}">W<sup>${kind.toUpperCase()}</sup></b>, ${x.length} × ${made.length}</span>
-      <img class="pixels" style="--ratio:${view.narrow ? 3 : 6}" alt="Sizes of the numbers in W ${kind.toUpperCase()} of this head, darker is larger"
-        src=${pixelPicture(`${view.trace.model.hash} ${kind} ${role} ${layer} ${head}`, turned, view.rgb(concept))} />
+      <span class="name"
+        >times <b class="c-${concept}">W<sup>${kind.toUpperCase()}</sup></b
+        >, ${x.length} × ${made.length}</span
+      >
+      <img
+        class="pixels"
+        style="--ratio:${view.narrow ? 3 : 6}"
+        alt="Sizes of the numbers in W ${kind.toUpperCase()} of this head, darker is larger"
+        src=${pixelPicture(`${view.trace.model.hash} ${kind} ${role} ${layer} ${head}`, turned, view.rgb(concept))}
+      />
       <span class="name">gives the <b class="c-${concept}">${concept}</b></span>
       ${comb({ values: made, concept, label: `The product, ${made.length} numbers` })}
     </div>
-    <p class="reading">Multiplied in this page, the product differs from the recorded ${concept} by at most
-      <strong class="numbers" data-product-error=${off}>${power(off)}</strong> of its largest number: the input <var>${input}</var> travels in float16, with three digits. Queries, keys and all that follows
-      are float32, so the error at the top of the page is smaller.</p>`;
+    <p class="reading">
+      Multiplied in this page, the product differs from the recorded ${concept} by at most
+      <strong class="numbers" data-product-error=${off}>${power(off)}</strong> of its largest
+      number: the input <var>${input}</var> travels in float16, with three digits. Queries, keys and
+      all that follows are float32, so the error at the top of the page is smaller.
+    </p>`;
 }
 
 export function draw(view) {
@@ -76,12 +108,13 @@ export function draw(view) {
   const concept = Object.fromEntries(KINDS)[kind];
   const whose = names(view);
   const tokens = view.trace.queries(view.selection.role);
-  return html`
-    ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
+  return html` ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     <div class="lanes" style="margin:1.1rem 0 1.6rem">
       ${KINDS.map(([k, name]) => {
         const values = vector(view, k);
-        return html`<span class="name"><b class="c-${name}">${name}</b> of “<bdi>${whose[k]}</bdi>”</span>
+        return html`<span class="name"
+            ><b class="c-${name}">${name}</b> of “<bdi>${whose[k]}</bdi>”</span
+          >
           ${comb({ values, concept: name, label: `${name} of ${whose[k]}: ${values.length} numbers between ${number(Math.min(...values), 2)} and ${number(Math.max(...values), 2)}` })}`;
       })}
     </div>
@@ -94,12 +127,22 @@ export function draw(view) {
 
 export const caption = (view) =>
   view.selection.role === "cross"
-    ? html`Across, the query comes from the translation and key and value from the source. Shown: the source token that this query looks at most.`
-    : html`One input, three matrices, three vectors. Upward teeth are positive, pale downward ones negative.`;
+    ? html`Across, the query comes from the translation and key and value from the source. Shown:
+      the source token that this query looks at most.`
+    : html`One input, three matrices, three vectors. Upward teeth are positive, pale downward ones
+      negative.`;
 
 export const table = (view) => {
   const [q, k, v] = KINDS.map(([kind]) => vector(view, kind));
-  return { columns: ["component", "query", "key", "value"], rows: range(Math.max(q.length, v.length)).map((i) => [i, q[i] ?? null, k[i] ?? null, v[i] ?? null]) };
+  return {
+    columns: ["component", "query", "key", "value"],
+    rows: range(Math.max(q.length, v.length)).map((i) => [
+      i,
+      q[i] ?? null,
+      k[i] ?? null,
+      v[i] ?? null,
+    ]),
+  };
 };
 
 export const python = (view) => {

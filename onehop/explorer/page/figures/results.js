@@ -19,11 +19,20 @@ export function draw(view) {
   const colour = (s) => (s.kind === "attention" ? "output" : "neutral");
   const cheapest = Math.min(...paid.map((s) => s[`flop_${pair}`]));
   const decades = (s) => Math.log10(s[`flop_${pair}`]) - Math.floor(Math.log10(cheapest)) + 0.5;
-  return html`
-    <div class="controls">${segments({ name: "results-pair", label: "Languages", options: Object.entries(PAIRS), value: pair, choose: (p) => view.turn("results.pair", p) })}</div>
+  return html` <div class="controls">
+      ${segments({ name: "results-pair", label: "Languages", options: Object.entries(PAIRS), value: pair, choose: (p) => view.turn("results.pair", p) })}
+    </div>
     <div class="columns">
-      <div><h4>BLEU, newstest2014</h4>${bars({ rows: all.map((s) => ({ name: name(s), value: s[pair], concept: colour(s) })), concept: "neutral", number, digits: 1, from: 20 })}<p class="reading" style="color:var(--soft)">Bars begin at 20.</p></div>
-      <div><h4>Training cost, operations</h4>${bars({ rows: paid.map((s) => ({ name: name(s), value: decades(s), concept: colour(s), flop: s[`flop_${pair}`] })), concept: "neutral", number: (v) => power(10 ** (v - 0.5 + Math.floor(Math.log10(cheapest)))), from: 0 })}<p class="reading" style="color:var(--soft)">Each step of ten has the same length.</p></div>
+      <div>
+        <h4>BLEU, newstest2014</h4>
+        ${bars({ rows: all.map((s) => ({ name: name(s), value: s[pair], concept: colour(s) })), concept: "neutral", number, digits: 1, from: 20 })}
+        <p class="reading" style="color:var(--soft)">Bars begin at 20.</p>
+      </div>
+      <div>
+        <h4>Training cost, operations</h4>
+        ${bars({ rows: paid.map((s) => ({ name: name(s), value: decades(s), concept: colour(s), flop: s[`flop_${pair}`] })), concept: "neutral", number: (v) => power(10 ** (v - 0.5 + Math.floor(Math.log10(cheapest)))), from: 0 })}
+        <p class="reading" style="color:var(--soft)">Each step of ten has the same length.</p>
+      </div>
     </div>
     ${(view.paper.own ?? []).map((own) => html`<p class="reading"><strong>This project:</strong> ${own.system}, ${own.test}: <strong>${number(own.bleu, 1)}</strong> ${own.metric} (${own.note}).</p>`)}`;
 }
@@ -32,7 +41,10 @@ export const caption = (view) => html`${view.paper.source}.`;
 
 export const table = (view) => {
   const pair = view.dial("results.pair", "en_de");
-  return { columns: ["system", "BLEU", "operations"], rows: systems(view, pair).map((s) => [name(s), s[pair], s[`flop_${pair}`]]) };
+  return {
+    columns: ["system", "BLEU", "operations"],
+    rows: systems(view, pair).map((s) => [name(s), s[pair], s[`flop_${pair}`]]),
+  };
 };
 
 export const python = (view) => {

@@ -9,7 +9,10 @@ export const item = 3;
 export const title = "One query against every key";
 export const needs = ["{attention}.scores", "{attention}.weights"];
 
-const row = (view, quantity) => Array.from(view.trace.part(view.selection, quantity).at({ head: view.selection.head, query: view.token }));
+const row = (view, quantity) =>
+  Array.from(
+    view.trace.part(view.selection, quantity).at({ head: view.selection.head, query: view.token }),
+  );
 
 /** The keys that this query may look at. */
 export function visible(view) {
@@ -26,31 +29,46 @@ export function draw(view) {
   const seen = visible(view);
   const top = argmax(seen.map((j) => scores[j]));
   const wins = argmax(weights) === top;
-  return html`
-    ${tokenPicker({ label: "Querying token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
-    <div class="formula"><math><msub><mi class="c-query">q</mi><mtext>${piece(tokens[view.token])}</mtext></msub><mo>·</mo><msub><mi class="c-key">k</mi><mtext>${piece(keys[top])}</mtext></msub><mo>=</mo><mn>${number(scores[top], 2)}</mn></math></div>
+  return html` ${tokenPicker({ label: "Querying token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
+    <div class="formula">
+      <math
+        ><msub><mi class="c-query">q</mi><mtext>${piece(tokens[view.token])}</mtext></msub
+        ><mo>·</mo><msub><mi class="c-key">k</mi><mtext>${piece(keys[top])}</mtext></msub
+        ><mo>=</mo><mn>${number(scores[top], 2)}</mn></math
+      >
+    </div>
     ${bars({ rows: seen.map((j) => ({ name: piece(keys[j]), value: scores[j] })), concept: "key", number, digits: 2, top })}
-    <p class="reading"><span class="verdict ${wins ? "yes" : "no"}">${wins ? "yes" : "no"}</span>
-      The largest dot product is with “<strong><bdi>${piece(keys[top])}</bdi></strong>”; the largest weight goes to
-      “<strong><bdi>${piece(keys[argmax(weights)])}</bdi></strong>”.</p>`;
+    <p class="reading">
+      <span class="verdict ${wins ? "yes" : "no"}">${wins ? "yes" : "no"}</span> The largest dot
+      product is with “<strong><bdi>${piece(keys[top])}</bdi></strong
+      >”; the largest weight goes to “<strong><bdi>${piece(keys[argmax(weights)])}</bdi></strong
+      >”.
+    </p>`;
 }
 
 export const caption = (view) =>
   view.selection.role === "decoder"
     ? html`The decoder compares a token only with itself and with what stands before it.`
-    : html`A long bar to the right: the two vectors point the same way. To the left of zero: away from each other.`;
+    : html`A long bar to the right: the two vectors point the same way. To the left of zero: away
+      from each other.`;
 
 export const table = (view) => {
   const scores = row(view, "scores");
   const weights = row(view, "weights");
   const keys = view.trace.keys(view.selection.role);
-  return { columns: ["key", "score", "weight"], rows: visible(view).map((j) => [keys[j], scores[j], weights[j]]) };
+  return {
+    columns: ["key", "score", "weight"],
+    rows: visible(view).map((j) => [keys[j], scores[j], weights[j]]),
+  };
 };
 
 export const python = (view) => {
   const { role, layer, head } = view.selection;
   const at = view.trace.path(role, layer);
-  const keys = role === "decoder" ? 'trace.header["target"]["input_tokens"]' : 'trace.header["source"]["tokens"]';
+  const keys =
+    role === "decoder"
+      ? 'trace.header["target"]["input_tokens"]'
+      : 'trace.header["source"]["tokens"]';
   return `${opening(view)}q, k = trace["${at}.q"][${head}, ${view.token}], trace["${at}.k"][${head}]
 weights = trace["${at}.weights"][${head}, ${view.token}]
 rows = [[${keys}[j], float(q @ k[j]), float(weights[j])] for j in range(${visible(view).length})]`;

@@ -10,42 +10,81 @@ export const item = 24;
 export const title = "Four short trainings: with and without warm-up";
 export const needs = [];
 
-const name = (run) => `${run.norm}-norm, ${run.warmup > 1 ? `warm-up ${run.warmup}` : "no warm-up"}`;
+const name = (run) =>
+  `${run.norm}-norm, ${run.warmup > 1 ? `warm-up ${run.warmup}` : "no warm-up"}`;
 
 export function draw(view) {
   const data = view.measured.warmup;
   if (!data) return unmeasured("warmup", "the loss of short post-norm and pre-norm runs.");
   const on = (key) => view.dial(`warmup.${key}`, "yes") === "yes";
   const wanted = data.runs.filter((run) => on(run.norm) && on(run.warmup > 1 ? "with" : "without"));
-  const switches = [["post", "post-norm"], ["pre", "pre-norm"], ["with", "with warm-up"], ["without", "without"]];
+  const switches = [
+    ["post", "post-norm"],
+    ["pre", "pre-norm"],
+    ["with", "with warm-up"],
+    ["without", "without"],
+  ];
   const all = data.runs.flatMap((run) => run.curve.map(([, loss]) => loss)).filter(Number.isFinite);
   const last = Math.max(...data.runs.map((run) => run.curve.at(-1)[0]));
-  return html`
-    <div class="controls">${switches.map(([key, label]) => toggle({ label, on: on(key), choose: (yes) => view.turn(`warmup.${key}`, yes ? "yes" : "no") }))}</div>
-    ${lines({ view, label: "Training loss against the step", x: { min: 0, max: last, label: "step" }, y: { min: Math.min(...all) * 0.95, max: Math.max(...all) * 1.02, label: "training loss" },
-      series: wanted.map((run) => ({ name: `${name(run)}${run.diverged ? " (diverged)" : ""}`, concept: run.norm === "post" ? "output" : "query", dash: run.warmup > 1 ? null : "6 4", points: run.curve })) })}
-    <p class="reading">${wanted.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}${cost(data)}</p>`;
+  return html` <div class="controls">
+      ${switches.map(([key, label]) => toggle({ label, on: on(key), choose: (yes) => view.turn(`warmup.${key}`, yes ? "yes" : "no") }))}
+    </div>
+    ${lines({
+      view,
+      label: "Training loss against the step",
+      x: { min: 0, max: last, label: "step" },
+      y: { min: Math.min(...all) * 0.95, max: Math.max(...all) * 1.02, label: "training loss" },
+      series: wanted.map((run) => ({
+        name: `${name(run)}${run.diverged ? " (diverged)" : ""}`,
+        concept: run.norm === "post" ? "output" : "query",
+        dash: run.warmup > 1 ? null : "6 4",
+        points: run.curve,
+      })),
+    })}
+    <p class="reading">
+      ${wanted.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}${cost(data)}
+    </p>`;
 }
 
 const TAIL = 10; // points: one alone is noise
 
 /** What each order of norms loses at the end without the warm-up. */
 function cost({ runs }) {
-  const late = (norm, warm) => mean(runs.find((run) => run.norm === norm && run.warmup > 1 === warm).curve.slice(-TAIL).map(([, loss]) => loss));
+  const late = (norm, warm) =>
+    mean(
+      runs
+        .find((run) => run.norm === norm && run.warmup > 1 === warm)
+        .curve.slice(-TAIL)
+        .map(([, loss]) => loss),
+    );
   const [post, pre] = ["post", "pre"].map((norm) => late(norm, false) - late(norm, true));
-  return html`Without warm-up the loss of the last ${TAIL} points is <strong>${number(post, 2)}</strong> higher in post-norm and <strong>${number(pre, 2)}</strong> in pre-norm.`;
+  return html`Without warm-up the loss of the last ${TAIL} points is
+    <strong>${number(post, 2)}</strong> higher in post-norm and
+    <strong>${number(pre, 2)}</strong> in pre-norm.`;
 }
 
 /** What the trainings of a comparison have in common. */
 export const scaleOf = ({ layers, d_model, steps, batch_tokens, learning_rate, data }) =>
-  html`${layers[0]}+${layers[1]} layers of width ${d_model}, ${count(steps)} steps of ${count(batch_tokens)} tokens, rate up to ${power(learning_rate)} and down to zero on a cosine, ${count(data.pairs)} pairs in ${count(data.vocab_size)} pieces`;
+  html`${layers[0]}+${layers[1]} layers of width ${d_model}, ${count(steps)} steps of
+  ${count(batch_tokens)} tokens, rate up to ${power(learning_rate)} and down to zero on a cosine,
+  ${count(data.pairs)} pairs in ${count(data.vocab_size)} pieces`;
 
 export const caption = (view) =>
   view.measured.warmup
-    ? html`Recorded runs of this project, small and short: ${scaleOf(view.measured.warmup)}. They differ in nothing but what the switches say. Each point is a mean over the steps before it. ${provenance(view.measured.warmup)}`
+    ? html`Recorded runs of this project, small and short: ${scaleOf(view.measured.warmup)}. They
+      differ in nothing but what the switches say. Each point is a mean over the steps before it.
+      ${provenance(view.measured.warmup)}`
     : html`Post-norm is said to need a gentle start, pre-norm not.`;
 
-export const table = (view) => ({ columns: ["run", "last step", "last loss", "diverged"], rows: (view.measured.warmup?.runs ?? []).map((run) => [name(run), run.curve.at(-1)[0], run.curve.at(-1)[1], run.diverged ? "yes" : "no"]) });
+export const table = (view) => ({
+  columns: ["run", "last step", "last loss", "diverged"],
+  rows: (view.measured.warmup?.runs ?? []).map((run) => [
+    name(run),
+    run.curve.at(-1)[0],
+    run.curve.at(-1)[1],
+    run.diverged ? "yes" : "no",
+  ]),
+});
 
 export const python = () => `from onehop.explorer.content import measured
 

@@ -21,7 +21,8 @@ function given(view) {
   const matrices = structuredClone(view.worked.given);
   for (const change of entries(view)) {
     const [, name, row, column, value] = change.match(/^(\w+)\.(\d+)\.(\d+)=(.+)$/) ?? [];
-    if (matrices[name]?.[row]?.[column] !== undefined && Number.isFinite(Number(value))) matrices[name][row][column] = Number(value);
+    if (matrices[name]?.[row]?.[column] !== undefined && Number.isFinite(Number(value)))
+      matrices[name][row][column] = Number(value);
   }
   return matrices;
 }
@@ -39,41 +40,91 @@ function edit(view, name, row, column, value) {
 const LABELS = { x: "X", w_q: "W Q", w_k: "W K", w_v: "W V" };
 
 /** "W Q" with its letter raised. */
-const raised = (text) => text.split(/W ([QKV])/).map((part, i) => (i % 2 ? html`W<sup>${part}</sup>` : part));
+const raised = (text) =>
+  text.split(/W ([QKV])/).map((part, i) => (i % 2 ? html`W<sup>${part}</sup>` : part));
 const named = (name) => raised(LABELS[name]);
 
 function editable(view, name, matrix, concept) {
   const { words } = view.worked;
-  return html`<div><h4 class="c-${concept}">${named(name)}</h4><table class="matrix"><tbody>
-    ${matrix.map((row, i) => html`<tr>${name === "x" ? html`<th scope="row">${words[i]}</th>` : ""}${row.map((value, j) => html`<td><input type="number" step="0.1" aria-label="${LABELS[name]}, row ${i + 1}, column ${j + 1}" .value=${String(value)} @change=${(event) => edit(view, name, i, j, event.target.value)} /></td>`)}</tr>`)}
-  </tbody></table></div>`;
+  return html`<div>
+    <h4 class="c-${concept}">${named(name)}</h4>
+    <table class="matrix">
+      <tbody>
+        ${matrix.map(
+          (row, i) =>
+            html`<tr>
+              ${name === "x" ? html`<th scope="row">${words[i]}</th>` : ""}${row.map((value, j) => html`<td><input type="number" step="0.1" aria-label="${LABELS[name]}, row ${i + 1}, column ${j + 1}" .value=${String(value)} @change=${(event) => edit(view, name, i, j, event.target.value)} /></td>`)}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 function shown(words, heading, matrix, concept, digits = 3) {
-  return html`<div><h4 class="c-${concept}">${raised(heading)}</h4><table class="matrix" data-matrix=${heading}><tbody>
-    ${matrix.map((row, i) => html`<tr><th scope="row">${words[i]}</th>${row.map((value) => html`<td class="cell" data-value=${value}>${number(value, digits)}</td>`)}</tr>`)}
-  </tbody></table></div>`;
+  return html`<div>
+    <h4 class="c-${concept}">${raised(heading)}</h4>
+    <table class="matrix" data-matrix=${heading}>
+      <tbody>
+        ${matrix.map(
+          (row, i) =>
+            html`<tr>
+              <th scope="row">${words[i]}</th>
+              ${row.map((value) => html`<td class="cell" data-value=${value}>${number(value, digits)}</td>`)}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 export function draw(view) {
   const matrices = given(view);
   const r = attention(matrices);
   const root = Math.sqrt(3);
-  return html`
-    <div class="row">${editable(view, "x", matrices.x, "neutral")}${editable(view, "w_q", matrices.w_q, "query")}${editable(view, "w_k", matrices.w_k, "key")}${editable(view, "w_v", matrices.w_v, "value")}</div>
-    <div class="row" style="margin-top:1.3rem">${shown(view.worked.words, "Q = X W Q", r.q, "query", 2)}${shown(view.worked.words, "K = X W K", r.k, "key", 2)}${shown(view.worked.words, "V = X W V", r.v, "value", 2)}</div>
-    <div class="row" style="margin-top:1.3rem">${shown(view.worked.words, "Q Kᵀ", r.scores, "neutral", 2)}${shown(view.worked.words, "Q Kᵀ / √3", r.scaled, "neutral")}${shown(view.worked.words, "softmax", r.weights, "weight")}${shown(view.worked.words, "output", r.output, "output")}</div>
-    <div class="formula"><math><mfrac><mrow><msub><mi class="c-query">q</mi><mtext>Hello</mtext></msub><mo>·</mo><msub><mi class="c-key">k</mi><mtext>World</mtext></msub></mrow><msqrt><mn>3</mn></msqrt></mfrac><mo>=</mo><mfrac><mn>${number(r.scores[0][1], 2)}</mn><mn>${number(root, 3)}</mn></mfrac><mo>=</mo><mn>${number(r.scaled[0][1], 3)}</mn></math></div>
-    <p class="reading">“Hello” becomes ${number(100 * r.weights[0][0], 1)} % of its own value and ${number(100 * r.weights[0][1], 1)} % of “World”'s.
-      <button type="button" @click=${() => view.turn("worked.entries", "")} ?disabled=${entries(view).length === 0}>back to the first numbers</button></p>`;
+  return html` <div class="row">
+      ${editable(view, "x", matrices.x, "neutral")}${editable(view, "w_q", matrices.w_q, "query")}${editable(view, "w_k", matrices.w_k, "key")}${editable(view, "w_v", matrices.w_v, "value")}
+    </div>
+    <div class="row" style="margin-top:1.3rem">
+      ${shown(view.worked.words, "Q = X W Q", r.q, "query", 2)}${shown(view.worked.words, "K = X W K", r.k, "key", 2)}${shown(view.worked.words, "V = X W V", r.v, "value", 2)}
+    </div>
+    <div class="row" style="margin-top:1.3rem">
+      ${shown(view.worked.words, "Q Kᵀ", r.scores, "neutral", 2)}${shown(view.worked.words, "Q Kᵀ / √3", r.scaled, "neutral")}${shown(view.worked.words, "softmax", r.weights, "weight")}${shown(view.worked.words, "output", r.output, "output")}
+    </div>
+    <div class="formula">
+      <math
+        ><mfrac
+          ><mrow
+            ><msub><mi class="c-query">q</mi><mtext>Hello</mtext></msub
+            ><mo>·</mo><msub><mi class="c-key">k</mi><mtext>World</mtext></msub></mrow
+          ><msqrt><mn>3</mn></msqrt></mfrac
+        ><mo>=</mo><mfrac><mn>${number(r.scores[0][1], 2)}</mn><mn>${number(root, 3)}</mn></mfrac
+        ><mo>=</mo><mn>${number(r.scaled[0][1], 3)}</mn></math
+      >
+    </div>
+    <p class="reading">
+      “Hello” becomes ${number(100 * r.weights[0][0], 1)} % of its own value and
+      ${number(100 * r.weights[0][1], 1)} % of “World”'s.
+      <button
+        type="button"
+        @click=${() => view.turn("worked.entries", "")}
+        ?disabled=${entries(view).length === 0}
+      >
+        back to the first numbers
+      </button>
+    </p>`;
 }
 
-export const caption = () => html`Small enough for paper and pencil. Change any entry of the upper four matrices; the rest follows.`;
+export const caption = () =>
+  html`Small enough for paper and pencil. Change any entry of the upper four matrices; the rest
+  follows.`;
 
 export const table = (view) => {
   const { words } = view.worked;
   const results = attention(given(view));
-  const rows = Object.entries(results).flatMap(([name, matrix]) => matrix.map((row, i) => [`${name} ${words[i]}`, ...row, ...(row.length < 3 ? [null] : [])]));
+  const rows = Object.entries(results).flatMap(([name, matrix]) =>
+    matrix.map((row, i) => [`${name} ${words[i]}`, ...row, ...(row.length < 3 ? [null] : [])]),
+  );
   return { columns: ["quantity", "1", "2", "3"], rows };
 };
 

@@ -76,18 +76,40 @@ export function headScene(view) {
       ${view.narrow ? "" : svg`<path d="M${d + 62} ${y + 10}H${width - 60}" stroke="var(--value)" stroke-width=${(0.5 + 8 * weights[j]).toFixed(2)} stroke-opacity=${(0.15 + 0.85 * weights[j]).toFixed(2)} />`}
     </g>`;
   };
-  return html`<svg viewBox="0 0 ${width} ${height}" style="width:100%;max-width:${width}px" role="group" aria-label="One head: ${query} against ${seen.length} keys. A line opens its product.">
-      <text x=${a - 6} y="20" text-anchor="end" style="fill:var(--query-ink)" font-weight="700">${clipped(query, 12)}</text>
+  return html`<svg
+      viewBox="0 0 ${width} ${height}"
+      style="width:100%;max-width:${width}px"
+      role="group"
+      aria-label="One head: ${query} against ${seen.length} keys. A line opens its product."
+    >
+      <text x=${a - 6} y="20" text-anchor="end" style="fill:var(--query-ink)" font-weight="700">
+        ${clipped(query, 12)}
+      </text>
       <text x=${a - 6} y="40" text-anchor="end" class="soft" style="font-size:11px">asks</text>
-      <text x=${b} y="20" style="fill:var(--key-ink)">${view.narrow ? "q·k / √d" : "q·k divided by √d_k"}</text>
+      <text x=${b} y="20" style="fill:var(--key-ink)">
+        ${view.narrow ? "q·k / √d" : "q·k divided by √d_k"}
+      </text>
       <text x=${c + 14} y="20" style="fill:var(--weight-ink)">softmax</text>
       ${view.narrow ? "" : svg`<text x=${width - 56} y="20" text-anchor="end" style="fill:var(--value-ink)">weighs the values</text><path d="M${width - 58} ${top}V${top + pitch * shown.length - 6}" stroke="var(--value)" stroke-width="1.5" /><text x=${width - 50} y=${top + (pitch * shown.length) / 2 + 4} style="fill:var(--output-ink)" font-weight="700">output</text>`}
-      <path d="M${a} 24V${top + pitch * shown.length - 10}" stroke="var(--query)" stroke-width="1.2" fill="none" />
+      <path
+        d="M${a} 24V${top + pitch * shown.length - 10}"
+        stroke="var(--query)"
+        stroke-width="1.2"
+        fill="none"
+      />
       ${shown.map(line)}
     </svg>
-    <div class="lanes" style="margin-top:.6rem"><span class="name"><b class="c-output">output</b> of this head</span>
-      ${comb({ values: view.trace.part(at, "head_outputs").at({ head: at.head, query: view.token }), concept: "output", label: "The output of this head: the weighted sum of the values" })}</div>
-    <p class="reading">${seen.length > shown.length ? html`The ${shown.length} keys of ${seen.length} that get most. ` : ""}The softmax made in this page differs from the recorded weights by at most <span class="numbers">${number(Math.max(...seen.map((j, i) => Math.abs(again[i] - weights[j]))), 6)}</span>. A line opens its dot product.</p>`;
+    <div class="lanes" style="margin-top:.6rem">
+      <span class="name"><b class="c-output">output</b> of this head</span>
+      ${comb({ values: view.trace.part(at, "head_outputs").at({ head: at.head, query: view.token }), concept: "output", label: "The output of this head: the weighted sum of the values" })}
+    </div>
+    <p class="reading">
+      ${seen.length > shown.length ? html`The ${shown.length} keys of ${seen.length} that get most. ` : ""}The
+      softmax made in this page differs from the recorded weights by at most
+      <span class="numbers"
+        >${number(Math.max(...seen.map((j, i) => Math.abs(again[i] - weights[j]))), 6)}</span
+      >. A line opens its dot product.
+    </p>`;
 }
 
 export function dotScene(view) {
@@ -111,7 +133,19 @@ export function dotScene(view) {
       ${lane(html`times <b class="c-key">key</b> of “<bdi>${asked}</bdi>”`, k, "key", `Key of ${asked}, ${k.length} numbers`)}
       ${lane(html`${products.length} products`, products, "output", "Their products, component by component")}
     </div>
-    <div class="formula"><math><mi class="c-query">q</mi><mo>·</mo><mi class="c-key">k</mi><mo>=</mo><mn>${number(total, 2)}</mn></math><math><mfrac><mn>${number(total, 2)}</mn><mn>${number(by, 2)}</mn></mfrac><mo>=</mo><mn>${number(scaled[key], 2)}</mn></math><math><mi>softmax</mi><mo>→</mo><mn>${number(weights[key], 3)}</mn></math></div>
-    <p class="reading">The products add up to ${number(total, 3)}; recorded is <span class="numbers" data-score=${scores[key]}>${number(scores[key], 3)}</span>. The largest of them:
-      ${order.map((i, n) => html`${n ? ", " : ""}component ${i + 1} with ${number(products[i], 2)}`)}.</p>`;
+    <div class="formula">
+      <math
+        ><mi class="c-query">q</mi><mo>·</mo><mi class="c-key">k</mi><mo>=</mo
+        ><mn>${number(total, 2)}</mn></math
+      ><math
+        ><mfrac><mn>${number(total, 2)}</mn><mn>${number(by, 2)}</mn></mfrac
+        ><mo>=</mo><mn>${number(scaled[key], 2)}</mn></math
+      ><math><mi>softmax</mi><mo>→</mo><mn>${number(weights[key], 3)}</mn></math>
+    </div>
+    <p class="reading">
+      The products add up to ${number(total, 3)}; recorded is
+      <span class="numbers" data-score=${scores[key]}>${number(scores[key], 3)}</span>. The largest
+      of them:
+      ${order.map((i, n) => html`${n ? ", " : ""}component ${i + 1} with ${number(products[i], 2)}`)}.
+    </p>`;
 }

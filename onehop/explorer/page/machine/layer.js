@@ -111,7 +111,12 @@ export function layerScene(view) {
   };
   m.middle = m.x + m.box / 2;
   const token = piece(view.trace.queries(view.selection.role)[view.selection.token]);
-  return html`<svg viewBox="0 0 ${width} ${m.bottom + 34}" style="width:100%;max-width:${width}px" role="group" aria-label="Layer ${view.selection.layer + 1} of the ${stackOf(view)}, from the bottom up. Boxes open.">
+  return html`<svg
+    viewBox="0 0 ${width} ${m.bottom + 34}"
+    style="width:100%;max-width:${width}px"
+    role="group"
+    aria-label="Layer ${view.selection.layer + 1} of the ${stackOf(view)}, from the bottom up. Boxes open."
+  >
     ${subs.map((sub, i) => block(view, m, sub, i))}
     ${arrow(
       [

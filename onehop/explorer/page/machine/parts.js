@@ -155,10 +155,19 @@ export function firing(view, stack, layer, place) {
 
 /** The way back from a level: each step is a button. */
 export function crumbs(view, steps) {
-  return html`<nav class="crumbs" aria-label="Where in the machine">${steps.map(
-    ([level, label], i) => {
+  return html`<nav class="crumbs" aria-label="Where in the machine">
+    ${steps.map(([level, label], i) => {
       const last = i === steps.length - 1;
-      return html`${i ? html`<span aria-hidden="true">›</span>` : nothing}<button type="button" class="quiet" data-level=${level} aria-current=${last ? "true" : nothing} ?disabled=${last} @click=${(event) => zoom(view, event, level)}>${label}</button>`;
-    },
-  )}</nav>`;
+      return html`${i ? html`<span aria-hidden="true">›</span>` : nothing}<button
+          type="button"
+          class="quiet"
+          data-level=${level}
+          aria-current=${last ? "true" : nothing}
+          ?disabled=${last}
+          @click=${(event) => zoom(view, event, level)}
+        >
+          ${label}
+        </button>`;
+    })}
+  </nav>`;
 }

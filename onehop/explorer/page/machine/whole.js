@@ -195,8 +195,12 @@ export function whole(view) {
   const outX = lonely ? left : right;
   const outW = lonely ? m.encoder : m.decoder;
   const outMiddle = lonely ? middleE : middleD;
-  return html`<svg viewBox="0 0 ${m.width} ${m.height}" style="width:100%;max-width:${m.width}px" role="group"
-    aria-label="The machine: source tokens enter at the lower left, what was written at the lower right, the next word leaves at the top right. Boxes open.">
+  return html`<svg
+    viewBox="0 0 ${m.width} ${m.height}"
+    style="width:100%;max-width:${m.width}px"
+    role="group"
+    aria-label="The machine: source tokens enter at the lower left, what was written at the lower right, the next word leaves at the top right. Boxes open."
+  >
     ${stack(view, m, "encoder", left, m.encoder, gone("encoder"))}
     ${inputs(view, m, "source", left, m.encoder, gone("source"))}
     ${arrow(
