@@ -1,4 +1,4 @@
-"""Make training data with tags for a translation model, from the corpora of docs/prepare.md.
+"""Make training data with tags for a translation model, from the corpora of docs/guide/prepare.md.
 
     python recipes/translation_data.py CORPORA OUT --source de --target en --back BACK
 

@@ -20,7 +20,7 @@ INTERRUPTED = 128 + signal.SIGINT
 def main() -> None:
     """Run the command line. A closed pipe, Ctrl-C and SIGTERM end it without a traceback and with what is done kept."""
     # Threads of torch that wait for one another sleep. Otherwise they spin, and beside other work each step waits for
-    # a thread that has no core. OpenMP reads the variable when torch is imported (docs/results.md has the figures).
+    # a thread that has no core. OpenMP reads the variable when torch is imported (figures: docs/results/index.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     told: list[int] = []
 

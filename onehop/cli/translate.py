@@ -48,7 +48,8 @@ def translate(
     ] = None,
     is_text: Annotated[bool, typer.Option("--text", help="The words are a text, even if a file is called so.")] = False,
     format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Of the documents; otherwise by ending (docs/documents.md).")
+        str | None,
+        typer.Option(metavar="FORMAT", help="Of the documents; otherwise by ending (docs/guide/documents.md)."),
     ] = None,
     join_lines: Annotated[
         bool, typer.Option("--join-lines", help="Lines of a text document that form a paragraph belong together.")
@@ -98,7 +99,7 @@ def translate(
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the device, for the lines of --input.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/shortlist.md).")
+        bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/guide/shortlist.md).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For each line a JSON object with all details.")] = False,
     alignments: Annotated[
@@ -223,7 +224,8 @@ def serve(
         typer.Option("--explore/--no-explore", help="Let clients look inside; otherwise on this machine alone."),
     ] = None,
     limits: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/serve.md); repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/guide/serve.md); repeatable."),
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts into the access log.")] = False,
     compute: Annotated[

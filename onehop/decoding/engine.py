@@ -43,7 +43,7 @@ class Engine(Protocol):
 
 
 # The one table: for each option, when CTranslate2 lacks what it asks for. Where none is listed, both engines do the
-# same. The reasons stand in docs/engines.md.
+# same. The reasons stand in docs/internals/engines.md.
 CTRANSLATE2_LACKS: Mapping[str, Callable[[SearchOptions], bool]] = {
     "penalty": lambda o: o.penalty == "paper" and o.exponent > 0 and o.beam > 1,  # one path needs no ranking
     "min_length": lambda o: o.min_length > 0,

@@ -6,7 +6,7 @@
     python -m onehop.experiments.measure warmup --store store
     python -m onehop.experiments.measure twins --table3 table3.json
 
-Every file says which model, machine and command made it. docs/explore.md says what is measured and how.
+Every file says which model, machine and command made it. docs/guide/explore.md says what is measured and how.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What happens if a part is missing: edits of one run, written as `NAME=VALUE@PLACE` and made by a tap.
 
 The model is never changed: an edited run goes through `watch` with an `EditTap` in it, and the next run knows nothing
-of it. `docs/explore.md` lists the edits.
+of it. `docs/guide/explore.md` lists the edits.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A trace as a file: a JSON header with the tensors behind it, in base64. `docs/trace.md` describes it."""
+"""A trace as a file: a JSON header with the tensors behind it, in base64. Described in docs/reference/trace-file.md."""
 
 import base64
 import json

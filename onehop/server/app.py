@@ -395,7 +395,7 @@ class Application:
             yield event({"error": str(e)}, named)
 
     async def trace(self, request: Request, body: TraceBody) -> Response:
-        """Every named quantity of a translation (docs/trace.md)."""
+        """Every named quantity of a translation (docs/reference/trace-file.md)."""
         self.check(request, [body.text])
         if self.exploring is None:
             raise off()

@@ -67,7 +67,7 @@ OPERATIONS = (
     Operation(
         "post",
         "/v1/trace",
-        "Every named quantity of a translation, as docs/trace.md describes it",
+        "Every named quantity of a translation, as docs/reference/trace-file.md describes it",
         schemas.TraceBody,
         errors=ASKED,
     ),

@@ -80,7 +80,7 @@ class TraceBody(Languages):
     """A sentence to look into, with edits of the model's quantities."""
 
     text: str
-    edits: list[str] = Field([], max_length=16, description="Such as scale=off: see docs/trace.md.")
+    edits: list[str] = Field([], max_length=16, description="Such as scale=off: see docs/reference/trace-file.md.")
 
 
 class LibreBody(BaseModel):
@@ -127,7 +127,7 @@ class OwnFileBody(Languages):
     """Our form with a file."""
 
     file: bytes = Field(description="Its name's ending says the format, unless `format` does.")
-    format: str | None = Field(None, description="A format of docs/documents.md.")
+    format: str | None = Field(None, description="A format of docs/guide/documents.md.")
     join_lines: bool = Field(False, description="Lines of a plain text that belong to one paragraph go together.")
     field: str | list[str] = Field([], description="Only these keys or columns are translated, where there are such.")
     api_key: str | None = None

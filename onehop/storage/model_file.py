@@ -1,7 +1,7 @@
 """One model file: weights, settings, tokenizer, languages, provenance, and a hash over all of it.
 
 It is a safetensors file, so it holds numbers and text and nothing that could be run, and it is read without torch.
-`docs/modelfile.md` describes the layout, the hash and the shards.
+`docs/reference/model-file.md` describes the layout, the hash and the shards.
 """
 
 import hashlib

@@ -79,14 +79,14 @@ def finetune(
 
     Args:
         model: An installed model, a model file or a run folder.
-        files: Aligned files such as mine.en and mine.de, or files that hold both sides: docs/prepare.md.
+        files: Aligned files such as mine.en and mine.de, or files that hold both sides: docs/guide/prepare.md.
         out: The run folder. The same call goes on where it was stopped.
         valid: Pairs to validate on; otherwise up to 500 are cut off.
         mix: General pairs, of which an epoch holds as many as of `files`, so that less of the rest is forgotten.
         settings: A TOML file with the settings that shall differ from what is chosen.
         changes: The same one by one, such as `train.steps=500`.
         device: cpu, cuda or cuda:N; otherwise what is there.
-        callbacks: Who is told how it goes, beside the terminal: docs/callbacks.md.
+        callbacks: Who is told how it goes, beside the terminal: docs/guide/callbacks.md.
         tensorboard: Write TensorBoard events too.
         bleu_on: Validation sentences that are translated for BLEU; 0: none.
 

@@ -592,14 +592,14 @@ def test_not_a_number_is_said(options: SearchOptions) -> None:
 
 
 def test_the_doc_pages_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "decoding.md").read_text(encoding="utf-8")
     code, output = re.search(r"```python\n(.*?)```\n\n((?:    .*\n)+)", page, re.DOTALL).groups()
     exec(code, {})
     assert capsys.readouterr().out == textwrap.dedent(output)
 
 
 def test_the_doc_page_lists_every_option_with_its_default() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "decoding.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", page.split("## Options")[1], re.MULTILINE))
     assert listed == {
         f.name: f"`{f.default}`" if isinstance(f.default, str) else str(f.default).lower()

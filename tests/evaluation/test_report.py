@@ -255,19 +255,19 @@ def without_versions(text):
 
 
 @pytest.mark.parametrize(
-    "command", re.findall(r"^    \$ (onehop evaluate .*)$", (DOCS / "evaluate.md").read_text(), re.M)
+    "command", re.findall(r"^    \$ (onehop evaluate .*)$", (DOCS / "guide" / "evaluate.md").read_text(), re.M)
 )
 def test_the_docs_show_what_is_printed(command, monkeypatch):
     monkeypatch.chdir(SAMPLE)
     found = onehop(*command.split()[2:])
     assert found.exit_code == 0
     shown = "".join(f"    {line.rstrip()}".rstrip() + "\n" for line in found.stdout.splitlines())
-    text = (DOCS / "evaluate.md").read_text(encoding="utf-8")
+    text = (DOCS / "guide" / "evaluate.md").read_text(encoding="utf-8")
     assert f"    $ {command}\n\n{without_versions(shown)}" in without_versions(text)
 
 
 def test_the_docs_have_examples():
-    assert (DOCS / "evaluate.md").read_text(encoding="utf-8").count("    $ onehop evaluate ") == 2
+    assert (DOCS / "guide" / "evaluate.md").read_text(encoding="utf-8").count("    $ onehop evaluate ") == 2
 
 
 def test_a_terminal_gets_tables_with_lines(paired, monkeypatch):

@@ -952,7 +952,7 @@ print(model.hash, "torch" in sys.modules, "numpy" in sys.modules)
 
 
 def test_snippet_of_the_docs(model: StoredModel, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "modelfile.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "model-file.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     write_model(tmp_path / "en-de", model, store="int8", shard_bytes=9000)
     assert "onehop.storage.model_file" not in snippet

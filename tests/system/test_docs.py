@@ -31,7 +31,7 @@ from onehop.server.settings import ServerSettings
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
-PAGES = [*ROOT_PAGES, *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guide/*.md"))]
+PAGES = [*ROOT_PAGES, *sorted(DOCS.rglob("*.md"))]
 ONEHOP = typer.main.get_command(app)
 SHELL = ("", "bash", "console", "sh")
 RUN = "<!-- run -->"
@@ -206,14 +206,16 @@ def test_the_readme_has_the_scores_of_the_reports():
 
 
 def test_the_page_of_verbs_has_every_verb_and_no_other():
-    listed = re.findall(r"^\| `([\w-]+)` \|", text_of(DOCS / "verbs.md"), re.M)
+    listed = re.findall(r"^\| `([\w-]+)` \|", text_of(DOCS / "reference/cli.md"), re.M)
     assert sorted(listed) == sorted(ONEHOP.commands)
 
 
 def verb_pages() -> dict[str, tuple[str, str]]:
-    """For each verb of the page of verbs the file and the heading that it leads to."""
-    rows = re.findall(r"^\| `([\w-]+)` \|.*\]\(([\w/-]+\.md)(?:#([\w-]+))?\) \|$", text_of(DOCS / "verbs.md"), re.M)
-    return {verb: (file, anchor) for verb, file, anchor in rows}
+    """For each verb of the command line's page the file and the heading that it leads to."""
+    rows = re.findall(
+        r"^\| `([\w-]+)` \|.*\]\(([\w/.-]+\.md)(?:#([\w-]+))?\) \|$", text_of(DOCS / "reference/cli.md"), re.M
+    )
+    return {verb: (f"reference/{file}", anchor) for verb, file, anchor in rows}
 
 
 @pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
@@ -226,14 +228,8 @@ def test_every_verb_has_a_page_or_a_section_with_its_name_and_a_call_of_it(verb)
     assert any(words[:1] == [verb] for words in commands(DOCS / file))
 
 
-@pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
-def test_every_verb_stands_in_the_menu(verb):
-    guides = re.findall(r"^ {6}- ([\w, -]+): ([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
-    assert [file for names, file in guides if verb in names.split(", ")] == [verb_pages()[verb][0]]
-
-
 def test_the_page_of_the_installation_has_every_extra_and_no_other():
-    listed = re.findall(r"^\| `(\w+)` \|", text_of(DOCS / "installation.md"), re.M)
+    listed = re.findall(r"^\| `(\w+)` \|", text_of(DOCS / "install.md"), re.M)
     extras = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
     assert sorted(listed) == sorted(extras.keys() - {"dev"})
 
@@ -262,7 +258,7 @@ def presets_row(name: str) -> str:
 
 
 def test_the_page_of_settings_has_every_preset():
-    page = text_of(DOCS / "config.md")
+    page = text_of(DOCS / "reference/config.md")
     rows = [line for line in page.split("## A file of your own")[0].splitlines() if line.startswith("| `")]
     assert len(rows) == len(preset_names())
     for row, name in zip(rows, preset_names(), strict=True):
@@ -298,7 +294,7 @@ def setting_row(field, default) -> str:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_page_of_settings_has_every_setting_with_its_default(table):
-    shown = text_of(DOCS / "config.md").split(f"### [{table}]\n")[1].split("\n###")[0]
+    shown = text_of(DOCS / "reference/config.md").split(f"### [{table}]\n")[1].split("\n###")[0]
     defaults = getattr(load_settings("base"), table)
     assert [line for line in shown.splitlines() if line.startswith("| `")] == [
         setting_row(field, getattr(defaults, field.name)) for field in fields(TABLES[table])
@@ -325,7 +321,7 @@ def test_the_page_of_generate_shows_the_perplexity_that_came_out():
     figures = family_figures("decoder")
     found = Likelihood(**{field.name: figures[field.name] for field in fields(Likelihood)})
     shown = "".join(f"    {line}\n" for line in found.lines())
-    assert shown in text_of(DOCS / "generate.md")
+    assert shown in text_of(DOCS / "guide/generate.md")
 
 
 def test_the_page_of_fill_shows_what_was_found_again():
@@ -333,7 +329,7 @@ def test_the_page_of_fill_shows_what_was_found_again():
     pieces, words = (Kind(**figures[name]) for name in ("pieces", "words"))
     found = Recall(texts=figures["texts"], pieces=pieces, words=words, nll=figures["nll"])
     shown = "".join(f"    {line}\n" for line in found.lines())
-    assert shown in text_of(DOCS / "fill.md")
+    assert shown in text_of(DOCS / "guide/fill.md")
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder"])
@@ -406,7 +402,7 @@ def test_every_link_and_picture_leads_to_a_file_and_to_a_heading_in_it(page):
 
 
 def symbols() -> list[tuple[str, str]]:
-    return re.findall(r"`(onehop/[\w/.]+\.(?:py|toml))(?::([\w.]+))?`", text_of(DOCS / "map.md"))
+    return re.findall(r"`(onehop/[\w/.]+\.(?:py|toml))(?::([\w.]+))?`", text_of(DOCS / "internals/paper-map.md"))
 
 
 @pytest.mark.parametrize(("file", "symbol"), symbols())
@@ -427,7 +423,7 @@ def test_the_map_has_every_file_of_the_variants_and_of_the_tables():
 
 def test_the_map_s_settings_are_there():
     tables = {field.type.__name__: {key.name for key in fields(field.type)} for field in fields(Settings)}
-    named = re.findall(r"config\.py:(\w+)` \(([^)]+)\)", text_of(DOCS / "map.md"))
+    named = re.findall(r"config\.py:(\w+)` \(([^)]+)\)", text_of(DOCS / "internals/paper-map.md"))
     assert named
     for table, keys in named:
         assert set(re.findall(r"`(\w+)`", keys)) <= tables[table]
@@ -435,7 +431,7 @@ def test_the_map_s_settings_are_there():
 
 def test_the_figures_of_scaling_are_those_of_the_benchmark():
     scaling = module_from(ROOT / "benchmarks" / "scaling.py")
-    page = text_of(DOCS / "scaling.md")
+    page = text_of(DOCS / "results/scaling.md")
     for row in [*scaling.byte_rows(), *scaling.rate_rows()]:
         assert row in page
 
@@ -444,8 +440,8 @@ def test_the_figures_of_scaling_are_those_of_the_benchmark():
 
 
 def test_every_page_has_its_place_in_the_menu_once():
-    in_menu = re.findall(r": ([\w-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
-    assert sorted(in_menu) == sorted(page.name for page in DOCS.glob("*.md"))
+    in_menu = re.findall(r": ([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.M)
+    assert sorted(in_menu) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
 def test_the_site_knows_github_s_lists_and_files():
@@ -454,9 +450,9 @@ def test_the_site_knows_github_s_lists_and_files():
     read = "a:\n\n- b\n- c\n\n```text\nd\n- e\n```\n\nf\n\n| g |\n|---|\n1. h"
     assert github.on_page_markdown(written) == read
     links = (
-        "[licence](../LICENSE) [LICENSE](../LICENSE) [docs/evaluate](evaluate) [a](model.md#b) [c](https://d) ![e](f)"
+        "[licence](../LICENSE) [LICENSE](../LICENSE) [docs/evaluate](evaluate) [a](index.md#b) [c](https://d) ![e](f)"
     )
-    expected = "licence (`LICENSE`) `LICENSE` `docs/evaluate` [a](model.md#b) [c](https://d) ![e](f)"
+    expected = "licence (`LICENSE`) `LICENSE` `docs/evaluate` [a](index.md#b) [c](https://d) ![e](f)"
     assert github.on_page_markdown(links) == expected
     assert github.on_page_markdown(r"| `a\|b` \|c\| |") == r"| `a|b` \|c\| |"
     with pytest.raises(FileNotFoundError, match="leads nowhere"):
@@ -470,11 +466,11 @@ def test_the_site_builds_strictly_and_fetches_nothing(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
-    pages = sorted((tmp_path / "site").glob("*.html"))
-    assert {page.stem for page in DOCS.glob("*.md")} <= {page.stem for page in pages}
+    pages = sorted((tmp_path / "site").rglob("*.html"))
+    assert {page.stem for page in DOCS.rglob("*.md")} <= {page.stem for page in pages}
     for page in pages:
         html = text_of(page)
         assert not re.findall(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//[^"'> ]+""", html)
         assert not re.findall(r"""<link[^>]*\bhref=["']?(?:https?:)?//[^"'> ]+""", html)
-    api = text_of(tmp_path / "site" / "api.html")
+    api = text_of(tmp_path / "site" / "reference/api.html")
     assert 'id="onehop.pipelines.translator.Translator.translate"' in api

@@ -225,7 +225,7 @@ def test_the_readme_has_a_place_for_every_module_and_no_other():
 
 def test_the_architecture_page_names_what_is_there():
     """Each package and no other, in the order of the contract; every module and test that it names exists."""
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     tree = page.split("    onehop/\n")[1].split("\n\n")[0]
     folder, packages = ROOT / "onehop", []
     for line in tree.splitlines():

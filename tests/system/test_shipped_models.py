@@ -76,7 +76,7 @@ def test_the_card_is_shown_and_names_this_model():
 
 
 def test_no_shipped_model_has_another_length_penalty_than_the_papers():
-    """BLEU and TER disagree on whole validation sets (docs/results.md)."""
+    """BLEU and TER disagree on whole validation sets (docs/results/index.md)."""
     files = [MODEL, *ROOT.glob("packages/*/*/model.safetensors")]
     assert len(files) == 1 + len(list(ROOT.glob("packages/onehop-*")))
     assert [registry.default_alpha(file) for file in files] == [None] * len(files)
@@ -123,7 +123,7 @@ def test_what_the_readme_says_of_the_heads_that_look_at_it(tracer):
     trace = tracer.trace(CAT)
     seven = looking_at_it(trace)
     assert len(seven) == 7
-    assert seven[0] == "head=off@cross.3.5"  # docs/explore.md
+    assert seven[0] == "head=off@cross.3.5"  # docs/guide/explore.md
     assert "weil sie" in tracer.trace(CAT, seven).text
     it, cat = (trace.header["source"]["tokens"].index(token) for token in ("▁it", "▁cat"))
     asked = np.stack([trace[f"encoder.layers.{layer}.self_attention.weights"][:, it] for layer in range(6)])
