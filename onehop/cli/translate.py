@@ -109,10 +109,10 @@ def translate(
     """Translate a text, documents and folders of them, or lines of files and of standard input."""
     from onehop.cli import documents, line_filter
     from onehop.decoding.options import SearchOptions
+    from onehop.pipelines.arguments import terms_of
     from onehop.pipelines.bulk import BulkJob, Output, SameText, threads_of
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
     from onehop.pipelines.sentence_translator import check_request
-    from onehop.pipelines.translator import terms_of
 
     files = inputs or []
     if words == ["-"] or files == [Path("-")]:  # as elsewhere: standard input

@@ -9,7 +9,7 @@ from pathlib import Path
 from onehop.errors import OnehopError
 from onehop.explorer.content import Explorer
 from onehop.interpret.tracer import KEPT, Tracer, load_tracer, one_text
-from onehop.pipelines.translator import in_the_words_of_arguments, strings_of
+from onehop.pipelines.arguments import in_the_words_of_arguments, strings_of
 
 HEIGHT = 900
 

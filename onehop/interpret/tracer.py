@@ -38,8 +38,8 @@ from onehop.interpret.trace_file import Trace as Trace
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer, parameter_count, sinusoids
+from onehop.pipelines.arguments import in_the_words_of_arguments, strings_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.translator import in_the_words_of_arguments, strings_of
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
 from onehop.text.tokenizer import BOS, EOS, normalise

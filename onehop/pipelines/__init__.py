@@ -5,6 +5,7 @@ Tokenizer and engine meet here; the command line, Python and the server share it
 
 __all__ = [
     "alignment",
+    "arguments",
     "bulk",
     "bulk_workers",
     "documents",
@@ -15,6 +16,7 @@ __all__ = [
     "html",
     "html_markup",
     "html_tags",
+    "lazy_model",
     "load",
     "paragraphs",
     "pivot",

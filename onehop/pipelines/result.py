@@ -1,7 +1,7 @@
 """What a translation brings: the text, its sentences with their scores, and what a reader should be warned of."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, Protocol, runtime_checkable
@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from onehop.errors import OnehopError
 from onehop.pipelines.glossary import Term
 from onehop.pipelines.sentence_translator import Translation
+from onehop.text.language_id import LanguageWatch
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
 SHOWN = 80  # characters of a text in a repr
@@ -122,6 +123,19 @@ class Result:
     models: tuple[str, ...] = ()
     via: str | None = None
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_lines(cls, parts: Sequence[str], lines: Sequence["Result"], language: str) -> "Result":
+        """The lines of a text as one result; `parts` alternates between source lines and their line ends."""
+        ends = [*parts[1::2], ""]
+        doubt = LanguageWatch(language).look_at(parts[::2])
+        return replace(
+            lines[0],
+            source="".join(parts),
+            text="".join(line.text + end for line, end in zip(lines, ends, strict=True)),
+            sentences=tuple(s for line in lines for s in line.sentences),
+            notes=() if doubt is None else (doubt,),
+        )
 
     @property
     def score(self) -> float:

@@ -4,121 +4,33 @@ Command line and Python share this path. Weights are read by `SentenceTranslator
 what translates.
 """
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal, overload
 
 from onehop.decoding.engine import ComputeType, EngineName
 from onehop.decoding.options import SearchOptions
-from onehop.errors import OnehopError, SettingsError, TextError
-from onehop.pipelines.glossary import Term, Terms, read_glossary
-from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
+from onehop.errors import SettingsError, TextError
+from onehop.pipelines.arguments import Glossary, in_the_words_of_arguments, terms_of, texts_of
+from onehop.pipelines.glossary import Terms
+from onehop.pipelines.lazy_model import LazyModel, Score, check_chain
+from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.pivot import PivotTranslator
-from onehop.pipelines.result import Result, Sentence
+from onehop.pipelines.result import Result
 from onehop.pipelines.route import AlreadyTranslatedError, asked_language, asked_source, find_route
-from onehop.pipelines.sentence_translator import SentenceTranslator, check_request
-from onehop.storage.model_label import check_kind, check_unchanged, describe
-from onehop.storage.registry import name_of, named_model
-from onehop.text.language_id import LanguageWatch
+from onehop.pipelines.sentence_translator import check_request
+from onehop.storage.model_label import describe
+from onehop.storage.registry import named_model
 from onehop.text.language_id import name_of as name_of_language
-from onehop.text.tokenizer import EOS, normalise
+from onehop.text.tokenizer import normalise
 
-BYTE_ORDER_MARK = "\ufeff"  # files of Windows begin with it; the word after it would be an unknown one
-LINE_END = re.compile(r"(\r?\n)")
+_LINE_END = re.compile(r"(\r?\n)")
 # So many models are kept by `translate`; the one that was not used for the longest time goes first.
-KEPT_MODELS = 4
-SAMPLE = 20  # texts of a list whose language is identified
-
-Glossary = Mapping[str, str] | str | Path
-
-
-@dataclass(frozen=True)
-class Score:
-    """How probable a given translation is: the tokens, the end mark last, and the log-probability of each."""
-
-    tokens: tuple[str, ...]
-    token_scores: tuple[float, ...]
-
-    @property
-    def log_prob(self) -> float:
-        """The log-probability of the whole translation."""
-        return sum(self.token_scores)
-
-    @property
-    def perplexity(self) -> float:
-        """How many tokens the model hesitated between, on average; 1 is certainty."""
-        return math.exp(-self.log_prob / len(self.token_scores))
-
-    def __repr__(self) -> str:
-        return f"Score(log_prob={self.log_prob:.2f}, perplexity={self.perplexity:.2f}, tokens={len(self.tokens)})"
-
-
-class Model:
-    """A model file whose weights are read when they are first needed; it pickles without them."""
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        check_kind(path, None)
-        # The working directory may be another one when the weights are read again.
-        self.path, self.options = path.absolute(), options
-        self.name = name_of(self.path)
-        label = describe(path)
-        self.hash = label.hash
-        self.source, self.target = label.content["source"], label.content["target"]
-        self.loaded: SentenceTranslator | None = None
-        self._loading = Lock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(read_again, **self.options), (self.name, self.hash)
-
-    @property
-    def sentences(self) -> SentenceTranslator:
-        """What translates its sentences."""
-        with self._loading:
-            if self.loaded is None:
-                check_unchanged(self.path, self.hash)  # results that are there ask about the weights that made them
-                self.loaded = SentenceTranslator.load(self.path, **self.options)
-            return self.loaded
-
-    def pipeline(self, **how: Any) -> ParagraphTranslator:
-        """What translates its lines; `how` as for `ParagraphTranslator`."""
-        longest = max_length_of(self.path)
-        return ParagraphTranslator(self.sentences, max_length=longest, model=self.name, scorer=self, **how)
-
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
-        """How probable each target is as the translation of its source."""
-        tokenizer = self.sentences.tokenizer
-        ids = tokenizer.target.encode_batch(targets)
-        scored = self.sentences.score(tokenizer.encode_batch(sources), ids)
-        return [Score(tuple(tokenizer.tokens([*i, EOS])), tuple(s)) for i, s in zip(ids, scored, strict=True)]
-
-    def token_scores(self, sentence: Sentence) -> tuple[float, ...]:
-        """The log-probability of each token of a sentence's translation."""
-        tokenizer = self.sentences.tokenizer
-        ids = tokenizer.ids(sentence.tokens)
-        return tuple(self.sentences.score([tokenizer.encode(sentence.read)], [ids])[0][: len(ids)])
-
-    def alignments(self, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-        """Which tokens of each sentence's translation come from which."""
-        from onehop.pipelines.alignment import align_translations, details  # most translations are made without
-
-        read, best = [s.read for s in sentences], [s.found[0] for s in sentences]
-        found = align_translations(self.sentences, read, best)
-        return [
-            details(self.sentences.tokenizer, *each) for each in zip(read, (t.tokens for t in best), found, strict=True)
-        ]
-
-
-def read_again(name: str, hash: str, **options: Any) -> Model:
-    """A model that comes out of a pickle."""
-    path = named_model(name)
-    check_unchanged(path, hash)
-    return Model(path, **options)
+_KEPT_MODELS = 4
+_SAMPLE = 20  # texts of a list whose language is identified
 
 
 class Translator:
@@ -177,7 +89,7 @@ class Translator:
         if isinstance(shortlist, str | Path):
             shortlist = Path(shortlist).absolute()
         options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
-        self._models = tuple(Model(path, **options) for path in route)
+        self._models = tuple(LazyModel(path, **options) for path in route)
         check_chain(self._models, asked_source(source), asked_language(to))
         for each in self._models:
             each.sentences  # noqa: B018  # what is wrong with a file or an option is said now
@@ -203,11 +115,8 @@ class Translator:
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.models))
-        options = "".join(
-            f", {name}={value!r}"
-            for name, value in self._models[0].options.items()
-            if value not in (None, "auto", False)
-        )
+        given = self._models[0].options.items()
+        options = "".join(f", {name}={value!r}" for name, value in given if value not in (None, "auto", False))
         unloaded = "" if all(each.loaded for each in self._models) else ", unloaded"
         return f"Translator({names}, {self.source} → {self.target}{options}{unloaded})"
 
@@ -215,8 +124,6 @@ class Translator:
     def engines(self) -> tuple[str, ...]:
         """What each model runs on, ctranslate2 or torch."""
         return tuple("torch" if each.sentences.fast is None else "ctranslate2" for each in self._models)
-
-    # --- translating ------------------------------------------------------------------------------------------
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a string is an iterable of strings too
@@ -293,14 +200,11 @@ class Translator:
         with in_the_words_of_arguments():
             options = options or SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
         pipeline = self.pipeline(
-            options,
-            terms_of(glossary, keep),
-            whole_lines=whole_lines,
-            keep_capitals=keep_capitals,
+            options, terms_of(glossary, keep), whole_lines=whole_lines, keep_capitals=keep_capitals
         )
-        parted = [LINE_END.split(each) for each in texts]
+        parted = [_LINE_END.split(each) for each in texts]
         lines = iter(pipeline.translate([line for parts in parted for line in parts[::2]]))
-        results = [joined(parts, [next(lines) for _ in parts[::2]], self.source) for parts in parted]
+        results = [Result.of_lines(parts, [next(lines) for _ in parts[::2]], self.source) for parts in parted]
         return results[0] if isinstance(text, str) else results
 
     def pipeline(
@@ -381,20 +285,15 @@ class Translator:
 
     def identity(self, options: SearchOptions, terms: Terms, *how: Any) -> dict[str, Any]:
         """Everything that a translation depends on, as JSON holds it."""
+        given = self._models[0].options
         return {
             "models": [each.hash for each in self._models],
-            "engine": [
-                *self.engines,
-                str(self._models[0].options["compute"]),
-                str(self._models[0].options["shortlist"]),
-            ],
+            "engine": [*self.engines, str(given["compute"]), str(given["shortlist"])],
             "options": asdict(options),
             "alphas": [each.sentences.alpha for each in self._models],
             "terms": [[t.source, t.target] for t in (*terms.kept.values(), *terms.glossary.values())],
             "how": list(how),
         }
-
-    # --- scoring ----------------------------------------------------------------------------------------------
 
     @overload
     def score(self, source: str, target: str) -> Score: ...  # type: ignore[overload-overlap]
@@ -428,85 +327,6 @@ class Translator:
             raise SettingsError(f"A translation through {name_of_language(self.via)} has no one score.", remedy)
         found = self._models[0].score(sources, targets)
         return found[0] if isinstance(source, str) else found
-
-
-# --- what callers give ----------------------------------------------------------------------------------------
-
-
-def check_chain(models: Sequence[Model], source: str | None, to: str | None) -> None:
-    """Refuse models that cannot follow one another, or that lead from or to another language than the given ones."""
-    if len(models) not in (1, 2):
-        raise SettingsError(f"{len(models)} models are given.", "Give one, or two to go through.")
-    if models[0].target != models[-1].source and len(models) == 2:
-        first, second = models
-        what = f"{first.name} translates into {first.target}, and {second.name} from {second.source}."
-        raise SettingsError(what, "Give two models with one language between them.")
-    ends = models[0].source, models[-1].target
-    if (source or ends[0], to or ends[1]) != ends:
-        what = f"The models translate from {ends[0]} to {ends[1]}, not from {source or ends[0]} to {to or ends[1]}."
-        raise SettingsError(what, "Choose others, or leave out source= and to=.")
-
-
-def texts_of(text: str | Iterable[str]) -> list[str]:
-    """One text or several as a list."""
-    texts = [text] if isinstance(text, str | bytes) or not isinstance(text, Iterable) else list(text)
-    for each in texts:
-        if not isinstance(each, str):
-            raise TextError(f"A text is of the type {type(each).__name__}.", "Give a string, or a list of strings.")
-    return [each.removeprefix(BYTE_ORDER_MARK) for each in texts]
-
-
-ARGUMENTS = {"search.": "", "--model": "model=", "--from": "source=", "--to": "to="}
-ARGUMENTS |= {"--format": "format=", "--field": "fields=", "--join-lines": "join_lines=", "-o": "out"}
-
-
-@contextmanager
-def in_the_words_of_arguments() -> Iterator[None]:
-    """An error calls options what they are called in Python."""
-    try:
-        yield
-    except OnehopError as e:
-        names = re.compile("|".join(ARGUMENTS))
-        raise type(e)(*(names.sub(lambda name: ARGUMENTS[name[0]], text) for text in (e.what, e.remedy))) from None
-
-
-def terms_of(glossary: Glossary | None, keep: Iterable[str]) -> Terms:
-    """Terms of a mapping or a TSV file, and words to keep."""
-    kept = strings_of("keep", keep, "words")
-    if isinstance(glossary, str | Path):
-        return Terms(read_glossary(Path(glossary)), kept)
-    if not isinstance(glossary, Mapping | None) or not all(
-        isinstance(t, str) for pair in (glossary or {}).items() for t in pair
-    ):
-        raise SettingsError("`glossary` maps no strings to strings.", "Give a dict of terms, or a TSV file.")
-    terms = [Term(normalise(source), normalise(target)) for source, target in (glossary or {}).items()]
-    return Terms([term for term in terms if term.source], kept)
-
-
-def strings_of(name: str, value: Iterable[str], what: str) -> list[str]:
-    """A list of strings that a caller gives; the letters of one string would be taken for several."""
-    if isinstance(value, str):
-        raise SettingsError(f"`{name}` is one string.", f"Give a list of {what}.")
-    values = list(value) if isinstance(value, Iterable) else [value]
-    if not all(isinstance(each, str) for each in values):
-        raise SettingsError(f"`{name}` is no list of strings.", f"Give a list of {what}.")
-    return values
-
-
-def joined(parts: list[str], lines: list[Result], language: str) -> Result:
-    """The lines of a text as one result: `parts` are the lines and, between them, their ends."""
-    ends = [*parts[1::2], ""]
-    doubt = LanguageWatch(language).look_at(parts[::2])
-    return replace(
-        lines[0],
-        source="".join(parts),
-        text="".join(line.text + end for line, end in zip(lines, ends, strict=True)),
-        sentences=tuple(s for line in lines for s in line.sentences),
-        notes=() if doubt is None else (doubt,),
-    )
-
-
-# --- without an object ----------------------------------------------------------------------------------------
 
 
 @overload
@@ -564,7 +384,7 @@ def translate(
     texts = texts_of(text)
     try:
         with in_the_words_of_arguments():
-            route = find_route(model, source, to, lambda: "\n".join(texts[:SAMPLE]))
+            route = find_route(model, source, to, lambda: "\n".join(texts[:_SAMPLE]))
     except AlreadyTranslatedError as e:
         same = [Result(source=each, text=each, sentences=(), notes=(f"{e.what} It is given back.",)) for each in texts]
         return same[0] if isinstance(text, str) else same
@@ -573,7 +393,7 @@ def translate(
     return results[0] if isinstance(text, str) else results
 
 
-@lru_cache(KEPT_MODELS)
+@lru_cache(_KEPT_MODELS)
 def kept_translator(route: tuple[Path, ...], hashes: tuple[str, ...]) -> Translator:
     """A translator that stays in memory, until its files have another content."""
     return Translator(route)

@@ -1,0 +1,58 @@
+"""What Python callers give: texts, terms and lists of strings, checked; errors name arguments instead of options."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from onehop.errors import OnehopError, SettingsError, TextError
+from onehop.pipelines.glossary import Term, Terms, read_glossary
+from onehop.text.tokenizer import normalise
+
+_BYTE_ORDER_MARK = "\ufeff"  # files of Windows begin with it; the word after it would be an unknown one
+_ARGUMENTS = {"search.": "", "--model": "model=", "--from": "source=", "--to": "to="}
+_ARGUMENTS |= {"--format": "format=", "--field": "fields=", "--join-lines": "join_lines=", "-o": "out"}
+
+Glossary = Mapping[str, str] | str | Path
+
+
+def texts_of(text: str | Iterable[str]) -> list[str]:
+    """One text or several as a list."""
+    texts = [text] if isinstance(text, str | bytes) or not isinstance(text, Iterable) else list(text)
+    for each in texts:
+        if not isinstance(each, str):
+            raise TextError(f"A text is of the type {type(each).__name__}.", "Give a string, or a list of strings.")
+    return [each.removeprefix(_BYTE_ORDER_MARK) for each in texts]
+
+
+@contextmanager
+def in_the_words_of_arguments() -> Iterator[None]:
+    """An error calls options what they are called in Python."""
+    try:
+        yield
+    except OnehopError as e:
+        names = re.compile("|".join(_ARGUMENTS))
+        raise type(e)(*(names.sub(lambda name: _ARGUMENTS[name[0]], text) for text in (e.what, e.remedy))) from None
+
+
+def terms_of(glossary: Glossary | None, keep: Iterable[str]) -> Terms:
+    """Terms of a mapping or a TSV file, and words to keep."""
+    kept = strings_of("keep", keep, "words")
+    if isinstance(glossary, str | Path):
+        return Terms(read_glossary(Path(glossary)), kept)
+    if not isinstance(glossary, Mapping | None) or not all(
+        isinstance(t, str) for pair in (glossary or {}).items() for t in pair
+    ):
+        raise SettingsError("`glossary` maps no strings to strings.", "Give a dict of terms, or a TSV file.")
+    terms = [Term(normalise(source), normalise(target)) for source, target in (glossary or {}).items()]
+    return Terms([term for term in terms if term.source], kept)
+
+
+def strings_of(name: str, value: Iterable[str], what: str) -> list[str]:
+    """A list of strings that a caller gives; the letters of one string would be taken for several."""
+    if isinstance(value, str):
+        raise SettingsError(f"`{name}` is one string.", f"Give a list of {what}.")
+    values = list(value) if isinstance(value, Iterable) else [value]
+    if not all(isinstance(each, str) for each in values):
+        raise SettingsError(f"`{name}` is no list of strings.", f"Give a list of {what}.")
+    return values
