@@ -18,7 +18,8 @@ from onehop._version import __version__
 from onehop.config import ModelSettings
 from onehop.decoding.engine import MORE_THAN_SOURCE
 from onehop.decoding.options import SearchOptions
-from onehop.decoding.search import Step, search
+from onehop.decoding.request import Step
+from onehop.decoding.search import search
 from onehop.decoding.torch_engine import CachedStep
 from onehop.errors import TextError
 from onehop.model.transformer import Tokens

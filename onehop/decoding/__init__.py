@@ -4,6 +4,7 @@ Texts are not known here. Options, shortlists and the CTranslate2 engine do with
 """
 
 __all__ = [
+    "beam",
     "continuous_batching",
     "ctranslate2_engine",
     "cuda_graph_hypotheses",
@@ -13,6 +14,7 @@ __all__ = [
     "loops",
     "one_token",
     "options",
+    "request",
     "search",
     "shortlist",
     "torch_engine",

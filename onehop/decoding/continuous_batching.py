@@ -15,8 +15,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from onehop.decoding.beam import Beam, Candidates
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.search import Beam, Candidates, RowInts, Task
+from onehop.decoding.request import Request, RowInts
 from onehop.decoding.torch_engine import TorchEngine, source_rows
 from onehop.model.kv_cache import LayerCache
 from onehop.model.transformer import Layer, Tokens, Transformer
@@ -125,7 +126,7 @@ class Cohort:
     def __init__(
         self, tickets: Sequence[int], sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions
     ) -> None:
-        self.beam = Beam(Task.of(most, options, None), None)
+        self.beam = Beam(Request.of(most, options, None), None)
         self.every = np.array(tickets)
         self.lengths = np.array([len(ids) + 1 for ids in sources])
 
@@ -154,7 +155,7 @@ class Cohort:
     @property
     def capacity(self) -> int:
         """How long an output may become, of those that are not done."""
-        return int(self.beam.task.max_lengths[self.beam.sentences].max())
+        return int(self.beam.request.max_lengths[self.beam.sentences].max())
 
     @property
     def source(self) -> int:
@@ -165,7 +166,7 @@ class Cohort:
         """One step of the search; the rows that the new ones come from."""
         beam = self.beam
         sentences = beam.sentences.repeat(beam.ids.shape[1])
-        allowed = beam.task.constrain(log_probs, sentences, self.place)
+        allowed = beam.request.constrain(log_probs, sentences, self.place)
         return beam.extend(Candidates.best(allowed, beam.log_probs, beam.options.beam))
 
     def without(self, gone: Collection[int]) -> Int[np.ndarray, " kept"]:
@@ -179,7 +180,7 @@ class Cohort:
     def found(self, ticket: int) -> list[Hypothesis]:
         """The n best of a sentence that is done."""
         (sentence,) = np.flatnonzero(self.every == ticket)
-        return self.beam.task.ranked(self.beam.found[sentence])
+        return self.beam.request.ranked(self.beam.found[sentence])
 
 
 # --- both together ------------------------------------------------------------------------------------------------

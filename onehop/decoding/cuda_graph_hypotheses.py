@@ -16,7 +16,7 @@ from torch import Tensor
 
 from onehop.decoding.cuda_graph_state import Operations, Shape
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, loop_span
-from onehop.decoding.search import Task
+from onehop.decoding.request import Request
 from onehop.errors import OnehopError
 from onehop.text.tokenizer import BOS, EOS
 
@@ -39,7 +39,7 @@ class DeviceSearch(Protocol):
     origins: Tensor
     alive: Tensor  # how many sentences are not done
 
-    def load(self, task: Task) -> None:
+    def load(self, request: Request) -> None:
         """Take a new batch's limits and options."""
 
     def begin(self) -> None:
@@ -51,7 +51,7 @@ class DeviceSearch(Protocol):
     def results(self, steps: int) -> dict[str, Tensor]:
         """What the host needs after so many steps."""
 
-    def found(self, task: Task, host: Host) -> list[list[Hypothesis]]:
+    def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         """The n best of each sentence, from the results on the host."""
 
 
@@ -66,11 +66,11 @@ class Limits:
         self.enough = torch.zeros((), dtype=torch.float64, device=device)
         self.last_best = torch.zeros(1, dtype=torch.int64, device=device)
 
-    def load(self, task: Task) -> None:
+    def load(self, request: Request) -> None:
         """Take a new batch."""
-        options = task.options
+        options = request.options
         max_lengths = np.zeros(len(self.max_lengths), dtype=np.int64)
-        max_lengths[: len(task.max_lengths)] = task.max_lengths
+        max_lengths[: len(request.max_lengths)] = request.max_lengths
         self.max_lengths.copy_(torch.from_numpy(max_lengths))
         lengths = np.arange(1, len(self.penalties), dtype=np.float64)
         self.penalties[1:].copy_(torch.from_numpy(options.length_penalty(lengths)))
@@ -134,9 +134,9 @@ class DevicePaths:
         self.totals = torch.zeros(shape.rows, dtype=torch.float64, device=device)
         self.ends = torch.zeros(shape.rows, dtype=torch.int64, device=device)
 
-    def load(self, task: Task) -> None:
+    def load(self, request: Request) -> None:
         """Take a new batch's limits and options."""
-        self.limits.load(task)
+        self.limits.load(request)
 
     def begin(self) -> None:
         """One BOS a row."""
@@ -166,20 +166,20 @@ class DevicePaths:
         """The ids of each step, and each path's log-probability and end."""
         return {"chosen": self.chosen[:steps], "totals": self.totals, "ends": self.ends}
 
-    def found(self, task: Task, host: Host) -> list[list[Hypothesis]]:
+    def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         """The path of each sentence."""
-        n = len(task.max_lengths)
+        n = len(request.max_lengths)
         totals, ends = host["totals"][:n], host["ends"][:n]
         check_numbers(totals)
         lengths, finished, looped = unpacked(ends)
-        scores = task.options.score(totals, np.maximum(lengths + finished, 1))
+        scores = request.options.score(totals, np.maximum(lengths + finished, 1))
         each = zip(
             host["chosen"].T[:n].tolist(),
             *(x.tolist() for x in (ends, lengths, totals, scores, finished, looped)),
             strict=True,
         )
         return [
-            task.ranked([Hypothesis(tuple(ids[:length]), *rest)] if end >= 0 else [])
+            request.ranked([Hypothesis(tuple(ids[:length]), *rest)] if end >= 0 else [])
             for ids, end, length, *rest in each
         ]
 
@@ -230,9 +230,9 @@ class DeviceBeams:
         self.log_probs = torch.zeros(n, beam, dtype=torch.float64, device=device)
         self.ends = torch.zeros(n, beam, dtype=torch.int64, device=device)
 
-    def load(self, task: Task) -> None:
+    def load(self, request: Request) -> None:
         """Take a new batch's limits and options."""
-        self.limits.load(task)
+        self.limits.load(request)
 
     def begin(self) -> None:
         """The first slot of each sentence holds BOS, the others nothing."""
@@ -300,22 +300,22 @@ class DeviceBeams:
         best = {"keys": self.keys, "log_probs": self.log_probs, "ends": self.ends}
         return {"chosen": self.chosen[:steps], "broken": self.broken, **best}
 
-    def found(self, task: Task, host: Host) -> list[list[Hypothesis]]:
+    def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         """The n best of each sentence."""
-        n, n_best, beam = len(task.max_lengths), task.options.n_best, self.shape.beam
+        n, n_best, beam = len(request.max_lengths), request.options.n_best, self.shape.beam
         check_numbers(np.where(host["broken"][:n], np.nan, 0.0))
         keys, log_probs, ends = (host[name][:n, :n_best] for name in ("keys", "log_probs", "ends"))
         sentences, ranks = np.nonzero(keys > -math.inf)
         log_probs = log_probs[sentences, ranks]
         places, finished, looped = unpacked(ends[sentences, ranks])
         lengths, slots = np.divmod(places, beam)
-        scores = task.options.score(log_probs, lengths + finished)
+        scores = request.options.score(log_probs, lengths + finished)
         ids = traced(host["chosen"], sentences * beam + slots, lengths)
         columns = (x.tolist() for x in (sentences, lengths, log_probs, scores, finished, looped))
         found: list[list[Hypothesis]] = [[] for _ in range(n)]
         for own, sentence, length, *rest in zip(ids.tolist(), *columns, strict=True):
             found[sentence].append(Hypothesis(tuple(own[:length]), *rest))
-        return [task.ranked(hypotheses) for hypotheses in found]
+        return [request.ranked(hypotheses) for hypotheses in found]
 
 
 def traced(chosen: NDArray[np.int32], rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, DeviceSearch
 from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.search import Task
+from onehop.decoding.request import Request
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import EOS, PAD
 
@@ -68,18 +68,18 @@ class Station:
         hypotheses.extend(*best, decoder.position)
         decoder.position += 1
 
-    def search(self, sources: Sequence[Sequence[int]], task: Task) -> list[list[Hypothesis]]:
+    def search(self, sources: Sequence[Sequence[int]], request: Request) -> list[list[Hypothesis]]:
         """One batch from its sources to its hypotheses."""
-        self.load(sources, task)
-        steps = self.run(int(task.max_lengths.max()), before=max(map(len, sources)) // 2)
+        self.load(sources, request)
+        steps = self.run(int(request.max_lengths.max()), before=max(map(len, sources)) // 2)
         for name, tensor in self.hypotheses.results(steps).items():
             self.results[name][: len(tensor)].copy_(tensor, non_blocking=True)
         if self.pinned:
             torch.cuda.current_stream().synchronize()
         host = {name: tensor.numpy() for name, tensor in self.results.items()}
-        return self.hypotheses.found(task, {**host, "chosen": host["chosen"][:steps]})
+        return self.hypotheses.found(request, {**host, "chosen": host["chosen"][:steps]})
 
-    def load(self, sources: Sequence[Sequence[int]], task: Task) -> None:
+    def load(self, sources: Sequence[Sequence[int]], request: Request) -> None:
         """A new batch; rows without a sentence get an empty one."""
         lengths = np.zeros(self.shape.sentences, dtype=np.int64)
         lengths[: len(sources)] = [len(ids) for ids in sources]
@@ -87,8 +87,8 @@ class Station:
         src[:] = np.where(columns == lengths[:, None], EOS, PAD)
         src[columns < lengths[:, None]] = np.fromiter(chain.from_iterable(sources), np.int64, int(lengths.sum()))
         self.decoder.src.copy_(self.src, non_blocking=True)
-        self.hypotheses.load(task)
-        self.min_length.fill_(task.options.min_length)
+        self.hypotheses.load(request)
+        self.min_length.fill_(request.options.min_length)
         self.begin()
 
     def run(self, longest: int, before: int) -> int:
@@ -172,9 +172,9 @@ class CapturedSearch:
         self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions
     ) -> list[list[Hypothesis]]:
         """The n best of each source; `most` says how long each output may become."""
-        task = Task.of(most, options, None)
+        request = Request.of(most, options, None)
         with self.lock, on(self.model.embedding.weight.device):
-            return self.station(Shape.of(sources, most, options, self.model.settings)).search(sources, task)
+            return self.station(Shape.of(sources, most, options, self.model.settings)).search(sources, request)
 
     def station(self, shape: Shape) -> Station:
         """The one for a shape, made if need be."""

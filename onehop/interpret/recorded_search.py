@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from onehop.decoding.beam import History, Kept
 from onehop.decoding.engine import greatest_lengths
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.search import History, Kept, search
+from onehop.decoding.search import search
 from onehop.decoding.torch_engine import CachedStep
 from onehop.errors import OnehopError, SettingsError
 from onehop.interpret.ablations import EditTap

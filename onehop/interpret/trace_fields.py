@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from onehop.config import ModelSettings
-from onehop.decoding.search import Kept
+from onehop.decoding.beam import Kept
 from onehop.errors import SettingsError
 from onehop.interpret.trace_file import Array, Json
 from onehop.model.taps import Recorder

@@ -17,7 +17,7 @@ from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.text.tokenizer import EOS, Tokenizer
 
 if TYPE_CHECKING:
-    from onehop.decoding.search import History
+    from onehop.decoding.beam import History
 
 # Takes the ids settled so far; to give the search up, it raises GivenUp.
 Settled = Callable[[Sequence[int]], None]
@@ -93,7 +93,8 @@ def watched(
     """Torch's search, heard before each step."""
     import torch
 
-    from onehop.decoding.search import History, search
+    from onehop.decoding.beam import History
+    from onehop.decoding.search import search
     from onehop.decoding.torch_engine import CachedStep, source_rows
 
     model, device = engine.model.settings, next(engine.model.parameters()).device

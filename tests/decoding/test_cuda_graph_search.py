@@ -17,7 +17,8 @@ from onehop.decoding.cuda_graph_search import AHEAD, CapturedSearch
 from onehop.decoding.cuda_graph_state import Shape, operations, round_down, round_up, source_width
 from onehop.decoding.loops import ends_in_loop
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.search import Task, search
+from onehop.decoding.request import Request
+from onehop.decoding.search import search
 from onehop.decoding.torch_engine import TorchEngine
 from onehop.errors import OnehopError
 from onehop.model.taps import Recorder, watch
@@ -66,8 +67,8 @@ def by_device(
     shape = Shape.of([[4]] * len(most), most, options, ModelSettings(**SHAPE))
     shape = replace(shape, sentences=len(most) + spare)
     hypotheses = (DevicePaths if shape.greedy else DeviceBeams)(shape, table.vocab, CPU, how)
-    task = Task.of(most, options, None)
-    hypotheses.load(task)
+    request = Request.of(most, options, None)
+    hypotheses.load(request)
     hypotheses.begin()
     assert hypotheses.tokens.tolist() == [BOS] * shape.rows
     past = [(row // options.beam,) for row in range(shape.rows)]
@@ -81,7 +82,7 @@ def by_device(
         steps = place + 1
         if not hypotheses.alive:
             break
-    return hypotheses.found(task, {name: x.numpy() for name, x in hypotheses.results(steps).items()})
+    return hypotheses.found(request, {name: x.numpy() for name, x in hypotheses.results(steps).items()})
 
 
 def assert_same(got: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -147,7 +148,7 @@ def test_guard_against_loops_frees_the_same_places(beam, repeats):
 def test_loops_are_those_of_the_options(repeats, ids, cycle):
     row = [*ids, *(i % cycle for i in range(cycle * repeats + 12))]
     limits = Limits(Shape.of([[4]], [len(row)], SearchOptions(), ModelSettings(**SHAPE)), CPU)
-    limits.load(Task.of([len(row)], SearchOptions(loop_repeats=repeats), None))
+    limits.load(Request.of([len(row)], SearchOptions(loop_repeats=repeats), None))
     loops = LoopCounts(2, limits)
     loops.begin()
     for place, token in enumerate(row):

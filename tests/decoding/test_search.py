@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from onehop.decoding.beam import Beam, Candidates, History
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
-from onehop.decoding.search import Beam, Candidates, History, Task, drawn, search
+from onehop.decoding.request import Request
+from onehop.decoding.search import drawn, search
 from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import BOS, EOS
 
@@ -151,7 +153,7 @@ def test_beam_of_one_is_greedy(seed: int, min_length: int, prefixed: bool) -> No
     prefixes = [[], [A], [], [A, B]] if prefixed else None
     options = SearchOptions(beam=1, min_length=min_length)
     greedy = search(Table(seed, 7, sentences), longest, options, prefixes=prefixes)
-    beam = Beam(Task.of(longest, options, prefixes), None).search(Table(seed, 7, sentences), "cpu")
+    beam = Beam(Request.of(longest, options, prefixes), None).search(Table(seed, 7, sentences), "cpu")
     for one, other in zip(greedy, beam, strict=True):
         assert_same(one, other)
 
@@ -250,7 +252,7 @@ def test_ending_early_changes_nothing(seed: int, beam: int, n_best: int, patienc
     got = search(early, [4, 7, 7], options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Beam, "cannot_improve", lambda self: np.zeros(len(self.sentences), dtype=bool))
-        expected = Beam(Task.of([4, 7, 7], options, None), None).search(late, "cpu")
+        expected = Beam(Request.of([4, 7, 7], options, None), None).search(late, "cpu")
     for one, other in zip(got, expected, strict=True):
         assert_same(one, other)
     assert sum(early.rows) <= sum(late.rows)

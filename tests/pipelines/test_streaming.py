@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onehop.decoding.beam import History, Kept
 from onehop.decoding.options import SearchOptions
-from onehop.decoding.search import History, Kept
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.pipelines.streaming import GivenUp, extended, settle, settled_text, shared_by_beam
 

@@ -1,0 +1,207 @@
+"""Beam search (section 6.1): the beams of all sentences at once, and the history of what each step kept."""
+
+import math
+from bisect import insort
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from onehop.decoding.options import Hypothesis
+from onehop.decoding.request import LogProbs, Request, RowInts, Step, fetch
+from onehop.text.tokenizer import BOS, EOS
+
+Slots: TypeAlias = Float[np.ndarray, "sentences slots"]
+SlotInts: TypeAlias = Int[np.ndarray, "sentences slots"]
+State: TypeAlias = Literal["live", "finished", "stopped"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One candidate that a step of the beam kept: `parent` is its place in the step before."""
+
+    token: int
+    parent: int
+    log_prob: float
+    score: float
+    state: State
+
+
+@dataclass
+class History:
+    """What each step of the beam kept: steps[sentence][step][place]."""
+
+    steps: list[list[list[Kept]]] = field(default_factory=list)
+
+    def replay(self, sentence: int, step: int, place: int) -> tuple[int, ...]:
+        """The ids from the beginning up to one kept candidate, its end token included."""
+        ids = []
+        for kept in reversed(self.steps[sentence][: step + 1]):
+            ids.append(kept[place].token)
+            place = kept[place].parent
+        return tuple(reversed(ids))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Continuations of each sentence's hypotheses, best first; of equals the better parent's, the lower id."""
+
+    totals: Float[np.ndarray, "sentences candidates"]
+    parents: Int[np.ndarray, "sentences candidates"]
+    tokens: Int[np.ndarray, "sentences candidates"]
+
+    @classmethod
+    def best(cls, log_probs: LogProbs, so_far: Slots, beam: int) -> "Candidates":
+        """Enough for a beam: what it keeps is among the best beam + 1 of its row, as only one of those can end."""
+        few = min(beam + 2, log_probs.shape[1])
+        values, ids = fetch(*log_probs.topk(few, dim=1))
+        candidates = cls.ordered(values, ids, so_far)
+        if few == beam + 2 and candidates.may_lack_an_equal(values, so_far, beam):
+            values, ids = fetch(*(x[:, :few] for x in log_probs.sort(dim=1, descending=True, stable=True)))
+            candidates = cls.ordered(values, ids, so_far)
+        return candidates
+
+    @classmethod
+    def ordered(
+        cls, values: Float[np.ndarray, "rows few"], ids: Int[np.ndarray, "rows few"], so_far: Slots
+    ) -> "Candidates":
+        """Put all rows of a sentence into one order."""
+        n, slots = so_far.shape
+        totals = (so_far.reshape(-1, 1) + values).reshape(n, -1)
+        tokens = ids.reshape(n, -1)
+        parents = np.broadcast_to(np.repeat(np.arange(slots), values.shape[1]), tokens.shape)
+        order = np.lexsort((tokens, parents, -totals))
+        return cls(*(np.take_along_axis(x, order, axis=1) for x in (totals, parents, tokens)))
+
+    def may_lack_an_equal(self, values: Float[np.ndarray, "rows few"], so_far: Slots, beam: int) -> bool:
+        """Whether `topk` cut a row among equals that matter: which of them it keeps is not defined."""
+        cut = (values[:, -2] == values[:, -1]) & (values[:, -1] > -math.inf)
+        if not cut.any():
+            return False
+        going_on = np.sort(np.where(self.tokens == EOS, -math.inf, self.totals), axis=1)
+        worst_kept = going_on[:, -min(beam, going_on.shape[1])]
+        reach = so_far + values[:, -1].reshape(so_far.shape)
+        return bool((cut.reshape(so_far.shape) & (reach >= worst_kept[:, None])).any())
+
+
+class Beam:
+    """The beams of all sentences that are not done: rows are sentences × slots, an empty slot has -inf."""
+
+    def __init__(self, request: Request, history: History | None) -> None:
+        self.request, self.options, self.history = request, request.options, history
+        self.sentences = np.arange(len(request.max_lengths))
+        self.ids = np.zeros((len(self.sentences), 1, 0), dtype=np.int64)
+        self.log_probs = np.zeros((len(self.sentences), 1))
+        self.found: list[list[Hypothesis]] = [[] for _ in self.sentences]
+        self.costs: list[list[float]] = [[] for _ in self.sentences]  # their negated scores in order, no loops
+        if history is not None:
+            history.steps[:] = [[] for _ in self.sentences]
+
+    def search(self, step: Step, device: torch.device | str) -> list[list[Hypothesis]]:
+        """Extend all beams token by token until every sentence is done."""
+        tokens, parents = torch.full((len(self.sentences),), BOS, device=device), None
+        while len(self.sentences):
+            slots, place = self.ids.shape[1:]
+            log_probs = self.request.constrain(step(tokens, parents), self.sentences.repeat(slots), place)
+            rows = self.extend(Candidates.best(log_probs, self.log_probs, self.options.beam))
+            unchanged = np.array_equal(rows, np.arange(len(log_probs)))
+            tokens = torch.from_numpy(self.ids[:, :, -1].reshape(-1)).to(device)
+            parents = None if unchanged else torch.from_numpy(rows).to(device)
+        return [self.request.ranked(found) for found in self.found]
+
+    def extend(self, candidates: Candidates) -> RowInts:
+        """Put aside what ends, keep the best that go on, drop the sentences that are done; each new row's parent."""
+        (n, slots), beam = self.ids.shape[:2], self.options.beam
+        is_end = candidates.tokens == EOS
+        # Ended ones only from among the `beam` best: a beam of one then ends exactly where greedy does.
+        ended = is_end & (candidates.totals > -math.inf) & (np.arange(is_end.shape[1]) < beam)
+        self.put_aside(ended, candidates.parents, candidates.totals, finished=True)
+        best = np.argsort(is_end, axis=1, kind="stable")[:, :beam]
+        parents, tokens = (np.take_along_axis(x, best, axis=1) for x in (candidates.parents, candidates.tokens))
+        totals = np.take_along_axis(np.where(is_end, -math.inf, candidates.totals), best, axis=1)
+        self.ids = np.concatenate([self.ids[np.arange(n)[:, None], parents], tokens[:, :, None]], axis=2)
+        self.log_probs = self.stop(totals)
+        if self.history is not None:
+            self.record(self.history, candidates, ended, totals, parents)
+        keep = ~self.is_done()
+        self.sentences, self.ids, self.log_probs = self.sentences[keep], self.ids[keep], self.log_probs[keep]
+        rows: RowInts = (np.arange(n)[:, None] * slots + parents)[keep].reshape(-1)
+        return rows
+
+    def put_aside(
+        self,
+        chosen: Bool[np.ndarray, "sentences candidates"],
+        slots: Int[np.ndarray, "sentences candidates"],
+        totals: Float[np.ndarray, "sentences candidates"],
+        *,
+        finished: bool,
+        looped: Bool[np.ndarray, "sentences candidates"] | None = None,
+    ) -> None:
+        """Take hypotheses, or their continuation by the end token, out of the beams."""
+        places = chosen.nonzero()[0]
+        ids, log_probs = self.ids[places, slots[chosen]], totals[chosen]
+        scores = self.options.score(log_probs, ids.shape[1] + finished)
+        loops = (looped if looped is not None else np.zeros_like(chosen))[chosen]
+        each = zip(self.sentences[places].tolist(), *(x.tolist() for x in (log_probs, scores, loops)), strict=True)
+        for own, (sentence, log_prob, score, loop) in zip(ids, each, strict=True):
+            self.keep_aside(sentence, own, log_prob, score, finished, loop)
+            if not loop:
+                insort(self.costs[sentence], -score)
+
+    def keep_aside(
+        self, sentence: int, ids: RowInts, log_prob: float, score: float, finished: bool, looped: bool
+    ) -> None:
+        """One hypothesis that is out."""
+        self.found[sentence].append(Hypothesis(tuple(ids.tolist()), log_prob, score, finished, looped))
+
+    def stop(self, totals: Slots) -> Slots:
+        """Empty the slots that the loop guard or the greatest length stops, and put their hypotheses aside."""
+        n, slots, length = self.ids.shape
+        looped = self.request.is_looped(self.ids.reshape(-1, length), self.sentences.repeat(slots)).reshape(n, slots)
+        last = (self.request.max_lengths[self.sentences] == length)[:, None]
+        stopped = (totals > -math.inf) & (looped | last)
+        own = np.broadcast_to(np.arange(slots), stopped.shape)
+        self.put_aside(stopped, own, totals, finished=False, looped=looped)
+        return np.where(looped | last, -math.inf, totals)
+
+    def is_done(self) -> Bool[np.ndarray, " sentences"]:
+        """Which sentences have enough ended hypotheses, none that goes on, or none that could become better."""
+        enough = self.options.patience * self.options.beam
+        full = np.array([len(self.costs[s]) >= enough for s in self.sentences], dtype=bool)
+        empty = (self.log_probs == -math.inf).all(axis=1)
+        done: Bool[np.ndarray, " sentences"] = full | empty | self.cannot_improve()
+        return done
+
+    def cannot_improve(self) -> Bool[np.ndarray, " sentences"]:
+        """Which sentences' best unfinished hypothesis stays behind the n-th found, however it goes on.
+
+        Log-probabilities only fall with the length and penalties only grow: at best, all that is to come is
+        certain and the length the greatest.
+        """
+        n, costs = self.options.n_best, (self.costs[s] for s in self.sentences)
+        to_beat = np.array([-c[n - 1] if len(c) >= n else -math.inf for c in costs])
+        hope = self.options.score(self.log_probs.max(axis=1), self.request.max_lengths[self.sentences])
+        hopeless: Bool[np.ndarray, " sentences"] = hope <= to_beat
+        return hopeless
+
+    def record(
+        self,
+        history: History,
+        candidates: Candidates,
+        ended: Bool[np.ndarray, "sentences candidates"],
+        totals: Slots,
+        parents: SlotInts,
+    ) -> None:
+        """Write this step into the history: the slots in their order, then what ended."""
+        score, length = self.options.score, self.ids.shape[2]
+        for s, sentence in enumerate(self.sentences):
+            there, ends = totals[s] > -math.inf, ended[s]
+            tokens = self.ids[s, there, -1].tolist() + [EOS] * int(ends.sum())
+            origins = parents[s, there].tolist() + candidates.parents[s, ends].tolist()
+            sums = totals[s, there].tolist() + candidates.totals[s, ends].tolist()
+            states = np.where(self.log_probs[s, there] > -math.inf, "live", "stopped").tolist()
+            states += ["finished"] * int(ends.sum())
+            each = zip(tokens, origins, sums, states, strict=True)
+            history.steps[sentence].append([Kept(t, p, x, score(x, length), state) for t, p, x, state in each])

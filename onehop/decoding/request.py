@@ -1,0 +1,95 @@
+"""What is asked of a search over torch log-probabilities, as arrays with a row for each sentence."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from onehop.decoding.loops import ends_in_loop
+from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.errors import OnehopError, SettingsError
+from onehop.text.tokenizer import EOS
+
+LogProbs: TypeAlias = Float[Tensor, "rows vocab"]
+RowInts: TypeAlias = Int[np.ndarray, " rows"]
+RowMask: TypeAlias = Bool[np.ndarray, " rows"]
+
+
+@runtime_checkable
+class Step(Protocol):
+    """The next token's log-probabilities for every row; whoever implements it keeps the rows' past."""
+
+    def __call__(self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None) -> LogProbs:
+        """Row i appends tokens[i] to row parents[i] of the previous call.
+
+        `parents` is None at the first call, which has one BOS row a sentence, and where the rows stay as they were.
+        """
+
+
+@dataclass(frozen=True)
+class Request:
+    """The request as arrays with a row for each sentence; `forced` is -1 where the choice is free."""
+
+    options: SearchOptions
+    max_lengths: Int[np.ndarray, " sentences"]
+    forced: Int[np.ndarray, "sentences prefix"]
+
+    @classmethod
+    def of(
+        cls, max_lengths: Sequence[int], options: SearchOptions, prefixes: Sequence[Sequence[int]] | None
+    ) -> "Request":
+        """Check and pad what a caller gives."""
+        prefixes = [()] * len(max_lengths) if prefixes is None else prefixes
+        forced = np.full((len(max_lengths), max(map(len, prefixes), default=0)), -1)
+        for row, prefix, longest in zip(forced, prefixes, max_lengths, strict=True):
+            if len(prefix) >= longest:
+                raise SettingsError(
+                    f"A prefix of {len(prefix)} tokens leaves no room in {longest}, the greatest length.",
+                    "Shorten the prefix or allow more tokens.",
+                )
+            if EOS in prefix:
+                raise SettingsError("A prefix contains the end token.", "Leave it out: what follows is searched.")
+            row[: len(prefix)] = prefix
+        return cls(options, np.array(max_lengths, dtype=np.int64), forced)
+
+    def is_forced(self, sentences: RowInts, place: int) -> RowMask:
+        """Whether each sentence's token at a place was given."""
+        forced: RowMask = np.zeros(len(sentences), dtype=bool)
+        return forced if place >= self.forced.shape[1] else self.forced[sentences, place] >= 0
+
+    def constrain(self, log_probs: LogProbs, sentences: RowInts, place: int) -> LogProbs:
+        """Rule out what the minimum length or a prefix forbids; costs nothing where neither has a say."""
+        if place < self.options.min_length:
+            log_probs = log_probs.index_fill(1, torch.tensor([EOS], device=log_probs.device), -math.inf)
+        if self.is_forced(sentences, place).any():
+            wanted = torch.from_numpy(self.forced[sentences, place]).to(log_probs.device)[:, None]
+            every = torch.arange(log_probs.shape[1], device=log_probs.device)
+            log_probs = log_probs.masked_fill((wanted >= 0) & (every != wanted), -math.inf)
+        return log_probs
+
+    def is_looped(self, ids: Int[np.ndarray, "rows length"], sentences: RowInts) -> RowMask:
+        """Whether each row ends in one n-gram over and over, and did not have to."""
+        looped: RowMask = ends_in_loop(ids, self.options.loop_repeats)
+        looped &= ~self.is_forced(sentences, ids.shape[1] - 1)
+        return looped
+
+    def ranked(self, found: list[Hypothesis]) -> list[Hypothesis]:
+        """The n best; a looped one only for want of others. Equal scores stay in the order they were found."""
+        best = sorted(found, key=lambda h: (h.looped, -h.score))[: self.options.n_best]
+        return best or [Hypothesis((), -math.inf, -math.inf, finished=False)]
+
+
+def fetch(
+    values: Float[Tensor, " rows *few"], ids: Int[Tensor, " rows *few"]
+) -> tuple[Float[np.ndarray, " rows *few"], Int[np.ndarray, " rows *few"]]:
+    """Bring log-probabilities and ids to the host in one transfer: float32 holds every id below 2^24."""
+    values = values if values.dtype == torch.float64 else values.float()
+    both = torch.stack([values, ids.to(values.dtype)]).cpu().numpy()
+    if np.isnan(both[0]).any():
+        raise OnehopError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
+    return both[0].astype(np.float64), both[1].astype(np.int64)
