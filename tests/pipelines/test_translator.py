@@ -12,6 +12,7 @@ import pytest
 
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelChangedError, ModelFileError, SettingsError, TextError
+from onehop.pipelines import lazy_model
 from onehop.pipelines import translator as module
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -188,7 +189,7 @@ def test_a_score_counts_the_end_mark(small):
     ],
 )
 def test_what_is_refused(small, monkeypatch, call, error, message):
-    monkeypatch.setattr(module, "name_of", str)
+    monkeypatch.setattr(lazy_model, "name_of", str)
     with pytest.raises(error) as caught:
         call(small)
     assert str(caught.value).startswith(message)
