@@ -12,6 +12,7 @@ __all__ = [
     "estimate",
     "finetune",
     "optimizer",
+    "signals",
     "step",
     "trainer",
     "validation",

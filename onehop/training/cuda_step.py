@@ -5,15 +5,26 @@ fixed shapes the launches are the same every time, so a CUDA graph keeps them.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from onehop.model.device import is_out_of_memory
 from onehop.model.loss import Loss
-from onehop.training.dataloader import Fed, tensors_of
-from onehop.training.step import Compute, Objective, compiled, forward_and_backward, gradient_norm, update_if_finite
+from onehop.training.dataloader import Fed, Fixed, Update, tensors_of
+from onehop.training.step import (
+    Compute,
+    Objective,
+    PlainStep,
+    StepResult,
+    compiled,
+    forward_and_backward,
+    gradient_norm,
+    update_if_finite,
+)
 
 Results = TypeVar("Results")
 
@@ -149,3 +160,48 @@ class RecordedStep:
     def _point_to_gradients(self) -> None:
         for p, gradient in zip(self.model.parameters(), self.gradients, strict=True):
             p.grad = gradient
+
+
+class CudaGraphStep:
+    """Steps of one process on one GPU, replayed from CUDA graphs; `plain` runs what does not have the fixed shapes."""
+
+    def __init__(self, plain: PlainStep, fixed: Fixed) -> None:
+        self.plain, self.fixed = plain, fixed
+        self.recorded: RecordedStep | None = None
+        self.ahead: tuple[Update, Fed] | None = None  # the next update's batch, already on the device
+
+    def run(self, number: int, update: Update, peek: Callable[[], Update | None]) -> StepResult:
+        """Replay a step, and bring the next batch to the device while it works."""
+        try:
+            recorded = self._launch(number, update)
+            if recorded is not None:
+                self._look_ahead(peek())
+        except RuntimeError as e:
+            if not is_out_of_memory(e):
+                raise
+            self.ahead = None
+            return self.plain.run(number, update, peek, too_large=True)
+        if recorded is None:
+            return self.plain.run(number, update, peek)
+        objective, nll, norm = recorded.settle()
+        return StepResult(objective, nll, norm)
+
+    def _launch(self, number: int, update: Update) -> RecordedStep | None:
+        """Start forward and backward; None where the update is not one batch of the recorded shapes."""
+        ahead, self.ahead = self.ahead, None
+        if len(update.batches) > 1:
+            return None
+        self.plain.prepare(number)
+        fed = ahead[1] if ahead and ahead[0] is update else self.plain.feed(update.batches[0], self.fixed)
+        train = self.plain.train
+        if self.recorded is None and self.fixed.are_of(fed, copies=2 if train.r_drop else 1):
+            # The first batch's tensors become the place of every later one.
+            self.recorded = RecordedStep(self.plain.objective, self.plain.optimizer, train.clip, fed)
+        if self.recorded is None or not self.recorded.fits(fed):
+            return None
+        self.recorded.run(fed, 1 / update.tokens)
+        return self.recorded
+
+    def _look_ahead(self, following: Update | None) -> None:
+        with suppress(torch.OutOfMemoryError):  # there may be room when its turn has come
+            self.ahead = (following, self.plain.feed(following.batches[0], self.fixed)) if following else None

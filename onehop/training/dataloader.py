@@ -4,11 +4,12 @@ What comes next depends on (seed, epoch, batch) alone, so a run that goes on tak
 """
 
 import contextlib
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -87,6 +88,26 @@ def updates(
 
 
 Item = TypeVar("Item")
+
+
+class Peekable(Generic[Item]):
+    """An iterator that shows its next item before it is taken."""
+
+    def __init__(self, items: Iterator[Item]) -> None:
+        self.items = items
+        self.shown: list[Item] = []
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        return self.shown.pop() if self.shown else next(self.items)
+
+    def peek(self) -> Item | None:
+        """The next item; None at the end."""
+        if not self.shown:
+            self.shown.extend(itertools.islice(self.items, 1))
+        return self.shown[0] if self.shown else None
 
 
 @contextlib.contextmanager

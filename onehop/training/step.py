@@ -1,17 +1,27 @@
-"""One batch forwards and backwards, and the update of the weights that follows."""
+"""One training step: forward, backward, clip, update.
 
+`PlainStep` runs anywhere; `cuda_step.CudaGraphStep` replays the same work on a GPU.
+"""
+
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
+from onehop.config import TrainSettings
+from onehop.data.batches import Batch
+from onehop.errors import RunError
 from onehop.model import kernels
+from onehop.model.device import is_out_of_memory
 from onehop.model.loss import Loss, cross_entropy, divergence, output_loss
 from onehop.model.transformer import Predictor
-from onehop.training.dataloader import Fed
-from onehop.training.distributed import whole
+from onehop.training.dataloader import Fed, Fixed, Update, feed
+from onehop.training.distributed import World, whole, without_sync
 
 Compute = Callable[[Fed], tuple[Tensor, Tensor]]
 
@@ -119,3 +129,109 @@ def update_if_finite(
         apply_gradients(model, optimizer, clip, norm)
     finally:
         del optimizer.found_inf  # type: ignore[attr-defined]
+
+
+# --- the step as the training loop calls it ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Sums over the update's tokens, and the gradients' norm; `parts` counts the pieces of a step that was split."""
+
+    objective: float
+    nll: float
+    norm: float
+    parts: int = 0
+
+    @property
+    def finite(self) -> bool:
+        """Whether all is finite; if not, the step has left the weights alone."""
+        return all(map(math.isfinite, (self.objective, self.nll, self.norm)))
+
+
+class PlainStep:
+    """Steps that launch one kernel after the other, on any device and in any number of processes."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        parallel: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        train: TrainSettings,
+        world: World,
+        fixed: Fixed | None = None,
+    ) -> None:
+        self.objective, self.model, self.parallel = objective, objective.model, parallel
+        self.optimizer, self.train, self.world, self.fixed = optimizer, train, world, fixed
+        self.compute: Compute = parallel if fixed is None else compiled(parallel)
+
+    def run(
+        self, number: int, update: Update, peek: Callable[[], Update | None], *, too_large: bool = False
+    ) -> StepResult:
+        """Update the weights unless something is not finite; `too_large`: the update is known not to fit in memory."""
+        loss, norm, parts = self.gradients(number, update, too_large=too_large)
+        objective, nll, length = torch.stack([loss.objective, loss.nll, norm]).tolist()  # waits for the device
+        result = StepResult(objective, nll, length, parts)
+        if result.finite:
+            apply_gradients(self.model, self.optimizer, self.train.clip, norm)
+        return result
+
+    def gradients(self, number: int, update: Update, *, too_large: bool = False) -> tuple[Loss, Tensor, int]:
+        """The loss over all processes, the gradients' norm, and the parts of a step that was split to fit into memory.
+
+        Parts of a compiled step's fixed shapes would need as much memory as the whole, so they are not compiled.
+        """
+        if not too_large:
+            try:
+                return *self._backward(number, update.batches, update.tokens, self.fixed, self.compute), 0
+            except RuntimeError as e:
+                if not is_out_of_memory(e):
+                    raise
+        parts = update.batches
+        while True:
+            parts = self._halves(number, parts)
+            try:
+                return *self._backward(number, parts, update.tokens, None, self.parallel), len(parts)
+            except RuntimeError as e:
+                if not is_out_of_memory(e):
+                    raise
+
+    def _halves(self, number: int, parts: list[Batch]) -> list[Batch]:
+        if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
+            raise RunError(
+                f"Step {number} does not fit into memory.",
+                "Begin again in another folder with a smaller train.batch_tokens.",
+            ) from None
+        self.optimizer.zero_grad()
+        return [half for b in parts for half in (b.halves() if len(b.src_lengths) > 1 else (b,))]
+
+    def prepare(self, number: int) -> None:
+        """Seed the dropout of a step, and switch it on."""
+        torch.manual_seed(_mixed(self.train.seed, number, self.world.rank))
+        if not self.model.training:  # asking costs less than walking over all modules
+            self.model.train()
+
+    def feed(self, batch: Batch, fixed: Fixed | None) -> Fed:
+        """A batch on the device."""
+        return feed(batch, self.world, fixed, twice=self.train.r_drop > 0)
+
+    def _backward(
+        self, number: int, parts: list[Batch], tokens: int, fixed: Fixed | None, compute: Compute
+    ) -> tuple[Loss, Tensor]:
+        self.prepare(number)
+        world = self.world
+        objective = torch.zeros((), device=world.device)
+        nll = torch.zeros((), device=world.device)
+        for i, batch in enumerate(parts):
+            fed = self.feed(batch, fixed)
+            with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext():
+                # The processes' gradients are averaged, and what is wanted is their sum.
+                loss = forward_and_backward(compute, fed, world.size / tokens)
+            objective += loss.objective
+            nll += loss.nll
+        return Loss(world.sum(objective), world.sum(nll)), gradient_norm(self.model)
+
+
+def _mixed(*numbers: int) -> int:
+    """One seed out of several numbers, so that neighbours have nothing in common."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

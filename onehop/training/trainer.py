@@ -1,6 +1,6 @@
 """The training loop: from a token store to a model file, and on from where it was whenever it is started again.
 
-    for each step: take the batches, run them forwards and backwards, look whether all is finite, update, report
+    for each step: take the batches, forward, backward, update unless something is not finite, report
 
 Nothing random outlives a step: its dropout comes from (seed, step, process), its batches from (seed, epoch). So the
 weights, Adam's moments and the position are the whole state.
@@ -8,30 +8,25 @@ weights, Adam's moments and the position are the whole state.
 
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from onehop._version import __version__
 from onehop.config import ModelSettings, Settings
 from onehop.console import GOES_ON
-from onehop.data.batches import Batch, Epoch
+from onehop.data.batches import Epoch
 from onehop.data.bpe_dropout import make_resegmenter
 from onehop.data.objectives import Task
 from onehop.data.store import Pairs, Store
 from onehop.errors import DivergedError, RunError
 from onehop.model.attention import FLASH_WIDTH
-from onehop.model.device import deterministic, device_name, is_out_of_memory
-from onehop.model.loss import Loss
+from onehop.model.device import deterministic, device_name
 from onehop.model.transformer import parameter_count
 from onehop.model.variants import model_for
 from onehop.storage.model_file import StoredModel
@@ -40,9 +35,9 @@ from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
 from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Callback, Callbacks, Report
 from onehop.training.checks import check_fits, first_weights
-from onehop.training.cuda_step import RecordedStep
-from onehop.training.dataloader import Fed, Fixed, Update, feed, prefetch, updates
-from onehop.training.distributed import World, without_sync, world
+from onehop.training.cuda_step import CudaGraphStep
+from onehop.training.dataloader import Fixed, Peekable, Update, prefetch, updates
+from onehop.training.distributed import World, world
 from onehop.training.estimate import budget_that_fits, measured_peak, update_flops
 from onehop.training.optimizer import (
     Average,
@@ -54,13 +49,12 @@ from onehop.training.optimizer import (
     set_rate,
     to_numpy,
 )
-from onehop.training.step import Compute, Objective, apply_gradients, compiled, forward_and_backward, gradient_norm
+from onehop.training.signals import Stop, stop_on_signals
+from onehop.training.step import Objective, PlainStep, StepResult
 from onehop.training.validation import Validation, Validator
 
 # A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
 AHEAD = 64
-Settle = Callable[[], list[float]]
-SIGNALS = ("SIGINT", "SIGTERM")
 
 
 def train(
@@ -106,25 +100,17 @@ class Trainer:
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
         # Images have a shape that never changes, and nothing to be filled up with.
         self.compiled = world.device.type == "cuda" and settings.train.compile and has_fixed_shapes(settings.model)
-        self.recorded = world.size == 1 and self.compiled
-        self.optimizer = make_optimizer(self.model, settings.train, recorded=self.recorded)
+        self.optimizer = make_optimizer(self.model, settings.train, recorded=world.size == 1 and self.compiled)
         self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
         self.resegmenter = make_resegmenter(settings, store)
         self.progress = Progress()
         self.budget = settings.train.batch_tokens
-        self.fixed: Fixed | None = None
-        self.compute: Compute = self.parallel
-        self.recording: RecordedStep | None = None
-        self.loader: Iterator[Update] = iter(())
-        self.upcoming: tuple[Update, Fed | None] | None = None
-        self.stop: str | None = None
+        self.step: PlainStep | CudaGraphStep  # `begin` makes it, when the token budget is known
+        self.stop = Stop()
         self.peak = math.inf
-
-    # --- beginning and end ---
 
     def begin(self) -> None:
         """Open the run folder, settle the token budget, prepare the computation."""
-        device = self.world.device
         if self.settings.train.watch == "bleu" and self.validator is None:
             raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
         if self.settings.train.start_from and not self.run.facts():
@@ -140,10 +126,8 @@ class Trainer:
         self.budget = self.budget or self.run.facts().get("batch_tokens") or self.find_budget()
         if self.world.leads:
             self.run.note(batch_tokens=self.budget)
-        self.peak = measured_peak(device)
-        if self.compiled:
-            self.fixed = self.fixed_shapes()
-            self.compute = compiled(self.parallel)
+        self.peak = measured_peak(self.world.device)
+        self.step = self.make_step()
         shown = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
         self.callback.began({**self.run.facts(), **self.machine(), **shown})
 
@@ -169,7 +153,9 @@ class Trainer:
         }
 
     def note_machine(self) -> None:
-        """Write down where the steps from here on are made; another place than before ends the promise of bits."""
+        """Write down where the next steps are made; on another machine than before the last bits may differ."""
+        if self.progress.step >= self.settings.train.steps or self.stop:
+            return
         here = self.machine()
         machines = self.run.facts().get("machines", []) if self.world.leads else []
         known = [{**machine, **here} == machine for machine in machines]
@@ -185,6 +171,12 @@ class Trainer:
         self.callback.said(f"Batches of {budget:,} source and target tokens fit into memory.")
         return budget
 
+    def make_step(self) -> PlainStep | CudaGraphStep:
+        """What runs forward, backward and update here: compiled in fixed shapes on a GPU, as a CUDA graph on one."""
+        fixed = self.fixed_shapes() if self.compiled else None
+        plain = PlainStep(self.objective, self.parallel, self.optimizer, self.settings.train, self.world, fixed)
+        return plain if fixed is None or self.world.size > 1 else CudaGraphStep(plain, fixed)
+
     def fixed_shapes(self) -> Fixed:
         """Shapes that hold any batch of an epoch, or nearly any: one that exceeds them costs a recompilation."""
         longest, size = self.settings.model.max_length, self.world.size
@@ -194,11 +186,11 @@ class Trainer:
 
     def finish(self) -> Path | None:
         """Write the model file."""
-        if self.world.any(self.stop in SIGNALS):  # each of the processes may have been told, or only one
+        if self.world.any(self.stop.by_signal):  # each of the processes may have been told, or only one
             self.callback.said(f"Stopped at step {self.progress.step}; {GOES_ON}")
             return None
         if self.stop:
-            self.callback.said(f"Finished early at step {self.progress.step}: {self.stop}.")
+            self.callback.said(f"Finished early at step {self.progress.step}: {self.stop.reason}.")
         file = self.run.path / "model.safetensors"
         stored = self.stored()
         if self.world.leads:
@@ -235,157 +227,82 @@ class Trainer:
             tensors=weights,
         )
 
-    # --- the loop ---
-
     def fit(self) -> None:
         """Train to the end, or until somebody stops it."""
-        last = self.settings.train.steps
+        train, stop = self.settings.train, self.stop
         self.resume()
-        if self.progress.step < last and not self.stop:
-            self.note_machine()
+        self.note_machine()
         with (
-            stopping_on_signals(self),
-            prefetch(self.stream(), AHEAD, until=lambda: self.stop is not None) as self.loader,
+            stop_on_signals(stop),
+            prefetch(self.stream(), AHEAD, until=lambda: bool(stop)) as prefetched,
             closing(self),  # gives up an epoch that is being made, which the thread would wait for
         ):
-            if self.settings.train.start_from and self.progress == Progress(exact=self.progress.exact):
+            loader = Peekable(prefetched)
+            if train.start_from and self.progress == Progress(exact=self.progress.exact):
                 self.validate()  # what the training has to be better than
-            self.train_until(last)
+            while self.progress.step < train.steps:
+                began = time.perf_counter()  # waiting for the batch counts
+                update = next(loader, None)
+                if self.world.any(bool(stop)) or update is None:  # every process asks, also one without an update
+                    break
+                step = self.progress.step + 1
+                rate = learning_rate(step, train, self.settings.model.d_model)
+                set_rate(self.optimizer, rate)
+                result = self.step.run(step, update, loader.peek)
+                if result.parts:
+                    self.note_split(step, result.parts)
+                if not result.finite:
+                    raise self.diverged(step, update, result)
+                if self.average:
+                    self.average.add(step)
+                self.progress = replace(self.progress, step=step, epoch=update.epoch, batch=update.next_batch)
+                report = self.report(update, rate, result, time.perf_counter() - began)
+                self.callback.stepped(report)
+                if step % train.report_every == 0 or step == train.steps:
+                    self.write(report)
+                if step % train.validate_every == 0 or step == train.steps:
+                    self.validate()
+                if step % train.save_every == 0:
+                    self.save()
             self.save()
 
-    def train_until(self, last: int) -> None:
-        """Step after step, until the last one or until a process is told to stop."""
-        while self.progress.step < last:
-            began = time.perf_counter()  # waiting for the batch counts
-            update = self.upcoming[0] if self.upcoming else next(self.loader, None)
-            if self.world.any(self.stop is not None) or update is None:
-                break
-            self.one_step(update, began)
-
-    def one_step(self, update: Update, began: float) -> None:
-        """One update with all that follows from it."""
-        train, step = self.settings.train, self.progress.step + 1
-        report = self.update(step, update)
-        self.progress = replace(self.progress, step=step, epoch=update.epoch, batch=update.next_batch)
-        report |= self.speed(update, time.perf_counter() - began)
-        self.callback.stepped(report)
-        if step % train.report_every == 0 or step == train.steps:
-            self.write(report)
-        if step % train.validate_every == 0 or step == train.steps:
-            self.validate()
-        if step % train.save_every == 0:
-            self.save()
-
-    def update(self, step: int, update: Update) -> Report:
-        """Forwards, backwards, and the weights changed unless something is not finite."""
-        train = self.settings.train
-        rate = learning_rate(step, train, self.settings.model.d_model)
-        set_rate(self.optimizer, rate)
-        *_, settle = self.gradients(step, update)
-        objective, nll, length = settle()  # waits for the device once
-        if not all(map(math.isfinite, (objective, nll, length))):
-            raise self.not_finite(step, update, objective / update.tokens, length)
-        if self.average:
-            self.average.add(step)
-        per_token = nll / update.tokens
+    def report(self, update: Update, rate: float, result: StepResult, seconds: float) -> Report:
+        """What a step has brought, with its speed: the share is of the machine's measured peak in matrix products."""
+        nll = result.nll / update.tokens
+        work = update_flops(self.settings.model, self.vocab_size, update.src_tokens, update.tgt_tokens)
+        work *= 2 if self.settings.train.r_drop else 1
         return {
-            "step": step,
+            "step": self.progress.step,
             "epoch": update.epoch,
-            "loss": objective / update.tokens,
-            "nll": per_token,
-            "perplexity": math.exp(min(per_token, 50.0)),
+            "loss": result.objective / update.tokens,
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 50.0)),
             "learning_rate": rate,
-            "gradient": length,
+            "gradient": result.norm,
+            "tokens_per_second": update.tgt_tokens / seconds,
+            "seconds": seconds,
+            "share_of_peak": work / seconds / (self.peak * self.world.size),
         }
 
-    def gradients(self, step: int, update: Update) -> tuple[Loss, Tensor, Settle]:
-        """The loss summed over all processes, the gradients' norm, and what updates the weights if all is finite.
+    def note_split(self, step: int, parts: int) -> None:
+        """Write down that a step did not fit into memory: from here on the last bits may differ."""
+        self.progress = replace(self.progress, exact=False)
+        text = f"Step {step} did not fit into memory and was split into {parts} parts."
+        self.callback.said(f"{text} From here on a resumed run may differ in the last bits.")
+        self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
 
-        What does not fit into memory is split.
-        """
-        parts, fixed, compute = update.batches, self.fixed, self.compute
-        while True:
-            try:
-                return self._gradients(step, parts, update.tokens, fixed, compute)
-            except RuntimeError as e:
-                if not is_out_of_memory(e):
-                    raise
-                if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
-                    raise RunError(
-                        f"Step {step} does not fit into memory.",
-                        "Begin again in another folder with a smaller train.batch_tokens.",
-                    ) from None
-            self.optimizer.zero_grad()
-            parts = [half for b in parts for half in (b.halves() if len(b.src_lengths) > 1 else (b,))]
-            fixed, compute = None, self.parallel  # parts as large as the whole would win nothing
-            self.progress = replace(self.progress, exact=False)
-            text = f"Step {step} did not fit into memory and was split into {len(parts)} parts."
-            self.callback.said(f"{text} From here on a resumed run may differ in the last bits.")
-            self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
-
-    def _gradients(
-        self, step: int, parts: list[Batch], tokens: int, fixed: Fixed | None, compute: Compute
-    ) -> tuple[Loss, Tensor, Settle]:
-        train, world = self.settings.train, self.world
-        torch.manual_seed(mixed(train.seed, step, world.rank))
-        if not self.model.training:  # asking costs less than walking over all modules
-            self.model.train()
-        if self.recorded and fixed is not None and len(parts) == 1:
-            fed = (self.upcoming and self.upcoming[1]) or self.fed(parts[0], fixed)
-            if self.recording is None and fixed.are_of(fed, copies=2 if train.r_drop else 1):
-                self.recording = self.record(fed)
-            if self.recording is not None and self.recording.fits(fed):
-                results = self.recording.run(fed, 1 / tokens)
-                self.look_ahead(fixed)
-                return *results, self.recording.settle
-        self.upcoming = None
-        feds = (self.fed(batch, fixed) for batch in parts)
-        objective = torch.zeros((), device=world.device)
-        nll = torch.zeros((), device=world.device)
-        for i, fed in enumerate(feds):
-            with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext():
-                # The processes' gradients are averaged, and what is wanted is their sum.
-                loss = forward_and_backward(compute, fed, world.size / tokens)
-            objective += loss.objective
-            nll += loss.nll
-        loss, norm = Loss(world.sum(objective), world.sum(nll)), gradient_norm(self.model)
-
-        def settle() -> list[float]:
-            numbers: list[float] = torch.stack([loss.objective, loss.nll, norm]).tolist()
-            if all(map(math.isfinite, numbers)):
-                apply_gradients(self.model, self.optimizer, train.clip, norm)
-            return numbers
-
-        return loss, norm, settle
-
-    def fed(self, batch: Batch, fixed: Fixed | None) -> Fed:
-        """A batch on the device."""
-        return feed(batch, self.world, fixed, twice=self.settings.train.r_drop > 0)
-
-    def look_ahead(self, fixed: Fixed) -> None:
-        """Bring the next batch to the device while it works on this one."""
-        update = next(self.loader, None)
-        self.upcoming = (update, None) if update else None
-        with suppress(torch.OutOfMemoryError):  # there may be room when its turn has come
-            self.upcoming = (update, self.fed(update.batches[0], fixed)) if update else None
-
-    def record(self, fed: Fed) -> RecordedStep:
-        """The step as a CUDA graph; the first batch's tensors become the place of every later one."""
-        return RecordedStep(self.objective, self.optimizer, self.settings.train.clip, fed)
-
-    def not_finite(self, step: int, update: Update, loss: float, norm: float) -> DivergedError:
-        """The error for a broken step; its batch is kept for looking at."""
+    def diverged(self, step: int, update: Update, result: StepResult) -> DivergedError:
+        """The error for a step that is not finite; its batch is kept for looking at."""
         file = self.run.path / f"not-finite-step-{step}.npz"
         if self.world.leads:
             with writing(file):
                 np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
         return DivergedError(
-            f"The loss is {loss} and the gradient's norm {norm} at step {step} (epoch {update.epoch}).",
+            f"The loss is {result.objective / update.tokens} and the gradient's norm {result.norm} at step {step} "
+            f"(epoch {update.epoch}).",
             f"The weights were not touched and the batch is in {file}; "
             "begin again in another folder with a lower train.learning_rate or train.clip=1.0.",
         )
-
-    # --- data ---
 
     def stream(self) -> Iterator[Update]:
         """The updates from the present position on."""
@@ -397,8 +314,6 @@ class Trainer:
         if self.resegmenter:
             return self.resegmenter.epoch(epoch)
         return self.store.pairs("train", self.settings.train.weights)
-
-    # --- validation ---
 
     def validate(self) -> None:
         """Loss on the validation pairs, and whatever the validator measures."""
@@ -430,9 +345,7 @@ class Trainer:
         """Enough validations without a better score are enough, also for a run that is started again."""
         train = self.settings.train
         if train.patience and self.progress.since_best >= train.patience:
-            self.stop = f"no better {train.watch} in {train.patience} validations"
-
-    # --- the state ---
+            self.stop.reason = f"no better {train.watch} in {train.patience} validations"
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -479,48 +392,7 @@ class Trainer:
         if self.world.leads:
             self.run.report(report)
 
-    def speed(self, update: Update, seconds: float) -> Report:
-        """Target tokens a second, and the share of the machine's measured peak that the matrix products reach."""
-        work = update_flops(self.settings.model, self.vocab_size, update.src_tokens, update.tgt_tokens)
-        share = work * (2 if self.settings.train.r_drop else 1) / seconds / (self.peak * self.world.size)
-        return {"tokens_per_second": update.tgt_tokens / seconds, "seconds": seconds, "share_of_peak": share}
-
-
-# --- around the loop ------------------------------------------------------------------------------------------
-
-
-def mixed(*numbers: int) -> int:
-    """One seed out of several numbers, so that neighbours have nothing in common."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
 
 def has_fixed_shapes(model: ModelSettings) -> bool:
     """Whether a batch can always look the same: not of images, nor with heads too wide for a kernel of ragged rows."""
     return model.kind != "vision" and max(model.key_width, model.value_width) <= FLASH_WIDTH
-
-
-@contextmanager
-def stopping_on_signals(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C and SIGTERM finish the step, save and leave; a later one leaves at once, with the last checkpoint.
-
-    Within a second it is the same wish, passed on by a parent and by what ends the whole group.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    told: list[float] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        trainer.stop = signal.Signals(number).name
-        told.append(time.monotonic())
-        if told[-1] - told[0] > 1.0:
-            signal.signal(number, old[signal.Signals(number)])
-            signal.raise_signal(number)
-
-    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

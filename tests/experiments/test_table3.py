@@ -12,6 +12,7 @@ from onehop.config import load_settings, settings_to_toml, with_changes
 from onehop.errors import RunError, SettingsError
 from onehop.experiments import table3
 from onehop.training import trainer as trainer_module
+from onehop.training.step import PlainStep
 
 
 def onehop(*words: str):
@@ -189,8 +190,8 @@ def test_a_row_that_is_stopped_goes_on_in_its_middle(few_rows, monkeypatch):
     half = with_changes(settings, ["train.average=1", "train.seed=1", "train.steps=3"])
     assert table3.train(half, out / "runs" / "base-seed-1", store=store.path, device="cpu", bleu_on=0) is not None
     begun: list[int] = []
-    went_on = trainer_module.Trainer.one_step
-    monkeypatch.setattr(trainer_module.Trainer, "one_step", lambda self, *args: begun.append(1) or went_on(self, *args))
+    went_on = PlainStep.run
+    monkeypatch.setattr(PlainStep, "run", lambda self, *args: begun.append(1) or went_on(self, *args))
     found = table3.table3(settings, store, out, rows, device="cpu", say=lambda text: None)
     assert len(begun) == 3  # of six
     assert found["rows"][0]["row"] == "base"

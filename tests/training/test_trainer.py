@@ -30,10 +30,12 @@ from onehop.storage import run_folder
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
+from onehop.training import signals
 from onehop.training import trainer as trainer_module
 from onehop.training.callbacks import Callback, Callbacks
 from onehop.training.dataloader import Update
 from onehop.training.distributed import World
+from onehop.training.optimizer import learning_rate, set_rate
 from onehop.training.step import Objective
 from onehop.training.trainer import Trainer, train
 from onehop.training.validation import Validation
@@ -199,8 +201,13 @@ def update_of(*batches) -> Update:
 
 def gradients_of(trainer: Trainer, update: Update) -> list[torch.Tensor]:
     trainer.optimizer.zero_grad()
-    loss, norm, _ = trainer.gradients(1, update)
+    loss, norm, _ = trainer.step.gradients(1, update)
     return [loss.objective, loss.nll, norm, *(p.grad.clone() for p in trainer.model.parameters())]
+
+
+def take_step(trainer: Trainer, number: int, update: Update) -> None:
+    set_rate(trainer.optimizer, learning_rate(number, trainer.settings.train, trainer.settings.model.d_model))
+    assert trainer.step.run(number, update, lambda: None).finite
 
 
 def assert_close(one: list[torch.Tensor], two: list[torch.Tensor]) -> None:
@@ -246,7 +253,7 @@ def test_long_gradients_are_shortened_and_short_ones_left(digits, begun):
             lambda *_, own=trainer, taken=taken: taken.extend(p.grad.clone() for p in own.model.parameters())
         )
         trainer.optimizer.zero_grad()
-        trainer.update(1, batch)
+        take_step(trainer, 1, batch)
         assert_close(taken, [g * min(1.0, clip / norm) for g in free[3:]])
 
 
@@ -262,7 +269,7 @@ def test_an_update_is_the_paper_s_adam(digits, begun):
         gradients_of(trainer, update)
         grads = {name: p.grad.double() for name, p in trainer.model.named_parameters()}
         trainer.optimizer.zero_grad()
-        trainer.update(step, update)
+        take_step(trainer, step, update)
         rate = 3e-3 * step / 10
         for name, p in ours.items():
             first[name] = 0.9 * first[name] + 0.1 * grads[name]
@@ -364,7 +371,7 @@ def test_each_kind_of_chance_matters(go, tmp_path):
 def test_dropout_is_another_in_each_step(digits, begun):
     trainer = begun("model.dropout=0.3")
     batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
-    first, again, second = (float(trainer.gradients(step, batch)[0].objective) for step in (1, 1, 2))
+    first, again, second = (float(trainer.step.gradients(step, batch)[0].objective) for step in (1, 1, 2))
     assert first == again != second
 
 
@@ -784,6 +791,7 @@ from onehop.config import load_settings
 from onehop.training.dataloader import Fixed, feed
 from onehop.model.transformer import Transformer
 from onehop.training.distributed import World
+from onehop.training.optimizer import learning_rate, set_rate
 from onehop.training.step import Objective
 
 # The ragged kernel needs a GPU; something of its shape stands in for it.
@@ -852,11 +860,11 @@ def test_only_a_step_of_fixed_shapes_is_compiled(model, fixed):
 def test_a_signal_that_comes_twice_at_once_is_one_wish(monkeypatch):
     """As when a whole group is told to end, and the parent passes it on; later it is another one."""
     now = iter([0.0, 0.5, 2.0])
-    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    trainer = Trainer.__new__(Trainer)
-    with trainer_module.stopping_on_signals(trainer):
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    stop = signals.Stop()
+    with signals.stop_on_signals(stop):
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
-        assert trainer.stop == "SIGINT"
+        assert stop.reason == "SIGINT"
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

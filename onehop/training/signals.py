@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM in a training: finish the step, save, leave."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+@dataclass
+class Stop:
+    """Why a training ends before its last step; nothing while nobody wants it to."""
+
+    reason: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+    @property
+    def by_signal(self) -> bool:
+        """Whether it was told to; the run is not finished then."""
+        return self.reason in ("SIGINT", "SIGTERM")
+
+
+@contextmanager
+def stop_on_signals(stop: Stop) -> Iterator[None]:
+    """A first signal sets `stop`; one more than a second later has its ordinary effect.
+
+    Within a second it is the same wish, passed on by a parent and by what ends the whole group.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    told: list[float] = []
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        stop.reason = signal.Signals(number).name
+        told.append(time.monotonic())
+        if told[-1] - told[0] > 1.0:
+            signal.signal(number, old[signal.Signals(number)])
+            signal.raise_signal(number)
+
+    old = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
