@@ -28,8 +28,10 @@ from torch.nn import functional as F
 from onehop.config import ModelSettings, TrainSettings
 from onehop.data.batches import Batch, Epoch
 from onehop.data.store import Pairs, Store, side_from_lists
-from onehop.model import attention, kernels, loss, transformer
-from onehop.model.attention import padded_attention, varlen_attention
+from onehop.model import kernels, loss
+from onehop.model.attention import padded_attention
+from onehop.model.kernels import fused
+from onehop.model.kernels.fused import varlen_attention
 from onehop.model.loss import Loss
 from onehop.model.packing import Packed, Packing
 from onehop.model.transformer import Transformer
@@ -237,7 +239,7 @@ class Bench:
 
     def make(self) -> tuple[Objective, torch.optim.Optimizer]:
         torch.manual_seed(1)
-        transformer = Transformer(self.model, self.vocabulary).to(DEVICE).train()
+        transformer = kernels.fuse(Transformer(self.model, self.vocabulary).to(DEVICE).train())
         objective = Objective(transformer, self.train.label_smoothing, 0.0)
         return objective, make_optimizer(transformer, self.train, recorded=CUDA)
 
@@ -345,7 +347,7 @@ class Bench:
         """How far bfloat16 gradients are from float32 ones, with the kernels and without; dropout off."""
         self_model = replace(self.model, dropout=0.0)
         torch.manual_seed(1)
-        model = Transformer(self_model, self.vocabulary).to(DEVICE)
+        model = kernels.fuse(Transformer(self_model, self.vocabulary).to(DEVICE))
         objective = Objective(model, 0.1, 0.0)
         whole = next(self.batches())
         batch = whole.part(0, min(60, len(whole.src_lengths)))
@@ -535,13 +537,13 @@ def exact_update(objective: Objective, fed: Fed, scale: float) -> Loss:
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
     """Without the kernels, for a while."""
-    kept = attention.ragged, loss.linear_cross_entropy, transformer.feed_forward, transformer.add_norm
-    attention.ragged = loss.linear_cross_entropy = transformer.feed_forward = transformer.add_norm = None
+    kept = fused.ragged, fused.linear_cross_entropy, fused.feed_forward, fused.add_norm
+    fused.ragged = fused.linear_cross_entropy = fused.feed_forward = fused.add_norm = None
     torch._dynamo.reset()
     try:
         yield
     finally:
-        attention.ragged, loss.linear_cross_entropy, transformer.feed_forward, transformer.add_norm = kept
+        fused.ragged, fused.linear_cross_entropy, fused.feed_forward, fused.add_norm = kept
         torch._dynamo.reset()
 
 

@@ -17,6 +17,7 @@ from onehop.decoding.cuda_graph_state import operations, round_down, source_widt
 from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import search
+from onehop.model import kernels
 from onehop.model.kv_cache import Cache
 from onehop.model.transformer import Tokens, Transformer
 from onehop.text.tokenizer import BOS, EOS, PAD
@@ -55,7 +56,7 @@ class TorchEngine:
     shortlist = False
 
     def __init__(self, model: Transformer, *, capture: bool = True) -> None:
-        self.model = model.eval()
+        self.model = kernels.fuse(model.eval())
         device = model.embedding.weight.device
         use = capture and device.type == "cuda"
         self.captured = CapturedSearch(model, operations(device)) if use else None

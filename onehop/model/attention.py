@@ -1,7 +1,7 @@
 """Attention, in the paper's order: equation 1 spelled out, the same fused, then many heads of it (section 3.2).
 
 Who may attend to whom is a boolean mask in which True means "may attend", or a `Packed` pattern: sentences that stand
-end to end in one row and must not see each other.
+end to end in one row and must not see each other. `kernels.fuse` puts a GPU's kernels in place of this.
 """
 
 import math
@@ -10,23 +10,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention.varlen import varlen_attn
 
-from onehop.model import kernels
 from onehop.model.packing import Mask, Packed, Packing, Pattern, causal_mask
 from onehop.model.taps import Tap, Tapped
-
-if kernels.usable():
-    from onehop.model.kernels import ragged
-else:
-    ragged = None  # type: ignore[assignment]
 
 Queries = Float[Tensor, "batch heads query d_k"]
 Keys = Float[Tensor, "batch heads key d_k"]
 Values = Float[Tensor, "batch heads key d_v"]
 HeadOutputs = Float[Tensor, "batch heads query d_v"]
-Heads = Float[Tensor, "batch heads _ _"]
-FLASH_WIDTH = 256  # the widest head that the flash kernel takes
 
 
 def untapped(name: str, value: Tensor) -> Tensor:
@@ -52,21 +43,6 @@ def fused_attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None) ->
 
 
 # --- sentences packed end to end ------------------------------------------------------------------------------
-
-
-def packed_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
-    """Attention that never crosses a sentence's boundary: by a kernel for ragged rows, or padded for the moment."""
-    if kernels.fast(q) and max(k.shape[-1], v.shape[-1]) <= FLASH_WIDTH:
-        scale = 1 / math.sqrt(k.shape[-1])
-        return varlen_attention(*of_one_width(q, k, v), pattern, scale)[..., : v.shape[-1]]
-    return padded_attention(q, k, v, pattern)
-
-
-def of_one_width(q: Queries, k: Keys, v: Values) -> tuple[Heads, Heads, Heads]:
-    """Heads of one width, which the flash kernel wants in eights: filled up with zeros, which adds nothing."""
-    width = -(-max(k.shape[-1], v.shape[-1]) // 8) * 8
-    q, k, v = (x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
-    return q, k, v
 
 
 def padded_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
@@ -100,23 +76,6 @@ def unpack(
     return padded.transpose(1, 2)
 
 
-def varlen_attention(q: Queries, k: Keys, v: Values, pattern: Packed, scale: float | None = None) -> HeadOutputs:
-    """The flash kernel for ragged rows. Specified by `padded_attention`; `scale`: if not 1/√d_k."""
-    query, key = pattern.query, pattern.key
-    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
-    window = (-1, 0) if pattern.causal else (-1, -1)
-    out = varlen_attn(q, k, v, query.starts, key.starts, query.longest, key.longest, scale=scale, window_size=window)
-    assert isinstance(out, Tensor)
-    return out.transpose(0, 1)[None]
-
-
-def side_by_side(x: Float[Tensor, "rows d_model"], *linears: nn.Linear) -> Float[Tensor, "rows width"]:
-    """Several projections of the same rows in one matrix product."""
-    weight = torch.cat([linear.weight for linear in linears])
-    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
-    return F.linear(x, weight, bias)
-
-
 # --- many heads -----------------------------------------------------------------------------------------------
 
 
@@ -141,12 +100,6 @@ class MultiHeadAttention(Tapped):
         pattern: Pattern,
     ) -> Float[Tensor, "batch query d_model"]:
         """Let each position of x gather from the memory; in self-attention the memory is x."""
-        rows = max(x.shape[1], memory.shape[1])
-        if ragged is not None and isinstance(pattern, Packed) and self._in_kernels(rows, pattern) and kernels.fast(x):
-            own = x.squeeze(0)  # a view both ways, where x[0] would fill a gradient with zeros first
-            joined = self._all_at_once(own, pattern) if memory is x else self._across(own, memory.squeeze(0), pattern)
-            out: Tensor = self.w_o(joined[None])
-            return out
         return self.attend(self.queries(x), *self.keys_and_values(memory), pattern)
 
     def queries(self, x: Float[Tensor, "batch query d_model"]) -> Queries:
@@ -159,39 +112,14 @@ class MultiHeadAttention(Tapped):
 
     def attend(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> Float[Tensor, "batch query d_model"]:
         """Attention in every head, joined and projected."""
-        if self.watched:
-            heads = attention(q, k, v, pattern.mask if isinstance(pattern, Packed) else pattern, self.tap)
-        elif isinstance(pattern, Packed):
-            heads = packed_attention(q, k, v, pattern)
-        else:
-            heads = fused_attention(q, k, v, pattern)
-        joined = self.tap("concatenation", heads.transpose(1, 2).flatten(2))
+        joined = self.tap("concatenation", self.heads(q, k, v, pattern).transpose(1, 2).flatten(2))
         return self.tap("projection", self.w_o(joined))
 
-    # --- on a GPU, nobody watching: see kernels/ragged.py ---
-
-    def _in_kernels(self, rows: int, pattern: Packed) -> bool:
-        wide = self.w_q.out_features
-        fits = wide // self.n_heads in ragged.WIDTHS and rows * 3 * wide < ragged.CELLS
-        short = max(pattern.query.longest, pattern.key.longest) <= ragged.LONGEST
-        return not self.watched and wide == self.w_v.out_features and fits and short
-
-    def _all_at_once(self, x: Float[Tensor, "rows d_model"], pattern: Packed) -> Float[Tensor, "rows width"]:
-        qkv = side_by_side(x, self.w_q, self.w_k, self.w_v)
-        sentences = pattern.query
-        out: Tensor = ragged.self_attention(
-            qkv, sentences.sentence_of_row, sentences.starts, self.n_heads, pattern.causal
-        )[0]
-        return out
-
-    def _across(
-        self, x: Float[Tensor, "query d_model"], memory: Float[Tensor, "key d_model"], pattern: Packed
-    ) -> Float[Tensor, "query width"]:
-        query, key = pattern.query, pattern.key
-        rows, starts = (query.sentence_of_row, key.sentence_of_row), (query.starts, key.starts)
-        kv = side_by_side(memory, self.w_k, self.w_v)
-        out: Tensor = ragged.cross_attention(self.w_q(x), kv, *rows, *starts, self.n_heads)[0]
-        return out
+    def heads(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> HeadOutputs:
+        """Equation 1 in every head."""
+        if self.watched:
+            return attention(q, k, v, pattern.mask if isinstance(pattern, Packed) else pattern, self.tap)
+        return padded_attention(q, k, v, pattern) if isinstance(pattern, Packed) else fused_attention(q, k, v, pattern)
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length d"]:
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)

@@ -8,13 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from onehop.model import kernels
-
-if kernels.usable():
-    from onehop.model.kernels.cross_entropy import linear_cross_entropy
-else:
-    linear_cross_entropy = None  # type: ignore[assignment]
-
 Logits = Float[Tensor, "rows vocab"]
 Labels = Int[Tensor, " rows"]
 
@@ -44,11 +37,7 @@ def output_loss(
     smoothing: float,
     ignore: int = 0,
 ) -> Loss:
-    """The loss straight from the decoder's output; on a GPU the logits then never stand there in float32."""
-    if linear_cross_entropy is not None and bias is None and kernels.fast(states):
-        short = states.to(kernels.short_type(states))
-        objective, nll, _ = linear_cross_entropy(short, weight, labels, smoothing, ignore)
-        return Loss(objective, nll)
+    """The loss straight from the decoder's output."""
     return cross_entropy(F.linear(states, weight, bias), labels, smoothing, ignore)
 
 

@@ -17,17 +17,11 @@ from torch.nn import functional as F
 
 from onehop.config import ModelSettings
 from onehop.errors import SettingsError
-from onehop.model import kernels
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.kv_cache import Cache, Ids, LayerCache, WhoAcross
+from onehop.model.loss import output_loss
 from onehop.model.packing import Packed, Packing, Pattern, causal_mask
 from onehop.model.taps import Tapped
-
-if kernels.usable():
-    from onehop.model.kernels import feed_forward
-    from onehop.model.kernels.add_norm import add_norm
-else:
-    add_norm = feed_forward = None  # type: ignore[assignment]
 
 Activations = Float[Tensor, "batch length d_model"]
 Memory = Float[Tensor, "batch source d_model"]
@@ -152,15 +146,7 @@ class FeedForward(Tapped):
 
     def forward(self, x: Activations) -> Activations:
         """Each position on its own."""
-        if feed_forward is not None and not self.watched and self._in_kernels() and kernels.fast(x):
-            rows = kernels.shortened(x).flatten(0, -2)
-            one, two = self.w_1, self.w_2
-            out: Tensor = feed_forward.feed_forward(rows, one.weight, one.bias, two.weight, two.bias)[0]
-            return out.view(x.shape)
         return self.tap("output", self.w_2(self.tap("hidden", self.activation(self.w_1(x)))))
-
-    def _in_kernels(self) -> bool:
-        return self.activation is F.relu and feed_forward.fits(self.w_1.in_features, self.w_1.out_features)
 
 
 class AddNorm(Tapped):
@@ -177,18 +163,7 @@ class AddNorm(Tapped):
         skip = self.tap("skip", x)
         if self.pre:
             return self.tap("residual", skip + self.dropout(sublayer(self.tap("norm", self.norm(x)))))
-        if add_norm is not None and not self.watched and kernels.fast(x):
-            return self.in_one_kernel(x, sublayer(x))
-        normed = self.norm(self.tap("residual", skip + self.dropout(sublayer(x))))
-        return self.tap("norm", kernels.shortened(normed))  # normalised anew each time, so rounding does not add up
-
-    def in_one_kernel(self, x: Activations, added: Activations) -> Activations:
-        """The same, LayerNorm(x + Dropout(added)), with a single pass through memory."""
-        drop = self.dropout.p if self.training else 0.0
-        seed = torch.randint(2**31 - 1, (1,), device=x.device) if drop else None
-        rows = (x.flatten(0, -2), kernels.shortened(added).flatten(0, -2))
-        normed: Tensor = add_norm(*rows, self.norm.weight, self.norm.bias, seed, drop, self.norm.eps)[0]
-        return normed.view(x.shape)
+        return self.tap("norm", self.norm(self.tap("residual", skip + self.dropout(sublayer(x)))))
 
 
 class Layer(nn.Module):
@@ -292,6 +267,7 @@ class Predictor(Tapped):
     """
 
     output_bias: nn.Parameter | None
+    output_loss = staticmethod(output_loss)  # `kernels.fuse` puts a kernel in its place
 
     def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from onehop.errors import ModelFileError
+from onehop.model import kernels
 from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor, Transformer
 from onehop.model.variants import model_for
@@ -19,7 +20,7 @@ def load_member(path: str | Path, kind: str, device: str | None = None) -> tuple
     path = named_model(str(path))
     check_kind(path, kind)
     stored = read_model(path)
-    return member_of(path, stored).to(pick_device(device)), stored
+    return kernels.fuse(member_of(path, stored).to(pick_device(device))), stored
 
 
 def member_of(path: str | Path, stored: StoredModel) -> Predictor:

@@ -24,6 +24,7 @@ from onehop.data.corpus import entries_from_names
 from onehop.data.mixture import Part
 from onehop.data.store import Pairs, Store
 from onehop.errors import SettingsError, TextError
+from onehop.model import kernels
 from onehop.model.device import pick_device
 from onehop.model.variants import model_for
 from onehop.storage.model_io import read_model
@@ -263,7 +264,7 @@ def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on
     """What a fine-tuning would do and how long it takes here, measured on a step and some translations."""
     settings, store, where = tuning.settings, tuning.store, pick_device(device)
     workflow.check_begins(workflow.as_prepared(settings, store), store, out)
-    model = model_for(settings.model, vocabulary_of(store.tokenizer).vocab_size).to(where)
+    model = kernels.fuse(model_for(settings.model, vocabulary_of(store.tokenizer).vocab_size).to(where))
     load_weights(model, first_weights(settings, store, model).weights())
     objective = Objective(model, settings.train.label_smoothing, settings.train.r_drop)
     pairs = store.pairs("train", settings.train.weights)

@@ -18,7 +18,7 @@ from onehop.data.batches import Batch
 from onehop.errors import RunError
 from onehop.model import kernels
 from onehop.model.device import is_out_of_memory
-from onehop.model.loss import Loss, cross_entropy, divergence, output_loss
+from onehop.model.loss import Loss, cross_entropy, divergence
 from onehop.model.transformer import Predictor
 from onehop.training.dataloader import Fed, Fixed, Update, feed
 from onehop.training.distributed import World, whole, without_sync
@@ -45,7 +45,8 @@ class Objective(nn.Module):
         model = self.model
         if not self.r_drop and not self.sharded:
             states = model.states(fed.src, fed.tgt)
-            loss = output_loss(states[0], model.output_weight, model.output_bias, fed.labels, self.label_smoothing)
+            weight, bias = model.output_weight, model.output_bias
+            loss = model.output_loss(states[0], weight, bias, fed.labels, self.label_smoothing)
             return loss.objective, loss.nll
         logits = model(fed.src, fed.tgt)[0]
         loss = cross_entropy(logits, fed.labels, self.label_smoothing)

@@ -25,7 +25,7 @@ from onehop.data.bpe_dropout import make_resegmenter
 from onehop.data.objectives import Task
 from onehop.data.store import Pairs, Store
 from onehop.errors import DivergedError, RunError
-from onehop.model.attention import FLASH_WIDTH
+from onehop.model import kernels
 from onehop.model.device import deterministic, device_name
 from onehop.model.transformer import parameter_count
 from onehop.model.variants import model_for
@@ -93,7 +93,7 @@ class Trainer:
         self.vocab_size = vocabulary_of(store.tokenizer).vocab_size
         self.task = Task(settings.model, self.vocab_size)
         torch.manual_seed(settings.train.seed)
-        self.model = model_for(settings.model, self.vocab_size).to(world.device)
+        self.model = kernels.fuse(model_for(settings.model, self.vocab_size).to(world.device))
         sharded = world.size > 1 and settings.train.shard
         self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop, sharded=sharded)
         self.validation = Validation(self.model, settings, store, world, self.task, validator)
@@ -395,4 +395,4 @@ class Trainer:
 
 def has_fixed_shapes(model: ModelSettings) -> bool:
     """Whether a batch can always look the same: not of images, nor with heads too wide for a kernel of ragged rows."""
-    return model.kind != "vision" and max(model.key_width, model.value_width) <= FLASH_WIDTH
+    return model.kind != "vision" and max(model.key_width, model.value_width) <= kernels.FLASH_WIDTH

@@ -12,6 +12,7 @@ from onehop.data.batches import Batch, Epoch
 from onehop.data.objectives import Task
 from onehop.data.store import Store
 from onehop.errors import RunError
+from onehop.model import kernels
 from onehop.model.device import is_out_of_memory
 from onehop.model.transformer import Predictor
 from onehop.model.variants import model_for
@@ -82,6 +83,6 @@ class Validation:
         """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""
         if not self.sharded:
             return self.model
-        copy = model_for(self.settings.model, self.task.vocab_size).to(self.world.device)
+        copy = kernels.fuse(model_for(self.settings.model, self.task.vocab_size).to(self.world.device))
         load_weights(copy, {name: to_numpy(p) for name, p in self.model.named_parameters()})
         return copy.eval()

@@ -16,6 +16,7 @@ from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, OtherStoreError, SettingsError, StoreError, require
 from onehop.evaluation.metrics import bleu, chrf
+from onehop.model import kernels
 from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor
 from onehop.model.variants import model_for
@@ -199,7 +200,7 @@ def dry_run(
     opened = open_store(settings, out, store, data)
     settings = as_prepared(settings, opened)
     check_begins(settings, opened, out)
-    fresh = model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size)
+    fresh = kernels.fuse(model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size))
     if settings.train.start_from and not Run(out).facts():
         first_weights(settings, opened, fresh)
     objective = Objective(fresh, settings.train.label_smoothing, settings.train.r_drop)

@@ -8,16 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from onehop.model import attention as attention_module
 from onehop.model import kernels
 from onehop.model.attention import (
     MultiHeadAttention,
     attention,
     fused_attention,
-    of_one_width,
-    packed_attention,
     padded_attention,
 )
+from onehop.model.kernels import fused
 from onehop.model.packing import Packed, Packing, causal_mask
 from onehop.model.taps import Recorder, watch
 
@@ -254,7 +252,7 @@ def one_sentence_at_a_time(q: Tensor, k: Tensor, v: Tensor, pattern: Packed) -> 
 @settings(max_examples=80, deadline=None)
 def test_packed_is_one_sentence_at_a_time_forwards_and_backwards(problem):
     *inputs, pattern = problem
-    together, alone = packed_attention(*inputs, pattern), one_sentence_at_a_time(*inputs, pattern)
+    together, alone = padded_attention(*inputs, pattern), one_sentence_at_a_time(*inputs, pattern)
     close(together, alone)
     for ours, theirs in zip(gradients(together, *inputs), gradients(alone, *inputs), strict=True):
         close(ours, theirs)
@@ -265,7 +263,7 @@ def test_attention_never_crosses_a_boundary(causal):
     torch.manual_seed(1)
     packing = Packing.of(torch.tensor([2, 3, 1]))
     inputs = [torch.randn(1, 2, 6, 4, requires_grad=True) for _ in range(3)]
-    out = packed_attention(*inputs, Packed(packing, packing, causal))
+    out = padded_attention(*inputs, Packed(packing, packing, causal))
     for gradient in torch.autograd.grad(out[:, :, 2:5].square().sum(), inputs):
         assert (gradient[:, :, :2] == 0).all()
         assert (gradient[:, :, 5:] == 0).all()
@@ -286,7 +284,7 @@ def test_heads_of_one_width_attend_the_same(d_k, d_v):
     torch.manual_seed(0)
     q, k = (torch.randn(1, 2, 7, d_k, dtype=torch.float64) for _ in range(2))
     v = torch.randn(1, 2, 7, d_v, dtype=torch.float64)
-    filled = of_one_width(q, k, v)
+    filled = fused.of_one_width(q, k, v)
     assert len({x.shape for x in filled}) == 1
     assert filled[0].shape[-1] % 8 == 0
     out = torch.nn.functional.scaled_dot_product_attention(*filled, scale=1 / math.sqrt(d_k))
@@ -308,7 +306,7 @@ def test_the_flash_kernel_gets_heads_of_one_width_and_their_own_scale(monkeypatc
         return padded_attention(*padded, Packed(packing, packing, causal=True))[0].transpose(0, 1)
 
     monkeypatch.setattr(kernels, "fast", lambda x: True)
-    monkeypatch.setattr(attention_module, "varlen_attn", flash)
-    out = packed_attention(q, k, v, Packed(packing, packing, causal=True))
+    monkeypatch.setattr(fused, "varlen_attn", flash)
+    out = fused.FusedAttention(8, 2, 4, 12).heads(q, k, v, Packed(packing, packing, causal=True))
     assert given == [(16, 16, 16, (-1, 0))]
     torch.testing.assert_close(out, padded_attention(q, k, v, Packed(packing, packing, causal=True)))

@@ -16,14 +16,16 @@ if os.environ["TRITON_INTERPRET"] != "1":
     pytest.skip("a GPU is here: tests/model/test_kernels_on_gpu.py checks them on it", allow_module_level=True)
 pytest.importorskip("triton", reason="Triton is not installed: its interpreter runs the kernels on the CPU")
 
-from onehop.model import attention, kernels
-from onehop.model.attention import MultiHeadAttention, padded_attention
-from onehop.model.kernels import ragged
+from onehop.config import ModelSettings
+from onehop.model import kernels
+from onehop.model.attention import padded_attention
+from onehop.model.kernels import fused, ragged
 from onehop.model.kernels.add_norm import add_norm
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.model.kernels.feed_forward import feed_forward, fits
 from onehop.model.loss import cross_entropy
 from onehop.model.packing import Packed, Packing
+from onehop.model.transformer import Tokens, Transformer
 
 HEADS, WIDTH = 2, 16
 
@@ -224,9 +226,24 @@ def test_kernels_are_for_short_numbers_on_a_gpu():
     assert kernels.short_type(x) == torch.float32
 
 
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_fused_model_keeps_its_weights_and_computes_the_same(monkeypatch, gpu):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    model = Transformer(ModelSettings(d_model=16, d_ff=32, n_heads=2, n_encoder_layers=1, n_decoder_layers=1), 20)
+    before, inputs = dict(model.named_parameters()), [Tokens.padded(torch.tensor([[4, 5, 6]]))] * 2
+    expected = model.eval()(*inputs)
+    assert kernels.fuse(model) is model
+    assert dict(model.named_parameters()) == before
+    assert torch.equal(model(*inputs), expected)
+    layer = model.decoder.layers[0]
+    swapped = {type(x) for x in (layer.self_attention, layer.cross_attention, layer.feed_forward, layer.feed_add_norm)}
+    assert (swapped == {fused.FusedAttention, fused.FusedFeedForward, fused.FusedAddNorm}) is gpu
+    assert (model.output_loss is fused.fused_output_loss) is gpu
+
+
 def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
-    monkeypatch.setattr(attention, "ragged", ragged)  # without a GPU there is none
-    heads = MultiHeadAttention(32, 2, 16, 16)
+    monkeypatch.setattr(fused, "ragged", ragged)  # without a GPU there is none
+    heads = fused.FusedAttention(32, 2, 16, 16)
     short, long = (Packed(packing, packing) for packing in (Packing.of(torch.tensor([n])) for n in (512, 513)))
     assert heads._in_kernels(700_000, short)
     assert not heads._in_kernels(2**31 // 96 + 1, short)
@@ -236,8 +253,8 @@ def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
 WHOLE_MODEL = """
 import os, torch
 os.environ["TRITON_INTERPRET"] = "1"
-from onehop.model import attention, kernels, loss, transformer
-from onehop.model.kernels import feed_forward, ragged
+from onehop.model import kernels, transformer
+from onehop.model.kernels import feed_forward, fused, ragged
 from onehop.model.kernels.add_norm import add_norm
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.config import ModelSettings
@@ -259,8 +276,9 @@ def run():
 
 plain = run()
 kernels.fast = lambda x: True
-attention.ragged, loss.linear_cross_entropy = ragged, linear_cross_entropy
-transformer.feed_forward, transformer.add_norm = feed_forward, add_norm
+fused.ragged, fused.linear_cross_entropy = ragged, linear_cross_entropy
+fused.feed_forward, fused.add_norm = feed_forward, add_norm
+fused.swap_modules(objective.model)
 for a, b in zip(plain, run(), strict=True):
     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 """
@@ -277,7 +295,8 @@ def test_the_whole_model_with_kernels_is_the_model_without(norm):
 COMPILED = """
 import os, torch
 os.environ["TRITON_INTERPRET"] = "1"
-from onehop.model import kernels, transformer
+from onehop.model import kernels
+from onehop.model.kernels import fused
 from onehop.model.kernels.add_norm import add_norm, sums_inside
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
@@ -294,9 +313,9 @@ def with_sums_inside(module, _):
     folded.extend(norm.args[-2] is not None for norm in norms)
     return module.forward
 
-kernels.fast, transformer.add_norm = lambda x: True, add_norm
+kernels.fast, fused.add_norm = lambda x: True, add_norm
 torch.manual_seed(1)
-one, two = (transformer.AddNorm(64, 0.5, "post").train() for _ in range(2))
+one, two = (fused.FusedAddNorm(64, 0.5, "post").train() for _ in range(2))
 layers = lambda x, y, z: two(one(x, lambda _: y), lambda past: z + past.sin())
 backend = aot_autograd(fw_compiler=as_it_is, bw_compiler=with_sums_inside)
 compiled = torch.compile(layers, dynamic=False, backend=backend)

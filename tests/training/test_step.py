@@ -151,6 +151,7 @@ RECORDED = """
 import copy, math, torch
 from onehop.config import ModelSettings, TrainSettings
 from onehop.training.dataloader import Fed, tensors_of
+from onehop.model import kernels
 from onehop.model.transformer import Tokens, Transformer
 from onehop.training.step import Objective, forward_and_backward, gradient_norm, apply_gradients
 from onehop.training.cuda_step import RecordedStep
@@ -158,7 +159,7 @@ from onehop.training.optimizer import make_optimizer, set_rate
 
 torch.manual_seed(1)
 shape = ModelSettings(n_encoder_layers=2, n_decoder_layers=2, d_model=64, d_ff=128, n_heads=4, dropout=0.0, norm=NORM)
-one = Objective(Transformer(shape, 100), 0.1, 0.0).cuda().train()
+one = Objective(kernels.fuse(Transformer(shape, 100)), 0.1, 0.0).cuda().train()
 other = copy.deepcopy(one)
 lengths, others = torch.tensor([3, 9, 100, 1]), torch.tensor([4, 5, 90, 14])
 def fed():

@@ -795,7 +795,7 @@ from onehop.training.optimizer import learning_rate, set_rate
 from onehop.training.step import Objective
 
 # The ragged kernel needs a GPU; something of its shape stands in for it.
-attention.packed_attention = lambda q, k, v, pattern: attention.fused_attention(q, k, v)
+attention.padded_attention = lambda q, k, v, pattern: attention.fused_attention(q, k, v)
 ids, lengths = np.arange(4, 64) % 50, np.array([20, 10, 30])
 fed = feed(Batch(ids, lengths, ids, ids, lengths), World(0, 1, torch.device("cpu")), Fixed(128, 8, 64), twice=True)
 torch.manual_seed(0)

@@ -4,8 +4,13 @@ place wherever there is no GPU or no Triton.
 
 import importlib.util
 from functools import cache
+from typing import TypeVar
 
 import torch
+from torch import nn
+
+Model = TypeVar("Model", bound=nn.Module)
+FLASH_WIDTH = 256  # the widest head that the flash kernel takes
 
 
 @cache
@@ -27,3 +32,12 @@ def fast(x: torch.Tensor) -> bool:
 def shortened(x: torch.Tensor) -> torch.Tensor:
     """The tensor in the type of the matrix products, where that is shorter: half the bytes for all who read it."""
     return x.to(short_type(x)) if fast(x) else x
+
+
+def fuse(model: Model) -> Model:
+    """Let a model compute with kernels wherever they apply, in place; without a GPU it stays as it is."""
+    if torch.cuda.is_available():
+        from onehop.model.kernels.fused import swap_modules
+
+        swap_modules(model)
+    return model
