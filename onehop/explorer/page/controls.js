@@ -22,7 +22,7 @@ export function segments({ name, label, options, value, choose }) {
   </fieldset>`;
 }
 
-export function slider({ label, min, max, step = 1, value, choose, shown = String }) {
+export function slider({ label, min, max, step = 1, value, choose, shown = (v) => String(v) }) {
   return html`<label class="slider"
     ><span>${label}</span
     ><input
@@ -84,7 +84,7 @@ export function tokenPicker({
   value,
   previewed = null,
   choose,
-  preview = () => {},
+  preview = (_place) => {},
 }) {
   return html`<div class="tokens" role="radiogroup" aria-label=${label} data-roving>
     ${tokens.map(

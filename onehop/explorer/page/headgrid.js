@@ -23,7 +23,7 @@ const isAt = (selection, { role, layer, head }) =>
  * The grid. `cell(place)` gives what stands in a head's cell: `content`, `tip`, and `label`, its value in words. A click
  * chooses the head for the whole page. `marked(place)` cells are ringed.
  */
-export function headGrid({ view, label, cell, marked = () => false }) {
+export function headGrid({ view, label, cell, marked = (_place) => false }) {
   const heads = allHeads(view.trace);
   const chosen = Math.max(
     0,

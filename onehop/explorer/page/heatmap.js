@@ -22,8 +22,8 @@ export function heatmap({
   concept = "weight",
   row = null,
   choose = null,
-  preview = () => {},
-  crossed = () => false,
+  preview = (_place) => {},
+  crossed = (_i, _j) => false,
   largest = 1,
 }) {
   const frame = view.narrow ? 340 : 640;

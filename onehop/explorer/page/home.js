@@ -10,8 +10,8 @@ const given = () => (document.getElementById("onehop-data") ? written("data") : 
 const complete = () =>
   new Promise((done) =>
     document.readyState === "loading"
-      ? document.addEventListener("DOMContentLoaded", () => done(), { once: true })
-      : done(),
+      ? document.addEventListener("DOMContentLoaded", done, { once: true })
+      : done(null),
   );
 
 /** A request to the live server; its errors are one line that the reader can use. */
@@ -109,7 +109,7 @@ class FileHome {
   }
 
   /** A file knows the effects from the start. */
-  async heads(_text, _edits, { each }) {
+  async heads(_text, _edits, { each, signal: _ }) {
     const parts = this.#read("heads");
     if (!parts)
       throw new Error(

@@ -151,7 +151,7 @@ const stopSweep = () => sweepOf(store.value.trace).cancel?.abort();
 
 // --- what the reader does ----------------------------------------------------------------------------------
 
-function choose({ token, ...change }) {
+function choose({ token = undefined, ...change }) {
   let selection = { ...store.value.selection, ...change };
   if (token !== undefined)
     selection[sideOf(selection.role) === "source" ? "source" : "step"] = token;
@@ -315,7 +315,7 @@ function build(trace) {
     places.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
     observer.observe(places.get(figure.id).element);
   }
-  near.add(RUNGS[0].figures[0][0].id); // what is in sight is known a frame later; until then, the first one
+  near.add(places.keys().next().value); // what is in sight is known a frame later; until then, the first one
   watchRungs();
 }
 

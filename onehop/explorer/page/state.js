@@ -8,7 +8,7 @@ export const ROLES = ["encoder", "decoder", "cross"];
 /** The cursor is one word of each side. What is null is found in the trace: the head that aligns best, the word in doubt. */
 export const DEFAULTS = Object.freeze({
   sentence: "",
-  role: "cross",
+  role: /** @type {string} */ ("cross"),
   layer: null,
   head: null,
   source: null,

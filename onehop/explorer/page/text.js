@@ -23,11 +23,11 @@ export const count = (n) => n.toLocaleString("en-US");
 
 /** 63045632 as 63.0 M. */
 export function short(n) {
-  for (const [size, letter] of [
+  for (const [size, letter] of /** @type {[number, string][]} */ ([
     [1e9, "G"],
     [1e6, "M"],
     [1e3, "k"],
-  ]) {
+  ])) {
     if (Math.abs(n) >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${letter}`;
   }
   return String(n);

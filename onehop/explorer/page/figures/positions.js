@@ -73,10 +73,10 @@ function circle(view) {
       <circle cx=${a[0]} cy=${a[1]} r="5" fill="var(--position)" />
       <circle cx=${b[0]} cy=${b[1]} r="5" fill="var(--output)" />
       ${[
-        [position, 78, "position"],
-        [position + offset, 78, "output"],
-      ].map(([p, r, concept], i) => {
-        const [x, y] = [90 + (r * (at(p)[0] - 90)) / 66, 90 + (r * (at(p)[1] - 90)) / 66];
+        [position, "position"],
+        [position + offset, "output"],
+      ].map(([p, concept], i) => {
+        const [x, y] = [90 + (78 * (at(p)[0] - 90)) / 66, 90 + (78 * (at(p)[1] - 90)) / 66];
         return svg`<text class="number" x=${x} y=${y + 4} text-anchor="middle" style="fill:var(--${concept}-ink)">${i && offset === 0 ? "" : p}</text>`;
       })}
     </svg>

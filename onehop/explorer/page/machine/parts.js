@@ -16,7 +16,7 @@ export const levelOf = (view) => {
 };
 
 /** Go to another level; the picture grows out of the box that was opened, or shrinks back from what is left. */
-export function zoom(view, event, level, { dials = {}, ...change } = {}) {
+export function zoom(view, event, level, { dials = {}, ...change } = /** @type {any} */ ({})) {
   const frame = event.currentTarget.closest(".machine");
   const [box, whole] = [event.currentTarget, frame].map((element) =>
     element.getBoundingClientRect(),
