@@ -15,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: dist test-gpu test-long install demo test test-fast coverage check docs wheel lock chaos format clean browser
+.PHONY: dist test-gpu test-long install demo test test-fast coverage check check-js docs wheel lock chaos format clean browser
 
 install: $(VENV)/.runtime
 
@@ -34,11 +34,23 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: install
 	$(BIN)/onehop demo -o runs/demo.html
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev check-js
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# The pages' JavaScript. Its tools need node and npm's registry; where they are missing the check is left out, except in CI.
+SCRIPTS := "onehop/**/*.js" globals.d.ts package.json jsconfig.json
+check-js:
+	@if command -v npm >/dev/null && $(MAKE) --silent node_modules/.package-lock.json; then \
+	node_modules/.bin/prettier --check --log-level warn $(SCRIPTS) && node_modules/.bin/tsc -p jsconfig.json; \
+	elif [ -n "$$CI" ]; then echo "The pages' JavaScript cannot be checked: install node and npm."; exit 1; \
+	else echo "SKIPPED: the pages' JavaScript is not checked. Install node and npm to check it."; fi
+
+node_modules/.package-lock.json: package.json package-lock.json
+	npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
 
 # The explorer's page is tested in Debian's chromium; without it those tests are skipped, and in CI they fail.
 browser:
@@ -91,6 +103,7 @@ dist: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	@if [ -x node_modules/.bin/prettier ]; then node_modules/.bin/prettier --write --log-level warn $(SCRIPTS); fi
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,9 @@
 """What contributors rely on: the tests' set-up, workflows, hooks, templates and the files at the root."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -115,10 +117,43 @@ def test_a_model_package_has_a_description_for_the_index(package):
 def test_the_hooks_are_the_checks_of_make_and_fetch_nothing():
     (repository,) = parsed(ROOT / ".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
-    hooks = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
+    *hooks, script = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
+    assert script == "make check-js"
     recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", text_of(ROOT / "Makefile"), re.M)[1]
     checks = re.findall(r"\$\(BIN\)/(.+)", recipe)
     assert hooks == [check.removesuffix(" .").replace(" --check", "") for check in checks]
+
+
+# --- JavaScript -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_without_node_the_pages_scripts_are_left_out_loudly_and_in_ci_that_is_an_error(ci, tmp_path):
+    command = [shutil.which("make"), "check-js"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path), "CI": ci}
+    )
+    assert done.returncode == (2 if ci else 0)
+    assert ("cannot be checked: install node" if ci else "SKIPPED: the pages' JavaScript is not") in done.stdout
+
+
+@pytest.mark.skipif(
+    not (ROOT / "node_modules").exists() and not os.environ.get("CI"), reason="needs node: make check-js"
+)
+def test_undeclared_names_wrong_imports_and_superfluous_arguments_are_found_in_the_pages_scripts(tmp_path):
+    (tmp_path / "wrong.js").write_text(
+        'import { absent } from "onehop/maths.js";\nimport { number } from "onehop/text.js";\n'
+        "export const x = [undeclared, absent, number(1, 2, 3)];\n"
+    )
+    changed = {"extends": f"{ROOT}/jsconfig.json", "include": ["wrong.js"]}
+    (tmp_path / "jsconfig.json").write_text(json.dumps(changed))
+    command = [ROOT / "node_modules/.bin/tsc", "-p", "jsconfig.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.findall(r"^wrong.js.*?error (TS\d+)", done.stdout, re.M) == [
+        "TS2305",  # no exported member
+        "TS2304",  # cannot find name
+        "TS2554",  # expected arguments
+    ]
 
 
 # --- templates, citation, changelog ---------------------------------------------------------------------------
