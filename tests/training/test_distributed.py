@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from onehop.config import settings_to_toml, with_changes
+from onehop.config import Settings, settings_to_toml, with_changes
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.training import trainer as trainer_module
 from onehop.training.distributed import World, whole, without_sync, world
@@ -56,22 +56,26 @@ def torchrun(*command: str) -> "subprocess.CompletedProcess[str]":
     return done
 
 
-@pytest.fixture
-def trained(digits, tmp_path, monkeypatch):
-    """Train in a folder, with one process here or two outside."""
-    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("runs")
 
-    def run(name: str, processes: int, steps: int = STEPS, *changes: str) -> "subprocess.CompletedProcess[str] | None":
-        settings = with_changes(digits[0], [*CHANGES, f"train.steps={steps}", *changes])
-        if processes == 1:
-            train(settings, digits[1], tmp_path / name, device="cpu")
-            return None
-        file = tmp_path / f"{name}.toml"
-        file.write_text(settings_to_toml(settings))
-        options = ["--store", str(digits[1].path), "-o", str(tmp_path / name), "--device", "cpu", "--bleu-on", "4"]
-        return torchrun("-m", "onehop", "train", str(file), *options)
 
+@pytest.fixture(scope="module")
+def alone(digits, folder):
+    """Train with one process, in a folder that the runs of this module share."""
+
+    def run(name: str, steps: int = STEPS, *changes: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+            train(changed(digits[0], steps, *changes), digits[1], folder / name, device="cpu")
+
+    run("one")
     return run
+
+
+def changed(settings: Settings, steps: int, *changes: str) -> Settings:
+    return with_changes(settings, [*CHANGES, f"train.steps={steps}", *changes])
 
 
 def assert_agree(one: Path, two: Path) -> None:
@@ -92,67 +96,98 @@ def assert_agree(one: Path, two: Path) -> None:
             np.testing.assert_allclose(new[name], old[name], rtol=0.02, atol=1e-4, err_msg=name)
 
 
+def processes_of(run: Path) -> list[int]:
+    return [machine["processes"] for machine in Run(run).facts()["machines"]]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("shard", ["false", "true"], ids=["DDP", "FSDP2"])
-def test_two_processes_agree_with_one_and_a_run_moves_between_them(trained, tmp_path, shard):
-    trained("one", 1)
-    done = trained("two", 2, STEPS, f"train.shard={shard}")
-    assert_agree(tmp_path / "one", tmp_path / "two")
-    # Only the first of them talks and writes.
-    assert done.stdout == f"{tmp_path / 'two' / 'model.safetensors'}\n"
+def test_two_processes_agree_with_one_and_only_the_first_talks_and_writes(digits, alone, folder):
+    (folder / "two.toml").write_text(settings_to_toml(changed(digits[0], STEPS)))
+    options = ["--store", str(digits[1].path), "-o", str(folder / "two"), "--device", "cpu", "--bleu-on", "4"]
+    done = torchrun("-m", "onehop", "train", str(folder / "two.toml"), *options)
+    assert_agree(folder / "one", folder / "two")
+    assert done.stdout == f"{folder / 'two' / 'model.safetensors'}\n"
     assert sum("parameters" in line for line in done.stderr.splitlines()) == 1
     assert sum(f"step {STEPS}/{STEPS}" in line for line in done.stderr.splitlines()) == 1
     assert "Warning" not in done.stderr
-    assert processes_of(tmp_path / "two") == [2]
-
-    trained("one then two", 1, STEPS // 2)
-    trained("one then two", 2, STEPS, f"train.shard={shard}")
-    assert_agree(tmp_path / "one", tmp_path / "one then two")
-
-    trained("two then one", 2, STEPS // 2, f"train.shard={shard}")
-    trained("two then one", 1)
-    assert_agree(tmp_path / "one", tmp_path / "two then one")
-    assert processes_of(tmp_path / "two then one") == [2, 1]
-
-
-def processes_of(run: Path) -> list[int]:
-    return [machine["processes"] for machine in Run(run).facts()["machines"]]
+    assert processes_of(folder / "two") == [2]
 
 
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 
-from onehop.training import trainer as trainer_module
 from onehop.config import load_settings
 from onehop.data.store import Store
+from onehop.training import trainer as trainer_module
+from onehop.training.distributed import last_work
 from onehop.training.trainer import train
 
+store, folder, *names = sys.argv[1:]
 rank = int(os.environ["RANK"])
-settings, store, folder = load_settings(sys.argv[1]), Store.open(sys.argv[2]), Path(sys.argv[3])
+trainer_module.measured_peak = lambda device: 1e10
 trainer_module.budget_that_fits = lambda *_: 64 - 8 * rank
 
-def validator(model):
-    if rank == 1:  # the first process is told nothing
-        os.kill(os.getpid(), signal.SIGTERM)
+def told(model):
+    os.kill(os.getpid(), signal.SIGTERM)
     return {}
 
-found = train(settings, store, folder, device="cpu", validator=validator)
-os.write(1, f"{rank} {found}\\n".encode())  # as a whole: the other process talks too
+with last_work("cpu"):
+    for name in names:
+        settings = load_settings(Path(folder, f"{name}.toml"))
+        # The last one is stopped: the second process is told, the first is told nothing.
+        validator = told if name == names[-1] and rank == 1 else lambda model: {}
+        found = train(settings, Store.open(store), Path(folder, name), device="cpu", validator=validator)
+    os.write(1, f"{rank} {found}\\n".encode())  # as a whole: the other process talks too
 """
+SHARD = pytest.mark.parametrize("shard", ["DDP", "FSDP2"])
+FOUND = ("train.batch_tokens=0", "train.accumulate=1")
+
+
+@pytest.fixture(scope="module")
+def pair(digits, alone, folder):
+    """The runs of a pair of processes, one after the other: to start a pair takes longer than to train."""
+    runs = {"FSDP2": changed(digits[0], STEPS, "train.shard=true")}
+    for name, shard in (("DDP", "false"), ("FSDP2", "true")):
+        alone(f"one then {name}", STEPS // 2)
+        runs[f"one then {name}"] = changed(digits[0], STEPS, f"train.shard={shard}")
+        runs[f"{name} then one"] = changed(digits[0], STEPS // 2, f"train.shard={shard}")
+    runs["stopped"] = changed(digits[0], STEPS, *FOUND)
+    for name, settings in runs.items():
+        (folder / f"{name}.toml").write_text(settings_to_toml(settings))
+    (folder / "script.py").write_text(SCRIPT)
+    done = torchrun(str(folder / "script.py"), str(digits[1].path), str(folder), *runs)
+    assert "Warning" not in done.stderr
+    return done
 
 
 @pytest.mark.slow
-def test_processes_agree_on_the_budget_and_on_stopping(digits, trained, tmp_path):
+def test_two_processes_that_share_the_weights_agree_with_one(pair, folder):
+    assert_agree(folder / "one", folder / "FSDP2")
+    assert processes_of(folder / "FSDP2") == [2]
+
+
+@pytest.mark.slow
+@SHARD
+def test_a_run_moves_from_one_process_to_two(pair, folder, shard):
+    assert_agree(folder / "one", folder / f"one then {shard}")
+    assert processes_of(folder / f"one then {shard}") == [1, 2]
+
+
+@pytest.mark.slow
+@SHARD
+def test_a_run_moves_from_two_processes_to_one(pair, alone, folder, shard):
+    alone(f"{shard} then one")
+    assert_agree(folder / "one", folder / f"{shard} then one")
+    assert processes_of(folder / f"{shard} then one") == [2, 1]
+
+
+@pytest.mark.slow
+def test_processes_agree_on_the_budget_and_on_stopping(pair, alone, folder):
     """The smallest budget counts, batches of one sentence leave a process without work, one signal stops all."""
-    settings = with_changes(digits[0], [*CHANGES, "train.steps=24", "train.batch_tokens=0", "train.accumulate=1"])
-    (tmp_path / "settings.toml").write_text(settings_to_toml(settings))
-    (tmp_path / "script.py").write_text(SCRIPT)
-    arguments = [str(tmp_path / "settings.toml"), str(digits[1].path), str(tmp_path / "two")]
-    done = torchrun(str(tmp_path / "script.py"), *arguments)
-    assert sorted(done.stdout.splitlines()) == ["0 None", "1 None"]
-    assert Run(tmp_path / "two").latest().progress.step == 12
-    assert Run(tmp_path / "two").facts()["batch_tokens"] == 56
-    trained("two", 1, 24, "train.batch_tokens=0", "train.accumulate=1")
-    trained("one", 1, 24, "train.batch_tokens=56", "train.accumulate=1")
-    assert_agree(tmp_path / "one", tmp_path / "two")
+    assert sorted(pair.stdout.splitlines()) == ["0 None", "1 None"]
+    assert Run(folder / "stopped").latest().progress.step == 12
+    assert Run(folder / "stopped").facts()["batch_tokens"] == 56
+    alone("stopped", STEPS, *FOUND)
+    alone("small batches", STEPS, "train.batch_tokens=56", "train.accumulate=1")
+    assert_agree(folder / "small batches", folder / "stopped")

@@ -675,14 +675,14 @@ def test_a_store_with_another_tokenizer_is_refused(go, digits, tmp_path):
 def test_a_store_that_vanishes_is_one_line(go, digits, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(digits[1].path, store)
-    settings = with_changes(digits[0], ["train.steps=200", "train.validate_every=999"])
+    settings = with_changes(digits[0], ["train.steps=100", "train.validate_every=999"])
     opened, callback = Store.open(store), Watching(12, lambda: shutil.rmtree(store))
     with pytest.raises(StoreError, match=r"^The token store .* lacks its file .*\. Make it again with"):
         train(settings, opened, tmp_path / "run", device="cpu", callback=callback)
     kept = Run(tmp_path / "run").latest()
     assert kept.progress.step >= 10
     train(settings, digits[1], tmp_path / "run", device="cpu", callback=Watching())
-    assert Run(tmp_path / "run").latest().progress.step == 200
+    assert Run(tmp_path / "run").latest().progress.step == 100
 
 
 def test_sentences_longer_than_the_model_s(go):
