@@ -1,15 +1,17 @@
 """What is refused before a training begins: a store or a first model that does not fit the settings."""
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from onehop.config import Settings
 from onehop.data.store import REMAKE, SIDES, SPLITS, Pairs, Store
-from onehop.errors import RunError, StoreError
+from onehop.errors import ModelFileError, RunError, StoreError
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model
-from onehop.storage.registry import named_model
+from onehop.storage.registry import copy_alpha, named_model
 from onehop.text.tokenizer import vocabulary_of
 
 
@@ -83,3 +85,10 @@ def first_weights(settings: Settings, store: Store, model: nn.Module) -> StoredM
     if {n: p.shape for n, p in model.named_parameters()} != {n: t.shape for n, t in start.tensors.items()}:
         raise RunError(f"{file} has another shape than this model.", "Give this one the same [model] settings.")
     return start
+
+
+def inherit_alpha(settings: Settings, file: Path) -> None:
+    """Give a new model the length penalty of the one that its training started from, if that is still there."""
+    if settings.train.start_from:
+        with suppress(ModelFileError):
+            copy_alpha(named_model(settings.train.start_from), file)

@@ -34,7 +34,7 @@ from onehop.storage.model_io import write_model
 from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
 from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Callback, Callbacks, Report
-from onehop.training.checks import check_fits, first_weights
+from onehop.training.checks import check_fits, first_weights, inherit_alpha
 from onehop.training.cuda_step import CudaGraphStep
 from onehop.training.dataloader import Fixed, Peekable, Update, prefetch, updates
 from onehop.training.distributed import World, world
@@ -195,6 +195,7 @@ class Trainer:
         stored = self.stored()
         if self.world.leads:
             write_model(file, stored)
+            inherit_alpha(self.settings, file)
         self.world.wait()
         return file
 

@@ -27,7 +27,7 @@ from onehop.storage.run_folder import Run
 from onehop.text.tokenizer import Tokenizer, vocabulary_of
 from onehop.training import trainer
 from onehop.training.callbacks import Callback, Callbacks
-from onehop.training.checks import check_fits, first_weights
+from onehop.training.checks import check_fits, first_weights, inherit_alpha
 from onehop.training.distributed import processes
 from onehop.training.estimate import Plan, plan
 from onehop.training.step import Objective
@@ -247,5 +247,5 @@ def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[in
     stored = StoredModel(
         settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=weights
     )
-    write_model(out, stored)
+    inherit_alpha(settings, write_model(out, stored)[0])
     return steps

@@ -14,10 +14,11 @@ from onehop.errors import ModelFileError, RunError, SettingsError, TextError
 from onehop.experiments.reverse import digit_strings, in_words, write_pairs
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model, write_model
+from onehop.storage.registry import default_alpha
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.training import finetune, trainer
 from onehop.training.callbacks import Callback
-from onehop.training.workflow import train
+from onehop.training.workflow import average, train
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,7 @@ def model(digits, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     trained = train(digits[0], folder / "run", store=digits[1].path, device="cpu", bleu_on=0)
     write_model(folder / "small.safetensors", read_model(trained).stored_as("int8"))
+    (folder / "small.search.toml").write_text("alpha = 1.4\n")
     return folder / "small.safetensors"
 
 
@@ -75,6 +77,12 @@ def test_an_int8_model_is_fine_tuned_and_the_best_validation_is_kept(model, tune
     assert stored.provenance["started_from"] == read_model(model).hash
     assert stored.tokenizer == read_model(model).tokenizer
     assert SentenceTranslator.load(tuned / "model.safetensors", "cpu").translate(["one two"])
+
+
+def test_the_length_penalty_of_the_model_is_inherited(tuned, tmp_path):
+    average(tuned, 1, tmp_path / "mean.safetensors")
+    for file in (tuned / "model.safetensors", tmp_path / "mean.safetensors"):
+        assert default_alpha(file) == 1.4
 
 
 def test_it_says_how_much_better_it_is(tuned, model, monkeypatch):
