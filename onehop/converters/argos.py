@@ -17,9 +17,9 @@ import numpy as np
 
 from onehop.config import MOST_POSITIONS, ModelSettings, Settings, TokenizerSettings
 from onehop.converters.importing import Imported
-from onehop.converters.parity import NEVER
 from onehop.converters.pieces import Pieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
+from onehop.model.loss import NEVER
 from onehop.storage.ctranslate2_conversion import ACTIVATIONS, sinusoids
 from onehop.storage.ctranslate2_reading import Array, read_variables
 from onehop.storage.model_file import StoredModel

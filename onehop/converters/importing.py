@@ -21,9 +21,9 @@ from safetensors.torch import load
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters.marian import BIAS, EMBEDDING, POSITIONS, Array, from_marian, order
-from onehop.converters.parity import NEVER
 from onehop.converters.pieces import Pieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
+from onehop.model.loss import NEVER
 from onehop.model.transformer import Transformer, sinusoids
 from onehop.storage.model_file import StoredModel
 

@@ -22,6 +22,7 @@ from onehop.decoding.request import Step
 from onehop.decoding.search import search
 from onehop.decoding.torch_engine import CachedStep
 from onehop.errors import TextError
+from onehop.model.loss import RULED_OUT
 from onehop.model.transformer import Tokens
 from onehop.pipelines.load import model_of
 from onehop.storage.model_file import StoredModel
@@ -211,11 +212,6 @@ def logit_difference(reference: Reference, port: Port, sentence: str) -> float:
     theirs = port.logits(src, tgt)
     ours = reference.logits(src, tgt)[: len(theirs)]
     return float(np.abs(ours - theirs)[ours > RULED_OUT].max())
-
-
-# An imported model's bias for what its original never says.
-NEVER = -1e9
-RULED_OUT = NEVER / 2
 
 
 def versions(libraries: Sequence[str]) -> dict[str, Any]:

@@ -4,12 +4,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 Logits = Float[Tensor, "rows vocab"]
 Labels = Int[Tensor, " rows"]
+Pieces = Bool[Tensor, " vocab"]
+
+# The output bias of pieces that an imported model never says; a bias or logit below the second is one of those.
+NEVER = -1e9
+RULED_OUT = NEVER / 2
 
 
 @dataclass(frozen=True)
@@ -20,13 +25,17 @@ class Loss:
     nll: Float[Tensor, ""]
 
 
-def cross_entropy(logits: Logits, labels: Labels, smoothing: float, ignore: int = 0) -> Loss:
+def cross_entropy(
+    logits: Logits, labels: Labels, smoothing: float, ignore: int = 0, sayable: Pieces | None = None
+) -> Loss:
     """The objective: cross-entropy against (1 - ε) on the label plus ε spread evenly over the vocabulary.
+
+    `sayable` leaves out pieces that are never said: their share of ε would be an objective of millions.
 
     Beside it the plain negative log-likelihood, whose exponential is the perplexity. Rows labelled `ignore` are
     filling and count for nothing.
     """
-    return Loss(*SmoothedCrossEntropy.apply(logits.float(), labels, smoothing, ignore))  # type: ignore[no-untyped-call]
+    return Loss(*SmoothedCrossEntropy.apply(logits.float(), labels, smoothing, ignore, sayable))  # type: ignore[no-untyped-call]
 
 
 def output_loss(
@@ -38,7 +47,12 @@ def output_loss(
     ignore: int = 0,
 ) -> Loss:
     """The loss straight from the decoder's output."""
-    return cross_entropy(F.linear(states, weight, bias), labels, smoothing, ignore)
+    return cross_entropy(F.linear(states, weight, bias), labels, smoothing, ignore, sayable_by(bias))
+
+
+def sayable_by(bias: Float[Tensor, " vocab"] | None) -> Pieces | None:
+    """The pieces that an output bias does not rule out; None: all of them."""
+    return None if bias is None else bias > RULED_OUT
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
@@ -46,28 +60,31 @@ class SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Logits, labels: Labels, smoothing: float, ignore: int
+        ctx: Any, logits: Logits, labels: Labels, smoothing: float, ignore: int, sayable: Pieces | None
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The objective and the negative log-likelihood."""
         log_p = logits.log_softmax(-1)
         counted = labels != ignore
-        ctx.save_for_backward(log_p, labels, counted)
+        ctx.save_for_backward(log_p, labels, counted, sayable)
         ctx.smoothing = smoothing
         nll = -log_p.gather(-1, labels[:, None])[:, 0].masked_fill(~counted, 0.0).sum()
         ctx.mark_non_differentiable(nll)
         if not smoothing:
             return nll.clone(), nll
-        spread = -log_p.sum(-1).masked_fill(~counted, 0.0).sum() / logits.shape[-1]
+        shared = log_p if sayable is None else log_p.masked_fill(~sayable, 0.0)
+        number = logits.shape[-1] if sayable is None else sayable.sum()
+        spread = -shared.sum(-1).masked_fill(~counted, 0.0).sum() / number
         return (1.0 - smoothing) * nll + smoothing * spread, nll
 
     @staticmethod
-    def backward(ctx: Any, grad: Float[Tensor, ""], _: Tensor) -> tuple[Logits, None, None, None]:
+    def backward(ctx: Any, grad: Float[Tensor, ""], _: Tensor) -> tuple[Logits, None, None, None, None]:
         """(p - q) for each row that counts."""
-        log_p, labels, counted = ctx.saved_tensors
-        p_minus_q = log_p.exp().sub_(ctx.smoothing / log_p.shape[-1])
+        log_p, labels, counted, sayable = ctx.saved_tensors
+        spread = ctx.smoothing / log_p.shape[-1] if sayable is None else ctx.smoothing * sayable / sayable.sum()
+        p_minus_q = log_p.exp().sub_(spread)
         on_label = torch.full_like(labels, ctx.smoothing - 1.0, dtype=log_p.dtype)
         p_minus_q.scatter_add_(-1, labels[:, None], on_label[:, None])
-        return p_minus_q.mul_((grad * counted)[:, None]), None, None, None
+        return p_minus_q.mul_((grad * counted)[:, None]), None, None, None, None
 
 
 def divergence(one: Logits, two: Logits, labels: Labels, ignore: int = 0) -> Float[Tensor, ""]:

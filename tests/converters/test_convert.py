@@ -25,6 +25,7 @@ from onehop.converters.huggingface import HuggingFace
 from onehop.converters.importing import import_marian
 from onehop.converters.onnx import DecoderGraph, EncoderGraph, Onnx, OnnxStep, about
 from onehop.converters.parity import SENTENCES, Reference, compare, read_sentences
+from onehop.data import prepare as prepare_module
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.search import search
 from onehop.decoding.torch_engine import CachedStep, padded
@@ -33,7 +34,9 @@ from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.load import model_of
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
+from onehop.storage.run_folder import read_metrics
 from onehop.text.tokenizer import EOS, PAD, Tokenizer
+from onehop.training import trainer
 
 TEXTS = (
     "the old house",
@@ -689,3 +692,29 @@ def test_an_imported_model_can_be_exported_again(two_languages, tmp_path):
     proof = export(tmp_path / "m", "huggingface", tmp_path / "again", TEXTS)
     assert proof.largest_logit_difference < LARGEST
     assert proof.equal == len(TEXTS)
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_an_imported_opus_mt_model_is_fine_tuned(weights, two_languages, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(prepare_module, "available_cores", lambda: 1)
+    folder = copied(two_languages, tmp_path)
+    if weights == "pytorch_model.bin":
+        torch.save(exports_weights(folder), folder / weights)
+        (folder / "model.safetensors").unlink()
+    import_folder(folder, tmp_path / "m.safetensors", TEXTS[:1])
+    (tmp_path / "mine.eng").write_text("".join(f"{' and '.join([WORDS[i % 4]] * (i // 4 + 1))}\n" for i in range(40)))
+    (tmp_path / "mine.deu").write_text("".join(f"{' und '.join([GERMAN[i % 4]] * (i // 4 + 1))}\n" for i in range(40)))
+    files = [str(tmp_path / name) for name in ("mine.eng", "mine.deu")]
+    changes = ["train.steps=6", "data.ratio=100", "data.language=false"]
+    words = ["finetune", str(tmp_path / "m.safetensors"), *files, "-o", str(tmp_path / "run"), "--bleu-on", "0"]
+    made = CliRunner().invoke(app, [*words, "--device", "cpu", *(word for c in changes for word in ("--set", c))])
+    assert made.exit_code == 0, made.output
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    validations = [line["valid_nll"] for line in lines if "valid_nll" in line]
+    assert validations[-1] < validations[0] < 20
+    assert (
+        max(line["loss"] for line in lines if "loss" in line) < 20
+    )  # of which pieces that are never said have no share
+    done = CliRunner().invoke(app, ["translate", "-m", str(tmp_path / "run"), "--", WORDS[0]])
+    assert (done.exit_code, bool(done.stdout.strip())) == (0, True), done.output

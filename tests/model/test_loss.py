@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 from torch.nn import functional as F
 
-from onehop.model.loss import cross_entropy, divergence
+from onehop.model.loss import NEVER, cross_entropy, divergence, sayable_by
 
 
 def example(seed: int = 0, rows: int = 23, vocab: int = 11):
@@ -23,6 +23,17 @@ def test_cross_entropy_and_its_gradient_are_torch_s(smoothing):
     torchs = F.cross_entropy(logits, labels, label_smoothing=smoothing, ignore_index=0, reduction="sum")
     torch.testing.assert_close(ours, torchs)
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, torchs)))
+
+
+def test_what_is_never_said_has_no_share_of_the_smoothing():
+    logits, labels = example()
+    labels = labels.clamp(max=8)
+    bias = torch.zeros(11)
+    bias[9:] = NEVER
+    ours = cross_entropy(logits + bias, labels, 0.1, sayable=sayable_by(bias)).objective
+    without = F.cross_entropy(logits[:, :9], labels, label_smoothing=0.1, ignore_index=0, reduction="sum")
+    torch.testing.assert_close(ours, without)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, without)))
 
 
 def test_the_likelihood_beside_it_is_not_smoothed():
