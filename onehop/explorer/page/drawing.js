@@ -1,0 +1,214 @@
+// What is drawn when: what is in sight first, the rest as soon as there is time, a preview in what is in sight alone.
+
+import { nothing, render } from "onehop/vendor/lit-html.js";
+import { forgetPictures } from "onehop/colour.js";
+import { framed, snippet } from "onehop/frame.js";
+import { opened } from "onehop/hero.js";
+import { checking } from "onehop/recompute.js";
+import { CODA, RUNGS } from "onehop/rungs.js";
+import { ask, home, measured, pointer, reload, store } from "onehop/session.js";
+import { bar, colophon, failed, skeleton } from "onehop/skeleton.js";
+import { currentView, forgetColours } from "onehop/view.js";
+import { isWhole } from "onehop/waiting.js";
+
+const root = document.getElementById("page");
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const SLICE = 12; // milliseconds: longer and scrolling would stutter
+
+const labels = new Map();
+RUNGS.forEach((rung, r) =>
+  rung.figures.forEach(([figure], i) => labels.set(figure.id, `${r}.${i + 1}`)),
+);
+labels.set(CODA.figure.id, "A.1"); // beside the ladder: no rung's number
+
+const places = new Map();
+const near = new Set();
+const stale = new Set();
+const underPreview = new Set();
+let asked = false;
+let frame = 0;
+let checked = { trace: null, going: null, found: null };
+let pictured = null;
+
+const observer = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries)
+      near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.figure);
+    drawNear();
+    if (pointer.value.previewed) drawPreview(); // what has come into sight since the mouse rests on a word
+  },
+  { rootMargin: "300px 0px" },
+);
+
+function build({ settings }) {
+  if (places.size) return;
+  root.replaceChildren();
+  render(skeleton(settings, measured), root);
+  for (const figure of [...RUNGS.flatMap((r) => r.figures.map(([f]) => f)), CODA.figure]) {
+    places.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
+    observer.observe(places.get(figure.id).element);
+  }
+  near.add(RUNGS[0].figures[0][0].id); // what is in sight is known a frame later; until then, the first one
+  watchRungs();
+}
+
+function mark(link, current) {
+  if (current) link.setAttribute("aria-current", "true");
+  else link.removeAttribute("aria-current");
+}
+
+function watchRungs() {
+  const spy = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries.filter((e) => e.isIntersecting)) {
+        document
+          .querySelectorAll("[data-rung]")
+          .forEach((a) => mark(a, a.dataset.rung === entry.target.id));
+      }
+    },
+    { rootMargin: "-30% 0px -60% 0px" },
+  );
+  document.querySelectorAll(".rung").forEach((rung) => spy.observe(rung));
+}
+
+/** What is in sight; before the page is whole, what needs no tensor of it. */
+function drawNear() {
+  drawFigures(
+    [...near].filter((id) => stale.has(id) && (isWhole() || !places.get(id).figure.needs.length)),
+  );
+}
+
+function drawFigures(ids) {
+  const view = currentView();
+  for (const id of ids) {
+    const { figure, element } = places.get(id);
+    render(framed(figure, labels.get(id), view), element);
+    element.dataset.drawn = "";
+    scrollInside(element);
+    stale.delete(id);
+  }
+}
+
+/** What is wider than its frame is brought to the place that the figure names, once for each place. */
+function scrollInside(element) {
+  for (const box of element.querySelectorAll("[data-left]")) {
+    if (box.dataset.at === box.dataset.left) continue;
+    box.dataset.at = box.dataset.left;
+    box.scrollLeft = Number(box.dataset.left);
+  }
+}
+
+function drawPreview() {
+  const { previewed } = pointer.value;
+  const seen = previewed ? [...near] : [...underPreview];
+  for (const id of seen) underPreview[previewed ? "add" : "delete"](id);
+  drawTop();
+  if (isWhole()) drawFigures(seen);
+}
+
+/** In what is in sight alone, as nobody sees the rest. */
+export function drawPreviewSoon() {
+  if (!store.value.trace) return;
+  cancelAnimationFrame(frame);
+  frame = requestAnimationFrame(drawPreview);
+}
+
+/** A few figures at a time while nothing else happens, then the page's own check. */
+export function drawRest(slice = SLICE) {
+  if (!isWhole()) return;
+  const began = performance.now();
+  const isLate = () => performance.now() - began > slice;
+  for (const id of [...stale]) {
+    drawFigures([id]);
+    if (isLate()) return void later(drawRest);
+  }
+  if (!check(isLate)) return void later(drawRest);
+  if (!asked) root.dataset.ready = "yes";
+}
+
+/** Go on with the check of this trace until it is late; whether it has come to its end. */
+function check(isLate) {
+  const { trace } = store.value;
+  if (checked.trace !== trace) checked = { trace, going: checking(trace), found: null };
+  if (checked.found) return true;
+  let step = checked.going.next();
+  while (!step.done && !isLate()) step = checked.going.next();
+  if (!step.done) return false;
+  checked.found = step.value;
+  drawTop();
+  return true;
+}
+
+const later = (work) =>
+  window.requestIdleCallback
+    ? window.requestIdleCallback(() => work(), { timeout: 100 })
+    : setTimeout(work, 16);
+
+export function drawSoon() {
+  if (asked) return;
+  asked = true;
+  delete root.dataset.ready;
+  requestAnimationFrame(() => {
+    asked = false;
+    draw();
+  });
+}
+
+function draw() {
+  const { trace, base, trouble } = store.value;
+  showTheme();
+  if (!trace) return render(trouble ? notice(trouble) : nothing, troublePlace());
+  if (pictured !== base) forgetPictures();
+  pictured = base;
+  build(trace);
+  for (const id of places.keys()) stale.add(id);
+  drawTop();
+  drawNear();
+  later(drawRest);
+}
+
+function drawTop() {
+  const view = currentView();
+  const found = checked.trace === view.trace ? checked.found : null;
+  const { busy, trouble, draft } = store.value;
+  const theme = document.documentElement.dataset.theme;
+  render(
+    opened({ ...view, busy, trouble, draft, check: found, theme, setTheme, setDraft }),
+    document.getElementById("masthead"),
+  );
+  render(bar(view), document.getElementById("bar"));
+  render(colophon(view, found), document.getElementById("colophon"));
+}
+
+/** The reader is typing: nothing is drawn for that. */
+function setDraft(text) {
+  store.value.draft = text;
+}
+
+function setTheme(theme) {
+  forgetColours();
+  store.set({ theme });
+}
+
+export function showTheme() {
+  document.documentElement.dataset.theme = store.value.theme ?? (dark.matches ? "dark" : "light");
+}
+
+dark.addEventListener("change", () => {
+  forgetColours();
+  drawSoon();
+});
+
+const notice = (trouble) =>
+  failed(trouble, { sentences: home.data.about?.sentences ?? [], ask, again: reload });
+
+/** Before the first translation there is no page yet, only a notice. */
+function troublePlace() {
+  if (!document.getElementById("trouble"))
+    root.insertAdjacentHTML("beforeend", '<div id="trouble"></div>');
+  if (store.value.trouble) root.querySelector(".notice")?.remove();
+  return document.getElementById("trouble");
+}
+
+/** The Python lines of a figure as it stands. */
+export const snippetOf = (id) => snippet(places.get(id).figure, currentView());

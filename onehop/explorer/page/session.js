@@ -1,0 +1,113 @@
+// What the reader is doing: the sentence, the selection, the word under the mouse. Nothing here draws; others listen.
+
+import { openHome } from "onehop/home.js";
+import { Store, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
+import { Trace } from "onehop/tensors.js";
+
+export const home = openHome();
+export const measured = home.data.measured ?? {};
+export const store = new Store({
+  selection: fromHash(location.hash),
+  trace: null,
+  base: null,
+  busy: true,
+  trouble: null,
+  theme: null,
+  draft: null,
+});
+/** The word that the mouse is over, `{ side, place }`, or null. */
+export const pointer = new Store({ previewed: null });
+
+let latest = 0;
+let reopen = false; // whether the cursor goes to where the next sentence is in doubt
+
+/** The sentence that is meant where an address names none: the one on show, or the one that the page opens with. */
+const sentenceOf = (selection) =>
+  selection.sentence ||
+  store.value.base?.source.text ||
+  home.data.trace?.source.text ||
+  home.data.about?.sentences[0];
+
+function remember(selection) {
+  try {
+    history.replaceState(null, "", `#${toHash(selection)}`);
+  } catch {
+    // A notebook's frame may have no address of its own; the page works without one.
+  }
+}
+
+export function choose({ token, ...change }) {
+  let selection = { ...store.value.selection, ...change };
+  if (token !== undefined)
+    selection[sideOf(selection.role) === "source" ? "source" : "step"] = token;
+  if (store.value.trace) selection = clamped(selection, store.value.trace, measured);
+  pointer.value.previewed = null;
+  store.set({ selection });
+  remember(selection);
+  if (change.edits && home.kind === "live") load(sentenceOf(selection), selection.edits);
+}
+
+/** The cursor goes to a word of the sentence or of its translation, and the role follows it to that side. */
+export function chooseWord(side, place) {
+  if (side === "source") return choose({ role: "encoder", source: place });
+  const { role } = store.value.selection;
+  const { layer, head } = store.value.trace.aligner;
+  return choose(role === "encoder" ? { role: "cross", layer, head, step: place } : { step: place });
+}
+
+/** Show another word for a moment. */
+export function preview(word) {
+  const { previewed } = pointer.value;
+  if (previewed?.side !== word?.side || previewed?.place !== word?.place)
+    pointer.set({ previewed: word });
+}
+
+export function ask(text) {
+  reopen = true;
+  store.set({ draft: text });
+  load(text, store.value.selection.edits);
+  window.scrollTo({ top: 0 });
+}
+
+/** Translate what the selection names. */
+export const reload = () => load(sentenceOf(store.value.selection), store.value.selection.edits);
+
+/** Translate a sentence; with edits, also without them, to have something to compare with. */
+async function load(text, edits) {
+  const turn = ++latest;
+  store.set({ busy: true, trouble: null });
+  try {
+    const plain =
+      store.value.base?.source.text === text && text
+        ? store.value.base
+        : new Trace(await home.trace(text, []));
+    const trace =
+      edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
+    if (turn === latest) show(trace, plain);
+  } catch (error) {
+    if (turn === latest) store.set({ busy: false, trouble: error.message });
+  }
+}
+
+function show(trace, base) {
+  const fresh = reopen ? { source: null, step: null } : {};
+  reopen = false;
+  const selection = clamped(
+    { ...store.value.selection, ...fresh, sentence: base.source.text },
+    trace,
+    measured,
+  );
+  store.set({ trace, base, selection, busy: false, trouble: null, draft: null });
+  remember(selection);
+}
+
+/** The address has changed: by the reader's hand, by Back, by a link. */
+export function followAddress() {
+  const selection = fromHash(location.hash);
+  const { base, selection: before } = store.value;
+  const other = selection.sentence && selection.sentence !== base?.source.text;
+  store.set({
+    selection: base && !other ? clamped(selection, store.value.trace, measured) : selection,
+  });
+  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) reload();
+}

@@ -1,0 +1,73 @@
+// What takes time: answers that a figure waits for, and the sweep over all heads. Who listens to the store hears of them.
+
+import { home, store } from "onehop/session.js";
+import { TEXTS } from "onehop/texts.js";
+
+const resources = new Map();
+const sweeps = new Map();
+const IDLE = Object.freeze({ state: "idle", parts: [], total: 0 });
+const changed = () => store.set({});
+
+/** Something that takes time: nothing at first, a value or an error later. */
+export function resource(key, load) {
+  if (!resources.has(key)) {
+    resources.set(key, {});
+    load()
+      .then(
+        (value) => ({ value }),
+        (error) => ({ error: error.message }),
+      )
+      .then((found) => {
+        resources.set(key, found);
+        changed();
+      });
+  }
+  return resources.get(key);
+}
+
+/** What failed once may be asked again. */
+export function forgetFailures() {
+  for (const [key, found] of resources) if (found.error) resources.delete(key);
+}
+
+export const stampOf = (trace) => `${trace.model.hash} ${trace.source.text} ${trace.edits.join()}`;
+
+let whole = false; // whether everything that figures may ask for is there
+home.whole.then(() => {
+  whole = true;
+  changed();
+});
+export const isWhole = () => whole;
+
+/** How far the sweep of this trace has come; a file has its own from the start. */
+export function sweepOf(trace) {
+  if (!sweeps.has(stampOf(trace)) && home.kind !== "live" && whole) startSweep();
+  return sweeps.get(stampOf(trace)) ?? IDLE;
+}
+
+/** Switch off every head in turn. */
+export async function startSweep() {
+  const { trace } = store.value;
+  const stamp = stampOf(trace);
+  if (["running", "done"].includes(sweeps.get(stamp)?.state)) return;
+  const [cancel, parts] = [new AbortController(), []];
+  const told = (state, more = {}) => {
+    sweeps.set(stamp, { state, parts, cancel, total: sweeps.get(stamp)?.total ?? 0, ...more });
+    changed();
+  };
+  told("running");
+  const each = (part) =>
+    part.attentions
+      ? told("running", { total: part.attentions })
+      : (parts.push(part), told("running"));
+  try {
+    await home.heads(trace.source.text, trace.edits, { signal: cancel.signal, each });
+    told(parts.length && parts.length === sweeps.get(stamp).total ? "done" : "failed", {
+      error: TEXTS.decides.early,
+    });
+  } catch (error) {
+    told(cancel.signal.aborted ? "cancelled" : "failed", { error: error.message });
+  }
+}
+
+export const stopSweep = () => sweepOf(store.value.trace).cancel?.abort();
