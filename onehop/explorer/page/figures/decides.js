@@ -1,12 +1,13 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
 import { bars, wordPicker } from "onehop/controls.js";
+import { COMPARED, finding, offEdit, strongestFirst, suspects, wordOf } from "onehop/findings.js";
 import { opening } from "onehop/frame.js";
 import { called, headGrid } from "onehop/headgrid.js";
-import { argmax, largest, sum } from "onehop/maths.js";
+import { argmax, largest } from "onehop/maths.js";
 import { number, percent, piece } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
-import { wordAt, written } from "onehop/words.js";
+import { written } from "onehop/words.js";
 
 export const id = "decides";
 export const item = 21;
@@ -14,66 +15,6 @@ export const { title } = TEXTS.decides;
 export const needs = ["{attention}.weights"];
 
 const T = TEXTS.decides;
-const COMPARED = 10;
-
-/** The cursor's word: the places of its pieces in the translation. */
-const wordOf = (view) =>
-  wordAt(
-    view.trace.target.output_tokens,
-    view.cursor.side === "target" ? view.cursor.place : view.selection.step,
-  );
-
-/** What an attention looks from while the word's first piece is written; the encoder has no such row: its whole matrix counts. */
-function look(view, { role, layer, head }, step) {
-  const weights = view.trace.tensor(`${view.trace.path(role, layer)}.weights`);
-  if (role !== "encoder") return Array.from(weights.at({ head, query: step }));
-  return Array.from(weights.at({ head, query: view.selection.source }));
-}
-
-/** Every head with the effect of its absence on the word, and how much of its look goes to one place. */
-function suspects(view) {
-  const word = wordOf(view);
-  return view.sweep.parts.flatMap(({ role, layer, effect, top }) =>
-    effect.map((effects, head) => {
-      const row = look(view, { role, layer, head }, word[0]);
-      return {
-        role,
-        layer,
-        head,
-        effect: sum(word.map((step) => effects[step])),
-        instead: top[head][word[0]],
-        row,
-        sharp: largest(row),
-      };
-    }),
-  );
-}
-
-const strongestFirst = (heads) => [...heads].sort((a, b) => a.effect - b.effect);
-const chance = (view, word) =>
-  Math.exp(sum(word.map((step) => Math.log(view.trace.steps[step].chosen.p))));
-
-/** Whether the word's first piece was the model's own first choice: the beam may have preferred another. */
-const isFirstChoice = (view) => {
-  const { top, chosen } = view.trace.steps[wordOf(view)[0]];
-  return top[0].id === chosen.id;
-};
-
-/** Alone, these make the model prefer another first piece. */
-const flips = (view, heads) => {
-  const first = view.trace.target.output_tokens[wordOf(view)[0]];
-  return isFirstChoice(view) ? heads.filter((h) => h.instead[0][0] !== first) : [];
-};
-
-/** How many of the heads that look most sharply are among those that matter most. */
-function shared(heads) {
-  const first = (by) => new Set([...heads].sort(by).slice(0, COMPARED).map(called));
-  const sharp = first((a, b) => b.sharp - a.sharp);
-  return [...first((a, b) => Math.abs(b.effect) - Math.abs(a.effect))].filter((name) =>
-    sharp.has(name),
-  ).length;
-}
-
 const patch = (concept, strength) =>
   html`<span class="patch"><i style="background:${tint(concept, strength)}"></i></span>`;
 
@@ -125,35 +66,28 @@ function grids(view, heads) {
 }
 
 /** How many heads turn the choice, in words. */
-function turned(view, turning, heads, alone) {
-  if (!isFirstChoice(view)) return T.notFirst;
+function turned({ isFirstChoice, turning, heads, alone }) {
+  if (!isFirstChoice) return T.notFirst;
   if (!turning.length) return T.noneTurns(heads.length);
   return turning.length === 1
     ? T.noOther(heads.length)
     : T.turning(turning.length, heads.length, alone);
 }
 
-/** The verdict, for whatever was found. */
-function verdict(view, heads) {
-  const word = wordOf(view);
-  const text = written(view.trace.target.output_tokens, word);
-  const [worst, second] = strongestFirst(heads);
-  const turning = flips(view, heads);
-  const before = chance(view, word);
+function verdict(view) {
+  const found = finding(view);
+  const { worst, text, answer, alone, turns, before, after } = found;
   const [token, p] = worst.instead[0];
-  const one = turning.some((h) => called(h) === called(worst));
-  const alone = one && worst.effect < 2 * (second?.effect ?? 0);
-  const answer = alone ? "one" : turning.length ? "several" : "none";
   return html`<p
       class="reading"
       data-decides=${answer}
       data-strongest="${worst.role}.${worst.layer}.${worst.head}"
     >
-      <span class="verdict ${turning.length ? "yes" : "no"}">${T.answers[answer]}</span>
+      <span class="verdict ${answer === "none" ? "no" : "yes"}">${T.answers[answer]}</span>
       ${(alone ? T.decides : T.strongest)(called(worst), text)}
-      ${T.falls(percent(before), percent(before * Math.exp(worst.effect)))}
-      ${one ? T.turns(piece(token), percent(p)) : T.stays(piece(token))}
-      ${turned(view, turning, heads, alone)} ${T.shared(COMPARED, shared(heads))}
+      ${T.falls(percent(before), percent(after))}
+      ${turns ? T.turns(piece(token), percent(p)) : T.stays(piece(token))} ${turned(found)}
+      ${T.shared(COMPARED, found.shared)}
     </p>
     ${culprit(view, worst)}`;
 }
@@ -161,7 +95,7 @@ function verdict(view, heads) {
 /** Where the strongest head looked, and the proof: translate again without it. */
 function culprit(view, worst) {
   const keys = view.trace.keys(worst.role);
-  const edit = `head=off@${worst.role}.${worst.layer}.${worst.head}`;
+  const edit = offEdit(worst);
   const order = [...keys.keys()].sort((a, b) => worst.row[b] - worst.row[a]).slice(0, 4);
   const from =
     worst.role === "encoder"
@@ -215,7 +149,7 @@ export function draw(view) {
     }
     ${sweep.state === "failed" ? html`<div class="trouble"><p>${sweep.error}</p></div>` : nothing}
     ${started(view) ? grids(view, heads) : nothing}
-    ${sweep.state === "done" ? verdict(view, heads) : nothing}`;
+    ${sweep.state === "done" ? verdict(view) : nothing}`;
 }
 
 export const caption = () => T.caption;
