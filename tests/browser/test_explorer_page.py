@@ -44,7 +44,8 @@ def test_all_items_of_the_specification_stand_on_the_page_in_nine_rungs(page):
     found = page.eval_on_selector_all("figure", "all => all.map(f => [f.dataset.figure, Number(f.dataset.item)])")
     assert dict(found) == FIGURES
     assert set(FIGURES.values()) == set(range(1, 27))
-    assert page.locator(".rung .eyebrow").all_inner_texts() == [
+    assert page.locator(".rung > .eyebrow").all_inner_texts() == [
+        "THE CASE",
         "BEFORE THE FIRST RUNG",
         *(f"RUNG {i}" for i in range(1, 10)),
     ]
@@ -261,9 +262,9 @@ def test_the_words_of_rung_four_are_the_figures_numbers(page, data):
     rows = json.loads((data / "dimension.json").read_text(encoding="utf-8"))["rows"]
     at = {row["d"]: row["scaled"]["gradient"] / row["unscaled"]["gradient"] for row in rows}
     said = page.evaluate(
-        "async () => { const { RUNGS } = await import('onehop/rungs.js');"
+        "async () => { const { shrunk } = await import('onehop/rungs.js');"
         " const { render } = await import('onehop/vendor/lit-html.js'); const place = document.createElement('div');"
-        " render(RUNGS[4].figures[1][1]({ d_k: 64 }, window.onehop.view().measured), place); return place.innerText; }"
+        " render(shrunk(window.onehop.view().measured.dimension, 64), place); return place.innerText; }"
     )
     assert f"{at[64]:.1f} times smaller, and" in said
     assert f"{at[1024]:.1f} times smaller at d = 1024" in " ".join(said.split())
@@ -685,7 +686,7 @@ def test_the_page_prints(browser, file):
 
 def test_the_first_figures_are_drawn_before_the_rest(browser, file):
     with opened(browser, file.as_uri(), wait=False) as page:
-        page.wait_for_selector("#figure-refresher[data-drawn]", state="attached")
+        page.wait_for_selector("#figure-paths[data-drawn]", state="attached")
         settled(page)
         expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
 
@@ -711,7 +712,7 @@ def test_the_first_picture_does_not_wait_for_the_rest_of_the_file(browser, file)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with opened(browser, "about:blank", wait=False) as page:
             page.goto(f"http://127.0.0.1:{server.server_address[1]}/", wait_until="commit")
-            page.wait_for_selector("#figure-refresher svg *", state="attached")
+            page.wait_for_selector("#figure-paths svg *", state="attached")
             expect(page.locator("[data-error]")).to_have_count(0)
             expect(page.locator("#figure-matrix[data-drawn]")).to_have_count(0)
             seen.set()

@@ -2,24 +2,20 @@
 
 import { nothing, render } from "onehop/vendor/lit-html.js";
 import { forgetPictures } from "onehop/colour.js";
+import { drawClaims, drawLedger, drawProse } from "onehop/essay.js";
 import { framed, snippet } from "onehop/frame.js";
 import { opened } from "onehop/hero.js";
 import { checking } from "onehop/recompute.js";
-import { CODA, RUNGS } from "onehop/rungs.js";
-import { ask, home, measured, pointer, reload, store } from "onehop/session.js";
+import { FIGURES, LABELS, RUNGS } from "onehop/rungs.js";
+import { ask, home, pointer, reload, store } from "onehop/session.js";
 import { bar, colophon, failed, skeleton } from "onehop/skeleton.js";
+import { drawTour, reopenTour } from "onehop/tour.js";
 import { currentView, forgetColours } from "onehop/view.js";
 import { isWhole } from "onehop/waiting.js";
 
 const root = document.getElementById("page");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const SLICE = 12; // milliseconds: longer and scrolling would stutter
-
-const labels = new Map();
-RUNGS.forEach((rung, r) =>
-  rung.figures.forEach(([figure], i) => labels.set(figure.id, `${r}.${i + 1}`)),
-);
-labels.set(CODA.figure.id, "A.1"); // beside the ladder: no rung's number
 
 const places = new Map();
 const near = new Set();
@@ -29,6 +25,8 @@ let asked = false;
 let frame = 0;
 let checked = { trace: null, going: null, found: null };
 let pictured = null;
+let said = false; // whether the essay is about what is on show
+let unsaid = []; // chapters whose claims are to be held against the trace again
 
 const observer = new IntersectionObserver(
   (entries) => {
@@ -40,15 +38,16 @@ const observer = new IntersectionObserver(
   { rootMargin: "300px 0px" },
 );
 
-function build({ settings }) {
+function build() {
   if (places.size) return;
   root.replaceChildren();
-  render(skeleton(settings, measured), root);
-  for (const figure of [...RUNGS.flatMap((r) => r.figures.map(([f]) => f)), CODA.figure]) {
+  render(skeleton(), root);
+  for (const figure of FIGURES) {
+    stale.add(figure.id);
     places.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
     observer.observe(places.get(figure.id).element);
   }
-  near.add(RUNGS[0].figures[0][0].id); // what is in sight is known a frame later; until then, the first one
+  near.add(FIGURES[0].id); // what is in sight is known a frame later; until then, the first one
   watchRungs();
 }
 
@@ -82,7 +81,7 @@ function drawFigures(ids) {
   const view = currentView();
   for (const id of ids) {
     const { figure, element } = places.get(id);
-    render(framed(figure, labels.get(id), view), element);
+    render(framed(figure, LABELS.get(id), view), element);
     element.dataset.drawn = "";
     scrollInside(element);
     stale.delete(id);
@@ -122,8 +121,13 @@ export function drawRest(slice = SLICE) {
     drawFigures([id]);
     if (isLate()) return void later(drawRest);
   }
+  while (unsaid.length) {
+    unsaid.shift()();
+    if (isLate()) return void later(drawRest);
+  }
   if (!check(isLate)) return void later(drawRest);
   if (!asked) root.dataset.ready = "yes";
+  reopenTour();
 }
 
 /** Go on with the check of this trace until it is late; whether it has come to its end. */
@@ -144,7 +148,17 @@ const later = (work) =>
     ? window.requestIdleCallback(() => work(), { timeout: 100 })
     : setTimeout(work, 16);
 
-export function drawSoon() {
+/** Claims take a few milliseconds each, so they are drawn one chapter at a time. */
+function sayAgain() {
+  drawProse(currentView());
+  const chapters = RUNGS.map((rung) => () => drawClaims(currentView(), rung));
+  unsaid = [...chapters, () => drawLedger(currentView())];
+}
+
+/** Draw again what has changed: all, or the figures named. */
+export function drawSoon(scope = null) {
+  for (const id of scope ?? places.keys()) if (places.has(id)) stale.add(id);
+  if (scope === null) said = false;
   if (asked) return;
   asked = true;
   delete root.dataset.ready;
@@ -160,9 +174,11 @@ function draw() {
   if (!trace) return render(trouble ? notice(trouble) : nothing, troublePlace());
   if (pictured !== base) forgetPictures();
   pictured = base;
-  build(trace);
-  for (const id of places.keys()) stale.add(id);
+  build();
+  if (!said) sayAgain();
+  said = true;
   drawTop();
+  drawTour();
   drawNear();
   later(drawRest);
 }

@@ -4,6 +4,8 @@ import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
 import { roving } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
+import { glossLine, glossed, glossedSide, groupsOf } from "onehop/gloss.js";
+import { factsOf } from "onehop/rungs.js";
 import { doubt, verdict } from "onehop/story.js";
 import { beginsWord, number, percent, piece, power } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
@@ -32,6 +34,27 @@ function line(view, side, tokens, label, wrong = null) {
   const choose = (i) => view.chooseWord(side, i);
   const classes = (token, i) =>
     `glow ${beginsWord(token) ? "" : "inner"} ${i === wrong ? "wrong" : ""} ${cursor.side === side && cursor.place === i ? "cursor" : ""}`;
+  const isGlossed = glossedSide(view.trace) === side;
+  const words = isGlossed
+    ? glossed(view.trace, view.whole)
+    : groupsOf(tokens).map((group) => ({ group }));
+  const button = (token, i) =>
+    html`<button
+      type="button"
+      role="radio"
+      class=${classes(token, i)}
+      data-place=${i}
+      aria-checked=${i === chosen}
+      tabindex=${i === chosen ? 0 : -1}
+      data-weight=${glow ? glow.shown[i] : nothing}
+      style=${glow ? `background:${tint("weight", 0.5 * glow.shown[i])}` : ""}
+      .tip=${glow ? `${piece(token)}: ${number(glow.raw[i], 3)}` : null}
+      @click=${() => choose(i)}
+      @mouseenter=${() => view.previewWord({ side, place: i })}
+      @keydown=${roving(i, tokens.length, choose)}
+    >
+      <bdi>${shownPiece(token)}</bdi>
+    </button>`;
   return html`<div
     class="line ${side}"
     lang=${view.trace.model[side] ?? (side === "source" ? "en" : "de")}
@@ -40,24 +63,13 @@ function line(view, side, tokens, label, wrong = null) {
     data-roving
     @mouseleave=${() => view.previewWord(null)}
   >
-    ${tokens.map(
-      (token, i) =>
-        html`${beginsWord(token) && i ? " " : ""}<button
-            type="button"
-            role="radio"
-            class=${classes(token, i)}
-            data-place=${i}
-            aria-checked=${i === chosen}
-            tabindex=${i === chosen ? 0 : -1}
-            data-weight=${glow ? glow.shown[i] : nothing}
-            style=${glow ? `background:${tint("weight", 0.5 * glow.shown[i])}` : ""}
-            .tip=${glow ? `${piece(token)}: ${number(glow.raw[i], 3)}` : null}
-            @click=${() => choose(i)}
-            @mouseenter=${() => view.previewWord({ side, place: i })}
-            @keydown=${roving(i, tokens.length, choose)}
-          >
-            <bdi>${shownPiece(token)}</bdi>
-          </button>`,
+    ${words.map(
+      ({ group, ...gloss }, n) =>
+        html`${n ? " " : ""}<span class="word"
+            ><span>${group.map((i) => button(tokens[i], i))}</span>${
+              isGlossed ? glossLine(gloss) : nothing
+            }</span
+          >`,
     )}
   </div>`;
 }
@@ -151,9 +163,10 @@ function legend({ trace, cursor }) {
 export function opened(view) {
   const { trace } = view;
   const found = verdict(trace, view.measured);
+  const { word } = factsOf(view);
   const written = trace.target.text.trim() !== "";
   return html` <div class="masthead-top">
-      <p class="eyebrow">The Transformer, watched</p>
+      <p class="eyebrow">${T.eyebrow}</p>
       <button
         type="button"
         class="quiet"
@@ -162,11 +175,11 @@ export function opened(view) {
         ${view.theme === "dark" ? "light" : "dark"}
       </button>
     </div>
-    <h1>One hop from any word to any other</h1>
-    <p class="lead">
-      Here a model translates a sentence, and you can look at every number on the way. Nine short
-      rungs lead from words to the whole machine. All of it is the real model, and where a popular
-      claim does not hold for it, the page says so.
+    <h1>${word ? T.headline(word) : T.noHeadline}</h1>
+    <p class="lead">${T.lead}</p>
+    <p class="begin">
+      <button type="button" class="primary" data-begin-tour>${T.tour}</button>
+      <span>${T.tourKey(TEXTS.tour.stops.length)}</span>
     </p>
     ${question(view)}
     ${view.trouble ? html`<div class="trouble" role="alert"><p>${view.trouble}</p></div>` : nothing}

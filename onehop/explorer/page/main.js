@@ -3,24 +3,27 @@
 import { drawPreviewSoon, drawRest, drawSoon, showTheme, snippetOf } from "onehop/drawing.js";
 import { followAddress, pointer, preview, reload, store } from "onehop/session.js";
 import { watchTips } from "onehop/tips.js";
+import { goTo, watchTour } from "onehop/tour.js";
 import { currentView, narrow } from "onehop/view.js";
 import { forgetFailures, startSweep } from "onehop/waiting.js";
 
 let wasBusy = false;
-store.listen(({ busy }) => {
+store.listen(({ busy }, scope) => {
   if (busy && !wasBusy) forgetFailures();
   wasBusy = busy;
-  drawSoon();
+  drawSoon(scope);
 });
 pointer.listen(drawPreviewSoon);
 watchTips();
-narrow.addEventListener("change", drawSoon);
+watchTour();
+narrow.addEventListener("change", () => drawSoon());
 window.addEventListener("hashchange", followAddress);
 window.addEventListener("beforeprint", () => drawRest(Infinity));
 window.addEventListener("keydown", (event) => {
   if (event.key === "Escape") preview(null);
 });
 document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-begin-tour]")) return goTo(0);
   const link = event.target.closest("[data-jump]");
   if (!link) return;
   event.preventDefault();

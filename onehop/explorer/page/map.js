@@ -1,6 +1,7 @@
 // The small machine: the page's map. Every part leads to the rung that explains it, and the rung in sight is marked.
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { TEXTS } from "onehop/texts.js";
 
 const ROW = 17;
 
@@ -31,7 +32,7 @@ export function pageMap(jump) {
   const line = (d) => svg`<path d=${d} fill="none" stroke="var(--rule-strong)" />`;
   return html`<svg
     class="map"
-    viewBox="0 0 232 ${bottom + 62}"
+    viewBox="0 0 232 ${bottom + 79}"
     role="group"
     aria-label="Map of the machine; each part leads to its rung"
   >
@@ -53,14 +54,16 @@ export function pageMap(jump) {
     ${line(`M${left + width / 2} ${bottom + 4}V${bottom + 12}`)}
     ${part("rung-8", "positions", left, bottom + 12, right + width - left)}
     ${part("rung-1", "words become vectors", left, bottom + 29, right + width - left)}
-    ${part("refresher-rung", "three small tools", left, bottom + 46, right + width - left)}
+    ${part("tools", "three small tools", left, bottom + 46, right + width - left)}
+    ${part("case", "the case", left, bottom + 63, right + width - left)}
   </svg>`;
 }
 
 /** The rungs as a list, for those who read rather than look. */
 export const contents = (rungs, jump) =>
   html`<ol>
-    ${rungs.map((rung, i) => html`<li><a href="#${rung.id}" data-rung=${rung.id} @click=${jump}>${i ? `${i} ` : nothing}${rung.title}</a></li>`)}
+    ${rungs.map(({ id, title }) => html`<li><a href="#${id}" data-rung=${id} @click=${jump}>${id.match(/\d/)?.[0] ?? nothing} ${title}</a></li>`)}
+    <li><a href="#claims" @click=${jump}>${TEXTS.claims.title}</a></li>
     <li><a href="#beside" @click=${jump}>Images as tokens</a></li>
     <li><a href="#questions" @click=${jump}>Questions</a></li>
   </ol>`;

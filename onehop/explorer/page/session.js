@@ -36,13 +36,22 @@ function remember(selection) {
   }
 }
 
+/** A figure's own dial concerns that figure alone. */
+function scopeOf(change) {
+  if (Object.keys(change).join() !== "dials") return null;
+  const { dials: before } = store.value.selection;
+  const turned = Object.keys(change.dials).filter((name) => change.dials[name] !== before[name]);
+  const figures = turned.map((name) => name.split(".")[0]);
+  return figures.includes("order") ? null : figures; // the claim about word order is no figure
+}
+
 export function choose({ token, ...change }) {
   let selection = { ...store.value.selection, ...change };
   if (token !== undefined)
     selection[sideOf(selection.role) === "source" ? "source" : "step"] = token;
   if (store.value.trace) selection = clamped(selection, store.value.trace, measured);
   pointer.value.previewed = null;
-  store.set({ selection });
+  store.set({ selection }, scopeOf(change));
   remember(selection);
   if (change.edits && home.kind === "live") load(sentenceOf(selection), selection.edits);
 }
@@ -75,7 +84,7 @@ export const reload = () => load(sentenceOf(store.value.selection), store.value.
 /** Translate a sentence; with edits, also without them, to have something to compare with. */
 async function load(text, edits) {
   const turn = ++latest;
-  store.set({ busy: true, trouble: null });
+  store.set({ busy: true, trouble: null }, []);
   try {
     const plain =
       store.value.base?.source.text === text && text
@@ -85,7 +94,7 @@ async function load(text, edits) {
       edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
     if (turn === latest) show(trace, plain);
   } catch (error) {
-    if (turn === latest) store.set({ busy: false, trouble: error.message });
+    if (turn === latest) store.set({ busy: false, trouble: error.message }, []);
   }
 }
 

@@ -4,10 +4,11 @@ import { html, nothing } from "onehop/vendor/lit-html.js";
 import { picker, segments } from "onehop/controls.js";
 import { contents, pageMap } from "onehop/map.js";
 import { range } from "onehop/maths.js";
-import { CODA, RUNGS } from "onehop/rungs.js";
+import { ASIDE, RUNGS } from "onehop/rungs.js";
 import { ROLES, sideOf } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { clipped } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 /** Jump without losing the selection that the address holds. */
 function jump(event) {
@@ -24,25 +25,50 @@ const place = (figure) =>
     aria-labelledby="${figure.id}-name"
   ></figure>`;
 
-export function skeleton(settings, measured) {
-  return html` <header class="masthead" id="masthead"></header>
+const chapter = ({ id, eyebrow, title, figures }) =>
+  html`<section class="rung" id=${id} aria-labelledby="${id}-title">
+    <p class="eyebrow">${eyebrow}</p>
+    <h2 id="${id}-title">${title}</h2>
+    ${figures.map(
+      (figure) =>
+        html`<div class="said" id="said-${figure.id}"></div>
+          ${place(figure)}`,
+    )}
+    <aside class="clue" id="clue-${id}"></aside>
+    <div id="claims-${id}"></div>
+  </section>`;
+
+const T = TEXTS.coda;
+
+const coda = () =>
+  html`<section class="coda" aria-label="After the last rung">
+    <h2 id="claims">${TEXTS.claims.title}</h2>
+    <div id="ledger"></div>
+    <p class="eyebrow">${T.beside}</p>
+    <h2 id="beside">${T.images}</h2>
+    <p class="prose">${T.imagesProse}</p>
+    ${place(ASIDE)}
+    <h2 id="questions">${T.questions}</h2>
+    ${T.list.map(
+      ([question, answer]) =>
+        html`<details>
+          <summary>${question}</summary>
+          <p>${answer}</p>
+        </details>`,
+    )}
+    <h2 id="references">${T.references}</h2>
+    <ol class="references">
+      ${T.sources.map(([text, url]) => html`<li><a href=${url} rel="noreferrer">${text}</a></li>`)}
+    </ol>
+    <p class="colophon" id="colophon"></p>
+  </section>`;
+
+export const skeleton = () =>
+  html` <header class="masthead" id="masthead"></header>
     <nav class="bar" id="bar" aria-label="Selection shared by all figures"></nav>
     <nav class="rail" aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>
-    <main>
-      ${RUNGS.map(
-        (rung) =>
-          html`<section class="rung" id=${rung.id} aria-labelledby="${rung.id}-title">
-            <p class="eyebrow">${rung.eyebrow}</p>
-            <h2 id="${rung.id}-title">${rung.title}</h2>
-            ${rung.figures.map(([figure, prose]) => html`${prose(settings, measured)}${place(figure)}`)}
-          </section>`,
-      )}
-      <section class="coda" aria-label="After the last rung">
-        ${CODA.heading}${CODA.prose}${place(CODA.figure)}${CODA.questions}${CODA.references}
-        <p class="colophon" id="colophon"></p>
-      </section>
-    </main>`;
-}
+    <main>${RUNGS.map(chapter)}${coda()}</main>
+    <div id="tour"></div>`;
 
 export function bar({ selection, trace, home, choose }) {
   const tokens = trace.queries(selection.role);

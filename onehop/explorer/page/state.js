@@ -68,7 +68,7 @@ export function clamped(selection, trace, measured) {
   };
 }
 
-/** A value that tells its listeners when it changes. */
+/** A value that tells its listeners when it changes, and which figures that concerns: all, or those in `scope`. */
 export class Store {
   #listeners = new Set();
 
@@ -76,9 +76,9 @@ export class Store {
     this.value = value;
   }
 
-  set(change) {
+  set(change, scope = null) {
     this.value = { ...this.value, ...change };
-    for (const listener of this.#listeners) listener(this.value);
+    for (const listener of this.#listeners) listener(this.value, scope);
   }
 
   listen(listener) {

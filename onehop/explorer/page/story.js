@@ -42,6 +42,10 @@ export function doubt(trace) {
   return words[argmax(words.map(({ first, second }) => second.p - first.p))];
 }
 
+/** The place of the noun that “it” means, where the measured list knows the sentence; else null. */
+export const nounOf = (trace, measured) =>
+  measured.coreference?.sentences.find((s) => s.source === trace.source.text)?.noun[0] ?? null;
+
 /** Where the page opens: on the word that was judged, else on the one that was most in doubt. */
 export const mystery = (trace, measured) =>
   verdict(trace, measured)?.step ?? doubt(trace)?.step ?? 0;

@@ -1,7 +1,11 @@
-// The catalogue of what the page says in the figures of its second edition. A translation of the page is another
-// object of this form; numbers come in as they are to be shown.
+// The catalogue of what the page says. A translation of the page is another object of this form; numbers come in as
+// they are to be shown. The essay, the claims and the tour are long and have files of their own in texts/.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
+import { CLAIMS } from "onehop/texts/claims.js";
+import { CODA_TEXTS, QUESTIONS, REFERENCES } from "onehop/texts/coda.js";
+import { CHAPTERS, CLUES, PROSE } from "onehop/texts/essay.js";
+import { GLOSS, TOUR } from "onehop/texts/tour.js";
 
 const quoted = (text) => html`“<bdi>${text}</bdi>”`;
 const strongly = (text) =>
@@ -9,7 +13,23 @@ const strongly = (text) =>
     >”`;
 
 export const TEXTS = {
+  chapters: CHAPTERS,
+  prose: PROSE,
+  clues: CLUES,
+  clue: "What we know now",
+  claims: CLAIMS,
+  tour: TOUR,
+  gloss: GLOSS,
+  player: { play: "Play", stop: "Stop", back: "Step back", next: "Step", again: "From the start" },
+  coda: { ...CODA_TEXTS, list: QUESTIONS, sources: REFERENCES },
+  record: (right, all) => `Of ${all} recorded sentences the model gets ${right} right.`,
   opening: {
+    eyebrow: "One hop: the Transformer, watched from inside",
+    headline: (word) => html`Who told it to write ${quoted(word)}?`,
+    noHeadline: "One hop from any word to any other",
+    lead: "A model has translated a sentence. Every number on the way is here, and a switch for each of its parts. Find out who decided that word, and which popular explanations hold for a real model.",
+    tour: "Take the tour",
+    tourKey: (stops) => `or press t: ${stops} stops, by arrow keys`,
     right: "right",
     wrong: "wrong",
     unjudged: "not judged",
@@ -33,6 +53,69 @@ export const TEXTS = {
     endMark: "</s> marks the end. Point at any piece.",
     sentence: "The sentence; choose a piece to see what looked at it",
     translation: "The translation; choose a piece to see where it looked",
+  },
+  paths: {
+    kept: (vectors, d) =>
+      vectors === 1
+        ? `Kept of the sentence: one vector of ${d} numbers, whatever its length.`
+        : `Kept of the sentence: ${vectors} vectors of ${d} numbers.`,
+    each: "Nobody has to share.",
+    shared: (n, share) => `Shared evenly among ${n} words, that is ${share} numbers for each.`,
+    share: (word, numbers) => `word ${word}: ${numbers} numbers`,
+    steps: (word, steps) => `word ${word}: ${steps} ${steps === 1 ? "step" : "steps"} from word 1`,
+  },
+  breaking: {
+    why: {
+      "scale=off":
+        "Undivided scores are far apart, so each head puts nearly all its weight on one word and hears nobody else.",
+      scale:
+        "With another divisor every look is sharper or blurrier than the layers above were trained for.",
+      "mask=off":
+        "Every position now mixes in words that are not written yet, and the model never learned to read them.",
+      "positions=off":
+        "Without positions the sentence is a bag of words: who does what to whom has to be guessed.",
+      "positions=shuffled":
+        "The encoder believes another word order, so it translates a sentence that nobody said.",
+      "head=off":
+        "This head's output is zero, so whatever it alone had fetched is missing in the layers above.",
+      "head=only":
+        "One head must do the work of all in this attention, and what the others fetched is gone.",
+      "heads=averaged":
+        "All heads look where they look on average, so none can look at one word alone any more.",
+      "residual=off":
+        "Each sub-layer was trained to make a correction; alone, the corrections are all that is left of the words.",
+      "norm=off":
+        "The vectors grow from layer to layer, and later layers get numbers of a size they have never seen.",
+    },
+  },
+  scores: {
+    player: "A query meets one key after the other",
+    met: (query, key, score) => html`${quoted(query)} meets ${quoted(key)}: ${score}`,
+    waiting: "not yet met",
+  },
+  softmax: {
+    player: "The softmax, step by step",
+    stages: [
+      "the scores, as they are",
+      "divided by the root of d_k",
+      "e to the power of each",
+      "each divided by the sum: shares",
+    ],
+  },
+  blend: {
+    player: "The values are weighed and summed",
+    added: (key, weight) => html`${weight} × ${quoted(key)} is added`,
+    none: "nothing is added yet",
+  },
+  mask: {
+    player: "The mask falls, row by row",
+    fallen: (row, hidden) => html`the row of ${quoted(row)}: ${hidden} later positions get −∞`,
+    none: "nothing is hidden yet",
+  },
+  beam: {
+    player: "The beam grows, step by step",
+    grown: (step, word) => html`step ${step}: the translation goes on with ${quoted(word)}`,
+    none: "only the start sign",
   },
   decides: {
     title: "Which head decides?",

@@ -12,7 +12,7 @@ import {
   store,
 } from "onehop/session.js";
 import { sideOf } from "onehop/state.js";
-import { resource, stampOf, startSweep, stopSweep, sweepOf } from "onehop/waiting.js";
+import { isWhole, resource, stampOf, startSweep, stopSweep, sweepOf } from "onehop/waiting.js";
 
 export const narrow = window.matchMedia("(max-width: 40rem)");
 const openTables = new Set();
@@ -40,7 +40,7 @@ function pointed(selection) {
 
 function openTable(id, open) {
   openTables[open ? "add" : "delete"](id);
-  store.set({});
+  store.set({}, [id]);
 }
 
 export function currentView() {
@@ -57,6 +57,7 @@ export function currentView() {
     paper: home.data.paper,
     narrow: narrow.matches,
     stamp: stampOf(trace),
+    whole: isWhole(),
     openTables,
     rgb: themeColour,
     resource,

@@ -1,16 +1,19 @@
-import { html } from "onehop/vendor/lit-html.js";
+import { html, nothing } from "onehop/vendor/lit-html.js";
 import { toggle } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
+import { glossed, glossedSide, glossedText, glossesOf, looked } from "onehop/gloss.js";
 import { heatmap } from "onehop/heatmap.js";
 import { mean, range } from "onehop/maths.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
-import { number, piece } from "onehop/text.js";
+import { number } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "breaking";
 export const item = 18;
 export const title = "Break it, and read what comes out";
 export const needs = ["{attention}.weights"];
 
+const T = TEXTS.breaking;
 const joined = (edits) => edits.join(" ");
 const has = (view, edits) => edits.every((e) => view.selection.edits.includes(e));
 
@@ -73,23 +76,39 @@ export function changed(a, b) {
   return marks;
 }
 
-function sentence(text, marks) {
-  const all = words(text);
-  if (!all.length) return html`<em>nothing at all</em>`;
-  return all.map((word, i) =>
-    marks?.[i]
-      ? html`<mark
-          style="background:color-mix(in srgb, var(--key) 26%, transparent);color:inherit;border-radius:3px"
-          ><bdi>${word}</bdi></mark
-        > `
-      : html`<bdi>${word}</bdi> `,
+/** The broken model's own look, by the heads that align in the model as trained. */
+function variantGlosses(view, variant) {
+  const { model, source, aligner } = view.base;
+  const written = variant.target.output_tokens;
+  if (model.target === "en") return glossesOf(written, [], () => 0);
+  const cross = crossOf(variant);
+  const rows = looked(aligner, range(view.base.layers("cross")), (layer, head) =>
+    cross.rows({ layer, head }),
   );
+  return glossesOf(written, source.tokens, (i, j) => rows[i][j], model.target);
 }
+
+/** Why a breakage does what it does, in one sentence. */
+const why = (view) =>
+  view.selection.edits.map((edit) => {
+    const reason = T.why[edit.split("@")[0]] ?? T.why[edit.split("=")[0]];
+    return reason ? html`<p class="reading" data-why=${edit}>${reason}</p>` : nothing;
+  });
+
+const untouchedText = (view) =>
+  glossedText(
+    view.base.target.output_tokens,
+    glossedSide(view.base) === "target"
+      ? glossed(view.base)
+      : glossesOf(view.base.target.output_tokens, [], () => 0),
+  );
+
+const crossOf = (variant) =>
+  new Tensor(variant.tensors.cross, numbersOf(bytesOf(variant.blob), variant.tensors.cross));
 
 /** The variant's cross-attention, heads averaged in the chosen layer. */
 function crossRows(variant, layer, heads) {
-  const header = variant.tensors.cross;
-  const cross = new Tensor(header, numbersOf(bytesOf(variant.blob), header));
+  const cross = crossOf(variant);
   return averaged(range(heads).map((head) => cross.rows({ layer, head })));
 }
 
@@ -132,9 +151,9 @@ function result(view) {
     </div>`;
   return html` <div data-variant style="font:1.25rem/1.45 var(--serif);margin-top:.4rem">
       <span class="verdict ${same ? "yes" : "no"}">${same ? "the same" : "changed"}</span>
-      ${sentence(variant.target.text, marks)}
+      ${glossedText(variant.target.output_tokens, variantGlosses(view, variant), marks)}
     </div>
-    ${sureness(variant.steps)}
+    ${same ? nothing : why(view)} ${sureness(variant.steps)}
     <div class="columns" style="margin-top:1.3rem">
       ${picture(untouched(view), trueRows, view.base.target.output_tokens)}
       ${picture("Edited", crossRows(variant, layer, view.base.heads), variant.target.output_tokens)}
@@ -144,7 +163,7 @@ function result(view) {
 export function draw(view) {
   return html` ${switches(view)}
     <h4 style="margin-top:1.5rem">${untouched(view)}</h4>
-    <div style="font:1.25rem/1.45 var(--serif)">${sentence(view.base.target.text)}</div>
+    <div style="font:1.25rem/1.45 var(--serif)">${untouchedText(view)}</div>
     ${sureness(view.base.steps)}
     <h4 style="margin-top:1.2rem">With the edit</h4>
     ${result(view)}`;

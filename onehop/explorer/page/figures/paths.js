@@ -3,12 +3,15 @@ import { lines } from "onehop/chart.js";
 import { segments, slider } from "onehop/controls.js";
 import { provenance, unmeasured } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
+import { number } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "paths";
 export const item = 11;
 export const title = "How far apart are two words?";
 export const needs = [];
 
+const T = TEXTS.paths;
 const KINDS = [
   ["attention", "self-attention", "output", null],
   ["recurrent", "plain recurrence", "neutral", "6 4"],
@@ -38,10 +41,42 @@ function chain(view, n, attention) {
       stroke=${attention ? "var(--output)" : "var(--neutral)"}
       stroke-width="2.2"
     />
-    ${range(n).map((i) => svg`<circle cx=${x(i)} cy="76" r=${radius} fill=${i === 0 || i === n - 1 ? "var(--query)" : "var(--rule-strong)"} />`)}
+    ${range(n).map((i) => svg`<circle cx=${x(i)} cy="76" r=${radius} fill=${i === 0 || i === n - 1 ? "var(--query)" : "var(--rule-strong)"} .tip=${T.steps(i + 1, i === 0 ? 0 : attention ? 1 : i)} />`)}
     <text x=${x(0)} y="101" text-anchor="start">word 1</text>
     <text x=${x(n - 1)} y="101" text-anchor="end">word ${n}</text>
   </svg>`;
+}
+
+/** What is kept of n words: one vector of fixed size that all must share, or a vector each. */
+function memory(view, n, attention) {
+  const width = view.narrow ? 340 : 680;
+  const { d_model } = view.trace.settings;
+  const [boxes, share] = attention ? [n, d_model] : [1, d_model / n];
+  const pitch = (width - 32) / Math.max(n, 1);
+  const size = Math.min(52, pitch * 0.82);
+  const left = (b) => (attention ? 16 + pitch * (b + 0.5) - size / 2 : width / 2 - 26);
+  const words = (b) => (attention ? [b] : range(n));
+  const slice = (b, i) => {
+    const [w, x] = attention ? [size, left(b)] : [52 / n, left(b) + (52 * i) / n];
+    const tip = T.share(i + 1, attention ? d_model : number(share, share < 10 ? 1 : 0));
+    return svg`<rect x=${x} y="6" width=${w} height="26" data-word=${i} .tip=${tip}
+      fill="color-mix(in srgb, var(--output) ${30 + (60 * i) / n}%, var(--panel))" />`;
+  };
+  const box = (b) =>
+    svg`${words(b).map((i) => slice(b, i))}<rect x=${left(b)} y="6" width=${attention ? size : 52} height="26" fill="none" stroke="var(--output-ink)" pointer-events="none" />`;
+  return html`<svg
+      viewBox="0 0 ${width} 38"
+      style="width:100%;max-width:${width}px"
+      role="img"
+      aria-label=${T.kept(boxes, d_model)}
+      data-vectors=${boxes}
+    >
+      ${range(boxes).map(box)}
+    </svg>
+    <p class="reading" style="margin-top:.2rem">
+      ${T.kept(boxes, d_model)}
+      ${attention ? T.each : T.shared(n, number(share, share < 10 ? 1 : 0))}
+    </p>`;
 }
 
 export function draw(view) {
@@ -69,6 +104,7 @@ export function draw(view) {
         ${kind === "attention" || n === 2 ? "step" : "steps"}</strong
       >.
     </p>
+    ${memory(view, n, kind === "attention")}
     <h4 style="margin-top:1.4rem">What is left of the gradient on the way</h4>
     ${data ? measured(view, data, n) : unmeasured("paths", "how much gradient reaches a word, by distance.")}`;
 }

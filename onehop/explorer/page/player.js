@@ -1,0 +1,90 @@
+// Motion with a purpose: a figure's frames, stepped by button or key, played only where motion is welcome.
+
+import { html, nothing } from "onehop/vendor/lit-html.js";
+import { TEXTS } from "onehop/texts.js";
+
+const T = TEXTS.player;
+const PACE = 650; // milliseconds a frame
+const still = window.matchMedia("(prefers-reduced-motion: reduce)");
+let playing = null;
+
+/** The frame on show, from 0 to `frames`, at which the figure is whole; so it is unless the reader goes back. */
+export function frameOf(view, id, frames) {
+  const frame = Number.parseInt(view.dial(`${id}.frame`, frames), 10);
+  return Number.isNaN(frame) ? frames : Math.max(0, Math.min(frame, frames));
+}
+
+export function stopPlaying() {
+  clearInterval(playing?.timer);
+  playing = null;
+}
+
+/** Go to a frame; the last one needs no place in the address. */
+const go = (view, id, frame, frames) =>
+  view.turn(`${id}.frame`, Math.max(0, Math.min(frame, frames)));
+
+function play(view, id, frames) {
+  stopPlaying();
+  let frame = frameOf(view, id, frames);
+  if (frame >= frames) frame = 0;
+  const step = () => {
+    if (frame > frames || !document.getElementById(`figure-${id}`)) return stopPlaying();
+    if (frame === frames) stopPlaying();
+    go(view, id, frame++, frames);
+  };
+  playing = { id, timer: setInterval(step, PACE) };
+  step();
+}
+
+/** The buttons and keys of a figure's frames. `says` is what happens at the frame on show. */
+export function player(view, { id, frames, label, says = nothing }) {
+  const frame = frameOf(view, id, frames);
+  const on = playing?.id === id;
+  const step = (by) => {
+    stopPlaying();
+    go(view, id, by > 0 && frame >= frames ? 0 : frame + by, frames);
+  };
+  const toggle = () => {
+    if (on) {
+      stopPlaying();
+      go(view, id, frame, frames);
+    } else if (still.matches) step(1);
+    else play(view, id, frames);
+  };
+  const keys = (event) => {
+    const act = { ArrowRight: () => step(1), ArrowLeft: () => step(-1), " ": toggle }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  };
+  return html`<div
+    class="player"
+    data-player=${id}
+    data-frame=${frame}
+    data-frames=${frames}
+    role="group"
+    aria-label=${label}
+    @keydown=${keys}
+  >
+    ${
+      still.matches
+        ? nothing
+        : html`<button type="button" data-play aria-pressed=${on} @click=${toggle}>
+            ${on ? T.stop : T.play}
+          </button>`
+    }
+    <button type="button" data-step="-1" ?disabled=${frame === 0} @click=${() => step(-1)}>
+      ${T.back}
+    </button>
+    <button type="button" data-step="1" @click=${() => step(1)}>
+      ${frame >= frames ? T.again : T.next}
+    </button>
+    <span class="numbers">${frame} / ${frames}</span>
+    <span class="says">${frame < frames ? says : label}</span>
+  </div>`;
+}
+
+/** Play or step the figure that a tour has brought into sight. */
+export const playFigure = (id) =>
+  document.querySelector(`#figure-${id} [data-play], #figure-${id} [data-step="1"]`)?.click();
