@@ -1,13 +1,16 @@
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { bars, moved, slider } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
+import { frameOf, player } from "onehop/player.js";
 import { clipped, number, percent, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "beam";
 export const item = 15;
 export const title = "The next word, and the hypotheses that lived";
 export const needs = ["beam.cross_attention"];
 
+const T = TEXTS.beam;
 const STATES = {
   live: "went on",
   finished: "finished",
@@ -37,10 +40,12 @@ function chosenNode(view) {
 }
 
 function tree(view) {
-  const steps = view.trace.json.beam.steps;
+  const every = view.trace.json.beam.steps;
+  const frame = frameOf(view, id, every.length);
+  const steps = every.slice(0, frame);
   const [column, line] = [114, 27];
-  const rows = Math.max(...steps.map((s) => s.length));
-  const [width, height] = [column * (steps.length + 1), line * rows + 44];
+  const rows = Math.max(...every.map((s) => s.length)); // the picture keeps its size while the tree grows
+  const [width, height] = [column * (every.length + 1), line * rows + 44];
   const x = (t) => 8 + column * (t + 1);
   const y = (n) => 34 + line * n;
   const node = chosenNode(view);
@@ -71,6 +76,7 @@ function tree(view) {
     item,
   ) => svg`<g role="button" tabindex=${t === view.selection.step && n === node ? 0 : -1} data-node="${t} ${n}" data-state=${item.state}
       aria-pressed=${t === view.selection.step && n === node} aria-label="Step ${t + 1}: ${piece(item.token)}, log-probability ${number(item.log_prob, 2)}, ${STATES[item.state]}"
+      .tip=${`${piece(item.token)}: log-probability ${number(item.log_prob, 2)}, ${STATES[item.state]}`}
       @click=${() => choose(t, n)} @keydown=${keys(t, n)}>
     <rect class="ring" x=${x(t) - 3} y=${y(n) - 11} width=${column - 20} height="22" rx="5" stroke-width=${t === view.selection.step && n === node ? 2 : 1}
       fill=${item.chosen ? "color-mix(in srgb, var(--output) 22%, var(--panel))" : "var(--panel)"} stroke=${t === view.selection.step && n === node ? "var(--output)" : MARKS[item.state]} stroke-dasharray=${item.state === "dropped" ? "3 2" : "none"} />
@@ -78,7 +84,7 @@ function tree(view) {
   return html`<div
     class="scroll"
     tabindex="0"
-    data-left=${Math.max(0, x(view.selection.step) - 260)}
+    data-left=${Math.max(0, x(frame < every.length ? frame : view.selection.step) - 260)}
     role="region"
     aria-label="The beam as a tree; scroll sideways for later steps"
   >
@@ -88,11 +94,19 @@ function tree(view) {
       role="group"
       aria-label="Beam search, a column a step"
     >
-      ${steps.map((_, t) => svg`<text class="soft" x=${x(t)} y="14" font-weight=${t === view.selection.step ? 700 : 400}>step ${t + 1}</text>`)}
+      ${every.map((_, t) => svg`<text class="soft" x=${x(t)} y="14" font-weight=${t === view.selection.step ? 700 : 400}>step ${t + 1}</text>`)}
       ${start} ${steps.map((nodes, t) => nodes.map((item, n) => edge(t, n, item)))}
       ${steps.map((nodes, t) => nodes.map((item, n) => leaf(t, n, item)))}
     </svg>
   </div>`;
+}
+
+function grows(view) {
+  const { steps } = view.trace.json.beam;
+  const frame = frameOf(view, id, steps.length);
+  const kept = steps[frame - 1]?.find((item) => item.chosen);
+  const says = kept ? T.grown(frame, piece(kept.token)) : T.none;
+  return player(view, { id, frames: steps.length, label: T.player, says });
 }
 
 /** Where a hypothesis looked while it wrote this piece, averaged over the heads of the chosen layer. */
@@ -173,7 +187,7 @@ export function draw(view) {
     <h4 style="margin-top:1.5rem">
       The beam: ${view.trace.json.options.beam} hypotheses at a time
     </h4>
-    ${tree(view)}
+    ${grows(view)} ${tree(view)}
     <ul class="legend">
       <li><i style="background:var(--output)"></i>the translation</li>
       ${["live", "finished", "dropped"].map((s) => html`<li><i style="background:${MARKS[s]}"></i>${STATES[s]}</li>`)}

@@ -2,13 +2,16 @@ import { html } from "onehop/vendor/lit-html.js";
 import { comb, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { dot, largest, norm, sum, weightedSum } from "onehop/maths.js";
+import { frameOf, player } from "onehop/player.js";
 import { number, percent, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "blend";
 export const item = 6;
 export const title = "Values, their weights, and the blend";
 export const needs = ["{attention}.weights", "{attention}.v", "{attention}.head_outputs"];
 
+const T = TEXTS.blend;
 const SHOWN = 6;
 
 function parts(view) {
@@ -36,16 +39,26 @@ export function draw(view) {
   const off =
     largest(Array.from(output, (x, i) => Math.abs(x - made[i]))) /
     (largest(Array.from(output, Math.abs)) || 1);
+  const frame = frameOf(view, id, shown.length + 1);
+  const whole = frame > shown.length;
+  const partial = weightedSum(
+    weights.map((w, j) => (whole || order.indexOf(j) < frame ? w : 0)),
+    values,
+  );
+  const last = order[Math.min(frame, order.length) - 1];
+  const says = frame ? T.added(piece(keys[last]), number(weights[last], 3)) : T.none;
   return html` ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
+    ${player(view, { id, frames: shown.length + 1, label: T.player, says })}
     <div class="lanes" style="margin-top:1.1rem">
       ${shown.map(
-        (j) =>
+        (j, n) =>
           html`<span class="name"
               ><span class="numbers c-weight">${number(weights[j], 3)}</span> ×
               <b class="c-value"><bdi>${piece(keys[j])}</bdi></b></span
             >
             <div
-              style="opacity:${(0.25 + 0.75 * Math.sqrt(weights[j] / (weights[order[0]] || 1))).toFixed(2)}"
+              style="opacity:${n >= frame ? 0.1 : (0.25 + 0.75 * Math.sqrt(weights[j] / (weights[order[0]] || 1))).toFixed(2)}"
+              data-added=${n < frame}
             >
               ${comb({ values: values[j], concept: "value", label: `Value of ${piece(keys[j])}, weight ${number(weights[j], 3)}`, scale })}
             </div>`,
@@ -54,7 +67,7 @@ export function draw(view) {
       <span class="name"
         ><b class="c-output">output</b> of “<bdi>${piece(tokens[view.token])}</bdi>”</span
       >
-      ${comb({ values: output, concept: "output", label: "The output: the weighted sum of the values", scale, height: 56 })}
+      ${comb({ values: whole ? output : partial, concept: "output", label: "The output: the weighted sum of the values", scale, height: 56 })}
     </div>
     <p class="reading">
       The two most attended words give

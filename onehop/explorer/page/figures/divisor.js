@@ -1,15 +1,19 @@
-import { html } from "onehop/vendor/lit-html.js";
-import { pairedBars, slider } from "onehop/controls.js";
+import { html, nothing } from "onehop/vendor/lit-html.js";
+import { bars, pairedBars, slider } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { visible } from "onehop/figures/scores.js";
 import { entropy, largest, softmax, softmaxGradient } from "onehop/maths.js";
+import { frameOf, player } from "onehop/player.js";
 import { number, percent, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "divisor";
 export const item = 4;
 export const title = "The same scores, another divisor";
 export const needs = ["{attention}.scores"];
 
+const T = TEXTS.softmax;
+const STAGES = T.stages.length;
 const STEPS_PER_OCTAVE = 4;
 
 /** What is too small to mean anything is said to be so. */
@@ -32,8 +36,29 @@ function computed(view) {
   return { by, root, seen, scores, now: weights(by), true: weights(root) };
 }
 
+/** What stands between scores and shares, a stage a frame. */
+function stage(view, frame) {
+  const { by, seen, scores, now } = computed(view);
+  const raw = seen.map((j) => scores[j]);
+  const top = largest(raw) / by;
+  return [raw, raw.map((x) => x / by), raw.map((x) => Math.exp(x / by - top)), now][frame];
+}
+
+/** One stage of the softmax; e to the power is shown relative to the largest, as it is computed. */
+function squeezing(view, frame) {
+  const keys = view.trace.keys(view.selection.role);
+  const rows = computed(view).seen.map((j, i) => ({
+    name: piece(keys[j]),
+    value: stage(view, frame)[i],
+  }));
+  return html`<div data-stage=${frame}>
+    ${bars({ rows, concept: frame < 2 ? "key" : "weight", number: clippedNumber, digits: 2, top: null })}
+  </div>`;
+}
+
 export function draw(view) {
   const { by, root, seen, now, true: usual } = computed(view);
+  const frame = frameOf(view, id, STAGES);
   const keys = view.trace.keys(view.selection.role);
   const token = piece(view.trace.queries(view.selection.role)[view.token]);
   const facts = (weights) =>
@@ -58,16 +83,22 @@ export function draw(view) {
         ><mo>)</mo></math
       >
     </div>
-    ${pairedBars({
-      rows: seen.map((j, i) => ({ name: piece(keys[j]), values: [now[i], usual[i]] })),
-      sides: [
-        { heading: `divided by ${number(by, 2)}`, concept: "weight" },
-        { heading: `by √d_k = ${number(root, 2)}, as in the model`, concept: "weight" },
-      ],
-      from: 0,
-      to: 1,
-      most: 20,
-    })}
+    ${player(view, { id, frames: STAGES, label: T.player, says: T.stages[frame] })}
+    ${frame < STAGES ? squeezing(view, frame) : nothing}
+    ${
+      frame < STAGES
+        ? nothing
+        : pairedBars({
+            rows: seen.map((j, i) => ({ name: piece(keys[j]), values: [now[i], usual[i]] })),
+            sides: [
+              { heading: `divided by ${number(by, 2)}`, concept: "weight" },
+              { heading: `by √d_k = ${number(root, 2)}, as in the model`, concept: "weight" },
+            ],
+            from: 0,
+            to: 1,
+            most: 20,
+          })
+    }
     <div class="columns">${facts(now)}${facts(usual)}</div>`;
 }
 

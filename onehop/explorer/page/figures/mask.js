@@ -1,15 +1,19 @@
-import { html } from "onehop/vendor/lit-html.js";
+import { html, nothing } from "onehop/vendor/lit-html.js";
 import { pairedBars, toggle } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { heatmap } from "onehop/heatmap.js";
 import { mean, range, softmax, sum } from "onehop/maths.js";
 import { divisor } from "onehop/recompute.js";
+import { frameOf, player } from "onehop/player.js";
 import { number, percent, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "mask";
 export const item = 12;
 export const title = "The mask that hides the future";
 export const needs = ["{attention}.scores", "{attention}.weights"];
+
+const T = TEXTS.mask;
 
 /** The decoder's own attention in the chosen layer, whatever role is chosen elsewhere. */
 const place = (view) => ({
@@ -69,7 +73,11 @@ function leak(view) {
 
 export function draw(view) {
   const on = view.dial("mask.on", "yes") === "yes";
-  const rows = rowsOf(view, on);
+  const all = view.trace.steps.length;
+  const frame = frameOf(view, id, all);
+  const fallen = on ? frame : 0; // rows that the mask has reached
+  const [masked, unmasked] = [rowsOf(view, true), rowsOf(view, false)];
+  const rows = masked.map((row, i) => (i < fallen ? row : unmasked[i]));
   const tokens = view.trace.target.input_tokens;
   const after = future(rows);
   const { layer, head } = place(view);
@@ -77,13 +85,14 @@ export function draw(view) {
       ${toggle({ label: "causal mask", on, choose: (yes) => view.turn("mask.on", yes ? "yes" : "no") })}
       <span>decoder self-attention, layer ${layer + 1}, head ${head + 1}</span>
     </div>
-    ${heatmap({ view, label: `Decoder self-attention with the mask ${on ? "on" : "off"}`, rows, queries: view.trace.queries("decoder"), keys: tokens, crossed: (i, j) => on && j > i })}
+    ${on ? player(view, { id, frames: all, label: T.player, says: frame ? T.fallen(piece(view.trace.queries("decoder")[frame - 1]), all - frame) : T.none }) : nothing}
+    ${heatmap({ view, label: `Decoder self-attention with the mask ${on ? "on" : "off"}`, rows, queries: view.trace.queries("decoder"), keys: tokens, crossed: (i, j) => i < fallen && j > i })}
     <p class="reading">
       Weight on the future:
       <strong class="numbers" data-future=${sum(after)}
-        >${on && sum(after) === 0 ? "exactly 0" : number(mean(after), 3)}</strong
+        >${fallen === all && sum(after) === 0 ? "exactly 0" : number(mean(after), 3)}</strong
       >
-      ${on ? "in every row: −∞ before the softmax, 0 after it." : "of each row on average, if nothing forbids it."}
+      ${fallen === all ? "in every row: −∞ before the softmax, 0 after it." : "of each row on average, if nothing forbids it."}
     </p>
     ${leak(view)}`;
 }

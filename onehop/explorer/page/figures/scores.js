@@ -2,13 +2,16 @@ import { html } from "onehop/vendor/lit-html.js";
 import { bars, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { argmax, range } from "onehop/maths.js";
+import { frameOf, player } from "onehop/player.js";
 import { number, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "scores";
 export const item = 3;
 export const title = "One query against every key";
 export const needs = ["{attention}.scores", "{attention}.weights"];
 
+const T = TEXTS.scores;
 const row = (view, quantity) =>
   Array.from(
     view.trace.part(view.selection, quantity).at({ head: view.selection.head, query: view.token }),
@@ -29,6 +32,7 @@ export function draw(view) {
   const seen = visible(view);
   const top = argmax(seen.map((j) => scores[j]));
   const wins = argmax(weights) === top;
+  const frame = frameOf(view, id, seen.length);
   return html` ${tokenPicker({ label: "Querying token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     <div class="formula">
       <math
@@ -37,7 +41,8 @@ export function draw(view) {
         ><mo>=</mo><mn>${number(scores[top], 2)}</mn></math
       >
     </div>
-    ${bars({ rows: seen.map((j) => ({ name: piece(keys[j]), value: scores[j] })), concept: "key", number, digits: 2, top })}
+    ${player(view, { id, frames: seen.length, label: T.player, says: frame ? T.met(piece(tokens[view.token]), piece(keys[frame - 1]), number(scores[frame - 1], 2)) : T.waiting })}
+    ${bars({ rows: seen.map((j) => ({ name: piece(keys[j]), value: j < frame ? scores[j] : NaN })), concept: "key", number: (x, digits) => (Number.isNaN(x) ? "…" : number(x, digits)), digits: 2, top: frame < seen.length ? null : top, from: Math.min(0, ...seen.map((j) => scores[j])), to: Math.max(0, ...seen.map((j) => scores[j])) })}
     <p class="reading">
       <span class="verdict ${wins ? "yes" : "no"}">${wins ? "yes" : "no"}</span> The largest dot
       product is with “<strong><bdi>${piece(keys[top])}</bdi></strong
