@@ -37,6 +37,7 @@ import german_measures
 from measures import Pair
 
 from onehop.data.filters import HeldOut, held_out_sides, stands_in
+from onehop.text.formality import formality
 from onehop.text.tokenizer import normalise
 
 TAGS = (
@@ -257,30 +258,6 @@ def frequent_words(pairs: Iterable[Pair]) -> frozenset[str]:
 
 # --- formality, and tags on ordinary pairs --------------------------------------------------------------------
 
-FORMAL = {
-    "de": re.compile(r"(?<!^)(?<![.!?:„“\"»] )\b(Sie|Ihnen|Ihr|Ihre|Ihren|Ihrem|Ihrer|Ihres)\b"),
-    "fr": re.compile(r"\b(vous|votre|vos)\b", re.IGNORECASE),
-}
-INFORMAL = {
-    "de": re.compile(r"\b(du|dich|dir|dein\w{0,2}|euch|euer|eure[mnrs]?)\b|(?<=, )ihr \w+t\b", re.IGNORECASE),
-    "fr": re.compile(r"\b(tu|te|toi|ton|ta|tes)\b|\bt'", re.IGNORECASE),
-}
-UNCLEAR = {"de": re.compile(r"^Sie\b|[.!?:„“\"»] ?Sie\b|\bihr\b")}
-
-
-def formality(text: str, language: str) -> str | None:
-    """Return the tag for how a target addresses the reader, or None if that is unclear.
-
-    German "Sie" at the start of a sentence can mean "she" or "they", and "ihr" can mean "her".
-    """
-    if language not in FORMAL:
-        return None
-    formal, informal = FORMAL[language].search(text), INFORMAL[language].search(text)
-    unclear = language in UNCLEAR and UNCLEAR[language].search(text)
-    if bool(formal) == bool(informal) or (informal and unclear):
-        return None
-    return "<formal>" if formal else "<informal>"
-
 
 def tagged(pairs: Iterable[Pair], name: str, target: str, glossary: Glossary, rng: random.Random) -> Iterator[Pair]:
     """Put tags into some of the pairs of a file; a pair gets one kind of tag at most."""
@@ -293,7 +270,7 @@ def tagged(pairs: Iterable[Pair], name: str, target: str, glossary: Glossary, rn
             # The glossary finds no term in many sentences, so it tries twice the share.
             yield glossary.mark(pair, rng) or pair
         else:
-            yield (f"{tag} {pair[0]}", pair[1]) if tag else pair
+            yield (f"<{tag}> {pair[0]}", pair[1]) if tag else pair
 
 
 # --- back-translations ----------------------------------------------------------------------------------------

@@ -82,6 +82,10 @@ def translate(
     keep: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help="A word not to be translated; may be repeated.")
     ] = None,
+    formality: Annotated[
+        Literal["formal", "informal"] | None,
+        typer.Option(help="How German and French address the reader: Sie and vous, or du and tu."),
+    ] = None,
     whole_lines: Annotated[
         bool, typer.Option("--whole-lines", help="A line is one sentence: do not split it.")
     ] = False,
@@ -138,7 +142,7 @@ def translate(
             top_p=top_p,
             seed=seed,
         )
-    terms = terms_of(glossary, keep or [])
+    terms = terms_of(glossary, keep or [], formality)
     windows = line_filter.windows_of(text, files, gpu=bool(device and device.startswith("cuda")))
     output: Output = "json" if as_json else "moses" if n_best > 1 else "text"
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import ctranslate2
 
 from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
-from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, loop_span
+from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, beam_of, loop_span
 from onehop.errors import SettingsError
 from onehop.machine import asked_threads, available_cores
 from onehop.storage import cache, ctranslate2_format
@@ -192,6 +192,32 @@ class Ct2Engine:
         log_prob = self.log_prob(source, ids)
         score = float(options.score(log_prob, len(ids)))
         return Hypothesis(ids, log_prob, score, finished=False, looped=loop is not None)
+
+    def complete(
+        self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
+    ) -> list[Hypothesis]:
+        """All prefixes in one call. Its scores leave a prefix out, so that each translation is scored again."""
+        options = beam_of(options)
+        most = greatest_lengths([source], self.positions if self.learned else math.inf)[0]
+        results = self.translator.translate_batch(
+            [self.tokenizer.tokens(source)] * len(prefixes),
+            target_prefix=[self.tokenizer.tokens(prefix) for prefix in prefixes],
+            beam_size=options.beam,
+            length_penalty=options.exponent or NO_PENALTY,
+            max_decoding_length=most,
+            min_decoding_length=0,
+            max_input_length=0,
+            return_end_token=True,
+        )
+        pieces = [self.tokenizer.ids(result.hypotheses[0]) for result in results]
+        written = [ids[:-1] if ids[-1:] == [EOS] else ids for ids in pieces]
+        found = []
+        for ids, whole, scores in zip(written, pieces, self.score([source] * len(written), written), strict=True):
+            log_prob = sum(scores[: len(whole)])
+            score = float(options.score(log_prob, len(whole)))
+            hypothesis = Hypothesis(tuple(ids), log_prob, score, finished=len(whole) > len(ids))
+            found.append(self.stopped(source, hypothesis, most, options))
+        return found
 
     def log_prob(self, source: Sequence[int], ids: Sequence[int]) -> float:
         """Log-probability of a beginning: that of the end mark, which CTranslate2 adds, left out."""

@@ -38,6 +38,11 @@ class Engine(Protocol):
     ) -> list[list[Hypothesis]]:
         """The n best of each source, which has no end mark and is not empty; `numbers` name them for the sampling."""
 
+    def complete(
+        self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
+    ) -> list[Hypothesis]:
+        """The best translation of a source that begins with each prefix; options for sampling are passed over."""
+
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of each target's tokens and, last, of its end mark."""
 

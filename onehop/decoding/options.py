@@ -77,6 +77,13 @@ class Hypothesis:
     looped: bool = False
 
 
+def beam_of(options: SearchOptions) -> SearchOptions:
+    """A beam search for the best translation alone, under the same penalty."""
+    return SearchOptions(
+        beam=options.beam, alpha=options.alpha, penalty=options.penalty, loop_repeats=options.loop_repeats
+    )
+
+
 def allowing(options: SearchOptions, source: Sequence[int]) -> SearchOptions:
     """The options for a source that may itself say a thing over and over: twice as often is no loop then."""
     times = most_repeats(source)

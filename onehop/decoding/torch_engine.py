@@ -15,7 +15,7 @@ from torch import Tensor
 from onehop.decoding.cuda_graph_search import MOST_SENTENCES, CapturedSearch
 from onehop.decoding.cuda_graph_state import operations, round_down, source_width
 from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
-from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.options import Hypothesis, SearchOptions, beam_of
 from onehop.decoding.search import search
 from onehop.model import kernels
 from onehop.model.kv_cache import Cache
@@ -113,6 +113,16 @@ class TorchEngine:
             return self.captured.search(sources, most, options)
         step = CachedStep(self.model, source_rows(self.model, sources).to(self.device), max(most))
         return search(step, most, options, numbers=numbers, device=self.device)
+
+    @torch.inference_mode()
+    def complete(
+        self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
+    ) -> list[Hypothesis]:
+        """All prefixes in one batch."""
+        most = self.greatest_lengths([source]) * len(prefixes)
+        step = CachedStep(self.model, source_rows(self.model, [source] * len(prefixes)).to(self.device), max(most))
+        found = search(step, most, beam_of(options), prefixes=prefixes, device=self.device)
+        return [best[0] for best in found]
 
     @torch.inference_mode()
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:

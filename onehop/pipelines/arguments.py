@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.glossary import Term, Terms, read_glossary
+from onehop.text.formality import Formality
 from onehop.text.tokenizer import normalise
 
 _BYTE_ORDER_MARK = "\ufeff"  # files of Windows begin with it; the word after it would be an unknown one
@@ -35,17 +37,19 @@ def in_the_words_of_arguments() -> Iterator[None]:
         raise type(e)(*(names.sub(lambda name: _ARGUMENTS[name[0]], text) for text in (e.what, e.remedy))) from None
 
 
-def terms_of(glossary: Glossary | None, keep: Iterable[str]) -> Terms:
-    """Terms of a mapping or a TSV file, and words to keep."""
+def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formality | None = None) -> Terms:
+    """Terms of a mapping or a TSV file, words to keep, and the formality."""
+    if formality not in (None, *get_args(Formality)):
+        raise SettingsError(f"There is no formality {formality!r}.", "Give formal or informal.")
     kept = strings_of("keep", keep, "words")
     if isinstance(glossary, str | Path):
-        return Terms(read_glossary(Path(glossary)), kept)
+        return Terms(read_glossary(Path(glossary)), kept, formality)
     if not isinstance(glossary, Mapping | None) or not all(
         isinstance(t, str) for pair in (glossary or {}).items() for t in pair
     ):
         raise SettingsError("`glossary` maps no strings to strings.", "Give a dict of terms, or a TSV file.")
     terms = [Term(normalise(source), normalise(target)) for source, target in (glossary or {}).items()]
-    return Terms([term for term in terms if term.source], kept)
+    return Terms([term for term in terms if term.source], kept, formality)
 
 
 def strings_of(name: str, value: Iterable[str], what: str) -> list[str]:

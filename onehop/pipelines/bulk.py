@@ -87,12 +87,11 @@ class BulkJob:
 
     def identity(self) -> dict[str, Any]:
         """What a translation depends on, as JSON holds it."""
-        terms = [[t.source, t.target] for t in (*self.terms.kept.values(), *self.terms.glossary.values())]
         how = (self.device, self.engine, self.compute, self.shortlist, self.whole_lines, self.keep_capitals)
         return {
             "models": [describe(path).hash for path in self.route],
             "options": asdict(self.options),
-            "terms": terms,
+            "terms": self.terms.identity(),
             "how": [*map(str, how), str(self.batch_size), self.output, str(self.alignments)],
         }
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from onehop.data.corpus import Lines
 from onehop.errors import TextError
+from onehop.text.formality import Formality
+from onehop.text.inflection import folded, inflected
 from onehop.text.sentences import ADDRESS, EMOJI, UNSPACED
 from onehop.text.tokenizer import normalise
 
@@ -26,18 +28,32 @@ class Term:
     exact: bool = False
 
     def met(self, translation: str) -> bool:
-        """Whether a translation has the words, as whole words."""
-        pattern = NO_WORD_BEFORE + re.escape(self.target) + NO_WORD_AFTER
-        return re.search(pattern, normalise(translation), 0 if self.exact else re.IGNORECASE) is not None
+        """Whether a translation has the words, as whole words; those of a glossary may be inflected."""
+        return self.count(translation) > 0
+
+    def count(self, translation: str) -> int:
+        """How often a translation has the words."""
+        text = normalise(translation)
+        exact = NO_WORD_BEFORE + re.escape(self.target) + NO_WORD_AFTER
+        found = len(re.findall(exact, text, 0 if self.exact else re.IGNORECASE))
+        if found or self.exact:
+            return found
+        return len(re.findall(NO_WORD_BEFORE + inflected(self.target) + NO_WORD_AFTER, folded(text)))
 
     def __str__(self) -> str:
         return self.source if self.source == self.target else f"{self.source} → {self.target}"
 
 
 class Terms:
-    """A glossary and words to keep. Of terms within one another the longest counts."""
+    """What is asked of translations: a glossary, words to keep, and how they address the reader.
 
-    def __init__(self, glossary: Sequence[Term] = (), keep: Sequence[str] = ()) -> None:
+    Of terms within one another the longest counts.
+    """
+
+    def __init__(
+        self, glossary: Sequence[Term] = (), keep: Sequence[str] = (), formality: Formality | None = None
+    ) -> None:
+        self.formality = formality
         kept = [normalise(word) for word in keep]
         self.kept = {word: Term(word, word, exact=True) for word in kept if word}
         self.glossary = {term.source.casefold(): term for term in glossary}
@@ -45,15 +61,34 @@ class Terms:
         self._pattern = any_of(sources, self.kept) if sources else None
         self._kept_pattern = any_of(list(self.kept), self.kept) if self.kept else None
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked for."""
+        return self._pattern is not None or self.formality is not None
+
     def wanted(self, text: str) -> list[Term]:
         """What a translation of the text must have: its terms, addresses and emoji."""
         text = normalise(text)
-        found = [self._term(m[0]) for m in self._pattern.finditer(text)] if self._pattern else []
         copies = dict.fromkeys([*ADDRESS.findall(text), *re.findall(EMOJI, text)])
-        return list(dict.fromkeys([*(t for t in found if t), *(Term(c, c, exact=True) for c in copies)]))
+        found = (term for _, _, term in self.places(text))
+        return list(dict.fromkeys([*found, *(Term(c, c, exact=True) for c in copies)]))
+
+    def places(self, text: str) -> list[tuple[int, int, Term]]:
+        """Begin and end of each term of the glossary and each kept word in a normalised text."""
+        found = self._pattern.finditer(text) if self._pattern else ()
+        return [(*m.span(), term) for m in found if (term := self._term(m[0]))]
 
     def _term(self, source: str) -> Term | None:
         return self.kept.get(source) or self.glossary.get(source.casefold())
+
+    def of_legs(self) -> tuple["Terms", "Terms"]:
+        """What is asked of each of two models; a glossary is in the first and the last language, so of neither."""
+        return Terms(keep=list(self.kept)), Terms(keep=list(self.kept), formality=self.formality)
+
+    def identity(self) -> list[list[str]]:
+        """Everything that is asked, as JSON holds it."""
+        terms = [[t.source, t.target] for t in (*self.kept.values(), *self.glossary.values())]
+        return [*terms, [self.formality]] if self.formality else terms
 
     def untouched(self, text: str) -> list[tuple[int, int]]:
         """Where addresses and kept words stand, in order."""

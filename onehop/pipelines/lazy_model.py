@@ -80,7 +80,9 @@ class LazyModel:
         """The log-probability of each token of a sentence's translation."""
         tokenizer = self.sentences.tokenizer
         ids = tokenizer.ids(sentence.tokens)
-        return tuple(self.sentences.score([tokenizer.encode(sentence.read)], [ids])[0][: len(ids)])
+        read = sentence.read if sentence.tagged is None else sentence.tagged
+        source = tokenizer.encode(read, tags=sentence.tagged is not None)
+        return tuple(self.sentences.score([source], [ids])[0][: len(ids)])
 
     def alignments(self, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
         """Which tokens of each sentence's translation come from which."""

@@ -7,17 +7,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 
 from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
+from onehop.pipelines.insist import agreeing, insisted
 from onehop.pipelines.result import Result, Scorer, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
+from onehop.pipelines.tags import check_formality, with_tags
 from onehop.storage.model_label import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import capitals, in_capitals, in_sentence_case, in_title_case, ordinary, spelling
+from onehop.text.formality import formality
 from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened
 from onehop.text.tokenizer import normalise
 
@@ -59,6 +63,7 @@ class ParagraphTranslator:
         self.longest = min(max_length, WHOLE) - 1
         self.options = options or SearchOptions()
         self.terms = terms or Terms()
+        check_formality(self.terms, translator.tokenizer, translator.target)
         self.whole_lines = whole_lines
         self.batch_size = batch_size
         self.keep_capitals = keep_capitals
@@ -116,15 +121,37 @@ class ParagraphTranslator:
         """
         found: list[list[Translation]] = [[] for _ in segments]
         places = [i for i, s in enumerate(segments) if self.terms.has_words(s.text)]
-        options = self.options
-        wide = replace(options, n_best=max(options.n_best, options.beam))
-        for searched, chosen in ((options, False), (wide, True)):
-            share = [i for i in places if bool(wanted[segments[i].text]) is chosen]
+        tagged = {i: self.tagged(segments[i].text) for i in places}
+        for choosy, tags in product((False, True), repeat=2):
+            share = [
+                i
+                for i in places
+                if self.chooses(wanted[segments[i].text]) is choosy and (tagged[i] is not None) is tags
+            ]
+            searched = self.wide if choosy else self.options
             for batch in self.batches(share, segments):
-                texts, named = [segments[i].text for i in batch], [numbers[i] for i in batch]
-                for i, best in zip(batch, self.translator.n_best(texts, searched, named), strict=True):
+                texts, named = [tagged[i] or segments[i].text for i in batch], [numbers[i] for i in batch]
+                for i, best in zip(batch, self.translator.n_best(texts, searched, named, tags=tags), strict=True):
                     found[i] = best
         return found
+
+    @property
+    def wide(self) -> SearchOptions:
+        """The options with the whole beam, to choose from."""
+        return replace(self.options, n_best=max(self.options.n_best, self.options.beam))
+
+    def chooses(self, wanted: Sequence[Term]) -> bool:
+        """Whether a sentence's translation is chosen from the whole beam."""
+        return bool(wanted) or self.terms.formality is not None
+
+    def tagged(self, text: str) -> str | None:
+        """What the model reads in place of a text: the same with tags; None: it gets none."""
+        return with_tags(text, self.terms, self.translator.tokenizer) if self.terms.any else None
+
+    def ids(self, text: str) -> list[int]:
+        """The ids that the model reads for a text."""
+        tagged, tokenizer = self.tagged(text), self.translator.tokenizer
+        return tokenizer.encode(text) if tagged is None else tokenizer.encode(tagged, tags=True)
 
     def batches(self, places: list[int], segments: Sequence[Segment]) -> Iterator[list[int]]:
         """All together, for the translator to sort and batch, or the asked number at a time, sorted by length."""
@@ -137,27 +164,50 @@ class ParagraphTranslator:
             yield ordered[begin : begin + self.batch_size]
 
     def sentence(self, source: Segment, found: Sequence[Translation], wanted: Sequence[Term]) -> Sentence:
-        """The best translation that has all terms, else the best."""
+        """The translation with the most terms, then the right address; of several the best. Terms get a second try."""
         if not found:
             return Sentence(source=source.source, text=source.source, split=source.split)
-        if source.stood is not None:
-            found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
-        met = [t for t in found if all(term.met(t.text) for term in wanted)]
-        chosen = (met or found)[0]
-        text = restored(source.text, LINE_BREAKS.sub(" ", chosen.text))
+        chosen = max(found, key=lambda t: (sum(term.met(t.text) for term in wanted), self.addresses(t.text)))
+        chosen = self.met(source.text, chosen, wanted)
+        found = [self.in_its_letters(source, t) for t in (chosen, *(t for t in found if t is not chosen))]
+        written = LINE_BREAKS.sub(" ", found[0].text)
+        text = restored(source.text, written)
+        met_in = (text, chosen.text)  # capitals hide some inflected forms
         return Sentence(
             source=source.source,
             text=text,
-            found=(chosen, *(t for t in found if t is not chosen)),
+            found=tuple(found),
             given=None if source.stood is None else source.text,
+            tagged=self.tagged(source.text),
             split=source.split,
-            restored=text != LINE_BREAKS.sub(" ", chosen.text),
-            unmet=tuple(term for term in wanted if not term.met(text)),
+            restored=text != written,
+            unmet=tuple(term for term in wanted if not any(map(term.met, met_in))),
             missing_numbers=tuple(missing_numbers(source.text, text)),
+            address=None if self.addresses(chosen.text) else self.terms.formality,
             scorer=self.scorer,
         )
 
-    def in_its_letters(self, source: Segment, text: str) -> str:
+    def met(self, text: str, chosen: Translation, wanted: Sequence[Term]) -> Translation:
+        """A translation that has the terms, if there is one."""
+        if not wanted:
+            return chosen
+        written, ids = restored(text, chosen.text), self.ids(text)
+        if not all(term.met(written) for term in wanted):
+            chosen = insisted(self.translator, text, ids, chosen, wanted, self.options)
+        for term in wanted:
+            chosen = agreeing(self.translator, text, chosen, term)
+        return chosen
+
+    def addresses(self, text: str) -> bool:
+        """Whether a translation does not address the reader in the other way than the asked one."""
+        return formality(text, self.translator.target) in (None, self.terms.formality) or not self.terms.formality
+
+    def in_its_letters(self, source: Segment, found: Translation) -> Translation:
+        """A translation in capitals where its source is. Only English writes titles in Title Case."""
+        text = self.text_in_its_letters(source, found.text)
+        return found if text == found.text else replace(found, text=text)
+
+    def text_in_its_letters(self, source: Segment, text: str) -> str:
         """A translation in capitals where its source is. Only English writes titles in Title Case."""
         if source.stood is None or not in_capitals(source.stood, self.terms.untouched(source.stood)):
             return text

@@ -59,6 +59,7 @@ class PivotTranslator:
             restored=any(leg.restored for leg in legs),
             unmet=tuple(term for term in wanted if not term.met(second.text)),
             missing_numbers=tuple(missing_numbers(first.source, second.text)),
+            address=next((leg.address for leg in legs if leg.address), None),
             legs=legs,
         )
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from onehop.errors import OnehopError
 from onehop.pipelines.glossary import Term
 from onehop.pipelines.sentence_translator import Translation
+from onehop.text.formality import Formality
 from onehop.text.language_id import LanguageWatch
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
@@ -31,18 +32,21 @@ class Sentence:
     """A sentence, or a part of one that was split, with its translation and what the search found besides.
 
     Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
-    given, where that is not the source: of a sentence in capitals the same in ordinary letters. `legs` are the
-    sentences of a translation through English: that into English, and those out of it.
+    given, where that is not the source: of a sentence in capitals the same in ordinary letters; `tagged` is the same
+    with the tags for terms and formality. `address` is the asked formality, where the translation has the other one.
+    `legs` are the sentences of a translation through English: that into English, and those out of it.
     """
 
     source: str
     text: str
     found: tuple[Translation, ...] = ()
     given: str | None = None
+    tagged: str | None = None
     split: bool = False
     restored: bool = False
     unmet: tuple[Term, ...] = ()
     missing_numbers: tuple[str, ...] = ()
+    address: Formality | None = None
     legs: tuple["Sentence", ...] = ()
     scorer: Scorer | None = field(default=None, compare=False)
 
@@ -107,6 +111,8 @@ class Sentence:
             yield f"not in the translation: {term}"
         for number in self.missing_numbers:
             yield f"a number is not in the translation: {number}"
+        if self.address:
+            yield f"the reader is not addressed as asked: {self.address}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -157,10 +157,28 @@ class SentenceTranslator:
             yield found[0]
 
     def n_best(
-        self, texts: Sequence[str], options: SearchOptions | None = None, numbers: Sequence[int] | None = None
+        self,
+        texts: Sequence[str],
+        options: SearchOptions | None = None,
+        numbers: Sequence[int] | None = None,
+        *,
+        tags: bool = False,
     ) -> list[list[Translation]]:
-        """The n best translations of each text, best first; `numbers` name the texts for the sampling, else places."""
-        return list(self._windows(texts, options, numbers))
+        """The n best translations of each text, best first; `numbers` name the texts for the sampling, else places.
+
+        With `tags`, what looks like a tag in a text is one.
+        """
+        return list(self._windows(texts, options, numbers, tags=tags))
+
+    def complete(
+        self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
+    ) -> list[Translation]:
+        """The best translation of a source that begins with each prefix."""
+        if not prefixes:
+            return []
+        engine = self.fast if self.fast is not None and self.fast.reaches(source) else self.reference
+        options = allowing(self.with_defaults(options), source)
+        return [self.translation(h, engine) for h in engine.complete(source, prefixes, options)]
 
     def with_defaults(self, options: SearchOptions | None) -> SearchOptions:
         """The options with what suits this model where the caller does not say."""
@@ -168,19 +186,26 @@ class SentenceTranslator:
         return replace(options, alpha=self.alpha) if options.alpha is None else options
 
     def _windows(
-        self, texts: Iterable[str], options: SearchOptions | None, numbers: Sequence[int] | None = None
+        self,
+        texts: Iterable[str],
+        options: SearchOptions | None,
+        numbers: Sequence[int] | None = None,
+        *,
+        tags: bool = False,
     ) -> Iterator[list[Translation]]:
         if isinstance(texts, str):  # its letters would be taken for sentences
             raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
         options, rest, begin = self.with_defaults(options), iter(texts), 0
         while window := list(islice(rest, WINDOW)):
             end = begin + len(window)
-            yield from self._window(window, options, range(begin, end) if numbers is None else numbers[begin:end])
+            named = range(begin, end) if numbers is None else numbers[begin:end]
+            yield from self._window(self.tokenizer.encode_batch(window, tags=tags), options, named)
             begin = end
 
-    def _window(self, texts: list[str], options: SearchOptions, numbers: Sequence[int]) -> list[list[Translation]]:
-        found = [[nothing()] for _ in texts]
-        encoded = self.tokenizer.encode_batch(texts)
+    def _window(
+        self, encoded: list[list[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Translation]]:
+        found = [[nothing()] for _ in encoded]
         for engine, places in self.shares(encoded, options):
             best = self.search(engine, [encoded[i] for i in places], options, [numbers[i] for i in places])
             for i, translations in zip(places, best, strict=True):

@@ -24,6 +24,7 @@ from onehop.pipelines.route import AlreadyTranslatedError, asked_language, asked
 from onehop.pipelines.sentence_translator import check_request
 from onehop.storage.model_label import describe
 from onehop.storage.registry import named_model
+from onehop.text.formality import Formality
 from onehop.text.language_id import name_of as name_of_language
 from onehop.text.tokenizer import normalise
 
@@ -135,6 +136,7 @@ class Translator:
         n_best: int = 1,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
+        formality: Formality | None = None,
         whole_lines: bool = False,
         keep_capitals: bool = False,
         options: SearchOptions | None = None,
@@ -150,6 +152,7 @@ class Translator:
         n_best: int = 1,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
+        formality: Formality | None = None,
         whole_lines: bool = False,
         keep_capitals: bool = False,
         options: SearchOptions | None = None,
@@ -164,6 +167,7 @@ class Translator:
         n_best: int = 1,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
+        formality: Formality | None = None,
         whole_lines: bool = False,
         keep_capitals: bool = False,
         options: SearchOptions | None = None,
@@ -181,6 +185,7 @@ class Translator:
             n_best: So many translations of each sentence, in `Sentence.found`.
             glossary: Terms with the translations that they should have, or a TSV file of them.
             keep: Words that are not to be translated.
+            formality: How a German or French translation addresses the reader: "formal" or "informal".
             whole_lines: Each line is one sentence and is not split.
             keep_capitals: Sentences in capitals are given to the model as they are.
             options: Everything that a search can be asked for, instead of beam, alpha and n_best.
@@ -200,7 +205,7 @@ class Translator:
         with in_the_words_of_arguments():
             options = options or SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
         pipeline = self.pipeline(
-            options, terms_of(glossary, keep), whole_lines=whole_lines, keep_capitals=keep_capitals
+            options, terms_of(glossary, keep, formality), whole_lines=whole_lines, keep_capitals=keep_capitals
         )
         parted = [_LINE_END.split(each) for each in texts]
         lines = iter(pipeline.translate([line for parts in parted for line in parts[::2]]))
@@ -226,8 +231,10 @@ class Translator:
                 f"Through {name_of_language(str(self.via))} each sentence has one translation, not {options.n_best}.",
                 "Leave out n_best, or use a model that has both languages.",
             )
-        kept = Terms(keep=list(terms.kept))
-        first, second = (each.pipeline(terms=kept, keep_capitals=keep_capitals, **how) for each in self._models)
+        first, second = (
+            each.pipeline(terms=asked, keep_capitals=keep_capitals, **how)
+            for each, asked in zip(self._models, terms.of_legs(), strict=True)
+        )
         return PivotTranslator(first, second, terms)
 
     def translate_file(
@@ -242,6 +249,7 @@ class Translator:
         alpha: float | None = None,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
+        formality: Formality | None = None,
         keep_capitals: bool = False,
         options: SearchOptions | None = None,
     ) -> list[str]:
@@ -260,6 +268,7 @@ class Translator:
             alpha: α of the length penalty |Y|^α; 0 is none. Without it, what suits the model.
             glossary: Terms with the translations that they should have, or a TSV file of them.
             keep: Words that are not to be translated.
+            formality: How a German or French translation addresses the reader: "formal" or "informal".
             keep_capitals: Sentences in capitals are given to the model as they are.
             options: Everything that a search can be asked for, instead of beam and alpha.
 
@@ -278,7 +287,7 @@ class Translator:
             options = options or SearchOptions(beam=beam, alpha=alpha)
             how = Reading(format=format, join_lines=join_lines, fields=tuple(fields))
             work = job.job_of([job.existing(Path(path))], Path(out), how)
-        terms, heard = terms_of(glossary, keep), job.Warnings()
+        terms, heard = terms_of(glossary, keep, formality), job.Warnings()
         pipeline = self.pipeline(options, terms, keep_capitals=keep_capitals)
         work.run(pipeline, self.identity(options, terms, keep_capitals), heard)
         return heard.heard
@@ -291,7 +300,7 @@ class Translator:
             "engine": [*self.engines, str(given["compute"]), str(given["shortlist"])],
             "options": asdict(options),
             "alphas": [each.sentences.alpha for each in self._models],
-            "terms": [[t.source, t.target] for t in (*terms.kept.values(), *terms.glossary.values())],
+            "terms": terms.identity(),
             "how": list(how),
         }
 
@@ -339,6 +348,7 @@ def translate(  # type: ignore[overload-overlap]
     beam: int = 4,
     glossary: Glossary | None = None,
     keep: Iterable[str] = (),
+    formality: Formality | None = None,
 ) -> Result: ...
 
 
@@ -352,6 +362,7 @@ def translate(
     beam: int = 4,
     glossary: Glossary | None = None,
     keep: Iterable[str] = (),
+    formality: Formality | None = None,
 ) -> list[Result]: ...
 
 
@@ -364,6 +375,7 @@ def translate(
     beam: int = 4,
     glossary: Glossary | None = None,
     keep: Iterable[str] = (),
+    formality: Formality | None = None,
 ) -> Result | list[Result]:
     """The translation of a text into a language, or a list of them for a list of texts in one language.
 
@@ -389,7 +401,7 @@ def translate(
         same = [Result(source=each, text=each, sentences=(), notes=(f"{e.what} It is given back.",)) for each in texts]
         return same[0] if isinstance(text, str) else same
     translator = kept_translator(route, tuple(describe(path).hash for path in route))
-    results = translator.translate(texts, beam=beam, glossary=glossary, keep=keep)
+    results = translator.translate(texts, beam=beam, glossary=glossary, keep=keep, formality=formality)
     return results[0] if isinstance(text, str) else results
 
 

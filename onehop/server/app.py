@@ -368,7 +368,7 @@ class Application:
         deadline = asyncio.get_running_loop().time() + self.settings.answer_seconds
         self.check(request, [body.text, body.prefix], beam=body.beam)
         service = await self.service_for(body, [body.text])
-        wish = Wish(options=body.options(), prefixes=[body.prefix])
+        wish = Wish(options=body.options(), terms=Terms(formality=body.formality), prefixes=[body.prefix])
         events = service.stream(body.text, wish)
         first = await anext(events)
         self.note(request, [body.text], [])
@@ -498,4 +498,4 @@ def bearer(request: Request) -> str:
 def terms_of(body: TranslateBody) -> Terms:
     """A request's glossary and kept words, in the spelling that texts are compared in."""
     glossary = [Term(normalise(source), normalise(target)) for source, target in body.glossary.items()]
-    return Terms([term for term in glossary if term.source and term.target], body.keep)
+    return Terms([term for term in glossary if term.source and term.target], body.keep, body.formality)

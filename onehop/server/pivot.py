@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from onehop.pipelines.documents.translate import legs_of, through_both
-from onehop.pipelines.glossary import Terms
 from onehop.pipelines.html import Aligned
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result, Sentence
@@ -25,11 +24,11 @@ class PivotService:
         self.source, self.target, self.via = first.source, second.target, second.source
         self.models = (*first.models, *second.models)
 
-    def asked(self, wish: Wish) -> tuple[PivotTranslator, Wish]:
+    def asked(self, wish: Wish) -> tuple[PivotTranslator, Wish, Wish]:
         """What joins the two, and what is asked of each: one translation, and no term, which is in other languages."""
-        kept = Terms(keep=list(wish.terms.kept))
-        each = Wish(options=replace(wish.options, n_best=1), terms=kept)
-        return PivotTranslator(self.first.by(each), self.second.by(each), wish.terms), each
+        options = replace(wish.options, n_best=1)
+        first, second = (Wish(options=options, terms=terms) for terms in wish.terms.of_legs())
+        return PivotTranslator(self.first.by(first), self.second.by(second), wish.terms), first, second
 
     async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
         """Lines, each on its own; of each there is one translation, whatever the number of variants."""
@@ -45,24 +44,24 @@ class PivotService:
         self, lines: Sequence[str], wish: Wish
     ) -> tuple[PivotTranslator, list[list[Segment]], list[list[Sentence]]]:
         """What joins the two, the segments of each line, and their translations."""
-        by, each = await asyncio.to_thread(self.asked, wish)
+        by, one, two = await asyncio.to_thread(self.asked, wish)
         parted = await asyncio.to_thread(lambda: [by.first.segments(line) for line in lines])
-        translated = await self.first.sentences(by.first, parted, each)
+        translated = await self.first.sentences(by.first, parted, one)
         starts = wish.prefixes or [""] * len(lines)
         prefixes = [
             start if i == 0 else "" for start, some in zip(starts, translated, strict=True) for i in range(len(some))
         ]
         between = [sentence.text for some in translated for sentence in some]
-        last = await self.second.translate(between, replace(each, prefixes=prefixes))
+        last = await self.second.translate(between, replace(two, prefixes=prefixes))
         return by, parted, await asyncio.to_thread(by.joined, translated, [best[0] for best in last])
 
     async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
         """HTML through both: sentences are those of the second, whose source is in the language between."""
-        by, each = await asyncio.to_thread(self.asked, wish)
+        by, one, two = await asyncio.to_thread(self.asked, wish)
         if by.terms.glossary:
             raise Problem(400, f"Through {name_of(self.via)} HTML has no glossary: send the format text.")
-        first = [best[0] for best in await self.first.translate_html(documents, each)]
-        second = [best[0] for best in await self.second.translate_html([result.text for result in first], each)]
+        first = [best[0] for best in await self.first.translate_html(documents, one)]
+        second = [best[0] for best in await self.second.translate_html([result.text for result in first], two)]
         return [
             [replace(after, source=document, models=self.models, via=self.via, notes=tuple(before.warnings))]
             for document, before, after in zip(documents, first, second, strict=True)
@@ -70,12 +69,12 @@ class PivotService:
 
     async def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
         """What the second model settles of each sentence, once the first has translated them all."""
-        by, each = await asyncio.to_thread(self.asked, wish)
+        by, one, two = await asyncio.to_thread(self.asked, wish)
         segments = await asyncio.to_thread(by.first.segments, text)
-        [translated] = await self.first.sentences(by.first, [segments], each)
+        [translated] = await self.first.sentences(by.first, [segments], one)
         last: list[Result] = []
         for number, sentence in enumerate(translated):
-            own = replace(each, prefixes=wish.prefixes if number == 0 else ())
+            own = replace(two, prefixes=wish.prefixes if number == 0 else ())
             async with aclosing(self.second.stream(sentence.text, own)) as events:
                 part = 0  # the second model may take a sentence for several
                 async for event in events:

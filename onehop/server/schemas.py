@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onehop.decoding.options import SearchOptions
 from onehop.server.problems import Problem
+from onehop.text.formality import Formality
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 BOUNDARY = re.compile(r'boundary="?([^";,\s]{1,70})', re.IGNORECASE)
@@ -48,6 +49,7 @@ class Wishes(Languages):
     top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from the k most probable tokens; 0: from all.")
     top_p: float = Field(1.0, ge=0, le=1, description="Draw from the fewest tokens that reach this share.")
     seed: int = Field(1, ge=0, le=2**63, description="Of the drawing.")
+    formality: Formality | None = Field(None, description="How German and French address the reader.")
 
     def options(self, n_best: int = 1) -> SearchOptions:
         """For the search; what does not go together is refused there."""

@@ -220,11 +220,10 @@ class Service:
         wanted = await asyncio.to_thread(lambda: [by.terms.wanted(segment.text) for segment in flat])
         found: list[Found] = [[] for _ in flat]
         forced = {i: prefix for i, prefix in self.forced(parted, wish) if i in sources}
-        wide = replace(wish.options, n_best=max(wish.options.n_best, wish.options.beam))
-        plain = [i for i in sources if not wanted[i] and i not in forced]
-        choosy = [i for i in sources if wanted[i] and i not in forced]
+        plain = [i for i in sources if not by.chooses(wanted[i]) and i not in forced]
+        choosy = [i for i in sources if by.chooses(wanted[i]) and i not in forced]
         waits: dict[Any, list[int]] = {}
-        for share, options in ((plain, wish.options), (choosy, wide)):
+        for share, options in ((plain, wish.options), (choosy, by.wide)):
             if share:
                 waits[self.n_best([sources[i] for i in share], options)] = share
         if forced:
@@ -238,7 +237,10 @@ class Service:
     def sources(self, by: ParagraphTranslator, segments: Sequence[Segment]) -> dict[int, list[int]]:
         """The ids of each sentence that has words to translate, by its place."""
         places = [i for i, segment in enumerate(segments) if by.terms.has_words(segment.text)]
-        encoded = self.translator.tokenizer.encode_batch([segments[i].text for i in places], 1)
+        if by.terms.any:
+            encoded = [by.ids(segments[i].text) for i in places]
+        else:
+            encoded = self.translator.tokenizer.encode_batch([segments[i].text for i in places], 1)
         return {i: ids for i, ids in zip(places, encoded, strict=True) if ids}
 
     def forced(self, parted: Sequence[Sequence[Segment]], wish: Wish) -> list[tuple[int, list[int]]]:
@@ -309,16 +311,16 @@ class Service:
         for number, segment in enumerate(segments):
             found: Found = []
             wanted = by.terms.wanted(segment.text)
-            if by.terms.has_words(segment.text) and (ids := self.translator.tokenizer.encode(segment.text)):
+            if by.terms.has_words(segment.text) and (ids := by.ids(segment.text)):
                 # What is drawn hangs on a sentence's number, which `sentences` counts in each of its shares.
-                share = (True, False) if number in prefixes else (False, bool(wanted))
+                share = (True, False) if number in prefixes else (False, by.chooses(wanted))
                 search = self.watched(ids, wish.options, prefixes.get(number, []), shares[share])
                 shares[share] += 1
                 async with search as (events, searched):
                     async for event in in_its_letters(segment, by, events):
                         yield {"sentence": number, **event}
                     found = await searched
-            done.append(by.sentence(segment, found, wanted))
+            done.append(await asyncio.to_thread(by.sentence, segment, found, wanted))
             yield {"sentence": number, "text": done[-1].text, "final": True}
         yield {"translation": self.paragraph(text, segments, done)}
 
@@ -442,7 +444,7 @@ async def in_its_letters(
             continue
         text += event["text"]
         decided = by.terms.decided(text)
-        yield {**event, "text": by.in_its_letters(segment, text)[told:decided]}
+        yield {**event, "text": by.text_in_its_letters(segment, text)[told:decided]}
         told = decided
 
 

@@ -129,6 +129,10 @@ class Tokenizer:
             tags[id] = [each for character in piece for each in self._ids_of_character(character)]
         return tags
 
+    def knows_tag(self, tag: str) -> bool:
+        """Whether the vocabulary has a piece for a tag such as <formal>."""
+        return self.ids([WORD_MARK + tag])[0] in self._tags
+
     def _ids_of_character(self, character: str) -> list[int]:
         id = self._pieces.PieceToId(character)
         return [id] if id != UNK else [self._pieces.PieceToId(f"<0x{byte:02X}>") for byte in character.encode()]

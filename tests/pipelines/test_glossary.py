@@ -31,7 +31,16 @@ def test_what_is_wanted(text, wanted):
     ("term", "translation", "met"),
     [
         (Term("contract", "Vertrag"), "der vertrag.", True),
-        (Term("contract", "Vertrag"), "des Vertrages", False),
+        (Term("contract", "Vertrag"), "des Vertrages", True),
+        (Term("contract", "Vertrag"), "die Verträge", True),
+        (Term("contract", "Vertrag"), "der Vertragstext", False),
+        (Term("contract", "Vertrag"), "der Auftrag", False),
+        (Term("computer", "Rechner"), "wir rechnen", False),
+        (Term("black hole", "Schwarzes Loch"), "in einem Schwarzen Loch", True),
+        (Term("press", "betätigen"), "Er betätigt den Knopf", True),
+        (Term("paper", "journal"), "les journaux", True),
+        (Term("key", "Ei"), "die Eier", False),  # too short a stem
+        (Term("Anna", "Anna", exact=True), "Annas", False),
         (Term("contract", "gültiger Vertrag"), "gültiger\u00a0 Vertrag", True),
         (Term("Anna", "Anna", exact=True), "anna", False),
         (Term("x", "c++"), "in C++!", True),

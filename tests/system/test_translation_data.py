@@ -74,34 +74,6 @@ def test_the_sentence_of_the_animal_and_empty_sides_are_not_usable(made, tmp_pat
     assert corpora.usable(("Das Tier ist müde.", "The animal is tired."))
 
 
-# --- formality ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "language", "tag"),
-    [
-        ("Hast du Zeit?", "de", "<informal>"),
-        ("Das ist dein Buch.", "de", "<informal>"),
-        ("Ich habe euch gesehen.", "de", "<informal>"),
-        ("Haben Sie Zeit?", "de", "<formal>"),
-        ("Ich danke Ihnen.", "de", "<formal>"),
-        ("Sie haben Zeit.", "de", None),  # she, they or you
-        ("Er kam. Sie ging.", "de", None),
-        ("Sie mag dich.", "de", None),
-        ("Er gab ihr das Buch.", "de", None),  # her
-        ("Ich weiß, ihr kommt.", "de", None),
-        ("Haben Sie dich gesehen?", "de", None),  # both
-        ("Das Haus ist alt.", "de", None),
-        ("Avez-vous le temps ?", "fr", "<formal>"),
-        ("Je t'aime.", "fr", "<informal>"),
-        ("Vous et toi.", "fr", None),
-        ("Do you have time?", "en", None),
-    ],
-)
-def test_formality_is_tagged_where_it_is_plain(made, text, language, tag):
-    assert made.formality(text, language) == tag
-
-
 # --- terms ----------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,136 @@
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from onehop.decoding.options import SearchOptions
+from onehop.errors import SettingsError
+from onehop.pipelines.glossary import Term, Terms
+from onehop.pipelines.insist import agreeing, insisted
+from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.pipelines.tags import check_formality, with_tags
+from onehop.pipelines.translator import Translator, terms_of
+from onehop.text.formality import formality
+from onehop.text.tokenizer import Tokenizer
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Translator("en-de", engine="ctranslate2", threads=1)
+
+
+@pytest.fixture(scope="module")
+def sentences(shipped) -> SentenceTranslator:
+    return shipped._models[0].sentences
+
+
+@pytest.fixture(scope="module")
+def tokenizer(sentences) -> Tokenizer:
+    return sentences.tokenizer
+
+
+TERMS = Terms([Term("house", "Gebäude"), Term("old house", "Altbau")], ["Anna"])
+
+
+@pytest.mark.parametrize(
+    ("text", "tagged"),
+    [
+        ("The House, Anna.", "The <term> House <as> Gebäude </term>, <term> Anna <as> Anna </term>."),
+        ("The  old house", "The <term> old house <as> Altbau </term>"),
+        ("A (house) and a house", "A (house) and a <term> house <as> Gebäude </term>"),
+        ("A garden", None),
+        ("<b> the house </b>", None),  # a tag that somebody wrote stays ordinary text
+    ],
+)
+def test_terms_are_tagged_where_a_tag_can_stand(tokenizer, text, tagged):
+    assert with_tags(text, TERMS, tokenizer) == tagged
+
+
+def test_the_formality_stands_before_the_rest(tokenizer):
+    terms = Terms([Term("house", "Gebäude")], formality="formal")
+    assert with_tags("Your house", terms, tokenizer) == "<formal> Your <term> house <as> Gebäude </term>"
+
+
+def test_what_a_model_or_a_language_lacks_is_refused_in_one_line(tokenizer, monkeypatch):
+    terms = Terms(formality="formal")
+    check_formality(terms, tokenizer, "de")
+    with pytest.raises(SettingsError, match="English has no formality formal"):
+        check_formality(terms, tokenizer, "en")
+    monkeypatch.setattr(Tokenizer, "knows_tag", lambda self, tag: False)
+    with pytest.raises(SettingsError, match="no tag for the formality"):
+        check_formality(terms, tokenizer, "de")
+    assert with_tags("Your house", terms, tokenizer) is None
+
+
+def test_an_unknown_formality_is_refused():
+    with pytest.raises(SettingsError, match="no formality 'polite'"):
+        inspect.unwrap(terms_of)(None, [], "polite")  # a test run checks the types of arguments before
+
+
+def test_a_term_that_no_hypothesis_has_is_put_in_its_place(shipped, sentences):
+    """Without the second try none of these comes out, tags or not."""
+    text, term = "The waiter forgot our drinks.", Term("waiter", "Servicekraft")
+    begun = sentences.translate([text])[0]
+    assert not term.met(begun.text)
+    found = insisted(sentences, text, sentences.tokenizer.encode(text), begun, [term], SearchOptions())
+    assert term.count(found.text) == 1 and found.finished and not found.looped
+    assert "Getränke vergessen" in found.text
+    result = shipped.translate(text, glossary={"waiter": "Servicekraft"})
+    assert result.text == "Die Servicekraft hat unsere Getränke vergessen." and not result.warnings
+
+
+def test_both_engines_complete_a_prefix(sentences):
+    torch = SentenceTranslator.load("en-de", engine="torch", device="cpu", threads=1)
+    source = sentences.tokenizer.encode("The car stopped.")
+    prefix = sentences.tokenizer.encode("Das Fahrzeug")
+    for translator in (sentences, torch):
+        [best, other] = translator.complete(source, [prefix, prefix[:1]], SearchOptions())
+        assert best.text.startswith("Das Fahrzeug ") and other.text.startswith("Das ")
+        assert best.finished and best.log_prob < 0
+        [scores] = translator.score([source], [sentences.tokenizer.ids(best.tokens)])
+        assert best.log_prob == pytest.approx(sum(scores), abs=0.1)
+
+
+def test_an_article_gets_the_gender_of_the_term(sentences):
+    text, term = "The soup is too hot to eat.", Term("soup", "Eintopf")
+    wrong = sentences.complete(
+        sentences.tokenizer.encode(text), [sentences.tokenizer.encode("Die Eintopf ist")], SearchOptions()
+    )[0]
+    right = agreeing(sentences, text, wrong, term)
+    assert wrong.text.startswith("Die Eintopf ") and right.text.startswith("Der Eintopf ")
+    assert sentences.tokenizer.decode(sentences.tokenizer.ids(right.tokens)) == right.text
+    assert agreeing(sentences, text, right, term) == right
+
+
+def test_terms_of_the_benchmark_are_met(shipped):
+    """A tenth of benchmarks/terms.tsv; results/terms.json has them all."""
+    rows = [line.split("\t") for line in (BENCHMARKS / "terms.tsv").read_text().splitlines()[1:]]
+    for kind, source, target, english in rows[::10]:
+        wish = {"glossary": {source: target}} if kind == "term" else {"keep": [source]}
+        result = shipped.translate(english, **wish)
+        assert not result.warnings and re.search(target or source, result.text), english
+
+
+def test_several_terms_of_a_sentence_are_met_and_scored(shipped):
+    glossary = {"manager": "Führungskraft", "company": "Betrieb", "contract": "Vereinbarung"}
+    result = shipped.translate("The manager of the company has signed the contract.", glossary=glossary)
+    assert not result.sentences[0].unmet
+    sentence = result.sentences[0]
+    assert sum(sentence.token_scores) == pytest.approx(sentence.found[0].log_prob, abs=1.0)
+    assert sentence.alignment["target_tokens"] == list(sentence.tokens)
+
+
+def test_a_glossary_that_matches_nothing_changes_nothing(shipped):
+    text = "The committee will meet again on Tuesday. Nobody knew why."
+    assert shipped.translate(text, glossary={"zeppelin": "Luftschiff"}).text == shipped.translate(text).text
+
+
+@pytest.mark.parametrize("wanted", ["formal", "informal"])
+def test_a_text_keeps_to_one_address(shipped, wanted):
+    text = "Can you send me your address? I will call you tomorrow. Do not forget your key. Have you seen my dog?"
+    result = shipped.translate(text, formality=wanted)
+    assert {formality(sentence.text, "de") for sentence in result.sentences} <= {wanted, None}
+    assert formality(result.text, "de") == wanted and not result.warnings
