@@ -1,7 +1,7 @@
-"""Terms that a translation must have, words to keep, and checks that addresses and numbers came through."""
+"""Terms that a translation must have, words to keep, and a check that addresses came through."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,9 +13,6 @@ from onehop.text.inflection import folded, inflected
 from onehop.text.sentences import ADDRESS, EMOJI, UNSPACED
 from onehop.text.tokenizer import normalise
 
-NUMBER, NUMBER_PARTS = re.compile(r"\d(?:[\d.,:]*\d)?"), re.compile(r"\d+")
-SPACED_THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")  # as French writes 3 000
-AFTERNOON = re.compile(r"\s?p\.?\s?m\b", re.IGNORECASE)
 NO_WORD_BEFORE, NO_WORD_AFTER = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
 
 
@@ -142,33 +139,3 @@ def restored(source: str, translation: str) -> str:
         return translation
     originals = iter(wanted)
     return ADDRESS.sub(lambda _: next(originals), translation)
-
-
-def missing_numbers(source: str, translation: str) -> list[str]:
-    """The numbers of a source that are not in its translation, whatever marks stand in them: 1,000 is 1.000 is 1 000.
-
-    A number may be a part of another one, as 20 thousand is 20.000, and an hour p.m. twelve more.
-    """
-    texts = translation, SPACED_THOUSANDS.sub("", translation)
-    found = [NUMBER_PARTS.findall(number) for text in texts for number in NUMBER.findall(text)]
-    known = {*chain.from_iterable(found), *map("".join, found)}
-
-    def missing(text: str) -> list[str]:
-        return [m[0] for m in NUMBER.finditer(text) if not any(is_known(f, known) for f in forms(m))]
-
-    # "3 000" may be one number or two, so the reading with fewer missing numbers counts.
-    apart, together = missing(source), missing(SPACED_THOUSANDS.sub("", source))
-    return list(dict.fromkeys(together if len(together) < len(apart) else apart))
-
-
-def forms(number: re.Match[str]) -> Iterator[list[str]]:
-    """The parts of a number in the forms that a translation may give it."""
-    hour, *rest = NUMBER_PARTS.findall(number[0])
-    yield [hour, *rest]
-    if AFTERNOON.match(number.string, number.end()):
-        yield [str(int(hour) + 12), *rest]
-
-
-def is_known(parts: Sequence[str], known: set[str]) -> bool:
-    """Whether a number is among some, as a whole or part by part."""
-    return "".join(parts) in known or known.issuperset(parts)

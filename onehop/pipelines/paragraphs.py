@@ -13,8 +13,9 @@ from pathlib import Path
 from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
-from onehop.pipelines.glossary import Term, Terms, missing_numbers, restored
+from onehop.pipelines.glossary import Term, Terms, restored
 from onehop.pipelines.insist import agreeing, insisted
+from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.result import Result, Scorer, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.pipelines.tags import check_formality, with_tags
@@ -58,6 +59,7 @@ class ParagraphTranslator:
         """
         self.translator = translator
         self.source = translator.source
+        self.languages = translator.source, translator.target
         self.models = () if model is None else (model,)
         self.scorer = scorer
         self.longest = min(max_length, WHOLE) - 1
@@ -182,7 +184,7 @@ class ParagraphTranslator:
             split=source.split,
             restored=text != written,
             unmet=tuple(term for term in wanted if not any(map(term.met, met_in))),
-            missing_numbers=tuple(missing_numbers(source.text, text)),
+            missing_numbers=tuple(missing_numbers(source.text, text, self.languages)),
             address=None if self.addresses(chosen.text) else self.terms.formality,
             scorer=self.scorer,
         )

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onehop.pipelines.glossary import Terms, missing_numbers
+from onehop.pipelines.glossary import Terms
+from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.paragraphs import ParagraphTranslator, paragraph
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
@@ -19,6 +20,7 @@ class PivotTranslator:
     def __init__(self, first: ParagraphTranslator, second: ParagraphTranslator, terms: Terms) -> None:
         self.first, self.second, self.terms = first, second, terms
         self.source = first.source
+        self.languages = first.source, second.translator.target
         self.models = (*first.models, *second.models)
 
     def translate(self, lines: Sequence[str], first: int = 0) -> list[Result]:
@@ -58,7 +60,7 @@ class PivotTranslator:
             split=any(leg.split for leg in legs),
             restored=any(leg.restored for leg in legs),
             unmet=tuple(term for term in wanted if not term.met(second.text)),
-            missing_numbers=tuple(missing_numbers(first.source, second.text)),
+            missing_numbers=tuple(missing_numbers(first.source, second.text, self.languages)),
             address=next((leg.address for leg in legs if leg.address), None),
             legs=legs,
         )

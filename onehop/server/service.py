@@ -13,10 +13,11 @@ from typing import Any, Literal, TypeVar
 from onehop.decoding.engine import Engine
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
-from onehop.pipelines.glossary import Terms, missing_numbers
+from onehop.pipelines.glossary import Terms
 from onehop.pipelines.html import Aligned, aligned, check_markup, flows, needs_alignment, put_together, reading
 from onehop.pipelines.html_markup import Flow, parse
 from onehop.pipelines.html_tags import TooMuchMarkup
+from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator, max_length_of, paragraph
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
@@ -62,7 +63,7 @@ class Service:
         self.translator, self.max_length = translator, max_length
         self.models = (name,)
         self.settings, self.metrics = settings, metrics
-        self.source, self.target = translator.source, translator.target
+        self.source, self.target = self.languages = translator.source, translator.target
         self.state: State = "starting"
         self.settling = 0
         if translator.fast is not None:
@@ -183,7 +184,10 @@ class Service:
         parted, sentences = await self.parted(lines, wish)
         return await asyncio.to_thread(
             lambda: [
-                [self.paragraph(line, segments, [nth_best(s, n) for s in translated]) for n in range(variants)]
+                [
+                    self.paragraph(line, segments, [nth_best(s, n, self.languages) for s in translated])
+                    for n in range(variants)
+                ]
                 for line, segments, translated in zip(lines, parted, sentences, strict=True)
             ]
         )
@@ -390,7 +394,9 @@ class Service:
         self, every: Sequence[Flow], parted: Sequence[list[Segment]], sentences: Sequence[list[Sentence]], n: int
     ) -> list[str]:
         """Flows with the n-th best translation of each sentence."""
-        chosen = await asyncio.to_thread(lambda: [[nth_best(s, n) for s in translated] for translated in sentences])
+        chosen = await asyncio.to_thread(
+            lambda: [[nth_best(s, n, self.languages) for s in translated] for translated in sentences]
+        )
         needed = await asyncio.to_thread(lambda: list(map(needs_alignment, every, parted)))
         wanted = [
             s
@@ -460,11 +466,11 @@ def parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[S
         yield part
 
 
-def nth_best(sentence: Sentence, n: int) -> Sentence:
+def nth_best(sentence: Sentence, n: int, languages: tuple[str, str]) -> Sentence:
     """A sentence with its n-th best translation in the first place; the best where it has not so many."""
     if n == 0 or n >= len(sentence.found):
         return sentence
     best: Translation = sentence.found[n]
     text = LINE_BREAKS.sub(" ", best.text)
-    missing = tuple(missing_numbers(sentence.read, text))
+    missing = tuple(missing_numbers(sentence.read, text, languages))
     return replace(sentence, text=text, found=(best,), restored=False, unmet=(), missing_numbers=missing)

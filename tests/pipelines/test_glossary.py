@@ -5,7 +5,7 @@ import re
 import pytest
 
 from onehop.errors import TextError
-from onehop.pipelines.glossary import Term, Terms, missing_numbers, read_glossary, restored
+from onehop.pipelines.glossary import Term, Terms, read_glossary, restored
 
 GLOSSARY = [Term("contract", "Vertrag"), Term("employment contract", "Arbeitsvertrag"), Term("日本", "Japan")]
 TERMS = Terms(GLOSSARY, ["iPhone", "Anna"])
@@ -116,27 +116,3 @@ def test_a_glossary_that_is_none(tmp_path, content, message):
         file.write_bytes(content)
     with pytest.raises(TextError, match=re.escape(message.format(file))):
         read_glossary(file)
-
-
-@pytest.mark.parametrize(
-    ("source", "translation", "missing"),
-    [
-        ("1,250 and 3.75 at 10:30", "1.250 und 3,75 um 10.30", []),
-        ("at 10:30 in room 512", "um 22.30 in Raum 512", ["10:30"]),
-        ("You win 4-0.", "Du gewinnst 4:0.", []),
-        ("20 thousand at 8 o'clock", "20.000 um 8.00 Uhr", []),
-        ("on 20.12.2012", "am 20. Dezember 2012", ["20.12.2012"]),
-        ("7, 7 and 8", "nichts", ["7", "8"]),
-        ("the 40th", "die 40.", []),
-        ("at 9pm, 7:30 p.m. and 5 p. m.", "um 21 Uhr, 19.30 Uhr und 5 Uhr nachmittags", []),
-        ("at 10:30 a.m., 5 plums", "um 22.30 Uhr, 17", ["10:30", "5"]),
-        ("3000 or 12,500 metres", "3 000 ou 12\u202f500 mètres", []),
-        ("3 000 mètres, salle 2 512", "3,000 metres, room 2, 512", []),
-        ("room 3, 512 metres", "salle 3 512 mètres", []),
-        ("3 000 mètres", "300 metres", ["3000"]),
-        ("none", "12", []),
-        ("², ① and half", "zwei", []),
-    ],
-)
-def test_numbers_that_are_missing(source, translation, missing):
-    assert missing_numbers(source, translation) == missing

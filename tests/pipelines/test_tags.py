@@ -76,10 +76,13 @@ def test_a_term_that_no_hypothesis_has_is_put_in_its_place(shipped, sentences):
     begun = sentences.translate([text])[0]
     assert not term.met(begun.text)
     found = insisted(sentences, text, sentences.tokenizer.encode(text), begun, [term], SearchOptions())
-    assert term.count(found.text) == 1 and found.finished and not found.looped
+    assert term.count(found.text) == 1
+    assert found.finished
+    assert not found.looped
     assert "Getränke vergessen" in found.text
     result = shipped.translate(text, glossary={"waiter": "Servicekraft"})
-    assert result.text == "Die Servicekraft hat unsere Getränke vergessen." and not result.warnings
+    assert result.text == "Die Servicekraft hat unsere Getränke vergessen."
+    assert not result.warnings
 
 
 def test_both_engines_complete_a_prefix(sentences):
@@ -88,8 +91,10 @@ def test_both_engines_complete_a_prefix(sentences):
     prefix = sentences.tokenizer.encode("Das Fahrzeug")
     for translator in (sentences, torch):
         [best, other] = translator.complete(source, [prefix, prefix[:1]], SearchOptions())
-        assert best.text.startswith("Das Fahrzeug ") and other.text.startswith("Das ")
-        assert best.finished and best.log_prob < 0
+        assert best.text.startswith("Das Fahrzeug ")
+        assert other.text.startswith("Das ")
+        assert best.finished
+        assert best.log_prob < 0
         [scores] = translator.score([source], [sentences.tokenizer.ids(best.tokens)])
         assert best.log_prob == pytest.approx(sum(scores), abs=0.1)
 
@@ -100,7 +105,8 @@ def test_an_article_gets_the_gender_of_the_term(sentences):
         sentences.tokenizer.encode(text), [sentences.tokenizer.encode("Die Eintopf ist")], SearchOptions()
     )[0]
     right = agreeing(sentences, text, wrong, term)
-    assert wrong.text.startswith("Die Eintopf ") and right.text.startswith("Der Eintopf ")
+    assert wrong.text.startswith("Die Eintopf ")
+    assert right.text.startswith("Der Eintopf ")
     assert sentences.tokenizer.decode(sentences.tokenizer.ids(right.tokens)) == right.text
     assert agreeing(sentences, text, right, term) == right
 
@@ -111,7 +117,8 @@ def test_terms_of_the_benchmark_are_met(shipped):
     for kind, source, target, english in rows[::10]:
         wish = {"glossary": {source: target}} if kind == "term" else {"keep": [source]}
         result = shipped.translate(english, **wish)
-        assert not result.warnings and re.search(target or source, result.text), english
+        assert not result.warnings, english
+        assert re.search(target or source, result.text)
 
 
 def test_several_terms_of_a_sentence_are_met_and_scored(shipped):
@@ -133,4 +140,5 @@ def test_a_text_keeps_to_one_address(shipped, wanted):
     text = "Can you send me your address? I will call you tomorrow. Do not forget your key. Have you seen my dog?"
     result = shipped.translate(text, formality=wanted)
     assert {formality(sentence.text, "de") for sentence in result.sentences} <= {wanted, None}
-    assert formality(result.text, "de") == wanted and not result.warnings
+    assert formality(result.text, "de") == wanted
+    assert not result.warnings

@@ -1,0 +1,244 @@
+"""Numbers in words of English, German and French, clock times, and units: what they stand for.
+
+A reader that forgives: it serves to recognise the same number on two sides, so that every reading counts.
+"""
+
+# ruff: noqa: SIM905 (a list of words is easier to read as one string)
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+_ONES = {
+    "en": """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+        seventeen eighteen nineteen""",
+    "de": """null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn
+        siebzehn achtzehn neunzehn""",
+    "fr": """zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept
+        dix-huit dix-neuf""",
+}
+_TENS = {
+    "en": "twenty thirty forty fifty sixty seventy eighty ninety",
+    "de": "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+    "fr": "vingt trente quarante cinquante soixante soixante-dix quatre-vingt quatre-vingt-dix",
+}
+# Ordinals and other forms that no rule makes.
+_OTHERS = {
+    "en": """first=1 second=2 third=3 fifth=5 eighth=8 ninth=9 twelfth=12 once=1 twice=2 both=2 half=2 dozen=12 dozens=12
+        twentieth=20 thirtieth=30 fortieth=40 fiftieth=50 sixtieth=60 seventieth=70 eightieth=80
+        ninetieth=90 hundredth=100 noon=12 midnight=12 single=1 double=2 triple=3 couple=2 pair=2 score=20
+        quarter=4 quarters=4 ten=10""",
+    "de": """ein=1 eine=1 einen=1 einem=1 einer=1 eines=1 zwo=2 beide=2 beiden=2 erste=1 dritte=3 siebte=7 achte=8 halb=2
+        dutzend=12 einmal=1 doppelt=2 hälfte=2 mittag=12 mitternacht=12 dreissig=30 paar=2 zweier=2 dreier=3
+        zweien=2 dreien=3 vieren=4 achtel=8 viertel=4 viertelstunde=15 dreiviertel=3""",
+    "fr": """une=1 premier=1 première=1 second=2 seconde=2 demi=2 demie=2 douzaine=12 dizaine=10 quinzaine=15
+        vingtaine=20 trentaine=30 quarantaine=40 cinquantaine=50 centaine=100 midi=12 minuit=12 huitante=80
+        octante=80 nonante=90 septante=70 cinquième=5 quart=4 quarts=4 neuvième=9 quatrième=4 onzième=11
+        douzième=12 seizième=16 moitié=2 double=2 triple=3""",
+}
+_SCALES = {
+    "en": {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12},
+    "de": {"hundert": 100, "tausend": 1000, "million": 10**6, "mio": 10**6, "milliarde": 10**9, "mrd": 10**9}
+    | {"millionen": 10**6, "milliarden": 10**9, "billion": 10**12, "billionen": 10**12},
+    "fr": {"cent": 100, "mille": 1000, "million": 10**6, "milliard": 10**9, "billion": 10**12},
+}
+LANGUAGES = tuple(_ONES)
+# Words that mean something else more often than a number, or are left out in the other language.
+_UNSURE = {
+    "en": frozenset(
+        """one two first second third fourth fifth tenth once twice both half single double triple couple pair score
+        dozen dozens noon midnight zero quarter quarters twenties thirties forties fifties sixties seventies eighties
+        nineties hundredth""".split()
+    ),
+    "de": frozenset(
+        """ein eine einen einem einer eines eins zwei null zwo beide beiden erste halb dutzend einmal doppelt hälfte
+        mittag mitternacht paar acht achte achten viertel achtel""".split()
+    ),
+    "fr": frozenset(
+        """un une deux zéro premier première second seconde demi demie neuf midi minuit six quart quarts dixième double
+        triple moitié douzaine dizaine quinzaine vingtaine trentaine quarantaine cinquantaine centaine douzaines
+        dizaines centaines quarantaines""".split()
+    ),
+}
+_MONTHS = {
+    "en": "January February March April May June July August September October November December",
+    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+}
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_DIGITS = r"\d+(?:[.,:]\d+)*"
+
+
+class Spoken(NamedTuple):
+    """A number that stands in a text in words, from `begin` to `end`."""
+
+    begin: int
+    end: int
+    value: int
+    sure: bool
+
+
+@lru_cache(1 << 14)
+def value_of(word: str, language: str) -> int | None:
+    """The number that one word stands for, or None."""
+    word = word.lower()
+    small = _small(language)
+    if word in small:
+        return small[word]
+    return {"en": _english, "de": _german, "fr": _french}[language](word)
+
+
+@lru_cache
+def _small(language: str) -> dict[str, int]:
+    ones = {word: n for n, word in enumerate(_ONES[language].split())}
+    tens = {word: 10 * n for n, word in enumerate(_TENS[language].split(), 2)}
+    others = {word: int(n) for word, _, n in (each.partition("=") for each in _OTHERS[language].split())}
+    return ones | tens | others
+
+
+def _english(word: str) -> int | None:
+    small = _small("en")
+    if "-" in word:
+        tens, _, ones = word.partition("-")
+        if tens in _TENS["en"].split() and (one := value_of(ones, "en")) is not None and one < 10:
+            return small[tens] + one
+        # three-year, twenty-storey
+        return small.get(tens) if small.get(tens, 0) > 2 else None
+    if word.endswith("th"):
+        return small.get(word.removesuffix("th"))
+    if word.endswith("ies"):  # in his thirties
+        return small.get(word.removesuffix("ies") + "y")
+    return None
+
+
+def _german(word: str) -> int | None:
+    plain = re.sub(r"(?:jährig\w*|stündig\w*|tägig\w*|mal|fach\w*|köpfig\w*|er)$", "", word)
+    if word.startswith("einfach"):
+        return None
+    for form in dict.fromkeys((word, plain, re.sub(r"s?te[nmrs]?$", "", word), re.sub(r"[nmrs]$", "", word))):
+        if (found := _german_cardinal(form)) is not None:
+            return found
+    return None
+
+
+def _german_cardinal(word: str) -> int | None:
+    small = _small("de")
+    if word in small:
+        return small[word]
+    for scale, size in (("tausend", 1000), ("hundert", 100)):
+        before, found, after = word.partition(scale)
+        if found:
+            many = _german_cardinal(before) if before else 1
+            rest = _german_cardinal(after.removeprefix("und")) if after else 0
+            return None if many is None or rest is None else many * size + rest
+    ones, found, tens = word.partition("und")
+    if found and ones in small and tens in _TENS["de"].split() and small[ones] < 10:
+        return small[ones] + small[tens]
+    return None
+
+
+def _french(word: str) -> int | None:
+    small = _small("fr")
+    plain = re.sub(r"(?<=[^i])ième[s]?$", "", word)
+    for form in (word, plain, plain + "e", word.removesuffix("s")):
+        if form in small:
+            return small[form]
+    total = 0
+    for part in plain.replace("quatre-vingts", "quatre-vingt").replace("quatre-vingt", "octante").split("-"):
+        if part in ("et", ""):
+            continue
+        if part not in small:
+            return None
+        total += small[part]
+    return total or None
+
+
+def spoken(text: str, language: str) -> Iterator[Spoken]:
+    """The numbers in words of a text; words that belong to one number, as "two hundred and five", are one."""
+    if language not in LANGUAGES:
+        return
+    group: list[_Part] = []
+    for word in _WORD.finditer(text):
+        part = _part(word, language)
+        if part and group and _joins(group[-1], part, text[group[-1].end : part.begin], language):
+            group.append(part)
+        elif part:
+            yield from _grouped(group, language)
+            group = [part]
+    yield from _grouped(group, language)
+
+
+class _Part(NamedTuple):
+    begin: int
+    end: int
+    word: str
+    value: int
+    scale: bool
+
+
+def _part(word: re.Match[str], language: str) -> _Part | None:
+    low = word[0].lower()
+    scale = _SCALES[language].get(low) or _SCALES[language].get(low.removesuffix("s"))
+    value = scale or value_of(low, language)
+    return None if value is None else _Part(word.start(), word.end(), low, value, bool(scale))
+
+
+def _joins(one: _Part, two: _Part, between: str, language: str) -> bool:
+    """Whether two words belong to one number: a scale and its number, tens and ones, the halves of a year."""
+    if between not in (" ", "-", "\u00a0", " and ", " und ", " et "):
+        return False
+    if two.scale:
+        return one.scale or one.value < 1000
+    if one.scale:
+        return two.value < one.value and two.word not in _UNSURE[language] - {"two", "one", "deux", "un", "neuf", "six"}
+    if language == "fr":
+        return between == " et " and one.value in range(20, 70, 10) and two.value in (1, 11)
+    return language == "en" and between in (" ", "-") and (_is_year(one, two) or _is_tens(one, two))
+
+
+def _is_tens(one: _Part, two: _Part) -> bool:
+    return one.word in _TENS["en"].split() and two.word in _ONES["en"].split()[1:10]
+
+
+def _is_year(one: _Part, two: _Part) -> bool:
+    return 11 <= one.value <= 20 and 10 <= two.value <= 99
+
+
+def _grouped(group: Sequence[_Part], language: str) -> Iterator[Spoken]:
+    if not group:
+        return
+    if len(group) == 2 and _is_year(*group):
+        yield Spoken(group[0].begin, group[1].end, group[0].value * 100 + group[1].value, True)
+        return
+    total = current = 0
+    for part in group:
+        if not part.scale:
+            current += part.value
+        elif part.value == 100:
+            current = max(current, 1) * 100
+        else:
+            total, current = total + max(current, 1) * part.value, 0
+    # Hundreds, or "half a million": how many is not said.
+    vague = group[0].scale or group[0].word in _UNSURE[language] - {"two", "zwei", "deux", "six", "neuf", "acht"}
+    sure = not vague and (len(group) > 1 or (group[0].word not in _UNSURE[language] and group[0].value >= 3))
+    yield Spoken(group[0].begin, group[-1].end, total + current, sure)
+    for part in group if len(group) > 1 else ():
+        yield Spoken(part.begin, part.end, part.value, False)
+
+
+def months(text: str, language: str) -> Iterator[str]:
+    """The numbers of the months that a text names."""
+    words = set(_WORD.findall(text))
+    return (str(n) for n, name in enumerate(_MONTHS.get(language, "").split(), 1) if name in words)
+
+
+def scaled(text: str, language: str) -> Iterator[tuple[str, int]]:
+    """Numbers in digits before a word such as "million", with what both mean together."""
+    if language not in LANGUAGES:
+        return
+    names = "|".join(sorted(_SCALES[language], key=len, reverse=True))
+    for found in re.finditer(rf"(\d+)(?:([.,])(\d+))?[ \u00a0-]({names})s?\b", text, re.IGNORECASE):
+        scale, rest = _SCALES[language][found[4].lower()], found[3] or ""
+        if len(str(scale)) > len(rest):
+            yield found[0], int(found[1] + rest) * scale // 10 ** len(rest)
