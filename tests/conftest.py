@@ -30,7 +30,7 @@ if os.environ.setdefault("TRITON_INTERPRET", "0" if gpus() else "1") == "1":
 
 import hypothesis
 import pytest
-from jaxtyping import install_import_hook
+import shape_checks
 
 import onehop
 
@@ -49,9 +49,7 @@ def modules(folder: Path, name: str = "onehop") -> list[str]:
 # A machine that is lent for its GPU may lack beartype; what a test computes can be compared without it.
 SHAPES_ARE_CHECKED = importlib.util.find_spec("beartype") is not None
 if SHAPES_ARE_CHECKED:
-    install_import_hook(
-        modules(Path(onehop.__path__[0])), "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-    )
+    shape_checks.install(modules(Path(onehop.__path__[0])))
 
 
 def pytest_configure(config):

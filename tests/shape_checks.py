@@ -1,0 +1,56 @@
+"""The types and shapes in signatures are checked by beartype and jaxtyping, in a way that tests can afford.
+
+jaxtyping's own decorator checks every argument twice and binds every call to its signature, with or without shapes: a
+search on a CPU took six times as long. Here a function is checked once by beartype. One with shapes is called in a
+context of its own, in which an axis has one size.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from typing import Any, get_args
+
+import jaxtyping
+
+thorough = jaxtyping.jaxtyped
+
+
+def has_shapes(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return True  # not known yet
+    of_array = inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray)
+    return of_array or any(has_shapes(part) for part in get_args(annotation))
+
+
+def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
+    """The decorator of every function and class in the checked modules."""
+    if thing is None:
+        return functools.partial(quick, typechecker=typechecker)
+    if inspect.isclass(thing):
+        if is_dataclass(thing) and "__init__" in vars(thing):
+            thing.__init__ = quick(thing.__init__, typechecker=typechecker)
+        return thing
+    if "<locals>" in thing.__qualname__:
+        return thing  # made anew in every call: to decorate it takes longer than to call it
+    if inspect.isgeneratorfunction(thing):
+        return thorough(thing, typechecker=typechecker)  # what it yields is checked after its context has ended
+    checked = typechecker(thing)
+    shaped = any(has_shapes(annotation) for annotation in thing.__annotations__.values())
+    if not shaped and thing.__name__ != "__init__":
+        return checked
+
+    @functools.wraps(thing)
+    def in_context(*args: Any, **kwargs: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:
+            return thing(*args, **kwargs)
+        with thorough("context"):
+            return checked(*args, **kwargs)
+
+    return in_context
+
+
+def install(modules: Sequence[str]) -> None:
+    jaxtyping.jaxtyped = quick
+    tower = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+    jaxtyping.install_import_hook(modules, tower)
