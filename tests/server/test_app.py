@@ -368,8 +368,8 @@ def steps(server):
 
 def test_on_torch_requests_join_and_each_gets_what_it_gets_offline(torch_translator):
     server = Server(torch_translator)
-    beams = [1, 4, 2] * 4
-    texts = [" ".join(["the old house"] * n) for n in (1, 9, 3, 6, 2, 12, 1, 4, 8, 5, 7, 10)]
+    beams = [1, 4, 2] * 2
+    texts = [" ".join(["the old house"] * n) for n in (1, 9, 3, 6, 2, 12)]
 
     async def one(client, number):
         await asyncio.sleep(0.02 * number)
@@ -379,7 +379,7 @@ def test_on_torch_requests_join_and_each_gets_what_it_gets_offline(torch_transla
     async def every():
         transport = httpx.ASGITransport(server.app.asgi)
         async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
-            return await asyncio.gather(*(one(client, number) for number in range(12)))
+            return await asyncio.gather(*(one(client, number) for number in range(6)))
 
     for text, beam, found in zip(texts, beams, asyncio.run(every()), strict=True):
         assert found == [offline(torch_translator, each, beam=beam).text for each in (text, "a bird")]
@@ -430,11 +430,11 @@ def test_a_stream_tells_what_is_settled(server, beam, engine):
 
 @pytest.mark.parametrize("prefix", ["", "a new"])
 def test_a_stream_draws_what_a_batch_draws(server, prefix):
-    text = "the old house. 5! A new tree. See www.a.example for it. the old bird. Ask a@b.example too. the house."
+    text = "the old house. 5! See www.a.example for it. Ask a@b.example too."
     drawn = {"sample": True, "seed": 7}
     *_, (_, last) = events(server.post("/v1/stream", {"text": text, "prefix": prefix, **drawn}))
     (batch,) = server.post("/v1/translate", {"texts": [text], "prefixes": [prefix], **drawn}).json()["translations"]
-    assert len(batch["sentences"]) > 5
+    assert len(batch["sentences"]) == 4
     assert [s["text"] for s in last["translation"]["sentences"]] == [s["text"] for s in batch["sentences"]]
 
 

@@ -22,8 +22,10 @@ def test_these_names_are_public():
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_the_examples_are_true(name, tmp_path, monkeypatch):
+def test_the_examples_are_true(name, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    if name == "explore":  # of the shipped model docs/python.md makes the same page
+        request.getfixturevalue("install")("en-de")
     public = {each: getattr(onehop, each) for each in PUBLIC}
     tests = doctest.DocTestFinder().find(public[name], name, module=False, globs=public)
     assert any(test.name == name and test.examples for test in tests)
