@@ -8,7 +8,7 @@ all-reduce of the gradients: hidden behind the backward pass as far as that last
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# docs/results/index.md, “Training on a GPU”: the base shape, 37,000 pieces, one H200, at most 25,600 tokens a batch.
+# docs/results/training-speed.md, “On a GPU”: the base shape, 37,000 pieces, one H200, at most 25,600 tokens a batch.
 TOKENS = 24_840
 STEP_SECONDS = 0.0252
 BACKWARD = 2 / 3  # of a step: two of its three matrix products for each weight

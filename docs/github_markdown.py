@@ -1,4 +1,4 @@
-"""For mkdocs: our pages are written for GitHub's Markdown, and the site's differs from it in three places."""
+"""For mkdocs: our pages are written for GitHub's Markdown, and the site's differs from it in four places."""
 
 import re
 from pathlib import Path
@@ -16,6 +16,9 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """What mkdocs calls for each page."""
     folder = (DOCS / page.file.src_uri).parent if page else DOCS
     linked = LINK.sub(lambda link: kept_or_named(link, folder), markdown)
+    linked = linked.replace(
+        "<details>", '<details markdown="1">'
+    )  # GitHub renders Markdown inside it, the site if told so
     return with_room_before_lists(without_escapes_in_code(linked))
 
 

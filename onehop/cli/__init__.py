@@ -19,8 +19,9 @@ INTERRUPTED = 128 + signal.SIGINT
 
 def main() -> None:
     """Run the command line. A closed pipe, Ctrl-C and SIGTERM end it without a traceback and with what is done kept."""
-    # Threads of torch that wait for one another sleep. Otherwise they spin, and beside other work each step waits for
-    # a thread that has no core. OpenMP reads the variable when torch is imported (figures: docs/results/index.md).
+    # OpenMP threads sleep while they wait. Spinning threads take the cores from other programs, and each step then
+    # waits for a thread without a core. OpenMP reads the variable when torch is imported.
+    # Figures: docs/results/translation-speed.md.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     told: list[int] = []
 

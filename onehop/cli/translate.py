@@ -103,7 +103,7 @@ def translate(
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the device, for the lines of --input.")] = 1,
     threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/guide/shortlist.md).")
+        bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/guide/translate.md).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For each line a JSON object with all details.")] = False,
     alignments: Annotated[
@@ -229,7 +229,7 @@ def serve(
     ] = None,
     limits: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/guide/serve.md); repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/reference/http.md); repeatable."),
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts into the access log.")] = False,
     compute: Annotated[

@@ -26,7 +26,7 @@ from onehop.text.tokenizer import Tokenizer
 FORMAT, VERSION = "onehop shortlist", 1
 REMAKE = "Make it again with `onehop shortlist`."
 
-# What the shipped table was made with; docs/guide/shortlist.md says how these were chosen.
+# What the shipped table was made with; docs/results/translation-speed.md says how these were chosen.
 BEST, FREQUENT, PAIRS = 40, 1000, 1_000_000
 ROUNDS = 5  # of expectation maximisation
 LEAST = 1e-3  # a less likely translation is no candidate, so that plain words bring few

@@ -1,7 +1,7 @@
 """Which source tokens a translation's tokens come from: cross-attention of one decoder layer, its heads averaged.
 
 Either engine gives it for a translation that is there already, by letting the model write that translation again.
-Which layer was chosen by measurement: docs/results/index.md.
+Which layer was chosen by measurement: docs/results/translation-quality.md.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Who is told how a training goes: docs/guide/callbacks.md shows how to write one."""
+"""Who is told how a training goes: docs/guide/train.md shows how to write one."""
 
 from typing import Any, Protocol, runtime_checkable
 

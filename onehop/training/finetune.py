@@ -87,7 +87,7 @@ def finetune(
         settings: A TOML file with the settings that shall differ from what is chosen.
         changes: The same one by one, such as `train.steps=500`.
         device: cpu, cuda or cuda:N; otherwise what is there.
-        callbacks: Who is told how it goes, beside the terminal: docs/guide/callbacks.md.
+        callbacks: Who is told how it goes, beside the terminal: docs/guide/train.md.
         tensorboard: Write TensorBoard events too.
         bleu_on: Validation sentences that are translated for BLEU; 0: none.
 

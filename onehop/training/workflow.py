@@ -56,7 +56,7 @@ def train(
         store: What `onehop prepare` made; otherwise the raw files of the settings are prepared first.
         data: The folder of the raw files.
         device: cpu, cuda or cuda:N; otherwise what is there.
-        callbacks: Who is told how it goes, beside the terminal: docs/guide/callbacks.md.
+        callbacks: Who is told how it goes, beside the terminal: docs/guide/train.md.
         tensorboard: Write TensorBoard events too.
         bleu_on: Validation sentences that are translated for BLEU; 0: none.
 

@@ -50,5 +50,5 @@ def test_the_family_without_a_picture(tmp_path, monkeypatch):
 
 
 def test_the_pages_table_is_the_commands():
-    page = Path(__file__).parents[2] / "docs" / "guide" / "variants.md"
+    page = Path(__file__).parents[2] / "docs" / "internals" / "paper-map.md"
     assert family_figure.table_text() in page.read_text(encoding="utf-8")

@@ -321,7 +321,7 @@ def test_the_page_of_generate_shows_the_perplexity_that_came_out():
     figures = family_figures("decoder")
     found = Likelihood(**{field.name: figures[field.name] for field in fields(Likelihood)})
     shown = "".join(f"    {line}\n" for line in found.lines())
-    assert shown in text_of(DOCS / "guide/generate.md")
+    assert shown in text_of(DOCS / "guide/language-models.md")
 
 
 def test_the_page_of_fill_shows_what_was_found_again():
@@ -329,7 +329,7 @@ def test_the_page_of_fill_shows_what_was_found_again():
     pieces, words = (Kind(**figures[name]) for name in ("pieces", "words"))
     found = Recall(texts=figures["texts"], pieces=pieces, words=words, nll=figures["nll"])
     shown = "".join(f"    {line}\n" for line in found.lines())
-    assert shown in text_of(DOCS / "guide/fill.md")
+    assert shown in text_of(DOCS / "guide/language-models.md")
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder"])
@@ -431,7 +431,7 @@ def test_the_map_s_settings_are_there():
 
 def test_the_figures_of_scaling_are_those_of_the_benchmark():
     scaling = module_from(ROOT / "benchmarks" / "scaling.py")
-    page = text_of(DOCS / "results/scaling.md")
+    page = text_of(DOCS / "results/training-speed.md")
     for row in [*scaling.byte_rows(), *scaling.rate_rows()]:
         assert row in page
 
@@ -455,6 +455,7 @@ def test_the_site_knows_github_s_lists_and_files():
     expected = "licence (`LICENSE`) `LICENSE` `docs/evaluate` [a](index.md#b) [c](https://d) ![e](f)"
     assert github.on_page_markdown(links) == expected
     assert github.on_page_markdown(r"| `a\|b` \|c\| |") == r"| `a|b` \|c\| |"
+    assert github.on_page_markdown("<details><summary>a</summary>") == '<details markdown="1"><summary>a</summary>'
     with pytest.raises(FileNotFoundError, match="leads nowhere"):
         github.on_page_markdown("[a](../not-there)")
 
@@ -472,5 +473,5 @@ def test_the_site_builds_strictly_and_fetches_nothing(tmp_path):
         html = text_of(page)
         assert not re.findall(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//[^"'> ]+""", html)
         assert not re.findall(r"""<link[^>]*\bhref=["']?(?:https?:)?//[^"'> ]+""", html)
-    api = text_of(tmp_path / "site" / "reference/api.html")
-    assert 'id="onehop.pipelines.translator.Translator.translate"' in api
+    python = text_of(tmp_path / "site" / "reference/python.html")
+    assert 'id="onehop.pipelines.translator.Translator.translate"' in python

@@ -76,7 +76,7 @@ def test_the_card_is_shown_and_names_this_model():
 
 
 def test_no_shipped_model_has_another_length_penalty_than_the_papers():
-    """BLEU and TER disagree on whole validation sets (docs/results/index.md)."""
+    """BLEU and TER disagree on whole validation sets (docs/results/translation-quality.md)."""
     files = [MODEL, *ROOT.glob("packages/*/*/model.safetensors")]
     assert len(files) == 1 + len(list(ROOT.glob("packages/onehop-*")))
     assert [registry.default_alpha(file) for file in files] == [None] * len(files)
