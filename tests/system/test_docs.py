@@ -205,6 +205,26 @@ def test_the_readme_has_the_scores_of_the_reports():
             assert shown == f"{report['scores']['bleu_13a']['score']['value']:.1f}", (model, name)
 
 
+def raw(name: str) -> str:
+    return text_of(ROOT / "results" / name)
+
+
+def test_the_reasons_of_the_readme_have_the_figures_of_the_raw_files():
+    readme = " ".join(text_of(ROOT / "README.md").split())
+    rates = {name: step["target tokens/s"] for name, step in json.loads(raw("gpu/train.json"))["steps"].items()}
+    assert f"reads {round(rates['onehop'], -3):,.0f} target tokens a second on one H200" in readme
+    assert f"{rates['onehop'] / rates['nn.Transformer, compiled']:.1f} times a compiled `nn.Transformer`" in readme
+    (bulk,) = json.loads(raw("gpu/bulk.json"))["runs"]
+    assert bulk["lines"] == 1_000_000
+    assert f"A million lines take {bulk['seconds']:.0f} seconds" in readme
+    hashes = re.findall(r"^(?:never stopped|killed 3 times) +(\w{64})$", raw("verify_resume_gpu.txt"), re.M)
+    assert len(hashes) == 2
+    assert len(set(hashes)) == 1
+    inputs = [line.split("\t") for line in raw("en-de/everyday.tsv").splitlines()[1:]]
+    serious = sum(row[5] == "serious" for row in inputs)
+    assert f"Of {len(inputs)} everyday inputs the German model got {serious} seriously wrong" in readme
+
+
 def test_the_page_of_verbs_has_every_verb_and_no_other():
     listed = re.findall(r"^\| `([\w-]+)` \|", text_of(DOCS / "reference/cli.md"), re.M)
     assert sorted(listed) == sorted(ONEHOP.commands)
@@ -434,6 +454,56 @@ def test_the_figures_of_scaling_are_those_of_the_benchmark():
     page = text_of(DOCS / "results/training-speed.md")
     for row in [*scaling.byte_rows(), *scaling.rate_rows()]:
         assert row in page
+
+
+# --- prose ---
+
+LONGEST_SENTENCE = 25  # words
+LONGEST_PAGE = 2_500  # words of prose: ten minutes at 250 words a minute
+ENDLESS = {"journal.md"}  # a log, which grows with every experiment
+OLD = {"journal.md", "CHANGELOG.md"}  # entries that were written before the rule
+
+
+def paragraphs(page: Path) -> list[str]:
+    """The running text of a page: without code, tables, headings, pictures and tags; inline code counts as a word."""
+    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
+    text = re.sub(r"^( {4}(?! *- )|\||#|<).*$", "", text, flags=re.M)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]+`", "code", text)
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text)
+    return [re.sub(r"[*\s]+", " ", re.sub(r"^\s*(?:[-*]|\d+\.) ", "", part)).strip() for part in parts if part.strip()]
+
+
+def sentences(page: Path) -> list[str]:
+    """Parts that end in a full stop, or in a colon before a sentence. The stop of "et al." ends none."""
+    end = re.compile(r"(?<!\bal\.)(?<=[.!?])[”\")]? |: (?=[A-Z“])")
+    return [sentence for paragraph in paragraphs(page) for sentence in end.split(paragraph)]
+
+
+def words_of(text: str) -> list[str]:
+    return [word for word in text.split() if re.search(r"\w", word)]
+
+
+@pytest.mark.parametrize("page", [*ROOT_PAGES, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem)
+def test_no_sentence_is_longer_than_25_words(page):
+    assert page.name in OLD or [found for found in sentences(page) if len(words_of(found)) > LONGEST_SENTENCE] == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
+def test_a_page_is_read_in_ten_minutes(page):
+    prose = [word for paragraph in paragraphs(page) for word in words_of(paragraph)]
+    assert page.name in ENDLESS or len(prose) <= LONGEST_PAGE
+
+
+def test_sentences_are_counted(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# a b\n\nOne two [three](x.md). `onehop four` is five: Six (Kim et al. 2016).\n- seven\n- eight nine\n"
+        "\n    code code\n\n| a | b |\n\n```text\nc\n```\n\n1. ten\n"
+    )
+    found = [len(words_of(sentence)) for sentence in sentences(page)]
+    assert found == [3, 3, 5, 1, 2, 1]
 
 
 # --- the site ---
