@@ -4,32 +4,18 @@ A preset is a TOML file in `presets/`; a settings file of one's own has the same
 what it does not change.
 """
 
-import difflib
 import json
-import math
 import os
 import tomllib
-import types
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal
 
 from onehop.errors import SettingsError
+from onehop.setting_fields import check_fields, nearest, setting
 
 PRESETS = Path(__file__).with_name("presets")
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """Declare a field with the line that explains it and the range of values that make sense."""
-    return field(default=default, metadata={"doc": doc, "least": least, "most": most, "below": below})
 
 
 # The upper bounds lie far above any model that trains. They keep a foreign file from asking for terabytes.
@@ -229,70 +215,6 @@ TABLES: dict[str, type[Any]] = {
     "data": DataSettings,
     "train": TrainSettings,
 }
-
-
-# --- checking -------------------------------------------------------------------------------------------------
-
-
-def check_fields(table: str, values: Any) -> None:
-    """Refuse a value of the wrong type or outside the range its field declares."""
-    for f in fields(values):
-        value = getattr(values, f.name)
-        if not has_type(value, f.type):
-            raise SettingsError(
-                f"{table}.{f.name} is {value!r}.", f"It must be {type_in_words(f.type)}: {f.metadata['doc']}."
-            )
-        check_range(f"{table}.{f.name}", value, f)
-
-
-def check_range(name: str, value: Any, f: Field[Any]) -> None:
-    """Refuse a number outside [least, most] or not under `below`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    least, most, below = (f.metadata[k] for k in ("least", "most", "below"))
-    if least is not None and not value >= least:
-        raise SettingsError(f"{name} is {value}.", f"It must be at least {least}: {f.metadata['doc']}.")
-    if most is not None and not value <= most:
-        raise SettingsError(f"{name} is {value}.", f"It must be at most {most}: {f.metadata['doc']}.")
-    if below is not None and not value < below:
-        raise SettingsError(f"{name} is {value}.", f"It must be below {below}: {f.metadata['doc']}.")
-
-
-def has_type(value: Any, kind: Any) -> bool:
-    """Whether a value is of a declared type. A bool is no number; a whole number is a float as well."""
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) in (Union, types.UnionType):
-        return any(has_type(value, k) for k in get_args(kind))
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
-    if get_origin(kind) is Mapping:
-        return isinstance(value, Mapping) and all(has_type(v, float) and 0 <= v < math.inf for v in value.values())
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, kind)
-
-
-def type_in_words(kind: Any) -> str:
-    """A declared type as a person would say it."""
-    if get_origin(kind) is Literal:
-        return " or ".join(repr(choice) for choice in get_args(kind))
-    if get_origin(kind) is tuple:
-        return "a list of strings"
-    if get_origin(kind) is Mapping:
-        return "a table of numbers, none below 0"
-    if get_origin(kind) in (Union, types.UnionType):
-        return type_in_words(next(k for k in get_args(kind) if k is not types.NoneType))
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[kind]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant, as a question; else the list of names."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names)}."
 
 
 # --- reading --------------------------------------------------------------------------------------------------

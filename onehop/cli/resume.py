@@ -84,7 +84,7 @@ class ResumableFile:
 
     def write(self, done: TranslatedWindow) -> None:
         """Add a window. One that was cut by an error is written too, but made again when the job goes on."""
-        from onehop.data.store import write_whole  # only here: a text on the command line needs no file
+        from onehop.atomic import write_whole  # only here: a text on the command line needs no file
 
         assert self._file is not None
         with self._saying_why():

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from onehop.atomic import write_json
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters.importing import read_bytes, read_json, read_weights
 from onehop.converters.marian import Array
-from onehop.data.store import write_json
 from onehop.errors import ExportError, SettingsError
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.embed import Embedder

@@ -1,17 +1,15 @@
 """`onehop export` and `onehop import`: a model for or from another program, and the proof that it is the same."""
 
 import importlib
-import os
-import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onehop.config import nearest
+from onehop import atomic
 from onehop.converters.parity import SENTENCES, Parity, compare, read_sentences
 from onehop.errors import ExportError, is_installed, require
+from onehop.setting_fields import nearest
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.model_label import check_kind
 from onehop.storage.registry import named_model
@@ -34,7 +32,7 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     if stored.settings.model.source_end is False and target != "ctranslate2":
         what = f"The model reads sources without an end mark, which --to {target} has no word for."
         raise ExportError(what, "Use --to ctranslate2, which has.")
-    with new_folder(folder) as beside:
+    with export_folder(folder) as beside:
         module.write(stored, beside)
     parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
     parity.write(folder / PARITY)
@@ -102,16 +100,12 @@ def target_module(target: str) -> Any:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def export_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into, which appears in its place only when all went well."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} is there already.", "Remove it, or choose another place with -o.")
-    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
-        beside.mkdir(parents=True)
-        yield beside
-        os.replace(beside, folder)
+        with atomic.new_folder(folder) as beside:
+            yield beside
     except OSError as e:
         raise ExportError(f"{folder} cannot be written ({e.strerror}).", "Choose another place.") from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onehop.atomic import write_json, write_whole
 from onehop.config import DataSettings
 from onehop.console import StageProgress
 from onehop.data.chunks import Plain, RawChunk, read_chunks
@@ -36,7 +37,6 @@ from onehop.data.filters import (
     undecodable,
 )
 from onehop.data.mixture import source_name
-from onehop.data.store import write_json, write_whole
 from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
 

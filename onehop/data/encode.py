@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from onehop.atomic import write_whole
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.console import StageProgress
 from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, nothing_left, spread
@@ -26,17 +27,7 @@ from onehop.data.filters import (
     wrong_length,
 )
 from onehop.data.mixture import quotas, weights_of
-from onehop.data.store import (
-    END_TYPE,
-    TOKENIZER,
-    Pairs,
-    PairsWriter,
-    Side,
-    id_type,
-    tokenizer_hash,
-    write_description,
-    write_whole,
-)
+from onehop.data.store import END_TYPE, TOKENIZER, Pairs, PairsWriter, Side, id_type, tokenizer_hash, write_description
 from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
 from onehop.text.tokenizer import WORD_MARK, Tokenizer

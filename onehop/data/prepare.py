@@ -16,12 +16,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from filelock import FileLock, Timeout
 
+from onehop.atomic import write_json
 from onehop.config import Settings
 from onehop.console import NoProgress, StageProgress
 from onehop.data.clean import FILTERED, Inputs, filter_stage, read_filtered
 from onehop.data.corpus import STDIN, ParallelFile, content_hash, find_files
 from onehop.data.encode import encode_stage, learn_stage
-from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash, write_json
+from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash
 from onehop.errors import OtherStoreError, StoreError, TextError
 from onehop.machine import available_cores, sync
 from onehop.text.language_id import identifier_version

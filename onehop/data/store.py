@@ -11,10 +11,7 @@ valid.src.txt  valid.tgt.txt    their text, one a line
 import hashlib
 import json
 import os
-import re
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from onehop.atomic import write_json
 from onehop.data.filters import Report, report_from_dict
 from onehop.data.mixture import Part, Weights, weights_of
 from onehop.errors import StoreError
@@ -34,8 +32,6 @@ TOKENIZER = "tokenizer.model"
 SPLITS = ("train", "valid")
 SIDES = ("src", "tgt")
 END_TYPE = np.dtype("<i8")
-# A temporary file that is older than this was left by a killed process.
-ABANDONED_SECONDS = 3600
 DESCRIBED = {"version": int, "source": str, "target": str, "hash": str, "tokenizer_hash": str, "files": dict}
 REMAKE = "Make it again with `onehop prepare`."
 
@@ -325,35 +321,3 @@ def write_description(folder: Path, values: dict[str, Any]) -> None:
         **values,
     }
     write_json(folder / DESCRIPTION, description)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that the file is there in full or not at all."""
-    write_whole(path, (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there in full or not at all; of several processes that write it, the last one wins."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    remove_abandoned(path)
-    try:
-        with unfinished.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def remove_abandoned(path: Path) -> None:
-    """Remove what processes that were killed left of a file.
-
-    Age tells, not the process's number: the writer may be on another machine that shares the folder.
-    """
-    left = re.compile(re.escape(path.name) + r"\.\d+\.unfinished")
-    with suppress(OSError):  # tidying is no reason to fail, and another process may be faster
-        for file in path.parent.iterdir():
-            if left.fullmatch(file.name) and time.time() - file.stat().st_mtime > ABANDONED_SECONDS:
-                file.unlink()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from onehop.config import check_fields, setting
 from onehop.errors import SettingsError
+from onehop.setting_fields import check_fields, setting
 
 ALPHA = 0.6  # the paper's, for models that say nothing
 LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop

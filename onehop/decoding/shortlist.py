@@ -19,7 +19,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from onehop.data.store import Ids, Pairs, Side, Store, id_type, side_from_lists, tokenizer_hash, write_whole
+from onehop.atomic import write_whole
+from onehop.data.store import Ids, Pairs, Side, Store, id_type, side_from_lists, tokenizer_hash
 from onehop.errors import ShortlistError, StoreError
 from onehop.text.tokenizer import Tokenizer
 

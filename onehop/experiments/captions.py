@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from onehop.atomic import write_whole
 from onehop.errors import TextError
 
 # Multi30k, task 1, at one commit: captions of photographs, English and German, one a line.
@@ -28,9 +29,7 @@ def fetch(folder: Path, say: Callable[[str], None], source: str = SOURCE) -> Non
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in missing(folder, source):
-            beside = folder / f".{name}.unfinished"
-            beside.write_bytes(content)
-            beside.replace(folder / name)
+            write_whole(folder / name, content)
             say(f"{folder / name}: {len(content.splitlines()):,} lines")
     except OSError as e:
         raise TextError(f"{folder} cannot be written: {e.strerror}.", "Give another -o.") from None

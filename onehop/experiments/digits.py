@@ -18,6 +18,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onehop.atomic import write_whole
 from onehop.config import Settings, load_settings, with_changes
 from onehop.console import TrainDisplay
 from onehop.data.filters import Report, report_to_dict
@@ -30,7 +31,6 @@ from onehop.data.store import (
     side_from_lists,
     tokenizer_hash,
     write_description,
-    write_whole,
 )
 from onehop.errors import require
 from onehop.experiments.patches import FILE, chosen, looks, patches

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from onehop.data.store import write_json, write_whole
+from onehop.atomic import write_json, write_whole
 from onehop.errors import MissingPackageError, RunError, require
 
 Json = dict[str, Any]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from onehop.atomic import new_folder
 from onehop.data.filters import report_to_dict
 from onehop.data.store import DESCRIPTION, Pairs, PairsWriter, Side, Store, read_description, write_description
 from onehop.errors import StoreError
@@ -30,13 +31,11 @@ def sampled(store: Store, pairs: int, out: Path) -> Store:
     if pairs > there:
         raise StoreError(f"The token store {store.path} has {there:,} pairs, not {pairs:,}.", "Ask for fewer pairs.")
     places = np.sort(np.random.default_rng(SEED).choice(there, pairs, replace=False))
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(store.path, partial, ignore=shutil.ignore_patterns("train.*", DESCRIPTION))
-    with closing(PairsWriter(partial, "train")) as writer:
-        writer.write(chosen(store.pairs("train"), places))
-    write_description(partial, {**described(store, places), "sample": drawn})
-    partial.rename(out)
+    with new_folder(out) as partial:
+        shutil.copytree(store.path, partial, ignore=shutil.ignore_patterns("train.*", DESCRIPTION), dirs_exist_ok=True)
+        with closing(PairsWriter(partial, "train")) as writer:
+            writer.write(chosen(store.pairs("train"), places))
+        write_description(partial, {**described(store, places), "sample": drawn})
     return Store.open(out)
 
 

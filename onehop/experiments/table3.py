@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from onehop.config import ModelSettings, Settings, nearest, settings_to_dict, with_changes
+from onehop.atomic import write_json
+from onehop.config import ModelSettings, Settings, settings_to_dict, with_changes
 from onehop.data.prepare import prepare
-from onehop.data.store import Store, write_json
+from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.evaluation.metrics import bleu
@@ -24,6 +25,7 @@ from onehop.experiments.parallel_runs import Task, side_by_side
 from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
 from onehop.experiments.sample_store import sampled
 from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.setting_fields import nearest
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.training.workflow import train
 

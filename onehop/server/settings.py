@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onehop.config import check_fields, setting
+from onehop.setting_fields import check_fields, setting
 
 
 @dataclass(frozen=True, kw_only=True)

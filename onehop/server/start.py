@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from onehop.config import nearest
 from onehop.errors import SettingsError, is_installed, require
 from onehop.pipelines.route import Pair
 from onehop.server import auth
 from onehop.server.settings import ServerSettings
+from onehop.setting_fields import nearest
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model, installed, model_for, translators, usual_model
 

@@ -7,7 +7,6 @@ entry at once do not disturb each other; and an entry whose bytes are not those 
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import time
 import zlib
@@ -15,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from onehop.atomic import ABANDONED_SECONDS, new_folder, remove_folder
+
 Pieces: TypeAlias = Sequence[bytes | memoryview]
 
 SUMS = "sums.json"
 CHUNK = 1 << 20
 # A temporary folder that nobody has written to for so long was left by a process that was killed.
-ABANDONED_SECONDS = 3600
 
 
 def cache_root() -> Path:
@@ -61,21 +61,16 @@ def checksum_of(file: Path) -> int:
 def put(name: str, files: Mapping[str, Pieces]) -> Path:
     """Make an entry; where another process was faster, its entry stays. An OSError says why there can be none."""
     folder = cache_root() / name
-    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
-        temporary.mkdir(parents=True)
-        remove_abandoned(temporary.parent)
-        write(temporary, files)
-        if folder.exists() and not is_whole(folder):
-            set_aside(folder)
-        try:
-            os.rename(temporary, folder)
-        except OSError:
-            if not is_whole(folder):
-                raise
-        return folder
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with new_folder(folder) as temporary:
+            remove_abandoned(temporary.parent)
+            write(temporary, files)
+            if folder.exists() and not is_whole(folder):
+                remove_folder(folder)
+    except OSError:
+        if not is_whole(folder):
+            raise
+    return folder
 
 
 def write(folder: Path, files: Mapping[str, Pieces]) -> None:
@@ -89,14 +84,6 @@ def write(folder: Path, files: Mapping[str, Pieces]) -> None:
                 size, checksum = size + len(piece), zlib.crc32(piece, checksum)
         sums[name] = (size, checksum)
     (folder / SUMS).write_text(json.dumps(sums), encoding="utf-8")
-
-
-def set_aside(folder: Path) -> None:
-    """Take a damaged entry away; that another process did so already is as good."""
-    away = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
-    with contextlib.suppress(OSError):
-        os.rename(folder, away)
-    shutil.rmtree(away, ignore_errors=True)
 
 
 # --- looking after it -----------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import errno
 import json
 import re
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,24 +24,27 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError
 
+from onehop.atomic import new_file, new_folder, remove_folder, write_json, write_whole
 from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
 from onehop.data.store import DESCRIPTION
 from onehop.errors import RunError
-from onehop.machine import sync
-from onehop.storage.number_formats import plain_bytes
-
-Arrays = dict[str, NDArray[Any]]
+from onehop.storage.checkpoint_arrays import (
+    CHECKSUM,
+    Arrays,
+    broken,
+    read_arrays,
+    read_with_metadata,
+    state_checksum,
+    write_arrays,
+)
 
 # These may differ when a run goes on: they say how long, and what is kept and shown of it, not what a step computes.
 FREE_TO_CHANGE = {
     *("train.steps", "train.save_every", "train.validate_every", "train.report_every", "train.patience"),
     *("train.keep", "train.average", "train.shard"),
 }
-
-CHECKSUM = "crc32"
 
 # What a run writes into its folder under these names, whatever was there.
 WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetensors", "model.safetensors")
@@ -85,12 +87,12 @@ class Run:
             self.check_overwrites_nothing()
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             self._hold()
-            for left_by_a_kill in (self.path / "checkpoints").glob(".*.partial"):
+            for left_by_a_kill in (self.path / "checkpoints").glob(".*.tmp"):
                 shutil.rmtree(left_by_a_kill)
             if (self.path / "run.json").exists():
                 self.check_same(settings, facts)
-            write_text(self.path / "settings.toml", settings_to_toml(settings))
-            write_text(self.path / "run.json", json.dumps({**facts, **self.facts()}, indent=2) + "\n")
+            write_whole(self.path / "settings.toml", settings_to_toml(settings).encode())
+            write_json(self.path / "run.json", {**facts, **self.facts()})
 
     def _hold(self) -> None:
         try:
@@ -156,12 +158,12 @@ class Run:
     def note(self, **facts: Any) -> None:
         """Add to run.json."""
         with writing(self.path):
-            write_text(self.path / "run.json", json.dumps({**self.facts(), **facts}, indent=2) + "\n")
+            write_json(self.path / "run.json", {**self.facts(), **facts})
 
     def keep_tokenizer(self, tokenizer: bytes) -> None:
         """Keep the tokenizer in the folder: a model file can be made of a checkpoint without the store."""
         with writing(self.path):
-            write_bytes(self.path / "tokenizer.model", tokenizer)
+            write_whole(self.path / "tokenizer.model", tokenizer)
 
     def ingredients(self) -> tuple[Settings, bytes, str, str]:
         """What a model file needs besides weights: settings, tokenizer, source and target language."""
@@ -213,22 +215,12 @@ class Run:
         return step > 0
 
     def _write(self, checkpoint: Checkpoint, folder: Path, *, regular: bool) -> None:
-        partial = folder.with_name(f".{folder.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            partial.mkdir()
+        with new_folder(folder) as partial:
             write_arrays(checkpoint.weights, partial / "weights.safetensors")
             write_arrays(checkpoint.optimizer, partial / "optimizer.safetensors")
             state = {**asdict(checkpoint.progress), "regular": regular}
             state[CHECKSUM] = state_checksum(state)
             (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
-            for path in (*partial.iterdir(), partial):
-                sync(path)
-            partial.rename(folder)
-            sync(folder.parent)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
 
     def latest(self) -> Checkpoint | None:
         """The checkpoint to go on from, if there is one."""
@@ -273,11 +265,8 @@ class Run:
 
     def save_best(self, weights: Arrays, step: int) -> None:
         """Keep the weights of the best validation so far."""
-        partial = self.path / ".best.safetensors.partial"
-        with writing(self.path):
-            write_arrays(weights, partial, {"step": str(step)})
-            sync(partial)
-            partial.replace(self.path / "best.safetensors")
+        with writing(self.path), new_file(self.path / "best.safetensors") as file:
+            write_arrays(weights, file, {"step": str(step)})
 
     def forget_best(self) -> None:
         """What was the best is no longer, and what is was not kept."""
@@ -304,7 +293,7 @@ class Run:
         if file.exists():
             kept = [line for line in read_metrics(file) if line["step"] <= step]
             with writing(self.path):
-                write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+                write_whole(file, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 def average(weights: Iterable[Arrays]) -> Arrays:
@@ -337,55 +326,6 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
     return reports
 
 
-# --- files ----------------------------------------------------------------------------------------------------
-
-
-def write_arrays(arrays: Arrays, file: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """A safetensors file with a checksum over its arrays and metadata."""
-    described = dict(metadata or {})
-    save_file(arrays, file, {**described, CHECKSUM: arrays_checksum(arrays, described)})
-
-
-def read_arrays(file: Path) -> Arrays:
-    """The arrays of a safetensors file, if its checksum is right."""
-    return read_with_metadata(file)[0]
-
-
-def read_with_metadata(file: Path) -> tuple[Arrays, dict[str, str]]:
-    """The same with the metadata. Files of older versions have no checksum."""
-    try:
-        with safe_open(file, "np") as opened:
-            metadata = dict(opened.metadata() or {})
-        arrays: Arrays = load_file(file)
-        if metadata.pop(CHECKSUM, None) not in (None, arrays_checksum(arrays, metadata)):
-            raise ValueError("its checksum does not match")
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as e:
-        raise broken(file, e) from None
-    return arrays, metadata
-
-
-def arrays_checksum(arrays: Arrays, metadata: Mapping[str, str]) -> str:
-    """CRC-32 of the metadata and of each array's name, type, shape and bytes: it guards against damage, not malice."""
-    checksum = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
-    for name, array in sorted(arrays.items()):
-        checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), checksum)
-        checksum = zlib.crc32(plain_bytes(array), checksum)
-    return f"{checksum:08x}"
-
-
-def state_checksum(state: Mapping[str, Any]) -> str:
-    """CRC-32 of what state.json holds."""
-    return f"{zlib.crc32(json.dumps(state, sort_keys=True).encode()):08x}"
-
-
-def broken(file: Path, reason: Exception) -> RunError:
-    """The error for a checkpoint that cannot be read."""
-    return RunError(
-        f"The checkpoint {file} cannot be read: {reason}.",
-        "Delete its folder to go on from the one before, or from the beginning if there is none.",
-    )
-
-
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn a failing disk into one clear line; what was there before is still there."""
@@ -399,24 +339,3 @@ def writing(path: Path) -> Iterator[None]:
         raise RunError(
             f"{path} cannot be written: {e}.", "Make room and start again: it goes on from the last checkpoint."
         ) from None
-
-
-def write_text(file: Path, text: str) -> None:
-    """Replace a small file as a whole."""
-    write_bytes(file, text.encode("utf-8"))
-
-
-def write_bytes(file: Path, content: bytes) -> None:
-    """Replace a small file as a whole."""
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_bytes(content)
-    sync(partial)
-    partial.replace(file)
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a folder so that no half of it is ever seen under its name."""
-    gone = folder.with_name(f".{folder.name}.partial")
-    with contextlib.suppress(OSError):
-        folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onehop.config import TrainSettings
-from onehop.storage.run_folder import Arrays
+from onehop.storage.checkpoint_arrays import Arrays
 from onehop.training.distributed import spread_like, whole
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onehop.atomic import write_whole
 from onehop.data.filters import Report, report_to_dict
-from onehop.data.store import Pairs, PairsWriter, Store, id_type, side_from_lists, write_description, write_whole
+from onehop.data.store import Pairs, PairsWriter, Store, id_type, side_from_lists, write_description
 from onehop.errors import StoreError
 
 SRC = [[5, 6, 7], [8], [9, 10], [65535]]
@@ -184,7 +185,7 @@ def test_changed_content_is_found_by_verify_only(folder):
 
 def test_a_file_that_two_processes_write_at_once_is_one_of_theirs(tmp_path, monkeypatch):
     file, sync = tmp_path / "data.json", os.fsync
-    other = "import sys, pathlib; from onehop.data.store import write_whole; "
+    other = "import sys, pathlib; from onehop.atomic import write_whole; "
     other += "write_whole(pathlib.Path(sys.argv[1]), b'other')"
 
     def meanwhile(descriptor: int) -> None:

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from onehop.config import Settings, with_changes
 from onehop.errors import RunError
-from onehop.storage import run_folder
+from onehop.storage import checkpoint_arrays, run_folder
 from onehop.storage.run_folder import Checkpoint, Progress, Run, average, read_metrics
 
 FACTS = {"data": "d1", "tokenizer": "t1", "processes": 1}
@@ -181,7 +181,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_checkpoints(tmp_path):
 def test_a_full_disk_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeypatch, error, said):
     run = saved(tmp_path, 10)
     before = everything_in(tmp_path)
-    whole = run_folder.save_file
+    whole = checkpoint_arrays.save_file
 
     def full(arrays, file, metadata):
         if "optimizer" in str(file):  # the first file still has room, the second only in part
@@ -189,7 +189,7 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeyp
             raise error
         whole(arrays, file, metadata)
 
-    monkeypatch.setattr(run_folder, "save_file", full)
+    monkeypatch.setattr(checkpoint_arrays, "save_file", full)
     with pytest.raises(RunError) as e:
         run.save(checkpoint(20), 5, 10)
     assert str(e.value) == (

@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from onehop.data.store import Store, hash_files, write_json
+from onehop.atomic import write_json
+from onehop.data.store import Store, hash_files
 from onehop.errors import StoreError
 from onehop.training.checks import check_fits
 

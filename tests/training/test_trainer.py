@@ -28,7 +28,7 @@ from onehop.data.store import Store
 from onehop.errors import RunError, StoreError
 from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.storage import run_folder
+from onehop.storage import checkpoint_arrays
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
@@ -641,7 +641,7 @@ def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch
 
 
 def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
-    whole = run_folder.save_file
+    whole = checkpoint_arrays.save_file
 
     def full(arrays, file, metadata):
         if "step-00000020" in str(file):
@@ -649,7 +649,7 @@ def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
         whole(arrays, file, metadata)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "save_file", full)
+        patch.setattr(checkpoint_arrays, "save_file", full)
         with pytest.raises(RunError, match=r"No space left on device\. Make room and start again"):
             go()
     assert Run(tmp_path / "run").latest().progress.step == 10

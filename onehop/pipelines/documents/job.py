@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from onehop.data.store import write_whole
+from onehop.atomic import write_whole
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.documents import FORMATS, OPTIONS, Reading, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, Pipeline, translate_document
