@@ -182,7 +182,7 @@ def paper_table3(
     """Train every variation of the model and put its scores beside the paper's; started again, it goes on."""
     chosen = settings_of(settings, changes)
     use_threads(threads)
-    from onehop.experiments import provenance, table3
+    from onehop.experiments import provenance, table3, table3_report
 
     wanted = table3.chosen_rows(rows)
     if finished:
@@ -198,7 +198,7 @@ def paper_table3(
         ["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}", *["--finished"] * finished]
     )
     told = {**provenance.origin(command), **found}
-    show_table(out, "table3", told, table3.table_text(found), lambda: table3.picture(found))
+    show_table(out, "table3", told, table3_report.table_text(found), lambda: table3_report.picture(found))
 
 
 def show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:

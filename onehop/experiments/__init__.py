@@ -17,5 +17,6 @@ __all__ = [
     "synthetic",
     "table1",
     "table3",
+    "table3_report",
     "verify_resume",
 ]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from onehop.cli import app
 from onehop.config import load_settings, settings_to_toml, with_changes
 from onehop.errors import RunError, SettingsError
-from onehop.experiments import table3
+from onehop.experiments import table3, table3_report
 from onehop.training import trainer as trainer_module
 from onehop.training.step import PlainStep
 
@@ -77,11 +77,11 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     monkeypatch.setattr(table3, "train", lambda *args, **more: pytest.fail("it was trained again"))
     again = table3.table3(settings, store, out, rows, seeds=2, device="cpu", say=said.append)
     assert again == first
-    text = table3.table_text(first)
+    text = table3_report.table_text(first)
     assert "| E | learned-positions | positions learned | 2 | " in text
     assert text.splitlines()[3].endswith("| 4.92 | 25.7 |  |")
     assert " ± " in text
-    assert len(table3.picture(first).axes) == 2
+    assert len(table3_report.picture(first).axes) == 2
 
 
 def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
@@ -96,7 +96,7 @@ def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
     monkeypatch.setattr(table3, "train", lambda *args, **more: pytest.fail("something was trained"))
     found = table3.finished(settings, out, rows, seeds=2)
     assert [(one["row"], one["seed"]) for one in found["rows"]] == [("base", 1), ("base", 2), ("learned-positions", 1)]
-    assert "| E | learned-positions | positions learned | 1 | " in table3.table_text(found)
+    assert "| E | learned-positions | positions learned | 1 | " in table3_report.table_text(found)
     (folder / "small.toml").write_text(settings_to_toml(settings))
     shutil.rmtree(out / "store")  # the rows are enough
     words = ["paper", "table3", str(folder / "small.toml"), "-o", str(out)]
@@ -221,24 +221,24 @@ def found_of(base: list[float], row: str, bleu: list[float]) -> dict:
 )
 def test_a_finding_holds_where_every_seed_says_so(row, bleu, said):
     base = [25.0, 26.0]
-    ((finding, theirs, ours, judgement),) = table3.judged(found_of(base, row, bleu))
+    ((finding, theirs, ours, judgement),) = table3_report.judged(found_of(base, row, bleu))
     assert (finding.row, judgement) == (row, said)
     paper = {row.name: row.bleu for row in table3.ROWS}
     assert theirs == pytest.approx(paper[row] - paper["base"])
     assert ours == pytest.approx(sum(bleu) / len(bleu) - 25.5)
-    assert f"| {finding.text} | {row} | BLEU | {theirs:+.2f} | {ours:+.2f} | {said} |" in table3.table_text(
+    assert f"| {finding.text} | {row} | BLEU | {theirs:+.2f} | {ours:+.2f} | {said} |" in table3_report.table_text(
         found_of(base, row, bleu)
     )
 
 
 def test_the_papers_own_figures_have_its_findings():
     of_row = {row.name: row for row in table3.ROWS}
-    for finding in table3.FINDINGS:
+    for finding in table3_report.FINDINGS:
         ours, base = (getattr(of_row[name], finding.key) for name in (finding.row, "base"))
         if finding.says == "the same":
             assert abs(ours - base) < 0.2
         else:
-            assert table3.verdict(finding.says, [ours] * 2, [base] * 2) == "holds", finding.text
+            assert table3_report.verdict(finding.says, [ours] * 2, [base] * 2) == "holds", finding.text
 
 
 def test_table_3_on_the_command_line(few_rows):

@@ -1,0 +1,142 @@
+"""What table 3 says: the paper's findings judged at this scale, the table beside the paper's, the picture."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
+from onehop.experiments.table3 import ROWS, Row
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence of section 6.2, and the row and measure by which it is judged against the base."""
+
+    text: str
+    row: str
+    key: Literal["bleu", "perplexity"]
+    says: Literal["less", "more", "the same"]
+
+
+FINDINGS = (
+    Finding("one head is worse", "heads-1/8", "bleu", "less"),
+    Finding("too many heads are worse", "heads-4", "bleu", "less"),
+    Finding("a small d_k is worse", "key-width-1/4", "bleu", "less"),
+    Finding("fewer layers are worse", "layers-1/3", "bleu", "less"),
+    Finding("a narrower model is worse", "width-1/2", "bleu", "less"),
+    Finding("a wider model is better", "width-2", "bleu", "more"),
+    Finding("a wider feed-forward network is better", "inner-2", "bleu", "more"),
+    Finding("without dropout it is worse", "dropout-0", "bleu", "less"),
+    Finding("without label smoothing BLEU is worse", "smoothing-0", "bleu", "less"),
+    Finding("… and perplexity better", "smoothing-0", "perplexity", "less"),
+    Finding("learned positions are as good", "learned-positions", "bleu", "the same"),
+    Finding("the big model is better", "big", "bleu", "more"),
+)
+
+
+def verdict(says: str, ours: Sequence[float], base: Sequence[float]) -> str:
+    """Whether a finding holds: every seed of the row on the stated side of every seed of the base."""
+    side = "less" if max(ours) < min(base) else "more" if min(ours) > max(base) else "the same"
+    if len(ours) == 1 or len(base) == 1:
+        return "one seed cannot tell" if says == "the same" else f"{'holds' if side == says else 'not'} with one seed"
+    if side == says:
+        return "holds"
+    return "within the spread" if side == "the same" else "does not hold"
+
+
+def judged(found: Json) -> Iterator[tuple[Finding, float, float, str]]:
+    """Each finding whose row was trained: the paper's difference to the base, ours, and the verdict."""
+    lines = {line.row.name: line for line in lines_of(found)}
+    base = lines["base"]
+    for finding in FINDINGS:
+        if finding.row in lines:
+            line, key = lines[finding.row], finding.key
+            ours, of_base = getattr(line, key), getattr(base, key)
+            theirs = getattr(line.row, key) - getattr(base.row, key)
+            difference = statistics.mean(ours) - statistics.mean(of_base)
+            yield finding, theirs, difference, verdict(finding.says, ours, of_base)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row over its seeds: means, and standard deviations where there are several."""
+
+    row: Row
+    changes: list[str]
+    perplexity: list[float]
+    bleu: list[float]
+    parameters: int
+
+
+def lines_of(found: Json) -> Iterator[Line]:
+    """The rows that were measured, in the paper's order."""
+    for row in ROWS:
+        of_row = [one for one in found["rows"] if one["row"] == row.name]
+        if of_row:
+            perplexity, scores = ([one[key] for one in of_row] for key in ("perplexity", "bleu"))
+            yield Line(row, of_row[0]["changes"], perplexity, scores, of_row[0]["parameters"])
+
+
+def table_text(found: Json) -> str:
+    """Ours and the paper's side by side."""
+    header = ["row", "", "change", "seeds", "PPL", "BLEU", "parameters (M)", "paper: PPL", "BLEU", "parameters (M)"]
+    rows = [
+        [
+            line.row.letter,
+            line.row.name,
+            ", ".join(map(in_words, line.changes)),
+            str(len(line.bleu)),
+            spread(line.perplexity),
+            spread(line.bleu),
+            f"{line.parameters / 1e6:.1f}",
+            f"{line.row.perplexity:.2f}",
+            f"{line.row.bleu:.1f}",
+            "" if line.row.parameters is None else f"{line.row.parameters:.0f}",
+        ]
+        for line in lines_of(found)
+    ]
+    findings = [
+        [finding.text, finding.row, finding.key.replace("bleu", "BLEU"), f"{theirs:+.2f}", f"{ours:+.2f}", said]
+        for finding, theirs, ours, said in judged(found)
+    ]
+    header_of_findings = ["what the paper found", "row", "by", "paper: to the base", "here", "at this scale"]
+    judgement = "\n" + markdown(header_of_findings, findings) if findings else ""
+    return markdown(header, rows) + judgement
+
+
+def in_words(change: str) -> str:
+    """A change without its table; 0.3 for 0.30000000000000004."""
+    name, _, value = change.partition(".")[2].partition("=")
+    return f"{name} {float(value):g}" if "." in value else f"{name} {value}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, and the standard deviation over seeds where there are several."""
+    mean = f"{statistics.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.2f}"
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation over seeds; one seed has none."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def picture(found: Json) -> Any:
+    """By how much each row differs from the base, here and in the paper; bars: the standard deviation over seeds."""
+    figure, axes = new_figure(2)
+    lines = list(lines_of(found))
+    base, others = lines[0], lines[1:]
+    places = range(len(others), 0, -1)
+    for axis, key in zip(axes, ("bleu", "perplexity"), strict=True):
+        ours = [statistics.mean(getattr(line, key)) - statistics.mean(getattr(base, key)) for line in others]
+        theirs = [getattr(line.row, key) - getattr(base.row, key) for line in others]
+        axis.axvline(0, color=COLOURS[-1], linewidth=0.8)
+        noise = [math.hypot(deviation(getattr(line, key)), deviation(getattr(base, key))) for line in others]
+        axis.errorbar(ours, list(places), xerr=noise, fmt="o", color=COLOURS[0], label="here")
+        axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, zorder=3, label="paper")
+        axis.set_yticks(list(places), [line.row.name for line in others], fontsize=7)
+        axis.set_title(f"{'BLEU' if key == 'bleu' else key}, difference to the base", fontsize=10, loc="left")
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
