@@ -8,8 +8,8 @@ from pathlib import Path
 
 from onehop.errors import OnehopError
 from onehop.explorer.content import Explorer
-from onehop.interpret.tracer import KEPT, Tracer, load_tracer, one_text
-from onehop.pipelines.arguments import in_the_words_of_arguments, strings_of
+from onehop.interpret.tracer import KEPT, Tracer, load_tracer
+from onehop.pipelines.arguments import in_the_words_of_arguments, one_text, strings_of
 
 HEIGHT = 900
 

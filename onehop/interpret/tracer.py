@@ -38,7 +38,7 @@ from onehop.interpret.trace_file import Trace as Trace
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer, parameter_count, sinusoids
-from onehop.pipelines.arguments import in_the_words_of_arguments, strings_of
+from onehop.pipelines.arguments import in_the_words_of_arguments, one_text, strings_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
@@ -77,13 +77,6 @@ def trace(
     text, edits = one_text(text), strings_of("edits", edits, "edits")
     with in_the_words_of_arguments():
         return load_tracer(model, device).trace(text, edits, SearchOptions(beam=beam, alpha=alpha))
-
-
-def one_text(text: str) -> str:
-    """The sentence that a caller gives."""
-    if not isinstance(text, str):
-        raise TextError(f"The text is of the type {type(text).__name__}.", "Give one sentence, a string.")
-    return text
 
 
 def load_tracer(model: str | Path | None = None, device: str | None = None) -> "Tracer":
@@ -230,8 +223,6 @@ class Tracer:
             "leak": leak(recording),
         }
 
-    # --- its parts
-
     @cached_property
     def _about(self) -> Json:
         model = self.model
@@ -346,8 +337,6 @@ class Tracer:
                 for stage, (name, scale) in stages.items()
             }
         return found
-
-    # --- asked for by themselves
 
     @torch.inference_mode()
     def variant(self, text: str, edits: Sequence[str], options: SearchOptions | None = None) -> Json:

@@ -52,6 +52,13 @@ def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formalit
     return Terms([term for term in terms if term.source], kept, formality)
 
 
+def one_text(text: str) -> str:
+    """The sentence that a caller gives."""
+    if not isinstance(text, str):
+        raise TextError(f"The text is of the type {type(text).__name__}.", "Give one sentence, a string.")
+    return text
+
+
 def strings_of(name: str, value: Iterable[str], what: str) -> list[str]:
     """A list of strings that a caller gives; the letters of one string would be taken for several."""
     if isinstance(value, str):
