@@ -227,3 +227,13 @@ def paragraph(
 def max_length_of(path: str | Path) -> int:
     """Tokens of the longest sentence that a model, given by its file or name, translates whole."""
     return settings_from_dict(describe(named_model(str(path))).content["settings"]).model.max_length
+
+
+def nth_best(sentence: Sentence, n: int, languages: tuple[str, str]) -> Sentence:
+    """A sentence with its n-th best translation in the first place; the best where it has not so many."""
+    if n == 0 or n >= len(sentence.found):
+        return sentence
+    best: Translation = sentence.found[n]
+    text = LINE_BREAKS.sub(" ", best.text)
+    missing = tuple(missing_numbers(sentence.read, text, languages))
+    return replace(sentence, text=text, found=(best,), restored=False, unmet=(), missing_numbers=missing)

@@ -11,6 +11,8 @@ __all__ = [
     "explore",
     "file_store",
     "files",
+    "joining_lane",
+    "libretranslate",
     "metrics",
     "openapi",
     "pivot",
@@ -23,5 +25,6 @@ __all__ = [
     "settings",
     "slow_clients",
     "start",
+    "stream",
     "temporary",
 ]

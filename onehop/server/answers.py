@@ -3,7 +3,8 @@
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from onehop.errors import OnehopError
 from onehop.pipelines.html import Aligned
 from onehop.pipelines.result import Result
 from onehop.server.pivot import PivotService
@@ -124,3 +126,27 @@ async def on_gone(request: Request, error: Exception) -> Response:
 async def on_fault(request: Request, error: Exception) -> Response:
     """A fault of ours; uvicorn logs the traceback."""
     return JSONResponse({"error": "The server has a fault; its log tells which."}, 500)
+
+
+async def written(
+    first: dict[str, Any],
+    rest: AsyncGenerator[dict[str, Any]],
+    named: dict[str, str],
+    deadline: float,
+    seconds: float,
+) -> AsyncIterator[str]:
+    """Events as a browser reads them, until the deadline of the whole stream; the last one names the languages."""
+    yield event(first, named)
+    try:
+        async with aclosing(rest):
+            while True:
+                # Nothing is yielded under the timeout: it would cancel a task that is sending.
+                async with asyncio.timeout_at(deadline):
+                    each = await anext(rest)
+                yield event(each, named)
+    except StopAsyncIteration:
+        pass
+    except TimeoutError:
+        yield event({"error": f"The translation took longer than {seconds:g} seconds."}, named)
+    except (Problem, OnehopError) as e:
+        yield event({"error": str(e)}, named)

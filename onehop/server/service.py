@@ -2,9 +2,8 @@
 
 import asyncio
 import threading
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,15 +16,16 @@ from onehop.pipelines.glossary import Terms
 from onehop.pipelines.html import Aligned, aligned, check_markup, flows, needs_alignment, put_together, reading
 from onehop.pipelines.html_markup import Flow, parse
 from onehop.pipelines.html_tags import TooMuchMarkup
-from onehop.pipelines.numbers import missing_numbers
-from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator, max_length_of, paragraph
+from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of, nth_best, paragraph
 from onehop.pipelines.result import Result, Sentence
-from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
-from onehop.pipelines.streaming import GivenUp, Settled, settle, settled_text, tells
+from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.pipelines.streaming import GivenUp, Settled, settle, tells
+from onehop.server.joining_lane import JoiningLane, Steps
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
-from onehop.server.scheduler import Call, Found, JoiningLane, Lane, Steps
+from onehop.server.scheduler import Call, Found, Lane
 from onehop.server.settings import ServerSettings
+from onehop.server.stream import stream
 from onehop.storage.registry import short_name
 from onehop.text.sentences import Segment
 
@@ -299,60 +299,9 @@ class Service:
         """In the thread for what is done one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self.reference.executor, work)
 
-    # --- a stream ---------------------------------------------------------------------------------------------
-
-    async def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
+    def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
         """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
-        by = self.by(wish)
-        segments = await asyncio.to_thread(by.segments, text)
-        if len(segments) > self.settings.max_sentences:
-            raise Problem(
-                413, f"{len(segments):,} sentences are too many: send at most {self.settings.max_sentences:,}."
-            )
-        prefixes = dict(self.forced([segments], wish))
-        done: list[Sentence] = []
-        shares = Counter[tuple[bool, bool]]()
-        for number, segment in enumerate(segments):
-            found: Found = []
-            wanted = by.terms.wanted(segment.text)
-            if by.terms.has_words(segment.text) and (ids := by.ids(segment.text)):
-                # What is drawn hangs on a sentence's number, which `sentences` counts in each of its shares.
-                share = (True, False) if number in prefixes else (False, by.chooses(wanted))
-                search = self.watched(ids, wish.options, prefixes.get(number, []), shares[share])
-                shares[share] += 1
-                async with search as (events, searched):
-                    async for event in in_its_letters(segment, by, events):
-                        yield {"sentence": number, **event}
-                    found = await searched
-            done.append(await asyncio.to_thread(by.sentence, segment, found, wanted))
-            yield {"sentence": number, "text": done[-1].text, "final": True}
-        yield {"translation": self.paragraph(text, segments, done)}
-
-    @asynccontextmanager
-    async def watched(
-        self, ids: list[int], options: SearchOptions, prefix: list[int], number: int
-    ) -> AsyncIterator[tuple[AsyncIterator[dict[str, Any]], "asyncio.Task[Found]"]]:
-        """A search and the events of what it settles; left early, it is given up."""
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
-
-        def tell(settled: Sequence[int]) -> None:
-            loop.call_soon_threadsafe(heard.put_nowait, list(settled))
-
-        task = asyncio.create_task(self.settled(ids, options, prefix=prefix, number=number, tell=tell))
-        task.add_done_callback(lambda _: heard.put_nowait(None))
-        try:
-            yield self.events(heard), task
-        finally:
-            task.cancel()
-
-    async def events(self, heard: "asyncio.Queue[list[int] | None]") -> AsyncIterator[dict[str, Any]]:
-        """Each longer beginning as what it adds."""
-        tokenizer, told, said = self.translator.tokenizer, 0, ""
-        while (ids := await heard.get()) is not None:
-            text = LINE_BREAKS.sub(" ", settled_text(tokenizer, ids))
-            if len(ids) > told and text.startswith(said):
-                yield {"tokens": tokenizer.tokens(ids[told:]), "text": text[len(said) :]}
-                told, said = len(ids), text
+        return stream(self, text, wish)
 
     # --- alignments -------------------------------------------------------------------------------------------
 
@@ -436,24 +385,6 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-async def in_its_letters(
-    segment: Segment, by: ParagraphTranslator, events: AsyncIterator[dict[str, Any]]
-) -> AsyncIterator[dict[str, Any]]:
-    """What is settled of a sentence, in capitals where that stands in capitals: then in whole words.
-
-    Which letters stay small shows only at the end of a word, an address or a kept word.
-    """
-    text, told = "", 0
-    async for event in events:
-        if segment.stood is None:
-            yield event
-            continue
-        text += event["text"]
-        decided = by.terms.decided(text)
-        yield {**event, "text": by.text_in_its_letters(segment, text)[told:decided]}
-        told = decided
-
-
 def parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
     """Sentences in order, as many together as have at most so many tokens in their translations."""
     part: list[Sentence] = []
@@ -464,13 +395,3 @@ def parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[S
         part.append(sentence)
     if part:
         yield part
-
-
-def nth_best(sentence: Sentence, n: int, languages: tuple[str, str]) -> Sentence:
-    """A sentence with its n-th best translation in the first place; the best where it has not so many."""
-    if n == 0 or n >= len(sentence.found):
-        return sentence
-    best: Translation = sentence.found[n]
-    text = LINE_BREAKS.sub(" ", best.text)
-    missing = tuple(missing_numbers(sentence.read, text, languages))
-    return replace(sentence, text=text, found=(best,), restored=False, unmet=(), missing_numbers=missing)

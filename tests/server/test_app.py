@@ -32,9 +32,9 @@ from onehop.server.explore import MOST_QUESTIONS, Exploring
 from onehop.server.metrics import Metrics
 from onehop.server.rate_limit import Rates
 from onehop.server.schemas import SentenceAnswer, TranslationAnswer
-from onehop.server.service import in_its_letters
 from onehop.server.settings import ServerSettings
 from onehop.server.start import Doors
+from onehop.server.stream import in_its_letters
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.model_label import describe
 from onehop.text.language_id import Identifier

