@@ -56,7 +56,7 @@ def a_translator() -> SentenceTranslator:
     return SentenceTranslator.of_model(model.eval(), tokenizer, "en", "de")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tracer():
     return Reticent(a_translator(), "tiny", "ab" * 32)
 
@@ -104,9 +104,9 @@ def images() -> dict:
     return patches.patches(network.eval(), pixels, np.arange(4), [0, 1, 3])
 
 
-@pytest.fixture(scope="module")
-def data(tracer, tmp_path_factory):
-    """A folder of measurements, in the place of the package's own."""
+@pytest.fixture(scope="session")
+def measured(tracer, tmp_path_factory):
+    """A folder of measurements."""
     folder = tmp_path_factory.mktemp("data")
     model = {"name": "tiny", "hash": "ab" * 32}
     origin = {"date": "2026-01-01", "machine": {"cpu": "test"}, "model": model, "set": "few"}
@@ -116,9 +116,16 @@ def data(tracer, tmp_path_factory):
         patch.setattr(heads, "subject_sentences", lambda: iter(verbs))
         for name, found in measurements(tracer).items():
             (folder / f"{name}.json").write_text(json.dumps({"name": name, **origin, **found}), encoding="utf-8")
-        shutil.copy(content.DATA / "paper.json", folder)
-        patch.setattr(content, "DATA", folder)
-        yield folder
+    shutil.copy(content.DATA / "paper.json", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(measured):
+    """The measurements in the place of the package's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(content, "DATA", measured)
+        yield measured
 
 
 @pytest.fixture(scope="module")
