@@ -17,10 +17,10 @@ from onehop.decoding.options import SearchOptions
 from onehop.experiments.provenance import COLOURS, markdown, new_figure
 from onehop.experiments.pruning import pruning
 from onehop.interpret.ablations import ATTENTION, Role
-from onehop.interpret.recorded_search import unpadded
+from onehop.interpret.recorded_search import read_by, unpadded
 from onehop.interpret.tracer import Tracer
 from onehop.model.taps import watch
-from onehop.text.tokenizer import BOS, EOS, WORD_MARK
+from onehop.text.tokenizer import BOS, WORD_MARK
 
 Json = dict[str, Any]
 Weights = Float[Tensor, "layer head query key"]
@@ -34,7 +34,7 @@ GREEDY = SearchOptions(beam=1)
 
 @torch.inference_mode()
 def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[int]) -> dict[Role, Weights]:
-    """Where every head looks while the model reads one sentence and its translation, end mark and beginning added."""
+    """Where every head looks while the model reads one sentence and its translation, with their marks."""
     kept: dict[Role, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
 
     def keep(name: str, value: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[in
         return value
 
     watched = watch(tracer.model, keep)
-    ids = [torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])]
+    ids = [torch.tensor([read_by(tracer.model, source)]), torch.tensor([[BOS, *target]])]
     device = next(tracer.model.parameters()).device
     watched.source_input.reach(ids[0].shape[1])
     watched.target_input.reach(ids[1].shape[1])
@@ -209,7 +209,7 @@ def tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Tal
     tally = Tally()
     for text, query, key in examples:
         ids = tracer.translator.tokenizer.encode(text)
-        tokens = tracer.pieces([*ids, EOS])
+        tokens = tracer.pieces(read_by(tracer.model, ids))
         tally.add(attention_weights(tracer, ids, [])["encoder"], pair(query, key)(tokens), causal=False)
     return tally
 
@@ -230,7 +230,8 @@ def read(tracer: Tracer, text: str) -> ReadSentence:
     translation = tracer.translator.translate([text], GREEDY)[0].text
     source, target = tokenizer.encode(text), tokenizer.encode(translation)
     weights = attention_weights(tracer, source, target)
-    return ReadSentence(tracer.pieces([*source, EOS]), tracer.pieces([BOS, *target]), translation, weights)
+    read_ids = read_by(tracer.model, source)
+    return ReadSentence(tracer.pieces(read_ids), tracer.pieces([BOS, *target]), translation, weights)
 
 
 # --- it --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import Tensor
 from onehop.decoding.options import SearchOptions
 from onehop.evaluation.metrics import bleu, chrf
 from onehop.interpret.ablations import ATTENTION, Role
-from onehop.interpret.recorded_search import unpadded
+from onehop.interpret.recorded_search import read_by, unpadded
 from onehop.interpret.tracer import Tracer
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import watch
@@ -85,7 +85,8 @@ def gate_gradients(model: Transformer, source: list[int], target: list[int]) -> 
         return value * gate.requires_grad_()[:, None, None]
 
     device = next(model.parameters()).device
-    src, tgt, labels = (torch.tensor([ids], device=device) for ids in ([*source, EOS], [BOS, *target], [*target, EOS]))
+    sides = (read_by(model, source), [BOS, *target], [*target, EOS])
+    src, tgt, labels = (torch.tensor([ids], device=device) for ids in sides)
     watched = watch(model, gated)
     watched.source_input.reach(src.shape[1])
     watched.target_input.reach(tgt.shape[1])

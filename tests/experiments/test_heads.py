@@ -1,6 +1,7 @@
 """What heads do, found by looking at many sentences."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from onehop.experiments.heads import (
     pair,
     patterns,
     places_of,
+    read,
     subject_sentences,
     words,
 )
@@ -83,6 +85,12 @@ def test_attention_is_looked_at_with_both_marks(tracer):
         "decoder": (2, 2, 2, 2),
         "cross": (2, 2, 2, 3),
     }
+
+
+def test_a_source_that_has_no_end_mark_gets_none(tracer, monkeypatch):
+    monkeypatch.setattr(tracer.model, "settings", replace(tracer.model.settings, source_end=False))
+    found, ids = read(tracer, "the old house"), tracer.translator.tokenizer.encode("the old house")
+    assert found.weights["encoder"].shape[-1] == len(found.source) == len(ids)
 
 
 def test_it_is_followed_in_every_sentence(tracer):

@@ -1,5 +1,7 @@
 """Heads removed one after the other, the least important first."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from onehop.experiments.pruning import Head, gate_gradients, heads_by_importance
 from onehop.interpret.ablations import EditTap, parse_edits
 from onehop.model.taps import watch
 from onehop.model.transformer import Tokens
+from onehop.text.tokenizer import EOS
 
 
 def test_heads_are_removed_by_zeros_in_w_o_which_is_the_edit(tracer):
@@ -36,6 +39,13 @@ def test_the_importance_of_a_head_is_the_slope_of_the_loss(tracer):
 
     slope = (loss(1 + step) - loss(1 - step)) / (2 * step)
     assert float(gradients[path][head]) == pytest.approx(slope, rel=0.05, abs=1e-5)
+
+
+def test_a_source_that_has_no_end_mark_gets_none(tracer, monkeypatch):
+    marked = gate_gradients(tracer.model, [5, 6], [7, 8])
+    monkeypatch.setattr(tracer.model, "settings", replace(tracer.model.settings, source_end=False))
+    for path, gradient in gate_gradients(tracer.model, [5, 6, EOS], [7, 8]).items():
+        assert torch.equal(gradient, marked[path])
 
 
 def test_pruning_goes_from_all_heads_to_none(tracer):
