@@ -12,7 +12,7 @@ from onehop.errors import ExportError, is_installed, require
 from onehop.setting_fields import nearest
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.model_label import check_kind
-from onehop.storage.registry import named_model
+from onehop.storage.registry import default_alpha, named_model
 
 if TYPE_CHECKING:
     from onehop.converters import bert
@@ -32,8 +32,10 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     if stored.settings.model.source_end is False and target != "ctranslate2":
         what = f"The model reads sources without an end mark, which --to {target} has no word for."
         raise ExportError(what, "Use --to ctranslate2, which has.")
+    alpha = default_alpha(model)
+    search = {"alpha": alpha} if target == "huggingface" and alpha is not None else {}  # the others say nothing of it
     with export_folder(folder) as beside:
-        module.write(stored, beside)
+        module.write(stored, beside, **search)
     parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
     parity.write(folder / PARITY)
     return parity

@@ -15,6 +15,7 @@ from onehop.config import ModelSettings
 from onehop.converters.marian import to_marian
 from onehop.converters.parity import Logits, positions
 from onehop.decoding.engine import MORE_THAN_SOURCE
+from onehop.decoding.options import ALPHA
 from onehop.errors import ExportError
 from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
@@ -37,8 +38,8 @@ def refuse(settings: ModelSettings) -> None:
             raise ExportError(f"Hugging Face's Marian cannot express {reason}.", "Use --to onnx, which can.")
 
 
-def write(stored: StoredModel, folder: Path) -> None:
-    """Everything that `from_pretrained` reads."""
+def write(stored: StoredModel, folder: Path, alpha: float = ALPHA) -> None:
+    """Everything that `from_pretrained` reads; `alpha` is that of the length penalty."""
     refuse(stored.settings.model)
     weights = to_marian(stored.weights(), stored.settings.model)
     (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
@@ -47,7 +48,7 @@ def write(stored: StoredModel, folder: Path) -> None:
     pieces = Tokenizer(stored.tokenizer).vocabulary()
     write_json(folder / "vocab.json", {piece: i for i, (piece, _) in enumerate(pieces)})
     write_json(folder / "config.json", config(stored.settings.model, len(pieces)))
-    write_json(folder / "generation_config.json", generation_config(stored.settings.model))
+    write_json(folder / "generation_config.json", generation_config(stored.settings.model, alpha))
     write_json(folder / "tokenizer_config.json", tokenizer_config(stored, [piece for piece, _ in pieces]))
 
 
@@ -93,11 +94,11 @@ def marks() -> dict[str, int | None]:
     }
 
 
-def generation_config(model: ModelSettings) -> dict[str, Any]:
+def generation_config(model: ModelSettings, alpha: float) -> dict[str, Any]:
     """The paper's search, as near as `generate` comes to it: it divides by |Y|^α."""
     return {
         "num_beams": 4,
-        "length_penalty": 0.6,
+        "length_penalty": alpha,
         "early_stopping": True,
         "max_length": positions(model),
         **marks(),

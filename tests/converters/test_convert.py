@@ -100,7 +100,9 @@ def differing(texts: list[str]) -> bool:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory) -> Path:
-    return write_random(tmp_path_factory.mktemp("plain") / "plain.safetensors")
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "plain.search.toml").write_text("alpha = 1.2\n")
+    return write_random(folder / "plain.safetensors")
 
 
 # --- Hugging Face ---------------------------------------------------------------------------------------------
@@ -126,8 +128,9 @@ def test_a_marian_folder_translates_the_same_and_the_proof_lies_beside_it(plain,
 
 
 def test_a_marian_folder_has_all_that_transformers_expects_and_nothing_else(marian):
-    _, info = MarianMTModel.from_pretrained(marian, output_loading_info=True)
+    found, info = MarianMTModel.from_pretrained(marian, output_loading_info=True)
     assert not any(info.values())
+    assert found.generation_config.length_penalty == 1.2
     assert json.loads((marian / "generation_config.json").read_text())["decoder_start_token_id"] == 2
 
 
