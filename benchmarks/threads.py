@@ -1,29 +1,58 @@
-"""How long torch takes for two short sentences with so many threads: each of five turns, in seconds.
+"""How long torch takes for two short sentences: one thread, two that spin while they wait, two that sleep.
 
-    python benchmarks/threads.py 1
-    python benchmarks/threads.py 2
-    OMP_WAIT_POLICY=passive python benchmarks/threads.py 2
+    python benchmarks/threads.py [--rounds 3] [--busy 2] [-o results/threads.json]
 
-OpenMP reads the variable when torch is imported, so each way is a process of its own. Run them in turns, alone and
-beside other work: what differs is how long threads wait for one another.
+OpenMP reads how threads wait when torch is imported, so each way is a process of its own. The ways take turns, so that
+whatever else runs on the machine weighs on all alike. `--busy` adds loops that keep a core busy each.
 """
 
 import argparse
+import json
 import os
+import statistics
+import subprocess
+import sys
 import time
-
-import torch
-
-from onehop.pipelines.sentence_translator import SentenceTranslator
+from pathlib import Path
+from typing import Any
 
 SENTENCES = ["The cat sat because it was sleepy.", "Where is the station?"]
 TURNS = 5
+WAYS = {"one thread": (1, "active"), "two threads, spinning": (2, "active"), "two threads, passive": (2, "passive")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("threads", type=int)
-    threads = parser.parse_args().threads
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.threads:
+        print(json.dumps(turns(arguments.threads)))
+        return
+    from onehop.experiments.provenance import origin
+
+    before = json.loads(arguments.out.read_text())["runs"] if arguments.out and arguments.out.exists() else []
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
+    try:
+        found = compared(arguments.rounds)
+    finally:
+        for loop in loops:
+            loop.kill()
+    run = {"busy loops": arguments.busy, **found}
+    print(json.dumps({key: run[key] for key in ("busy loops", "load", "median", "ratio to one thread")}))
+    if arguments.out:
+        result = {**origin("benchmarks/threads.py"), "model": "en-de", "beam": 4, "runs": [*before, run]}
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def turns(threads: int) -> list[float]:
+    """Seconds of each turn, after one that does not count."""
+    import torch
+
+    from onehop.pipelines.sentence_translator import SentenceTranslator
+
     translator = SentenceTranslator.load("en-de", "cpu", engine="torch")
     torch.set_num_threads(threads)
     translator.translate(SENTENCES)
@@ -31,8 +60,26 @@ def main() -> None:
     for _ in range(TURNS):
         began = time.monotonic()
         translator.translate(SENTENCES)
-        seconds.append(round(time.monotonic() - began, 2))
-    print(threads, os.environ.get("OMP_WAIT_POLICY", "active"), *seconds, f"load {os.getloadavg()[0]:.1f}")
+        seconds.append(round(time.monotonic() - began, 3))
+    return seconds
+
+
+def compared(rounds: int) -> dict[str, Any]:
+    """Every way in each round."""
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    load = []
+    for _ in range(rounds):
+        for way, (threads, policy) in WAYS.items():
+            command = [sys.executable, __file__, "--threads", str(threads)]
+            done = subprocess.run(
+                command, env={**os.environ, "OMP_WAIT_POLICY": policy}, stdout=subprocess.PIPE, check=True
+            )
+            seconds[way] += json.loads(done.stdout)
+            load.append(round(os.getloadavg()[0], 1))
+    median = {way: round(statistics.median(each), 3) for way, each in seconds.items()}
+    one = median["one thread"]
+    ratio = {way: round(each / one, 2) for way, each in median.items()}
+    return {"load": load, "seconds": seconds, "median": median, "ratio to one thread": ratio}
 
 
 if __name__ == "__main__":
