@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onehop.cli.line_filter import Warnings
+from onehop.cli.line_filter import LineWarnings
 from onehop.errors import SettingsError, TextError
 from onehop.pipelines.documents import OPTIONS, Reading, format_of
 from onehop.pipelines.result import shortened
@@ -50,7 +50,7 @@ class Display:
 
     def __init__(self, bar: Any, say: Callable[[str], None]) -> None:
         self.bar, self.say = bar, say
-        self.warnings = Warnings(say)
+        self.warnings = LineWarnings(say)
 
     def begin(self, file: "job.File", flows: int) -> None:
         """A file is begun."""

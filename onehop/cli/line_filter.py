@@ -254,7 +254,7 @@ def run(
     advance: Callable[[int], None] = lambda lines: None,
 ) -> None:
     """Write window after window; `say` takes warnings, `advance` the number of lines that are done."""
-    warnings = Warnings(say)
+    warnings = LineWarnings(say)
     try:
         for done in results:
             write(done)
@@ -288,7 +288,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
 
 
-class Warnings:
+class LineWarnings:
     """Says the first warnings of a kind and counts the others."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

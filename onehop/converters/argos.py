@@ -17,7 +17,7 @@ import numpy as np
 
 from onehop.config import MOST_POSITIONS, ModelSettings, Settings, TokenizerSettings
 from onehop.converters.importing import Imported
-from onehop.converters.pieces import Pieces, joint_pieces
+from onehop.converters.pieces import ImportedPieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
 from onehop.model.loss import NEVER
 from onehop.storage.ctranslate2_conversion import ACTIVATIONS, sinusoids
@@ -128,7 +128,7 @@ def json_object(read: Read, name: str, missing: dict[str, Any] | None = None) ->
     return found
 
 
-def read_pieces(read: Read, config: Mapping[str, Any]) -> Pieces:
+def read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
     """The tokenizer, whose ids are ours and whose rows are theirs."""
     name = next((name for name in VOCABULARIES if read(name) is not None), None)
     if name is None:
@@ -160,7 +160,7 @@ class Converter:
 
     variables: dict[str, Array]
     config: Mapping[str, Any]
-    pieces: Pieces
+    pieces: ImportedPieces
 
     def convert(self) -> tuple[ModelSettings, dict[str, Tensor]]:
         """The settings and the tensors."""

@@ -21,7 +21,7 @@ from safetensors.torch import load
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters.marian import BIAS, EMBEDDING, POSITIONS, Array, from_marian, order
-from onehop.converters.pieces import Pieces, joint_pieces
+from onehop.converters.pieces import ImportedPieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
 from onehop.model.loss import NEVER
 from onehop.model.transformer import Transformer, sinusoids
@@ -132,7 +132,7 @@ def load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
     return found
 
 
-def read_pieces(folder: Path, config: Mapping[str, Any]) -> Pieces:
+def read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
     """The tokenizer."""
     vocab = read_json(folder / "vocab.json")
     if sorted(vocab.values()) != list(range(config["vocab_size"])):
@@ -216,7 +216,7 @@ def refuse_other_positions(weights: Mapping[str, Array]) -> None:
 
 
 def model_settings(
-    folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array], pieces: Pieces
+    folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array], pieces: ImportedPieces
 ) -> ModelSettings:
     """The architecture in the paper's names; biases that are zero throughout are left out."""
     texts = read_json(folder / "tokenizer_config.json", needed=False)
@@ -241,7 +241,7 @@ def model_settings(
 
 
 def to_ours(
-    folder: Path, weights: Mapping[str, Array], settings: ModelSettings, pieces: Pieces, never: Sequence[int]
+    folder: Path, weights: Mapping[str, Array], settings: ModelSettings, pieces: ImportedPieces, never: Sequence[int]
 ) -> dict[str, Array]:
     """The weights under our names, rows in the order of our ids."""
     rows = np.array(pieces.rows)

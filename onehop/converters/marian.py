@@ -21,7 +21,7 @@ POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """The name of a tensor in both, its axis that is d_model, and whether Marian has it where ours may not."""
 
     ours: str
@@ -30,16 +30,16 @@ class Place:
     optional: bool = False
 
 
-def places(settings: ModelSettings) -> Iterator[Place]:
+def places(settings: ModelSettings) -> Iterator[TensorPlace]:
     """Every tensor of a model that Marian can express."""
-    yield Place("embedding.weight", EMBEDDING, 1)
-    yield Place("output_bias", BIAS, optional=True)
+    yield TensorPlace("embedding.weight", EMBEDDING, 1)
+    yield TensorPlace("output_bias", BIAS, optional=True)
     for stack, n_layers in (("encoder", settings.n_encoder_layers), ("decoder", settings.n_decoder_layers)):
         for i in range(n_layers):
             yield from in_layer(f"{stack}.layers.{i}", cross=stack == "decoder")
 
 
-def in_layer(layer: str, *, cross: bool) -> Iterator[Place]:
+def in_layer(layer: str, *, cross: bool) -> Iterator[TensorPlace]:
     """The tensors of one layer."""
     theirs = f"model.{layer}"
     kinds = {"self": "self_attn", "cross": "encoder_attn"} if cross else {"self": "self_attn"}
@@ -51,7 +51,7 @@ def in_layer(layer: str, *, cross: bool) -> Iterator[Place]:
     yield from both(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
 
 
-def in_attention(ours: str, theirs: str) -> Iterator[Place]:
+def in_attention(ours: str, theirs: str) -> Iterator[TensorPlace]:
     """The projections: into the heads from d_model, and out of them."""
     for our_name, their_name in PROJECTIONS.items():
         out = our_name == "w_o"
@@ -62,10 +62,10 @@ def in_attention(ours: str, theirs: str) -> Iterator[Place]:
 
 def both(
     ours: str, theirs: str, weight_axis: int, bias_axis: int | None, *, optional_bias: bool = False
-) -> Iterator[Place]:
+) -> Iterator[TensorPlace]:
     """A weight and its bias."""
-    yield Place(f"{ours}.weight", f"{theirs}.weight", weight_axis)
-    yield Place(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
+    yield TensorPlace(f"{ours}.weight", f"{theirs}.weight", weight_axis)
+    yield TensorPlace(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
 
 
 def order(d_model: int) -> Int[np.ndarray, " d_model"]:
@@ -99,6 +99,6 @@ def from_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[s
     return found
 
 
-def has(settings: ModelSettings, place: Place) -> bool:
+def has(settings: ModelSettings, place: TensorPlace) -> bool:
     """Whether a model with these settings has an optional tensor."""
     return settings.output_bias if place.theirs == BIAS else settings.attention_bias

@@ -21,7 +21,7 @@ UNKNOWN_PENALTY = 10.0  # so much below the least likely piece SentencePiece put
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ImportedPieces:
     """A tokenizer of ours; for each of its ids theirs; and our ids that their model never says."""
 
     model: bytes
@@ -29,7 +29,7 @@ class Pieces:
     silent: Sequence[int]
 
 
-def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces:
+def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces:
     """`marks` are their ids of padding, unknown, beginning and end."""
     if any(piece.startswith(">>") and piece.endswith("<<") for piece in vocab):
         raise ExportError(
@@ -41,17 +41,17 @@ def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: 
     return joined(source, target, vocab, marks)
 
 
-def as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces | None:
+def as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces | None:
     """What onehop has exported needs nothing done."""
     try:
         pieces = [piece for piece, _ in Tokenizer(model).vocabulary()]
     except ModelFileError:
         return None
     same = tuple(marks) == (PAD, UNK, BOS, EOS) and vocab == {piece: i for i, piece in enumerate(pieces)}
-    return Pieces(model, range(len(pieces)), ()) if same else None
+    return ImportedPieces(model, range(len(pieces)), ()) if same else None
 
 
-def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> Pieces:
+def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces:
     """The source's model with our marks in front, the vocabulary in its order, then what only the source has.
 
     Behind it lies the target's model in the same order, for training.
@@ -82,7 +82,7 @@ def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequen
     model: bytes = proto.SerializeToString()
     if target != source or beyond:
         model = with_target(model, in_order(target, names, order), known_ids)
-    return Pieces(model, rows, [*silent, *range(known_ids, len(rows))])
+    return ImportedPieces(model, rows, [*silent, *range(known_ids, len(rows))])
 
 
 def in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> bytes:

@@ -21,9 +21,9 @@ from onehop.data.filters import (
     PLAIN_REASONS,
     REASONS,
     Dropped,
+    FilterReport,
     HeldOut,
     PairChecks,
-    Report,
     SeenHashes,
     columns_of,
     counted,
@@ -66,7 +66,7 @@ Span = tuple[int, int, int, int]  # a chunk of filtered text: first byte, bytes,
 class Filtered:
     """What the first stage found; the pairs themselves are in the work folder, a chunk from byte to byte."""
 
-    report: Report
+    report: FilterReport
     chunks: list[Span]
     sources: list[tuple[str, int]]  # each file's name as a source, and its pairs
     pairs: int
@@ -131,7 +131,7 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
 def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: StageProgress) -> None:
     """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
     files = inputs.train + inputs.mix
-    report = Report(files={f.name: 0 for f in files}, notes=language_notes(settings))
+    report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
     held_out = held_out_sides(pairs_in(inputs.test + inputs.valid, settings.plain))
     progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
     raw = ((i, chunk) for i, file in enumerate(files) for chunk in read_chunks(file, plain=settings.plain))
@@ -153,7 +153,7 @@ def write_filtered(
     settings: DataSettings,
     files: list[ParallelFile],
     filtered: Iterator[FilteredChunk],
-    report: Report,
+    report: FilterReport,
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write what is no duplicate; where each chunk begins, and how many pairs each file has left."""
@@ -208,7 +208,7 @@ def unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set
     return found
 
 
-def without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: Report) -> list[bytes]:
+def without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
     """The lines of a chunk that were not there before."""
     kept = []
     for line, fresh in zip(chunk.lines, seen.add(chunk.hashes).tolist(), strict=True):
@@ -236,7 +236,7 @@ def pairs_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, str
     return (pair for _, pair in lines_in(files, plain) if not isinstance(pair, str))
 
 
-def valid_lines(files: list[ParallelFile], settings: DataSettings, report: Report) -> Iterator[bytes]:
+def valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
     """Validation pairs from files: all that have two sides, or so many of each file, spread evenly over it."""
     unusable, most, sides = 0, settings.valid_most, slice(1 if settings.plain else 0, 2)
     for file in files:
@@ -256,7 +256,7 @@ def cut_size(pairs: int, settings: DataSettings) -> int:
     return min(settings.valid_size, max(1, pairs // 10))
 
 
-def nothing_left(report: Report, read: int, pairs: int, plain: Plain) -> TextError:
+def nothing_left(report: FilterReport, read: int, pairs: int, plain: Plain) -> TextError:
     """The error for too little text, or for text of which the filters leave too little."""
     thing = "training text" if plain else "training pair"
     if pairs == read:

@@ -17,8 +17,8 @@ from onehop.console import StageProgress
 from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, nothing_left, spread
 from onehop.data.filters import (
     Dropped,
+    FilterReport,
     HeldOut,
-    Report,
     counted,
     held_out_sides,
     report_to_dict,
@@ -263,7 +263,9 @@ def encode_stage(
     write_description(folder, description)
 
 
-def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, progress: StageProgress) -> Counter[int]:
+def encode_train(
+    folder: Path, chunks: Iterator[EncodedChunk], report: FilterReport, progress: StageProgress
+) -> Counter[int]:
     """Write the training pairs as they come; how many each file gave."""
     counts = Counter[int]()
     with closing(PairsWriter(folder, "train")) as writer:
@@ -278,7 +280,7 @@ def encode_train(folder: Path, chunks: Iterator[EncodedChunk], report: Report, p
 
 
 def encode_valid(
-    work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: Report
+    work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: FilterReport
 ) -> list[tuple[str, str]]:
     """Write the validation pairs as ids and as text, and return the text."""
     lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]

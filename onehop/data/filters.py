@@ -86,7 +86,7 @@ class Dropped:
 
 
 @dataclass(kw_only=True)
-class Report:
+class FilterReport:
     """What came in, what was left out and why, what went into the store."""
 
     files: dict[str, int] = field(default_factory=dict)
@@ -109,24 +109,24 @@ class Report:
             self.dropped[reason].merge(later)
 
 
-def report_to_dict(report: Report) -> dict[str, Any]:
+def report_to_dict(report: FilterReport) -> dict[str, Any]:
     """The report as JSON holds it."""
     values = {**asdict(report), "train_tokens": list(report.train_tokens)}
     # A store of parallel text, of which nothing is cut, is described as it always was.
     return values if report.added else {name: value for name, value in values.items() if name != "added"}
 
 
-def report_from_dict(values: Mapping[str, Any]) -> Report:
+def report_from_dict(values: Mapping[str, Any]) -> FilterReport:
     """The inverse of `report_to_dict`."""
     dropped = {
         reason: Dropped(count=d["count"], samples=[Sample(**s) for s in d["samples"]])
         for reason, d in values["dropped"].items()
     }
     src, tgt = values["train_tokens"]
-    return Report(**{**values, "dropped": dropped, "train_tokens": (src, tgt)})
+    return FilterReport(**{**values, "dropped": dropped, "train_tokens": (src, tgt)})
 
 
-def report_to_text(report: Report) -> str:
+def report_to_text(report: FilterReport) -> str:
     """The report as a person reads it."""
     src, tgt = report.train_tokens
     what, pieces = ("pair", f"{src:,} source and {tgt:,} target pieces") if src else ("text", f"{tgt:,} pieces")

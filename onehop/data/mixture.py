@@ -16,7 +16,7 @@ Weights = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """The pairs first … last - 1 of a store, which came from one source, and how often an epoch holds each."""
 
     name: str
@@ -45,7 +45,7 @@ def weights_of(names: Sequence[str], weights: Weights | None, setting: str) -> l
     return found
 
 
-def drawn(parts: Sequence[Part], seed: int, epoch: int) -> NDArray[np.int64]:
+def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int64]:
     """The pairs of an epoch, in the order of the store: each pair ⌊w⌋ times, and as many more as the rest of w says.
 
     Those more are the next ones of an order that the seed alone decides. So a source of weight 0.5 is seen whole in
@@ -54,7 +54,7 @@ def drawn(parts: Sequence[Part], seed: int, epoch: int) -> NDArray[np.int64]:
     return np.concatenate([drawn_from(part, i, seed, epoch) for i, part in enumerate(parts)])
 
 
-def drawn_from(part: Part, place: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def drawn_from(part: SourcePart, place: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """What an epoch holds of one part."""
     size, whole = part.last - part.first, int(part.weight)
     rest = part.weight - whole

@@ -22,7 +22,7 @@ ASKED, HIDDEN, REPLACED = 0.15, 0.8, 0.1
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """Turns batches into what a model is asked."""
 
     model: ModelSettings

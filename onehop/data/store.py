@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onehop.atomic import write_json
-from onehop.data.filters import Report, report_from_dict
-from onehop.data.mixture import Part, Weights, weights_of
+from onehop.data.filters import FilterReport, report_from_dict
+from onehop.data.mixture import SourcePart, Weights, weights_of
 from onehop.errors import StoreError
 
 FORMAT = "onehop token store"
@@ -87,7 +87,7 @@ def side_from_lists(sentences: Sequence[Sequence[int]], dtype: np.dtype[Any]) ->
 class Pairs:
     """Sentence pairs as ids, without marks for beginning and end; `parts` where their sources have weights."""
 
-    def __init__(self, source: Side, target: Side, parts: Sequence[Part] = ()) -> None:
+    def __init__(self, source: Side, target: Side, parts: Sequence[SourcePart] = ()) -> None:
         self.source = source
         self.target = target
         self.parts = parts
@@ -161,7 +161,7 @@ class Store:
         """Names of the training files and how many pairs came from each, in order; none in a store of old."""
         return [(source["name"], source["pairs"]) for source in self.description.get("sources", [])]
 
-    def _parts(self, weights: Weights) -> list[Part]:
+    def _parts(self, weights: Weights) -> list[SourcePart]:
         if not self.sources:
             raise StoreError(
                 f"The token store {self.path} does not say which file its pairs came from, as train.weights needs.",
@@ -170,7 +170,7 @@ class Store:
         names, sizes = zip(*self.sources, strict=True)
         ends = np.cumsum(sizes).tolist()
         return [
-            Part(name, end - size, end, weight)
+            SourcePart(name, end - size, end, weight)
             for name, size, end, weight in zip(
                 names, sizes, ends, weights_of(names, weights, "train.weights"), strict=True
             )
@@ -198,7 +198,7 @@ class Store:
         return self._content(f"valid.{side}.txt").decode().split("\n")[:-1]
 
     @property
-    def report(self) -> Report:
+    def report(self) -> FilterReport:
         """What was read, left out and kept when the store was made."""
         return report_from_dict(self.description["report"])
 

@@ -33,7 +33,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricScore:
     """A number with the way it was computed."""
 
     name: str
@@ -49,8 +49,8 @@ class Score:
 class Comparison:
     """Two systems on the same sentences; p_value: how often chance alone would part them at least so far."""
 
-    score: Score
-    against: Score
+    score: MetricScore
+    against: MetricScore
     p_value: float
     trials: int
 
@@ -163,25 +163,25 @@ CONVENTIONS = {
 # --- scores ---------------------------------------------------------------------------------------------------
 
 
-def score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
     """A metric's score of a whole text."""
     found = metric.corpus_score(list(hypotheses), [list(references)])
-    return Score(found.name, float(found.score), str(metric.get_signature()))
+    return MetricScore(found.name, float(found.score), str(metric.get_signature()))
 
 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str | Moses = "13a", lower: bool = False
-) -> Score:
+) -> MetricScore:
     """BLEU as sacreBLEU computes it."""
     return score(bleu_metric(tokenize, lower=lower), hypotheses, references)
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
     """chrF2++: character n-grams up to 6, word n-grams up to 2."""
     return score(chrf_metric(), hypotheses, references)
 
 
-def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def ter(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
     """Translation edit rate: edits a hundred reference words, so that less is better."""
     return score(ter_metric(), hypotheses, references)
 
@@ -195,7 +195,7 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 
 def score_with_interval(
     metric: Any, hypotheses: Sequence[str], references: Sequence[str], *, resamples: int = RESAMPLES
-) -> Score:
+) -> MetricScore:
     """A metric's score of a whole text with its confidence interval."""
     (found,), _ = paired_test(metric, [hypotheses], references, test_type="bs", n_samples=resamples)
     return found
@@ -225,7 +225,7 @@ def compare(
 
 def paired_test(
     metric: Any, systems: Sequence[Sequence[str]], references: Sequence[str], **how: Any
-) -> tuple[list[Score], float]:
+) -> tuple[list[MetricScore], float]:
     """Each system's score with its interval as sacreBLEU's own test gives them; the p-value if there are two."""
     from sacrebleu.significance import PairedTest
 
@@ -234,7 +234,7 @@ def paired_test(
     signatures, found = test(named, {"": metric}, [list(references)], **how)()
     ((name, signature),) = signatures.items()
     scores = [
-        Score(
+        MetricScore(
             name,
             float(result.score),
             str(signature),

@@ -23,7 +23,7 @@ from onehop.evaluation.metrics import (
     TRIALS,
     Comparison,
     Convention,
-    Score,
+    MetricScore,
     bleu,
     chrf,
     compare,
@@ -45,12 +45,12 @@ LOOKS_TOKENISED = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ConventionScore:
     """One convention's score, or how to get it."""
 
     title: str
-    score: Score | None = None
-    against: Score | None = None
+    score: MetricScore | None = None
+    against: MetricScore | None = None
     difference: float | None = None
     p_value: float | None = None
     missing: str | None = None
@@ -71,7 +71,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sentence:
+class ScoredSentence:
     """A sentence with its own chrF2++; lines count from 1."""
 
     line: int
@@ -82,7 +82,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class EvaluationReport:
     """All that one evaluation finds."""
 
     source: str
@@ -93,9 +93,9 @@ class Report:
     sentences: int
     resamples: int
     trials: int | None
-    scores: dict[str, Row]
+    scores: dict[str, ConventionScore]
     lengths: list[Bucket]
-    worst: list[Sentence]
+    worst: list[ScoredSentence]
     notes: list[str]
 
 
@@ -121,7 +121,7 @@ def evaluate(
     trials: int = TRIALS,
     worst: int = 5,
     **how: Any,
-) -> Report:
+) -> EvaluationReport:
     """Score a file of translations, or a model's translations of the source; `how` as for `translate`."""
     require("sacrebleu")
     if (hyp is None) == (model is None):
@@ -137,7 +137,7 @@ def evaluate(
         against=read[against] if against else None,
     )
     chosen = language or spoken or language_of(ref)
-    return Report(
+    return EvaluationReport(
         source=str(src),
         reference=str(ref),
         hypothesis=str(hyp or model),
@@ -225,19 +225,19 @@ def language_of(file: Path) -> str:
 # --- what comes out -------------------------------------------------------------------------------------------
 
 
-def row(how: Convention, texts: Texts, language: str, resamples: int, trials: int) -> Row:
+def row(how: Convention, texts: Texts, language: str, resamples: int, trials: int) -> ConventionScore:
     """One convention's scores, of one system or of two."""
     try:
         metric = how.metric(language)
     except OnehopError as e:
-        return Row(title=how.title, missing=str(e))
+        return ConventionScore(title=how.title, missing=str(e))
     if texts.against is None:
         found = score_with_interval(metric, texts.hypotheses, texts.references, resamples=resamples)
-        return Row(title=how.title, score=found)
+        return ConventionScore(title=how.title, score=found)
     both: Comparison = compare(
         metric, texts.hypotheses, texts.against, texts.references, resamples=resamples, trials=trials
     )
-    return Row(
+    return ConventionScore(
         title=how.title, score=both.score, against=both.against, difference=both.difference, p_value=both.p_value
     )
 
@@ -263,12 +263,12 @@ def bucket(texts: Texts, number: int, places: list[int]) -> Bucket:
     )
 
 
-def worst_sentences(texts: Texts, count: int) -> list[Sentence]:
+def worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
     """The sentences with the lowest chrF2++, worst first. Nothing for nothing is right, though it scores 0."""
     scores = sentence_chrf(texts.hypotheses, texts.references)
     wrong = [i for i, score in enumerate(scores) if texts.hypotheses[i].strip() != texts.references[i].strip()]
     return [
-        Sentence(
+        ScoredSentence(
             line=i + 1,
             chrf=scores[i],
             source=texts.sources[i],
@@ -309,7 +309,7 @@ def foreign_to_moses(language: str) -> bool:
 # --- how it is shown ------------------------------------------------------------------------------------------
 
 
-def show(report: Report) -> None:
+def show(report: EvaluationReport) -> None:
     """Print a report on standard output: tables with lines on a terminal, plain columns in a pipe or a file."""
     out = console(stderr=False)
     if not out.is_terminal:
@@ -336,7 +336,7 @@ def table(*columns: str, lined: bool) -> Table:
     return made
 
 
-def score_table(report: Report, *, lined: bool) -> Table:
+def score_table(report: EvaluationReport, *, lined: bool) -> Table:
     """A row for each convention."""
     more = ("against", "95%", "difference", "p") if report.against else ()
     made = table("convention", "score", "95%", *more, lined=lined)
@@ -345,7 +345,7 @@ def score_table(report: Report, *, lined: bool) -> Table:
     return made
 
 
-def cells(found: Row) -> list[str]:
+def cells(found: ConventionScore) -> list[str]:
     """A row of the table of scores."""
     if found.score is None:
         return [found.title, "–", "–"]
@@ -355,12 +355,12 @@ def cells(found: Row) -> list[str]:
     return made
 
 
-def value_cells(found: Score) -> list[str]:
+def value_cells(found: MetricScore) -> list[str]:
     """A score and how sure it is."""
     return [f"{found.value:.2f}", f"± {found.interval.plus_minus:.2f}" if found.interval else ""]
 
 
-def how_sure(report: Report) -> str:
+def how_sure(report: EvaluationReport) -> str:
     """What ± and p mean here."""
     seed = next(row.score.interval.seed for row in report.scores.values() if row.score and row.score.interval)
     said = "".join(f"–: {reason}\n" for reason in {row.missing: 0 for row in report.scores.values() if row.missing})
@@ -373,7 +373,7 @@ def how_sure(report: Report) -> str:
     return said
 
 
-def length_table(report: Report, *, lined: bool) -> Table:
+def length_table(report: EvaluationReport, *, lined: bool) -> Table:
     """A row for each length of the source."""
     made = table("source words", "sentences", "BLEU 13a", "chrF2++", lined=lined)
     for found in report.lengths:
@@ -381,7 +381,7 @@ def length_table(report: Report, *, lined: bool) -> Table:
     return made
 
 
-def show_sentences(out: Console, report: Report) -> None:
+def show_sentences(out: Console, report: EvaluationReport) -> None:
     """The worst sentences, each with what it should have been."""
     if report.worst:
         out.print("\nWorst sentences by chrF2++")

@@ -21,7 +21,7 @@ from torch import Tensor
 from onehop.atomic import write_whole
 from onehop.config import Settings, load_settings, with_changes
 from onehop.console import TrainDisplay
-from onehop.data.filters import Report, report_to_dict
+from onehop.data.filters import FilterReport, report_to_dict
 from onehop.data.store import (
     TOKENIZER,
     Pairs,
@@ -62,7 +62,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DigitsOutcome:
     """What came of a training: how many of the held-out images are read right; the model; two looks into it."""
 
     right: int
@@ -108,7 +108,7 @@ def write_store(folder: Path, fit: Images, valid: Images) -> Store:
         "pairs": {"train": len(fit), "valid": len(valid)},
         "tokenizer_hash": tokenizer_hash(classes.model),
         "made_from": {"files": {"train": [["scikit-learn's digits", ""]]}, "data": {}, "tokenizer": {}},
-        "report": report_to_dict(Report(train=len(fit), valid=len(valid))),
+        "report": report_to_dict(FilterReport(train=len(fit), valid=len(valid))),
     }
     write_description(folder, description)
     return Store.open(folder)
@@ -121,7 +121,9 @@ def as_pairs(images: Images) -> Pairs:
     return Pairs(side_from_lists(pixels, ids), side_from_lists([[1 + int(d)] for d in images.digits], ids))
 
 
-def run(folder: Path | None = None, changes: list[str] | None = None, *, device: str | None = None) -> Outcome | None:
+def run(
+    folder: Path | None = None, changes: list[str] | None = None, *, device: str | None = None
+) -> DigitsOutcome | None:
     """Train on the digits, or go on; then read the held-out ones. None where it was stopped."""
     settings = with_changes(load_settings("digits"), changes or [])
     fit, valid, held = split_digits()
@@ -134,14 +136,14 @@ def run(folder: Path | None = None, changes: list[str] | None = None, *, device:
             return None
         network = loaded(model, device)
         digits = read(network, held)
-        outcome = Outcome(int((digits == held.digits).sum()), len(held), model, folder / PICTURE, folder / FILE)
+        outcome = DigitsOutcome(int((digits == held.digits).sum()), len(held), model, folder / PICTURE, folder / FILE)
         outcome.picture.write_text(attention_picture(network, held, 0), encoding="utf-8")
         shown = patches(network, held.pixels, held.digits, chosen(digits, held.digits))
         write_whole(outcome.patches, json.dumps({**provenance(outcome), **shown}).encode())
         return outcome
 
 
-def provenance(outcome: Outcome) -> dict[str, Any]:
+def provenance(outcome: DigitsOutcome) -> dict[str, Any]:
     """Where the page's images come from."""
     model = {"name": "digits", "hash": describe(outcome.model).hash}
     return {**made("patches", "onehop demo digits"), "model": model, "right": outcome.right, "of": outcome.of}

@@ -36,7 +36,7 @@ from onehop.storage.registry import find_model
 Json = dict[str, Any]
 
 
-class Request:
+class MeasureRequest:
     """What the command line asks for; files are read and the model loaded when a measurement needs them."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
@@ -109,7 +109,7 @@ class Request:
         return " ".join(words)
 
 
-MEASURE: dict[str, Callable[[Request], Json]] = {
+MEASURE: dict[str, Callable[[MeasureRequest], Json]] = {
     "dimension": lambda request: dimension(),
     "paths": lambda request: paths(),
     "complexity": lambda request: complexity(),
@@ -132,7 +132,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def measure(name: str, request: Request) -> Json:
+def measure(name: str, request: MeasureRequest) -> Json:
     """One measurement with its provenance."""
     model = None
     if "model" in OPTIONS[name]:
@@ -163,7 +163,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit status."""
     asked = parser().parse_args(arguments)
-    request = Request(asked)
+    request = MeasureRequest(asked)
     try:
         for name in asked.names:
             began = time.monotonic()

@@ -23,7 +23,7 @@ LOOK_UP = 0.2  # seconds after which a signal is heard, though no process has en
 
 
 @dataclass(frozen=True)
-class Task:
+class ParallelTask:
     """A function of a module with its arguments, and the file that takes what it says."""
 
     work: Callable[..., Any]
@@ -31,12 +31,14 @@ class Task:
     log: Path
 
 
-def side_by_side(tasks: Sequence[Task], at_once: int, ended: Callable[[Task], None] = lambda task: None) -> bool:
+def side_by_side(
+    tasks: Sequence[ParallelTask], at_once: int, ended: Callable[[ParallelTask], None] = lambda task: None
+) -> bool:
     """Run all, so many at a time; whether none was stopped. One that fails is told of when the others are done."""
     # They inherit it; torch reads it when it is imported, which is before a task's function is called.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
     context = multiprocessing.get_context("spawn")
-    waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, Task]](), list[RunError]()
+    waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, ParallelTask]](), list[RunError]()
     try:
         with noting_signals() as told:
             while (waiting or running) and not told:
@@ -64,7 +66,7 @@ def side_by_side(tasks: Sequence[Task], at_once: int, ended: Callable[[Task], No
     return True
 
 
-def in_its_own_log(task: Task) -> None:
+def in_its_own_log(task: ParallelTask) -> None:
     """In the new process: out of the terminal's reach, and not without a parent."""
     os.setpgid(0, 0)
     threading.Thread(target=stop_without_parent, daemon=True).start()

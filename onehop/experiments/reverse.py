@@ -34,7 +34,7 @@ SHOWN = {WORD_MARK: "␣", "</s>": "end"}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReverseOutcome:
     """How many strings that were never trained on came out right."""
 
     right: int
@@ -43,7 +43,7 @@ class Outcome:
     model: Path
 
 
-def run(folder: Path | None = None) -> Outcome:
+def run(folder: Path | None = None) -> ReverseOutcome:
     """Generate the task, train the smallest preset on it, translate strings it has never seen."""
     torch.set_num_threads(1)  # a model so small spends more time on dividing its work than on the work
     with tempfile.TemporaryDirectory() as temporary:
@@ -101,12 +101,12 @@ def write_pairs(file: Path, strings: list[str]) -> None:
     file.write_text("".join(f"{s}\t{s[::-1]}\n" for s in strings), encoding="utf-8")
 
 
-def check(model: Path, held_out: list[str]) -> Outcome:
+def check(model: Path, held_out: list[str]) -> ReverseOutcome:
     """Translate the strings that were held out."""
     found = SentenceTranslator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
     right = sum(t.text == s[::-1] for s, t in zip(held_out, found, strict=True))
     examples = [(s, t.text) for s, t in zip(held_out[:5], found, strict=False)]
-    return Outcome(right, len(held_out), examples, model)
+    return ReverseOutcome(right, len(held_out), examples, model)
 
 
 @torch.inference_mode()
@@ -125,7 +125,7 @@ def attention_picture(model: Path, source: str, translation: str) -> str:
     return heatmap_svg(panels, len(panels), caption)
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: ReverseOutcome) -> None:
     """The end of the demo on the terminal."""
     out = console()
     out.print("\nStrings it has never seen:")

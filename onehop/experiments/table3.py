@@ -18,7 +18,7 @@ from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.evaluation.metrics import bleu
-from onehop.experiments.parallel_runs import Task, side_by_side
+from onehop.experiments.parallel_runs import ParallelTask, side_by_side
 from onehop.experiments.provenance import Json
 from onehop.experiments.sample_store import sampled
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -210,10 +210,12 @@ def together(
 
 def missing(
     settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None
-) -> list[Task]:
+) -> list[ParallelTask]:
     """The trainings that are not done yet: a whole table before the next seed, what takes longest first."""
     return [
-        Task(one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt")
+        ParallelTask(
+            one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt"
+        )
         for seed in range(1, seeds + 1)
         for row in reversed(rows)
         if held(row_file(folder, name := row_name(row, seed)), asked_of(settings, row, seed, store.hash)[1]) is None
@@ -225,7 +227,7 @@ def one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Pa
     one(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
 
 
-def say_if_done(task: Task, folder: Path, say: Say) -> None:
+def say_if_done(task: ParallelTask, folder: Path, say: Say) -> None:
     """The row that a process has trained, unless it was told to stop."""
     file = row_file(folder, task.log.stem)
     if file.exists():

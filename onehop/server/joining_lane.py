@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.server.scheduler import USUAL_BEAM, Call, Found, Job, Lane
+from onehop.server.scheduler import USUAL_BEAM, Call, Found, Lane, QueuedSentence
 
 # So many sentences may be live together, however long the longest of them is.
 LEAST_PLACES = 4
@@ -44,7 +44,7 @@ class JoiningLane(Lane):
         self.begin, self.read = begin, read
         self.search: Steps | None = None
         # Touched by the thread while it has its turn, and by the event loop between turns.
-        self.live: dict[int, Job] = {}
+        self.live: dict[int, QueuedSentence] = {}
 
     def pump(self) -> None:
         """Take a turn, unless one is being taken, as long as there is something to do."""
@@ -70,13 +70,13 @@ class JoiningLane(Lane):
         running = asyncio.get_running_loop().run_in_executor(self.executor, self.advance, gone, new)
         running.add_done_callback(partial(self.turned, now))
 
-    def take(self) -> list[Job]:
+    def take(self) -> list[QueuedSentence]:
         """Who comes in: the first of those that wait, as far as there is room.
 
         Who finds none keeps those behind from coming in before, or it might never be its turn; except a long one that
         waits for other long ones to end, for so long the short ones shall not wait.
         """
-        new: list[Job] = []
+        new: list[QueuedSentence] = []
         beside = list(self.live.values())
         long_ones_wait = False
         for job in self.in_order():
@@ -91,9 +91,9 @@ class JoiningLane(Lane):
                 break
         return self.taken(new) if new else []
 
-    def advance(self, gone: list[int], new: list[Job]) -> list[tuple[Job, Found | BaseException]]:
+    def advance(self, gone: list[int], new: list[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
         """In the thread: a turn. Who is done, and with what."""
-        done: list[tuple[Job, Found | BaseException]] = []
+        done: list[tuple[QueuedSentence, Found | BaseException]] = []
         here = [*self.live.values(), *new]
         try:
             self.search = self.search or self.begin()
@@ -108,13 +108,13 @@ class JoiningLane(Lane):
             done += self.alone([job for job in here if id(job) not in answered])
         return done
 
-    def alone(self, jobs: Sequence[Job]) -> list[tuple[Job, Found | BaseException]]:
+    def alone(self, jobs: Sequence[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
         """Translate sentences one by one, as far as somebody still waits for them."""
         return [(job, self.run([job])[0]) for job in jobs if not job.answer.done()]
 
-    def let_in(self, search: Steps, new: list[Job]) -> list[tuple[Job, Found | BaseException]]:
+    def let_in(self, search: Steps, new: list[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
         """Let sentences join, those of equal options together; those that may not are done with an error."""
-        done: list[tuple[Job, Found | BaseException]] = []
+        done: list[tuple[QueuedSentence, Found | BaseException]] = []
         for options in dict.fromkeys(job.options for job in new):
             group = [job for job in new if job.options == options]
             try:
@@ -124,7 +124,7 @@ class JoiningLane(Lane):
                 done += self.alone(group)
         return done
 
-    def turned(self, began: float, done: "asyncio.Future[list[tuple[Job, Found | BaseException]]]") -> None:
+    def turned(self, began: float, done: "asyncio.Future[list[tuple[QueuedSentence, Found | BaseException]]]") -> None:
         """Answer who is done, and go on."""
         self.free += 1
         answers = done.result()
@@ -135,7 +135,7 @@ class JoiningLane(Lane):
         self.pump()
 
 
-def has_room(job: Job, beside: Sequence[Job], budget: int) -> bool:
+def has_room(job: QueuedSentence, beside: Sequence[QueuedSentence], budget: int) -> bool:
     """Whether a sentence may join those that are live: all are as wide as the longest. A long one leaves a place."""
     spare = int(job.is_long)
     if len(beside) + spare < LEAST_PLACES:

@@ -40,7 +40,7 @@ Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]
 
 
 @dataclass
-class Job:
+class QueuedSentence:
     """One sentence that waits; `number` is its place in the request, `start` orders it among all that wait."""
 
     ids: list[int]
@@ -81,7 +81,7 @@ class Lane:
         self.batch_seconds, self.pace = batch_seconds, FIRST_PACE
         self.most_waiting, self.most_seconds, self.metrics = most_waiting, most_seconds, metrics
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
-        self.waiting: list[Job] = []
+        self.waiting: list[QueuedSentence] = []
         self.free, self.slow_running, self.clock = threads, 0, 0.0
         self.requests = count()
         self.speed = 1000.0  # tokens a second, as measured by and by
@@ -95,7 +95,7 @@ class Lane:
         loop = asyncio.get_running_loop()
         request = next(self.requests)
         each = ((number, ids, allowing(options, ids)) for number, ids in enumerate(sources))
-        jobs = [Job(ids, own, number, loop.create_future(), request) for number, ids, own in each]
+        jobs = [QueuedSentence(ids, own, number, loop.create_future(), request) for number, ids, own in each]
         self.put(jobs)
         try:
             return list(await asyncio.gather(*(job.answer for job in jobs)))
@@ -103,7 +103,7 @@ class Lane:
             for job in jobs:
                 job.answer.cancel()
 
-    def put(self, jobs: Sequence[Job]) -> None:
+    def put(self, jobs: Sequence[QueuedSentence]) -> None:
         """Queue the sentences of one request, or turn it away before it waits in vain."""
         self.drop_cancelled()
         self.admit(tokens(jobs))
@@ -167,7 +167,7 @@ class Lane:
         self.timer = None
         self.pump()
 
-    def take(self) -> list[Job]:
+    def take(self) -> list[QueuedSentence]:
         """The next batch: whoever is first, and what fits to it. Idle threads share what waits."""
         ready = self.in_order()
         if self.threads > 1 and self.slow_running >= self.threads - 1:
@@ -176,7 +176,7 @@ class Lane:
             return []
         return self.taken(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.most_cells()))
 
-    def is_slow(self, job: Job) -> bool:
+    def is_slow(self, job: QueuedSentence) -> bool:
         """Whether a sentence takes longer by itself than a batch should."""
         return cells([job]) > self.pace * self.batch_seconds
 
@@ -185,11 +185,11 @@ class Lane:
         several = len({job.request for job in self.waiting}) > 1
         return self.pace * self.batch_seconds / (2 if several else 1)
 
-    def in_order(self) -> list[Job]:
+    def in_order(self) -> list[QueuedSentence]:
         """All that wait, the first first."""
         return sorted(self.waiting, key=lambda job: (job.start, job.arrived))
 
-    def taken(self, batch: list[Job]) -> list[Job]:
+    def taken(self, batch: list[QueuedSentence]) -> list[QueuedSentence]:
         """A batch, no longer in the queue and charged to its requests."""
         # The clock shows how much each of those that wait could have had by now.
         self.clock = max(self.clock, batch[0].start) + tokens(batch) / len({job.request for job in self.waiting})
@@ -197,7 +197,7 @@ class Lane:
         self.waiting = [job for job in self.waiting if id(job) not in chosen]
         return batch
 
-    def start(self, batch: list[Job]) -> None:
+    def start(self, batch: list[QueuedSentence]) -> None:
         """Hand a batch to a thread."""
         now = time.monotonic()
         self.note(batch, now)
@@ -207,14 +207,14 @@ class Lane:
         running = asyncio.get_running_loop().run_in_executor(self.executor, self.run, batch)
         running.add_done_callback(lambda done: self.finish(batch, is_slow, now, done))
 
-    def note(self, batch: list[Job], now: float) -> None:
+    def note(self, batch: list[QueuedSentence], now: float) -> None:
         """Count sentences that have waited until now."""
         for job in batch:
             self.metrics.queue_seconds.observe(now - job.arrived)
         self.metrics.batch_sentences.observe(len(batch))
         self.metrics.batch_tokens.observe(tokens(batch))
 
-    def run(self, batch: list[Job]) -> list[Found | BaseException]:
+    def run(self, batch: list[QueuedSentence]) -> list[Found | BaseException]:
         """In a thread: one call; if it fails, each sentence alone, so that one does not spoil the others."""
         began = time.perf_counter()
         numbers = [job.number for job in batch]
@@ -226,7 +226,11 @@ class Lane:
         return found
 
     def finish(
-        self, batch: list[Job], was_slow: bool, began: float, done: "asyncio.Future[list[Found | BaseException]]"
+        self,
+        batch: list[QueuedSentence],
+        was_slow: bool,
+        began: float,
+        done: "asyncio.Future[list[Found | BaseException]]",
     ) -> None:
         """Give the answers out and go on."""
         self.free += 1
@@ -238,7 +242,7 @@ class Lane:
         self.pace = 0.9 * self.pace + 0.1 * cells(batch) / max(seconds, 1e-3)
         self.pump()
 
-    def give(self, job: Job, found: Found | BaseException) -> None:
+    def give(self, job: QueuedSentence, found: Found | BaseException) -> None:
         """Answer a sentence, if somebody still waits for it."""
         if job.answer.done():
             return
@@ -263,18 +267,20 @@ class Lane:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
 
-def tokens(jobs: Sequence[Job]) -> int:
+def tokens(jobs: Sequence[QueuedSentence]) -> int:
     """Of all sentences together."""
     return sum(job.length for job in jobs)
 
 
-def cells(jobs: Sequence[Job]) -> float:
+def cells(jobs: Sequence[QueuedSentence]) -> float:
     """What a batch costs: for each token of its longest sentence a step, of fixed costs and one for each hypothesis."""
     longest = max(job.length for job in jobs)
     return longest * (STEP_COST + sum(job.options.beam for job in jobs) / USUAL_BEAM)
 
 
-def fitting(ready: Sequence[Job], budget: int, most: int, most_cells: float = math.inf) -> list[Job]:
+def fitting(
+    ready: Sequence[QueuedSentence], budget: int, most: int, most_cells: float = math.inf
+) -> list[QueuedSentence]:
     """The first sentence and those after it that may be translated with it.
 
     What goes beyond `most_cells` is one sentence of each request: batches grow with the number of requests, and no

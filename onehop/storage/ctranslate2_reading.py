@@ -22,7 +22,7 @@ BFLOAT16 = 5
 DAMAGED = "Download it again."
 
 
-class Reading:
+class ModelReading:
     """Reads one value after the other."""
 
     def __init__(self, data: bytes, name: str) -> None:
@@ -50,7 +50,7 @@ class Reading:
 
 def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
     """What the file is of, and every variable; those with a second name stand under both."""
-    source = Reading(data, name)
+    source = ModelReading(data, name)
     version = source.number("I")
     if version not in VERSIONS:
         raise ExportError(f"{name} is not CTranslate2's, or of version {version}.", "Versions 2 to 6 can be read.")
@@ -71,7 +71,7 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
     return specification, found
 
 
-def variable(source: Reading, version: int) -> Array:
+def variable(source: ModelReading, version: int) -> Array:
     """One variable; float16 and bfloat16 become float32, which holds them exactly."""
     shape = [source.number("I") for _ in range(source.number("B"))]
     code = source.number("B")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from onehop.config import Settings
 from onehop.data.batches import Batch, Epoch
-from onehop.data.objectives import Task
+from onehop.data.objectives import TrainingTask
 from onehop.data.store import Pairs
 from onehop.model.packing import Packing
 from onehop.model.transformer import Tokens
@@ -70,7 +70,7 @@ class Update:
 
 
 def updates(
-    pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int, task: Task | None = None
+    pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int, task: TrainingTask | None = None
 ) -> Iterator[Update]:
     """All updates from a position on, without end."""
     seed, accumulate = settings.train.seed, settings.train.accumulate

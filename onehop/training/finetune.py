@@ -21,7 +21,7 @@ from onehop.config import (
 from onehop.console import console
 from onehop.data.batches import Epoch
 from onehop.data.corpus import entries_from_names
-from onehop.data.mixture import Part
+from onehop.data.mixture import SourcePart
 from onehop.data.store import Pairs, Store
 from onehop.errors import SettingsError, TextError
 from onehop.model import kernels
@@ -240,7 +240,7 @@ def peak_rate(model: ModelSettings) -> float:
 
 def tokens_of(pairs: Pairs) -> int:
     """Tokens of the longer side in an epoch."""
-    parts = pairs.parts or [Part("", 0, len(pairs))]
+    parts = pairs.parts or [SourcePart("", 0, len(pairs))]
     sides = (pairs.src_lengths, pairs.tgt_lengths)
     return max(int(sum(part.weight * side[part.first : part.last].sum() for part in parts)) for side in sides)
 

@@ -22,7 +22,7 @@ from onehop.config import ModelSettings, Settings
 from onehop.console import GOES_ON
 from onehop.data.batches import Epoch
 from onehop.data.bpe_dropout import make_resegmenter
-from onehop.data.objectives import Task
+from onehop.data.objectives import TrainingTask
 from onehop.data.store import Pairs, Store
 from onehop.errors import DivergedError, RunError
 from onehop.model import kernels
@@ -91,7 +91,7 @@ class Trainer:
         self.settings, self.store, self.run, self.world = settings, store, run, world
         self.callback, self.validator = callback, validator
         self.vocab_size = vocabulary_of(store.tokenizer).vocab_size
-        self.task = Task(settings.model, self.vocab_size)
+        self.task = TrainingTask(settings.model, self.vocab_size)
         torch.manual_seed(settings.train.seed)
         self.model = kernels.fuse(model_for(settings.model, self.vocab_size).to(world.device))
         sharded = world.size > 1 and settings.train.shard

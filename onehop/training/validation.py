@@ -9,7 +9,7 @@ import torch
 
 from onehop.config import Settings
 from onehop.data.batches import Batch, Epoch
-from onehop.data.objectives import Task
+from onehop.data.objectives import TrainingTask
 from onehop.data.store import Store
 from onehop.errors import RunError
 from onehop.model import kernels
@@ -34,7 +34,7 @@ class Validation:
         settings: Settings,
         store: Store,
         world: World,
-        task: Task,
+        task: TrainingTask,
         validator: Validator | None,
     ) -> None:
         self.model, self.settings, self.world = model, settings, world

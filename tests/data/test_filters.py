@@ -11,9 +11,9 @@ from onehop.data.chunks import RawChunk
 from onehop.data.filters import (
     REASONS,
     Dropped,
+    FilterReport,
     HeldOut,
     PairChecks,
-    Report,
     Sample,
     SeenHashes,
     columns_of,
@@ -151,7 +151,7 @@ def test_samples_are_short_and_readable():
 
 
 def test_report():
-    report = Report(files={"a.tsv": 10, "b.tsv": 5}, train=9, valid=1, train_tokens=(70, 80), vocabulary=400)
+    report = FilterReport(files={"a.tsv": 10, "b.tsv": 5}, train=9, valid=1, train_tokens=(70, 80), vocabulary=400)
     early, late = Dropped(), Dropped()
     for i in range(2):
         early.add(Sample(place=f"a.tsv:{i}", source="x", target=""))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onehop.data.batches import Epoch
-from onehop.data.mixture import Part, drawn, quotas, source_name, weights_of
+from onehop.data.mixture import SourcePart, drawn, quotas, source_name, weights_of
 from onehop.data.store import Pairs, side_from_lists
 from onehop.errors import SettingsError
 
@@ -53,7 +53,7 @@ def test_something_must_be_left():
 
 @given(st.integers(1, 40), weights, st.integers(0, 5), st.integers(0, 30))
 def test_each_pair_comes_as_often_as_its_weight_says(size, weight, seed, epoch):
-    held = Counter(drawn([Part("a", 0, 7), Part("b", 7, 7 + size, weight)], seed, epoch).tolist())
+    held = Counter(drawn([SourcePart("a", 0, 7), SourcePart("b", 7, 7 + size, weight)], seed, epoch).tolist())
     assert all(held[i] == 1 for i in range(7))
     copies = [held[7 + i] for i in range(size)]
     assert set(copies) <= {int(weight), int(weight) + 1}
@@ -62,7 +62,7 @@ def test_each_pair_comes_as_often_as_its_weight_says(size, weight, seed, epoch):
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5), st.integers(0, 20))
 def test_a_source_of_weight_one_in_n_is_seen_whole_in_n_epochs(size, n, seed, first):
-    part = Part("a", 3, 3 + size, 1 / n)
+    part = SourcePart("a", 3, 3 + size, 1 / n)
     seen = Counter(np.concatenate([drawn([part], seed, e) for e in range(first * n, (first + 1) * n)]).tolist())
     missed = size - len(seen)
     assert missed <= 1  # a rounded border may fall into the neighbouring epoch
@@ -70,7 +70,7 @@ def test_a_source_of_weight_one_in_n_is_seen_whole_in_n_epochs(size, n, seed, fi
 
 
 def test_seed_and_epoch_alone_decide():
-    parts = [Part("a", 0, 50, 0.5), Part("b", 50, 100, 1.5)]
+    parts = [SourcePart("a", 0, 50, 0.5), SourcePart("b", 50, 100, 1.5)]
     np.random.seed(3)  # the global generator must not matter
     orders = {(seed, epoch): tuple(drawn(parts, seed, epoch)) for seed in range(3) for epoch in range(2)}
     assert all(tuple(drawn(parts, *key)) == order for key, order in orders.items())
@@ -81,13 +81,13 @@ def test_seed_and_epoch_alone_decide():
 # --- in batches -----------------------------------------------------------------------------------------------
 
 
-def pairs_with(parts: list[Part]) -> Pairs:
+def pairs_with(parts: list[SourcePart]) -> Pairs:
     side = side_from_lists([[5] * (1 + i % 7) for i in range(100)], np.dtype("<u2"))
     return Pairs(side, side, parts)
 
 
 def test_an_epoch_follows_the_weights_and_any_batch_is_reached_directly():
-    pairs = pairs_with([Part("a", 0, 60, 0.0), Part("b", 60, 100, 2.25)])
+    pairs = pairs_with([SourcePart("a", 0, 60, 0.0), SourcePart("b", 60, 100, 2.25)])
     epoch = Epoch(pairs, 50, 1, 4)
     assert Counter(Counter(epoch.order.tolist()).values()) == {2: 30, 3: 10}
     assert min(epoch.order) >= 60
@@ -96,7 +96,7 @@ def test_an_epoch_follows_the_weights_and_any_batch_is_reached_directly():
 
 
 def test_weights_of_one_change_nothing():
-    weighted = Epoch(pairs_with([Part("a", 0, 60), Part("b", 60, 100)]), 50, 1, 4)
+    weighted = Epoch(pairs_with([SourcePart("a", 0, 60), SourcePart("b", 60, 100)]), 50, 1, 4)
     # The order of every run that was begun before there were weights.
     assert weighted.order.tolist() == np.random.default_rng([1, 4]).permutation(100).tolist()
     assert weighted.order.tolist() == Epoch(pairs_with([]), 50, 1, 4).order.tolist()

@@ -5,7 +5,7 @@ import pytest
 
 from onehop.config import ModelSettings
 from onehop.data.batches import pack
-from onehop.data.objectives import MASK, Task, black_images, classified, masked, roll
+from onehop.data.objectives import MASK, TrainingTask, black_images, classified, masked, roll
 from onehop.data.store import Pairs, side_from_lists
 from onehop.text.tokenizer import EOS, PAD
 
@@ -39,7 +39,7 @@ def test_a_share_is_asked_for_and_most_of_it_hidden(batch):
 
 
 def test_the_same_numbers_hide_the_same_words_and_others_do_not(batch):
-    task = Task(ModelSettings(kind="encoder"), VOCAB)
+    task = TrainingTask(ModelSettings(kind="encoder"), VOCAB)
     assert np.array_equal(task(batch, 1, 2, 3).tgt, task(batch, 1, 2, 3).tgt)
     assert not np.array_equal(task(batch, 1, 2, 3).tgt, task(batch, 1, 2, 4).tgt)
     assert np.array_equal(task.evenly(batch, 7).tgt, task.evenly(batch, 7).tgt)
@@ -52,7 +52,7 @@ def test_a_batch_of_one_word_still_asks_for_it():
 
 def test_translator_and_decoder_are_asked_what_was_packed(batch):
     for kind in (None, "decoder"):
-        assert Task(ModelSettings(kind=kind), VOCAB)(batch, 1) is batch
+        assert TrainingTask(ModelSettings(kind=kind), VOCAB)(batch, 1) is batch
 
 
 def images() -> Pairs:
@@ -69,7 +69,7 @@ def test_an_image_is_asked_for_its_class_alone():
 
 def test_images_are_moved_in_training_and_stand_still_in_validation():
     model = ModelSettings(kind="vision", image=4, patch=2, levels=17)
-    task, packed = Task(model, 11), pack(images(), np.arange(3))
+    task, packed = TrainingTask(model, 11), pack(images(), np.arange(3))
     still = task.evenly(packed, 0)
     assert np.array_equal(still.src, classified(packed).src)
     moved = [task(packed, i).src.reshape(3, 4, 4) for i in range(30)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onehop.atomic import write_whole
-from onehop.data.filters import Report, report_to_dict
+from onehop.data.filters import FilterReport, report_to_dict
 from onehop.data.store import Pairs, PairsWriter, Store, id_type, side_from_lists, write_description
 from onehop.errors import StoreError
 
@@ -37,7 +37,7 @@ def make_store(folder: Path, vocab_size: int = 65536, valid: int = 1) -> Path:
         "id_type": dtype.str,
         "tokenizer_hash": "t",
         "made_from": {},
-        "report": report_to_dict(Report(train=4)),
+        "report": report_to_dict(FilterReport(train=4)),
     }
     write_description(folder, description)
     return folder

@@ -12,8 +12,8 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from onehop.errors import OnehopError
 from onehop.evaluation.metrics import (
     CONVENTIONS,
+    MetricScore,
     Moses,
-    Score,
     bleu,
     bleu_metric,
     chrf,
@@ -91,7 +91,7 @@ def test_the_same_text_is_perfect():
 
 
 def test_a_score_prints_with_its_signature():
-    assert str(Score("BLEU", 41.016, "tok:13a")) == "BLEU 41.02 (tok:13a)"
+    assert str(MetricScore("BLEU", 41.016, "tok:13a")) == "BLEU 41.02 (tok:13a)"
 
 
 def test_text_that_looks_tokenised_is_scored_without_a_word(caplog):

@@ -9,7 +9,7 @@ from onehop.console import GOES_ON, TrainDisplay
 from onehop.data.store import Store
 from onehop.errors import RunError
 from onehop.experiments import reverse as module
-from onehop.experiments.reverse import Outcome, check, digit_strings, run, show, write_pairs
+from onehop.experiments.reverse import ReverseOutcome, check, digit_strings, run, show, write_pairs
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import read_model
 
@@ -40,7 +40,7 @@ def test_what_is_held_out_is_counted(monkeypatch, tmp_path):
 
 
 def test_the_end_is_shown_as_it_is(capsys, tmp_path):
-    show(Outcome(1, 2, [("1 2", "2 1"), ("3 4", "[/red] 3")], tmp_path))
+    show(ReverseOutcome(1, 2, [("1 2", "2 1"), ("3 4", "[/red] 3")], tmp_path))
     lines = [line.rstrip() for line in capsys.readouterr().err.splitlines()]
     assert lines == [
         "",

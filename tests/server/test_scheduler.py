@@ -12,7 +12,7 @@ from onehop.pipelines.sentence_translator import Translation
 from onehop.server.joining_lane import LEAST_PLACES, JoiningLane, has_room
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem
-from onehop.server.scheduler import LONG, Job, Lane, fitting
+from onehop.server.scheduler import LONG, Lane, QueuedSentence, fitting
 
 LOOP = asyncio.new_event_loop()  # for jobs that are only looked at
 # Sources here repeat themselves, for which the guard against loops would have other options.
@@ -202,7 +202,7 @@ def test_the_pace_is_learned_from_what_batches_take(monkeypatch):
 
 
 def jobs(*lengths, options=PLAIN, request=0):
-    return [Job(ids(n), options, i, asyncio.Future(loop=LOOP), request) for i, n in enumerate(lengths)]
+    return [QueuedSentence(ids(n), options, i, asyncio.Future(loop=LOOP), request) for i, n in enumerate(lengths)]
 
 
 @pytest.mark.parametrize(

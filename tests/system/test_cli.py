@@ -593,7 +593,7 @@ def test_the_verbs_together(digits, tmp_path, monkeypatch):
 def test_demo_reverse_shows_its_outcome(monkeypatch, tmp_path):
     from onehop.experiments import reverse
 
-    outcome = reverse.Outcome(1, 2, [("1 2", "2 1")], tmp_path)
+    outcome = reverse.ReverseOutcome(1, 2, [("1 2", "2 1")], tmp_path)
     monkeypatch.setattr(reverse, "run", lambda folder: outcome if folder == tmp_path else None)
     found = onehop("demo", "reverse", "-o", tmp_path)
     assert "1 of 2 right." in found.stderr
