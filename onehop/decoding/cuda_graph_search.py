@@ -22,6 +22,7 @@ from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, Devi
 from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.request import Request
+from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import EOS, PAD
 
@@ -31,7 +32,7 @@ MOST_BEAM = 16
 MOST_BYTES = 8 << 30  # of keys and values; and no more than a quarter of what the GPU has
 MOST_GRAPHS = 64  # shapes; a text that is sorted by length has about ten
 AHEAD = 4  # steps that the device may be ahead of the host
-WARM_UP = 3  # runs before a graph is recorded: libraries and kernels make ready what a recording forbids
+WARM_UP = 3  # runs before a graph is recorded
 
 Pool = Any  # torch's handle of a pool of memory, which has no public name
 
@@ -127,21 +128,8 @@ def recorded(functions: Sequence[Callable[[], None]], device: torch.device, pool
     """
     if device.type != "cuda":
         return list(functions)
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            for function in functions:
-                function()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graphs = []
-    for function in functions:
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may go on using the GPU meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            function()
-        graphs.append(graph.replay)
-    return graphs
+    warm_up(lambda: [function() for function in functions], WARM_UP, device)
+    return [CudaGraph(function, pool).replay for function in functions]
 
 
 class CapturedSearch:

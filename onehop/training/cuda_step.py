@@ -7,12 +7,12 @@ fixed shapes the launches are the same every time, so a CUDA graph keeps them.
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from onehop.model.device import is_out_of_memory
+from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.loss import Loss
 from onehop.training.dataloader import Fed, Fixed, Update, tensors_of
 from onehop.training.step import (
@@ -25,28 +25,6 @@ from onehop.training.step import (
     gradient_norm,
     update_if_finite,
 )
-
-Results = TypeVar("Results")
-
-
-class Recording(Generic[Results]):
-    """Work on tensors that stay in their place, as a CUDA graph."""
-
-    def __init__(self, work: Callable[[], Results], warm_up: int = 0) -> None:
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(warm_up):
-                work()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # others may go on with their work
-            self.results = work()
-
-    def replay(self) -> Results:
-        """Do the work again on what the tensors hold now; the results are overwritten each time."""
-        self.graph.replay()
-        return self.results
 
 
 def copy_all(into: list[Tensor], given: list[Tensor]) -> None:
@@ -105,11 +83,12 @@ class RecordedStep:
         self.scale = torch.zeros((), device=fed.labels.device)
         compute = compiled(self.twin.objective)
         random = torch.cuda.get_rng_state()
-        self.passes = Recording(lambda: self._pass(compute), warm_up=2)
+        warm_up(lambda: self._pass(compute), 2)
+        self.passes = CudaGraph(lambda: self._pass(compute))
         torch.cuda.set_rng_state(random)
         self.gradients = [p.grad for p in self.model.parameters()]
         self.clip = clip
-        self.update: Recording[None] | None = None
+        self.update: CudaGraph[None] | None = None
         self.passed, self.aside = torch.cuda.Event(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def _pass(self, compute: Compute) -> tuple[Loss, Tensor, Tensor]:
@@ -145,7 +124,7 @@ class RecordedStep:
             # The first time as it is: the optimiser makes its state then, and recording does nothing.
             self._apply()
             self._point_to_gradients()
-            self.update = Recording(self._apply)
+            self.update = CudaGraph(self._apply)
         else:
             self.update.replay()
         self.aside.wait_event(self.passed)
