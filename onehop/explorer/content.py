@@ -17,11 +17,13 @@ from onehop.interpret.reruns import HeadsOff, attentions
 from onehop.interpret.trace_file import Json, Trace, pack
 from onehop.interpret.tracer import LIMIT, Tracer
 from onehop.model.attention import attention
+from onehop.text.language_id import Identifier, name_of
 
 DATA = Path(__file__).with_name("data")
 MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup", "twins")
 REMEMBERED, VARIANTS = 8, 32
 MOST_SWEPT = 48  # pieces of a source whose heads are all switched off for a file
+FEWEST_WORDS, SURE = 3, 80.0  # below these, in percent, the language of a text is a guess
 NEURONS = 8  # as many as the page shows of a position
 OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
@@ -67,7 +69,7 @@ class Explorer:
         self.tracer, self.patches, self.limit = tracer, patches, limit
         self.readable = SENTENCES.get(tracer.translator.source, ())
         self.opening = (self.readable or ENGLISH)[0] if opening is None else opening
-        self._one_at_a_time = Lock()
+        self._one_at_a_time, self._identifier = Lock(), Identifier()
         self._remembered = lru_cache(REMEMBERED)(self._trace)
         self._variants = lru_cache(VARIANTS)(tracer.variant)
 
@@ -77,7 +79,16 @@ class Explorer:
             return self._remembered(text, tuple(edits))
 
     def _trace(self, text: str, edits: tuple[str, ...]) -> str:
-        return self.tracer.trace(text, edits, limit=self.limit).to_json()
+        trace = self.tracer.trace(text, edits, limit=self.limit)
+        return Trace({**trace.header, "language": self.other_language(text)}, trace.tensors).to_json()
+
+    def other_language(self, text: str) -> Json | None:
+        """The language of a text that is plainly not the one the model reads; None: it fits, or nobody knows."""
+        reads = self.tracer.translator.source
+        guess = self._identifier.guess(text) if len(text.split()) >= FEWEST_WORDS else None
+        if guess is None or guess["language"] == reads or guess["confidence"] < SURE:
+            return None
+        return {"code": guess["language"], "read": name_of(guess["language"]), "reads": name_of(reads)}
 
     def variant(self, text: str, edits: Sequence[str]) -> Json:
         """The translation under edits, beside whether it is still the same; the last ones are remembered."""

@@ -196,7 +196,7 @@ def test_the_head_that_looks_most_from_the_pronoun_to_it_is_named_too(fresh, tra
             const place = document.createElement("div");
             render(draw(view), place);
             const found = place.querySelector("[data-to-it]");
-            return [found.innerText, Number(found.dataset.toIt)];
+            return [found.innerText.replace(/\\s+/g, " "), Number(found.dataset.toIt)];
         }"""
     )
     trace = tracer.trace(TEXT)

@@ -165,3 +165,14 @@ def test_a_trace_has_the_size_that_was_asked_for(explorer, model_file, monkeypat
     monkeypatch.setattr(Explorer, "__init__", lambda self, *args, limit: asked.append(limit) or 1 / 0)
     CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", "3", "--export", "x.html"])
     assert asked == [3 * 2**20]
+
+
+# --- the language of a sentence
+
+
+def test_a_text_in_another_language_is_named_and_one_that_fits_is_not(explorer):
+    assert explorer.tracer.translator.source == "en"
+    german = "Die Katze saß auf der Matte, weil sie sehr müde war."
+    assert explorer.other_language(german) == {"code": "de", "read": "German", "reads": "English"}
+    assert all(explorer.other_language(text) is None for text in (*ENGLISH, "", "Haus", "12 345 6"))
+    assert json.loads(explorer.trace(TEXT))["language"] is None

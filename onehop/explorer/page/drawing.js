@@ -7,8 +7,9 @@ import { framed, snippet } from "onehop/frame.js";
 import { opened } from "onehop/hero.js";
 import { checking } from "onehop/recompute.js";
 import { FIGURES, LABELS, RUNGS } from "onehop/rungs.js";
-import { ask, home, pointer, reload, store } from "onehop/session.js";
+import { ask, home, pointer, reload, setTheme, store } from "onehop/session.js";
 import { bar, colophon, failed, skeleton } from "onehop/skeleton.js";
+import { figureOf } from "onehop/state.js";
 import { drawTour, reopenTour } from "onehop/tour.js";
 import { currentView, forgetColours } from "onehop/view.js";
 import { isWhole } from "onehop/waiting.js";
@@ -128,6 +129,15 @@ export function drawRest(slice = SLICE) {
   if (!check(isLate)) return void later(drawRest);
   if (!asked) root.dataset.ready = "yes";
   reopenTour();
+  showLinked();
+}
+
+let linked = figureOf(location.hash);
+
+/** The figure that a link leads to is brought into sight, once. */
+function showLinked() {
+  if (linked) document.getElementById(`figure-${linked}`)?.scrollIntoView();
+  linked = null;
 }
 
 /** Go on with the check of this trace until it is late; whether it has come to its end. */
@@ -201,19 +211,13 @@ function setDraft(text) {
   store.value.draft = text;
 }
 
-function setTheme(theme) {
-  forgetColours();
-  store.set({ theme });
-}
-
 export function showTheme() {
-  document.documentElement.dataset.theme = store.value.theme ?? (dark.matches ? "dark" : "light");
+  const theme = store.value.theme ?? (dark.matches ? "dark" : "light");
+  if (document.documentElement.dataset.theme !== theme) forgetColours();
+  document.documentElement.dataset.theme = theme;
 }
 
-dark.addEventListener("change", () => {
-  forgetColours();
-  drawSoon();
-});
+dark.addEventListener("change", () => drawSoon());
 
 const notice = (trouble) =>
   failed(trouble, { sentences: home.data.about?.sentences ?? [], ask, again: reload });

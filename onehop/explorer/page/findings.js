@@ -59,8 +59,7 @@ export function finding(view, step = null) {
   const heads = suspects(view, word);
   const { top, chosen } = view.trace.steps[word[0]];
   const isFirstChoice = top[0].id === chosen.id; // the beam may have preferred another
-  const first = view.trace.target.output_tokens[word[0]];
-  const turning = isFirstChoice ? heads.filter((h) => h.instead[0][0] !== first) : [];
+  const turning = isFirstChoice ? heads.filter((h) => h.instead[0][0] !== chosen.token) : [];
   const [worst, second] = strongestFirst(heads);
   const turns = turning.some((h) => called(h) === called(worst));
   const alone = turns && worst.effect < 2 * (second?.effect ?? 0);

@@ -1,7 +1,31 @@
-// The frame around every figure: its name, its numbers as a table, its lines of Python.
+// The frame around every figure: its name, its numbers as a table, its lines of Python, its link, its picture.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
+import { isCompared, sideBySide } from "onehop/compare.js";
+import { asPng, asSvg, save } from "onehop/picture.js";
 import { number } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
+
+const T = TEXTS.frame;
+
+const tool = (figure, name, label, act, open) =>
+  html`<button
+    type="button"
+    class="quiet"
+    data-tool=${name}
+    aria-expanded=${open ?? nothing}
+    aria-label="${label}: ${figure.title}"
+    @click=${(event) => act(event.currentTarget)}
+  >
+    ${label}
+  </button>`;
+
+/** The address that reopens this figure as it stands. */
+const linkTo = (id) => `${location.href.split("#")[0]}#${location.hash.slice(1)}&at=${id}`;
+
+const place = (id) => document.getElementById(`figure-${id}`);
+const svgOf = (id) => new Blob([asSvg(place(id))], { type: "image/svg+xml" });
+const pngOf = (id) => asPng(place(id));
 
 /** Draw one figure module inside its frame. */
 export function framed(figure, label, view) {
@@ -11,28 +35,16 @@ export function framed(figure, label, view) {
       <span class="figure-number">Figure ${label}</span>
       <h3 id="${figure.id}-name">${figure.title}</h3>
       <span class="figure-tools">
-        <button
-          type="button"
-          class="quiet"
-          data-tool="table"
-          aria-expanded=${open}
-          aria-label="as table: ${figure.title}"
-          @click=${() => view.openTable(figure.id, !open)}
-        >
-          as table
-        </button>
-        <button
-          type="button"
-          class="quiet"
-          data-tool="python"
-          aria-label="copy as Python: ${figure.title}"
-          @click=${(event) => copy(event.currentTarget, snippet(figure, view))}
-        >
-          copy as Python
-        </button>
+        ${tool(figure, "table", T.table, () => view.openTable(figure.id, !open), open)}
+        ${tool(figure, "python", T.python, (button) => copy(button, snippet(figure, view)))}
+        ${tool(figure, "link", T.link, (button) => copy(button, linkTo(figure.id)))}
+        ${tool(figure, "svg", T.svg, () => save(svgOf(figure.id), `${figure.id}.svg`))}
+        ${tool(figure, "png", T.png, async () => save(await pngOf(figure.id), `${figure.id}.png`))}
       </span>
     </div>
-    <div class="figure-body">${guarded(() => figure.draw(view))}</div>
+    <div class="figure-body">
+      ${view.other && isCompared(figure) ? sideBySide(figure, view, guarded) : guarded(() => figure.draw(view))}
+    </div>
     ${figure.caption ? html`<figcaption>${guarded(() => figure.caption(view))}</figcaption>` : nothing}
     ${open ? html`<div class="figure-table" tabindex="0" role="region" aria-label="Table: ${figure.title}">${guarded(() => tableOf(figure.table(view), figure.title))}</div>` : nothing}
   `;
@@ -97,12 +109,12 @@ trace = Tracer.load(${quoted(view.trace.model.name)}).trace(${quoted(view.trace.
 }
 
 async function copy(button, text) {
-  const before = "copy as Python";
+  const before = button.textContent;
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "copied";
+    button.textContent = T.copied;
   } catch {
-    button.textContent = copyByHand(text) ? "copied" : "copying is not allowed here";
+    button.textContent = copyByHand(text) ? T.copied : T.forbidden;
   }
   setTimeout(() => (button.textContent = before), 1500);
 }

@@ -2,7 +2,7 @@
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { range, sum } from "onehop/maths.js";
-import { beginsWord, number, piece } from "onehop/text.js";
+import { beginsWord, number } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
 import { written } from "onehop/words.js";
 
@@ -86,7 +86,7 @@ export function glossed(trace, whole = true) {
   return glosses;
 }
 
-export const glossLine = ({ gloss, share }) =>
+export const glossLine = ({ gloss = "", share = 0 }) =>
   html`<small
     class="gloss"
     lang="en"
@@ -101,7 +101,7 @@ export function glossedText(tokens, glosses, marks = null) {
   if (!groups.length) return html`<em>${T.nothing}</em>`;
   return html`<span class="glossed"
     >${groups.map(({ group, ...rest }, n) => {
-      const text = group.map((i) => piece(tokens[i])).join("");
+      const text = written(tokens, group);
       return html`<span class="word"
         >${marks?.[n] ? html`<mark class="changed"><bdi>${text}</bdi></mark>` : html`<bdi>${text}</bdi>`}${glossLine(rest)}</span
       > `;

@@ -2,13 +2,16 @@
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
+import { comparison } from "onehop/compare.js";
 import { roving } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
-import { glossLine, glossed, glossedSide, groupsOf } from "onehop/gloss.js";
+import { changed } from "onehop/figures/breaking.js";
+import { glossLine, glossed, glossedSide, glossedText, groupsOf } from "onehop/gloss.js";
 import { factsOf } from "onehop/rungs.js";
 import { doubt, verdict } from "onehop/story.js";
 import { beginsWord, number, percent, piece, power } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
+import { written as writtenOf } from "onehop/words.js";
 
 const T = TEXTS.opening;
 
@@ -151,6 +154,34 @@ function question(view) {
     </ul>`;
 }
 
+/** The translation that is compared with, its words that differ marked. */
+function otherLine(view) {
+  const { other, trace } = view;
+  const tokens = other.target.output_tokens;
+  const texts = (t, groups) => groups.map((group) => writtenOf(t, group));
+  const groups = groupsOf(tokens);
+  const marks = changed(
+    texts(trace.target.output_tokens, groupsOf(trace.target.output_tokens)),
+    texts(tokens, groups),
+  );
+  const glosses =
+    glossedSide(other) === "target" ? glossed(other) : groups.map((group) => ({ group }));
+  return html`<div class="other" data-other>
+    <p class="reading"><bdi>${TEXTS.compare.name(other)}</bdi></p>
+    <div class="line" lang=${other.model.target}>${glossedText(tokens, glosses, marks)}</div>
+  </div>`;
+}
+
+/** A hint where the sentence is plainly in another language than the model reads. */
+function foreign({ json }) {
+  const { language } = json;
+  return language
+    ? html`<p class="trouble" data-language=${language.code}>
+        ${T.language(language.read, language.reads)}
+      </p>`
+    : nothing;
+}
+
 /** What the shades say, in a sentence. */
 function legend({ trace, cursor }) {
   const { layer, head, share } = trace.aligner;
@@ -181,7 +212,7 @@ export function opened(view) {
       <button type="button" class="primary" data-begin-tour>${T.tour}</button>
       <span>${T.tourKey(TEXTS.tour.stops.length)}</span>
     </p>
-    ${question(view)}
+    ${question(view)} ${comparison(view)}
     ${view.trouble ? html`<div class="trouble" role="alert"><p>${view.trouble}</p></div>` : nothing}
     <section
       class="answer"
@@ -191,6 +222,7 @@ export function opened(view) {
     >
       ${line(view, "source", trace.source.tokens, T.sentence)}
       ${line(view, "target", trace.target.output_tokens, T.translation, found && !found.right ? found.step : null)}
+      ${view.other ? otherLine(view) : nothing} ${foreign(trace)}
       ${written ? judged(view) : html`<p class="reading">${T.wroteNothing}</p>`}
       <p class="reading shades">${legend(view)} ${T.endMark}</p>
       ${meta(view)}

@@ -1,18 +1,31 @@
 // What the reader is doing: the sentence, the selection, the word under the mouse. Nothing here draws; others listen.
 
 import { openHome } from "onehop/home.js";
-import { Store, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
+import { Store, TRAINED, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
 import { Trace } from "onehop/tensors.js";
 
 export const home = openHome();
 export const measured = home.data.measured ?? {};
+const THEME = "onehop.theme";
+
+/** The theme that the reader chose; a notebook's frame or a strict browser keeps nothing. */
+function keptTheme() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null;
+  }
+}
+
 export const store = new Store({
   selection: fromHash(location.hash),
   trace: null,
   base: null,
+  other: null, // what is compared with
+  otherTrouble: null,
   busy: true,
   trouble: null,
-  theme: null,
+  theme: keptTheme(),
   draft: null,
 });
 /** The word that the mouse is over, `{ side, place }`, or null. */
@@ -28,13 +41,23 @@ const sentenceOf = (selection) =>
   home.data.trace?.source.text ||
   home.data.about?.sentences[0];
 
+let remembered = null;
+const keyOf = (selection) =>
+  JSON.stringify([sentenceOf(selection), selection.edits, selection.against]);
+
+/** The address follows the selection. Another sentence, edit or comparison is a new entry, so that Back undoes it. */
 function remember(selection) {
+  const key = keyOf(selection);
+  const isNew = remembered !== null && remembered !== key;
+  remembered = key;
   try {
-    history.replaceState(null, "", `#${toHash(selection)}`);
+    history[isNew ? "pushState" : "replaceState"](null, "", `#${toHash(selection)}`);
   } catch {
     // A notebook's frame may have no address of its own; the page works without one.
   }
 }
+
+const PAGEWIDE = ["order", "page"]; // the claim about word order, and words in place of pieces
 
 /** A figure's own dial concerns that figure alone. */
 function scopeOf(change) {
@@ -42,7 +65,7 @@ function scopeOf(change) {
   const { dials: before } = store.value.selection;
   const turned = Object.keys(change.dials).filter((name) => change.dials[name] !== before[name]);
   const figures = turned.map((name) => name.split(".")[0]);
-  return figures.includes("order") ? null : figures; // the claim about word order is no figure
+  return figures.some((name) => PAGEWIDE.includes(name)) ? null : figures;
 }
 
 export function choose({ token, ...change }) {
@@ -54,6 +77,7 @@ export function choose({ token, ...change }) {
   store.set({ selection }, scopeOf(change));
   remember(selection);
   if (change.edits && home.kind === "live") load(sentenceOf(selection), selection.edits);
+  else if (change.against !== undefined) loadOther();
 }
 
 /** The cursor goes to a word of the sentence or of its translation, and the role follows it to that side. */
@@ -108,6 +132,37 @@ function show(trace, base) {
   );
   store.set({ trace, base, selection, busy: false, trouble: null, draft: null });
   remember(selection);
+  loadOther();
+}
+
+let latestOther = 0;
+
+/** What is compared with: another sentence under the same edits, or this one as trained. */
+async function loadOther() {
+  const { selection, base, other } = store.value;
+  const { against, edits } = selection;
+  const turn = ++latestOther;
+  if (!against || home.kind !== "live") {
+    if (other || store.value.otherTrouble) store.set({ other: null, otherTrouble: null });
+    return;
+  }
+  if (against === TRAINED) return store.set({ other: base, otherTrouble: null });
+  if (other?.source.text === against && other.edits.join() === edits.join()) return;
+  try {
+    const found = new Trace(await home.trace(against, edits));
+    if (turn === latestOther) store.set({ other: found, otherTrouble: null });
+  } catch (error) {
+    if (turn === latestOther) store.set({ other: null, otherTrouble: error.message });
+  }
+}
+
+export function setTheme(theme) {
+  store.set({ theme });
+  try {
+    localStorage.setItem(THEME, theme);
+  } catch {
+    // Then it is for this visit alone.
+  }
 }
 
 /** The address has changed: by the reader's hand, by Back, by a link. */
@@ -118,5 +173,7 @@ export function followAddress() {
   store.set({
     selection: base && !other ? clamped(selection, store.value.trace, measured) : selection,
   });
+  remembered = keyOf(selection);
   if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) reload();
+  else if (base) loadOther();
 }

@@ -1,7 +1,7 @@
 // The parts of the page around its figures: sections, the bar with the shared selection, the colophon, notices.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
-import { picker, segments } from "onehop/controls.js";
+import { picker, segments, toggle } from "onehop/controls.js";
 import { contents, pageMap } from "onehop/map.js";
 import { range } from "onehop/maths.js";
 import { ASIDE, RUNGS } from "onehop/rungs.js";
@@ -70,7 +70,7 @@ export const skeleton = () =>
     <main>${RUNGS.map(chapter)}${coda()}</main>
     <div id="tour"></div>`;
 
-export function bar({ selection, trace, home, choose }) {
+export function bar({ selection, trace, home, choose, dial, turn }) {
   const tokens = trace.queries(selection.role);
   return html`<div class="bar-inside">
     <span class="shows">The figures show</span>
@@ -78,6 +78,7 @@ export function bar({ selection, trace, home, choose }) {
     ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
     ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
     ${picker({ label: sideOf(selection.role) === "source" ? "word" : "writing", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
+    ${toggle({ label: TEXTS.bar.words, on: dial("page.words", "") === "yes", choose: (on) => turn("page.words", on ? "yes" : "") })}
     <details class="contents">
       <summary>Map</summary>
       <nav aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>

@@ -3,11 +3,15 @@
 
 import { linked, mystery } from "onehop/story.js";
 
+/** What an edited model is compared with, in place of another sentence. */
+export const TRAINED = "@trained";
+
 export const ROLES = ["encoder", "decoder", "cross"];
 
 /** The cursor is one word of each side. What is null is found in the trace: the head that aligns best, the word in doubt. */
 export const DEFAULTS = Object.freeze({
   sentence: "",
+  against: "",
   role: /** @type {string} */ ("cross"),
   layer: null,
   head: null,
@@ -23,6 +27,7 @@ const NUMBERS = ["layer", "head", "source", "step"];
 export function toHash(selection) {
   const words = new URLSearchParams();
   if (selection.sentence) words.set("sentence", selection.sentence);
+  if (selection.against) words.set("against", selection.against);
   if (selection.role !== DEFAULTS.role) words.set("role", selection.role);
   for (const name of NUMBERS)
     if (selection[name] !== DEFAULTS[name] && selection[name] !== null)
@@ -39,6 +44,7 @@ export function fromHash(hash) {
   const selection = {
     ...DEFAULTS,
     sentence: words.get("sentence") ?? "",
+    against: words.get("against") ?? "",
     edits: words.getAll("edit"),
     dials,
   };
@@ -49,6 +55,9 @@ export function fromHash(hash) {
   }
   return selection;
 }
+
+/** The figure that a link leads to; it is no part of the selection. */
+export const figureOf = (hash) => new URLSearchParams(hash.replace(/^#/, "")).get("at");
 
 /** The side on which a role's queries stand. */
 export const sideOf = (role) => (role === "encoder" ? "source" : "target");

@@ -1,5 +1,7 @@
 // A trace as figures read it: tensors by name with named axes, decoded when first asked for.
 
+import { shownTokens } from "onehop/text.js";
+
 const PATHS = {
   encoder: (layer) => `encoder.layers.${layer}.self_attention`,
   decoder: (layer) => `decoder.layers.${layer}.self_attention`,
@@ -80,8 +82,12 @@ export class Trace {
     this.json = json;
     this.model = json.model;
     this.settings = json.model.settings;
-    this.source = json.source;
-    this.target = json.target;
+    this.source = { ...json.source, tokens: shownTokens(json.source.tokens) };
+    this.target = {
+      ...json.target,
+      input_tokens: shownTokens(json.target.input_tokens),
+      output_tokens: shownTokens(json.target.output_tokens),
+    };
     this.steps = json.steps ?? [];
     this.edits = json.edits ?? [];
   }

@@ -39,8 +39,38 @@ export function piece(token) {
   return shown === "" ? "␣" : shown;
 }
 
+const BYTE = /^<0x([0-9A-F]{2})>$/;
+export const CONTINUED = "‥";
+
+/**
+ * Pieces with the bytes of a character that the vocabulary lacks joined: the character stands at its first byte, and the
+ * others only continue it. Bytes that make no character stay as they are.
+ */
+export function shownTokens(tokens) {
+  const shown = [...tokens];
+  for (let i = 0; i < tokens.length; i++) {
+    const first = Number.parseInt(tokens[i].match(BYTE)?.[1], 16);
+    const length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    const bytes = tokens.slice(i, i + length).map((t) => Number.parseInt(t.match(BYTE)?.[1], 16));
+    if (Number.isNaN(first) || bytes.some(Number.isNaN)) continue;
+    const text = new TextDecoder().decode(new Uint8Array(bytes));
+    if (text.includes("\ufffd")) continue;
+    shown.splice(i, length, text, ...Array(length - 1).fill(CONTINUED));
+    i += length - 1;
+  }
+  return shown;
+}
+
+/** Pieces as the text that they make. */
+export const textOf = (tokens) =>
+  tokens
+    .filter((token) => token !== CONTINUED)
+    .map((token) => token.replace(/^▁/, ""))
+    .join("") || "␣";
+
 /** Whether a piece begins a word. */
-export const beginsWord = (token) => token.startsWith("▁") || /^<.*>$/.test(token);
+export const beginsWord = (token) =>
+  token.startsWith("▁") || (/^<.*>$/.test(token) && !BYTE.test(token));
 
 /** A piece cut to a length that fits a label. */
 export function clipped(token, length = 12) {

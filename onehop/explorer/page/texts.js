@@ -20,6 +20,32 @@ export const TEXTS = {
   claims: CLAIMS,
   tour: TOUR,
   gloss: GLOSS,
+  frame: {
+    table: "as table",
+    python: "copy as Python",
+    link: "link",
+    svg: "SVG",
+    png: "PNG",
+    copied: "copied",
+    forbidden: "copying is not allowed here",
+  },
+  compare: {
+    with: "Compare with",
+    placeholder: "another sentence",
+    begin: "Compare",
+    withTrained: "the model as trained",
+    end: "Stop comparing",
+    same: "No number differs.",
+    largest: "They differ most in:",
+    onlyLeft: "Only on the left:",
+    onlyRight: "Only on the right:",
+    name: ({ source, edits }) =>
+      edits.length ? `${source.text} (${edits.join(", ")})` : source.text,
+  },
+  bar: { words: "words" },
+  words: {
+    merged: "Pieces of a word are merged: looks at them are added, looks from them averaged.",
+  },
   player: { play: "Play", stop: "Stop", back: "Step back", next: "Step", again: "From the start" },
   coda: { ...CODA_TEXTS, list: QUESTIONS, sources: REFERENCES },
   record: (right, all) => `Of ${all} recorded sentences the model gets ${right} right.`,
@@ -43,6 +69,8 @@ export const TEXTS = {
       (${secondChance}).`,
     whoDecided: "Which head decided that?",
     whoIsToBlame: "Which head is to blame?",
+    language: (read, reads) =>
+      `This looks like ${read}, and the model was trained to read ${reads}. What follows may be nonsense.`,
     wroteNothing: "The model wrote nothing and ended the sentence.",
     aligner: ({ layer, head, share }) =>
       `cross-attention, layer ${layer}, head ${head}, the head that aligns best here (${share} of its weight on the aligned word)`,

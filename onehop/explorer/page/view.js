@@ -11,7 +11,7 @@ import {
   preview,
   store,
 } from "onehop/session.js";
-import { sideOf } from "onehop/state.js";
+import { clamped, sideOf } from "onehop/state.js";
 import { isWhole, resource, stampOf, startSweep, stopSweep, sweepOf } from "onehop/waiting.js";
 
 export const narrow = window.matchMedia("(max-width: 40rem)");
@@ -43,8 +43,39 @@ function openTable(id, open) {
   store.set({}, [id]);
 }
 
+/** The place of the same piece in another list, the nearest one; else the same place, as far as there is one. */
+function counterpart(tokens, others, place) {
+  const same = others.flatMap((token, i) => (token === tokens[place] ? [i] : []));
+  if (!same.length) return Math.min(place, others.length - 1);
+  return same.sort((a, b) => Math.abs(a - place) - Math.abs(b - place))[0];
+}
+
+/** The same view of the translation that is compared with: the cursor stands on the same word there, if there is one. */
+function otherView(view) {
+  const { other } = store.value;
+  const { trace, selection, cursor } = view;
+  const target = (place) =>
+    counterpart(trace.target.output_tokens, other.target.output_tokens, place);
+  const source = (place) => counterpart(trace.source.tokens, other.source.tokens, place);
+  const at = { ...selection, step: target(selection.step), source: source(selection.source) };
+  const there = clamped(at, other, measured);
+  const place = (cursor.side === "target" ? target : source)(cursor.place);
+  return {
+    ...view,
+    trace: other,
+    base: other,
+    selection: there,
+    cursor: { ...cursor, place },
+    previewed: null,
+    token: cursor.side === sideOf(selection.role) ? place : there.token,
+    narrow: true,
+    stamp: stampOf(other),
+    sweep: sweepOf(other),
+  };
+}
+
 export function currentView() {
-  const { selection, trace, base } = store.value;
+  const { selection, trace, base, other, otherTrouble } = store.value;
   return {
     home,
     trace,
@@ -62,7 +93,7 @@ export function currentView() {
     rgb: themeColour,
     resource,
     sweep: sweepOf(trace),
-    startSweep,
+    startSweep: () => startSweep(),
     stopSweep,
     dial: (name, fallback) => selection.dials[name] ?? fallback,
     turn: (name, value) =>
@@ -75,5 +106,10 @@ export function currentView() {
     previewWord: preview,
     ask,
     openTable,
+    other,
+    otherTrouble,
+    otherView() {
+      return otherView(this);
+    },
   };
 }

@@ -41,13 +41,12 @@ export const isWhole = () => whole;
 
 /** How far the sweep of this trace has come; a file has its own from the start. */
 export function sweepOf(trace) {
-  if (!sweeps.has(stampOf(trace)) && home.kind !== "live" && whole) startSweep();
+  if (!sweeps.has(stampOf(trace)) && home.kind !== "live" && whole) startSweep(trace);
   return sweeps.get(stampOf(trace)) ?? IDLE;
 }
 
-/** Switch off every head in turn. */
-export async function startSweep() {
-  const { trace } = store.value;
+/** Switch off every head in turn; in a comparison, then also those of the other translation. */
+export async function startSweep(trace = store.value.trace) {
   const stamp = stampOf(trace);
   if (["running", "done"].includes(sweeps.get(stamp)?.state)) return;
   const [cancel, parts] = [new AbortController(), []];
@@ -68,6 +67,10 @@ export async function startSweep() {
   } catch (error) {
     told(cancel.signal.aborted ? "cancelled" : "failed", { error: error.message });
   }
+  const { other } = store.value;
+  if (other && other !== trace && !cancel.signal.aborted) startSweep(other);
 }
 
-export const stopSweep = () => sweepOf(store.value.trace).cancel?.abort();
+export function stopSweep() {
+  for (const { state, cancel } of sweeps.values()) if (state === "running") cancel.abort();
+}

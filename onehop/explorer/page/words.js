@@ -1,8 +1,10 @@
 // Words made of pieces, as far as the page shows words.
 
-import { beginsWord, piece } from "onehop/text.js";
+import { mean, sum } from "onehop/maths.js";
+import { CONTINUED, beginsWord, textOf } from "onehop/text.js";
 
-const hasLetters = (token) => /[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token);
+const hasLetters = (token) =>
+  token === CONTINUED || (/[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token));
 
 /** Whether a piece goes on with the word before it; punctuation stands for itself. */
 const goesOn = (tokens, i) =>
@@ -16,4 +18,25 @@ export function wordAt(tokens, place) {
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
-export const written = (tokens, places) => places.map((i) => piece(tokens[i])).join("");
+export const written = (tokens, places) => textOf(places.map((i) => tokens[i]));
+
+/** All words of a list of pieces, as places; punctuation stands for itself. */
+export const allWords = (tokens) =>
+  tokens.flatMap((_, i) => (wordAt(tokens, i)[0] === i ? [wordAt(tokens, i)] : []));
+
+/**
+ * Rows of weights between pieces as rows between words: what goes to the pieces of a word is added, what comes from them
+ * is averaged, so that a row still adds up to 1.
+ */
+export function merged(rows, queries, keys) {
+  const [asking, asked] = [allWords(queries), allWords(keys)];
+  return {
+    asking,
+    asked,
+    queries: asking.map((word) => written(queries, word)),
+    keys: asked.map((word) => written(keys, word)),
+    rows: asking.map((word) =>
+      asked.map((places) => mean(word.map((i) => sum(places.map((j) => rows[i][j]))))),
+    ),
+  };
+}

@@ -68,7 +68,7 @@ function tree(view) {
   const start = svg`<text x="8" y=${y(0) + 4}>${clipped(view.trace.target.input_tokens[0], 8)}</text>`;
   const edge = (t, n, item) => {
     const [x0, y0] = t === 0 ? [8 + 30, y(0)] : [x(t - 1) + column - 22, y(item.parent)];
-    return svg`<path d="M${x0} ${y0}C${x0 + 14} ${y0} ${x(t) - 16} ${y(n)} ${x(t) - 4} ${y(n)}" fill="none" stroke=${item.chosen ? "var(--output)" : "var(--rule-strong)"} stroke-width=${item.chosen ? 3 : 1} stroke-opacity=${item.chosen ? 1 : 0.7} />`;
+    return svg`<path d="M${x0} ${y0}C${x0 + 14} ${y0} ${x(t) - 16} ${y(n)} ${x(t) - 4} ${y(n)}" fill="none" stroke=${item.chosen ? "var(--output)" : "var(--rule-strong)"} stroke-width=${item.chosen ? 3 : 1} stroke-opacity=${item.chosen ? 1 : 0.7} .tip=${`${piece(item.token)}: ${number(item.log_prob, 2)}`} />`;
   };
   const leaf = (
     t,

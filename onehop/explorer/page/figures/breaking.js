@@ -5,13 +5,14 @@ import { glossed, glossedSide, glossedText, glossesOf, looked } from "onehop/glo
 import { heatmap } from "onehop/heatmap.js";
 import { mean, range } from "onehop/maths.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
-import { number } from "onehop/text.js";
+import { number, shownTokens } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "breaking";
 export const item = 18;
 export const title = "Break it, and read what comes out";
 export const needs = ["{attention}.weights"];
+export const compares = false;
 
 const T = TEXTS.breaking;
 const joined = (edits) => edits.join(" ");
@@ -79,7 +80,7 @@ export function changed(a, b) {
 /** The broken model's own look, by the heads that align in the model as trained. */
 function variantGlosses(view, variant) {
   const { model, source, aligner } = view.base;
-  const written = variant.target.output_tokens;
+  const written = shownTokens(variant.target.output_tokens);
   if (model.target === "en") return glossesOf(written, [], () => 0);
   const cross = crossOf(variant);
   const rows = looked(aligner, range(view.base.layers("cross")), (layer, head) =>
@@ -151,12 +152,12 @@ function result(view) {
     </div>`;
   return html` <div data-variant style="font:1.25rem/1.45 var(--serif);margin-top:.4rem">
       <span class="verdict ${same ? "yes" : "no"}">${same ? "the same" : "changed"}</span>
-      ${glossedText(variant.target.output_tokens, variantGlosses(view, variant), marks)}
+      ${glossedText(shownTokens(variant.target.output_tokens), variantGlosses(view, variant), marks)}
     </div>
     ${same ? nothing : why(view)} ${sureness(variant.steps)}
     <div class="columns" style="margin-top:1.3rem">
       ${picture(untouched(view), trueRows, view.base.target.output_tokens)}
-      ${picture("Edited", crossRows(variant, layer, view.base.heads), variant.target.output_tokens)}
+      ${picture("Edited", crossRows(variant, layer, view.base.heads), shownTokens(variant.target.output_tokens))}
     </div>`;
 }
 

@@ -10,6 +10,7 @@ export const id = "lens";
 export const item = 15;
 export const { title } = TEXTS.lens;
 export const needs = [];
+export const compares = true;
 
 const T = TEXTS.lens;
 const CANDIDATES = 3;

@@ -4,20 +4,39 @@ import { heatmap } from "onehop/heatmap.js";
 import { argmax, largest, sum } from "onehop/maths.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { number, percent, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
+import { allWords, merged } from "onehop/words.js";
 
 export const id = "matrix";
 export const item = 7;
 export const title = "Who looks at whom";
 export const needs = ["{attention}.weights"];
 
-const rowsOf = (view) =>
+const recorded = (view) =>
   view.trace.part(view.selection, "weights").rows({ head: view.selection.head });
 
-export function draw(view) {
-  const rows = rowsOf(view);
-  const { role, layer, head } = view.selection;
+/** The rows on show, of pieces or of words, and the place of the cursor among them. */
+function shown(view) {
+  const { role } = view.selection;
   const [queries, keys] = [view.trace.queries(role), view.trace.keys(role)];
-  const row = rows[view.token];
+  if (view.dial("page.words", "") !== "yes") {
+    const hidden = (i, j) => j > i;
+    return { rows: recorded(view), queries, keys, row: view.token, hidden, piece: (i) => i };
+  }
+  const { rows, asking, asked, ...names } = merged(recorded(view), queries, keys);
+  return {
+    ...names,
+    rows,
+    row: asking.findIndex((word) => word.includes(view.token)),
+    hidden: (i, j) => asked[j][0] > asking[i].at(-1),
+    piece: (i) => asking[i][0],
+  };
+}
+
+export function draw(view) {
+  const { role, layer, head } = view.selection;
+  const { rows, queries, keys, row: at, hidden, piece: pieceAt } = shown(view);
+  const row = rows[at];
   const off = largest(rows.map((r) => Math.abs(sum(Array.from(r)) - 1)));
   const top = argmax(Array.from(row));
   return html` ${heatmap({
@@ -26,13 +45,14 @@ export function draw(view) {
       rows,
       queries,
       keys,
-      row: view.token,
-      choose: view.chooseToken,
-      preview: view.preview,
-      crossed: (i, j) => role === "decoder" && !view.trace.edits.includes("mask=off") && j > i,
+      row: at,
+      choose: (i) => view.chooseToken(pieceAt(i)),
+      preview: (i) => view.preview(i === null ? null : pieceAt(i)),
+      crossed: (i, j) =>
+        role === "decoder" && !view.trace.edits.includes("mask=off") && hidden(i, j),
     })}
     <p class="reading">
-      “<strong><bdi>${piece(queries[view.token])}</bdi></strong
+      “<strong><bdi>${piece(queries[at])}</bdi></strong
       >” looks most at “<strong><bdi>${piece(keys[top])}</bdi></strong
       >” (${percent(row[top])}); its row adds up to
       <span class="numbers" data-row-sum=${sum(Array.from(row))}
@@ -43,6 +63,9 @@ export function draw(view) {
 }
 
 export const caption = (view) =>
+  html`${named(view)} ${view.dial("page.words", "") === "yes" ? TEXTS.words.merged : ""}`;
+
+const named = (view) =>
   view.selection.role === "cross"
     ? html`Rows: the translation, each named by the piece that it writes. Columns: the source.
       Shaded by the root of the weight.`
@@ -50,19 +73,21 @@ export const caption = (view) =>
       weight${view.selection.role === "decoder" ? "; a row is named by the piece that it writes, a column by the piece that was read; hatched cells lie in the future and are masked" : ""}.`;
 
 export const table = (view) => {
-  const { role } = view.selection;
-  return {
-    columns: ["query", ...view.trace.keys(role)],
-    rows: rowsOf(view).map((row, i) => [view.trace.queries(role)[i], ...row]),
-  };
+  const { rows, queries, keys } = shown(view);
+  return { columns: ["query", ...keys], rows: rows.map((row, i) => [queries[i], ...row]) };
 };
 
 export const python = (view) => {
   const { role, layer, head } = view.selection;
-  const queries =
-    role === "encoder"
-      ? 'trace.header["source"]["tokens"]'
-      : 'trace.header["target"]["output_tokens"]';
-  return `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][${head}]
-rows = [[token, *map(float, row)] for token, row in zip(${queries}, weights)]`;
+  const header = 'trace.header["source"]["tokens"]';
+  const queries = role === "encoder" ? header : 'trace.header["target"]["output_tokens"]';
+  const lines = `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][${head}]
+`;
+  if (view.dial("page.words", "") !== "yes")
+    return `${lines}rows = [[token, *map(float, row)] for token, row in zip(${queries}, weights)]`;
+  const groups = (tokens) => JSON.stringify(allWords(tokens));
+  return `${lines}queries, tokens = ${groups(view.trace.queries(role))}, ${queries}
+keys = ${groups(view.trace.keys(role))}
+names = ["".join(tokens[i] for i in word).replace("▁", "") for word in queries]
+rows = [[n, *(float(weights[word][:, key].sum(1).mean()) for key in keys)] for n, word in zip(names, queries)]`;
 };

@@ -79,7 +79,7 @@ function looked(data, place, size) {
   const top = Math.max(...weights);
   const { across, token } = place;
   const step = size / across;
-  return svg`<g>${range(across * across).map((t) => svg`<rect x=${(t % across) * step} y=${Math.floor(t / across) * step} width=${step} height=${step} fill="var(--weight)" fill-opacity=${(0.85 * shade(weights[t + 1] / top)).toFixed(3)} />`)}
+  return svg`<g>${range(across * across).map((t) => svg`<rect x=${(t % across) * step} y=${Math.floor(t / across) * step} width=${step} height=${step} fill="var(--weight)" fill-opacity=${(0.85 * shade(weights[t + 1] / top)).toFixed(3)} .tip=${size > 100 ? `patch ${Math.floor(t / across) + 1}, ${(t % across) + 1}: ${number(weights[t + 1], 4)}` : null} />`)}
     ${token ? svg`<rect x=${((token - 1) % across) * step + 1} y=${Math.floor((token - 1) / across) * step + 1} width=${step - 2} height=${step - 2} fill="none" stroke="var(--query)" stroke-width=${size > 100 ? 3 : 2} />` : ""}</g>`;
 }
 

@@ -4,6 +4,7 @@ import { comb, slider } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { number } from "onehop/text.js";
+import { shareOf } from "onehop/tips.js";
 
 export const id = "positions";
 export const item = 10;
@@ -33,8 +34,15 @@ function heat(view) {
   const strengths = rows
     .slice(0, shown)
     .map((row) => Array.from(row, (x) => (Math.max(-1, Math.min(1, x)) + 1) / 2));
+  const tip = (event) => {
+    const [x, y] = shareOf(event, event.target);
+    const [p, d] = [Math.floor(y * shown), Math.floor(x * rows[0].length)];
+    const value = rows[Math.max(0, Math.min(p, shown - 1))]?.[d];
+    return value === undefined ? null : `position ${p}, dimension ${d + 1}: ${number(value, 3)}`;
+  };
   return html`<div style="position:relative">
     <img
+      .tip=${tip}
       class="pixels"
       style="--ratio:${view.narrow ? "4 / 3" : "5 / 2"}"
       alt="Position vectors: ${shown} positions downwards, ${rows[0].length} dimensions across. The left side changes fast from row to row, the right side hardly."

@@ -8,6 +8,7 @@ export const id = "residual";
 export const item = 14;
 export const title = "What each sub-layer adds to the stream";
 export const needs = [];
+export const compares = true;
 
 const NAMES = {
   self_attention: "self-attention",
