@@ -2,6 +2,7 @@
 
 import { html, nothing, render } from "onehop/vendor/lit-html.js";
 import { finding, offEdit } from "onehop/findings.js";
+import { argmax } from "onehop/maths.js";
 import { playFigure, stopPlaying } from "onehop/player.js";
 import { factsOf } from "onehop/rungs.js";
 import { choose, home, store } from "onehop/session.js";
@@ -75,7 +76,10 @@ export const isTouring = () => stopOf() !== null;
 function learn(view) {
   if (view.trace.edits.length) return;
   const found = finding(view, mystery(view.trace, view.measured));
-  known = found && { ...found, stamp: view.base.source.text };
+  if (!found) return void (known = null);
+  const { worst } = found;
+  const at = view.trace.keys(worst.role)[argmax(worst.row)];
+  known = { ...found, at, language: view.trace.model.target, stamp: view.base.source.text };
 }
 
 const isKnown = (view) => known?.stamp === view.base.source.text;

@@ -7,13 +7,33 @@ import { percent, piece } from "onehop/text.js";
 const q = (text) => html`“<bdi>${text}</bdi>”`;
 const word = (f) => (f.word ? q(f.word) : "the word");
 
+const GENDERS = {
+  de: { er: "masc.", sie: "fem.", es: "neuter" },
+  fr: { il: "masc.", elle: "fem." },
+};
+const ARTICLES = { de: ["der", "die", "das"], fr: ["le", "la"] };
+const LONG = { "masc.": "masculine", "fem.": "feminine", neuter: "neuter" };
+const gender = (pronoun) => LONG[GENDERS.de[pronoun]];
+
 const question = (f) =>
-  f.judged && !f.judged.right
-    ? html`“It” is the ${f.judged.english}, so German needs ${q(f.judged.needed)}. The model wrote
-      ${q(f.judged.written)}. Who is to blame?`
-    : f.judged
-      ? html`“It” is the ${f.judged.english}, and ${q(f.judged.written)} is right. Who knew that?`
-      : html`The model hesitated most at ${word(f)}. Who decided it?`;
+  f.judged
+    ? html`German has three words for “it”, by the gender of the noun. “It” is the
+      ${f.judged.english}, which is ${gender(f.judged.needed)}: ${q(f.judged.needed)}.
+      ${f.judged.right ? html`The model wrote just that. Who knew?` : html`The model wrote ${q(f.judged.written)}, the ${gender(f.judged.written)} one. Who is to blame?`}`
+    : html`The model hesitated most at ${word(f)}. The small English words below the translation
+      show what came from where. Who decided this one?`;
+
+const looked = ({ looked: at, weight, language, worst }) =>
+  html`It looked most at ${q(at)} (${weight}).
+  ${
+    worst.role === "decoder" && ARTICLES[language]?.includes(at.toLowerCase())
+      ? "That is an article in the model's own translation, and articles show a gender. This kind of head cannot see the English at all."
+      : worst.role === "decoder"
+        ? "That is a word which the model itself had written. This kind of head cannot see the source at all."
+        : worst.role === "cross"
+          ? "That is a word of the source sentence."
+          : "It did its work while the source was read, before a word was written."
+  }`;
 
 const sweeping = (f) =>
   html`Every head is switched off in turn: ${f.sweep.parts.length} of ${f.sweep.total || "…"}
@@ -46,11 +66,13 @@ export const TOUR = {
   next: "Next",
   leave: "Leave",
   keys: "← → move, space plays, Esc leaves",
-  found: ({ answer, text, worst, before, after, row }) => ({
+  found: ({ answer, text, worst, before, after, at, language }) => ({
     answer,
     text,
-    row,
     worst,
+    looked: piece(at),
+    weight: percent(Math.max(...worst.row), 0),
+    language,
     head: called(worst),
     before: percent(before, 0),
     after: percent(after, 0),
@@ -75,7 +97,7 @@ export const TOUR = {
     }),
     () => ({
       title: "The softmax makes shares",
-      text: "The scores compete for one whole. Press space: scaled, raised, shared out. A large lead becomes nearly everything.",
+      text: "The fits compete for shares of one whole. Press space to see them scaled, raised and shared out: a clear lead becomes nearly everything.",
     }),
     () => ({
       title: "The values are mixed",
@@ -83,12 +105,12 @@ export const TOUR = {
     }),
     (f) => ({
       title: "All questions at once",
-      text: html`Every row is one written piece, every column one source piece. This head,
-      ${f.aligner}, works like a dictionary: its dark cells are the translation.`,
+      text: html`Every row is one written piece, every column one piece of the source. This head
+      works like a dictionary: its dark cells say which word came from which.`,
     }),
     () => ({
       title: "The future is hidden",
-      text: "The decoder may look at its own words, but only at those already written. Press space and the mask falls.",
+      text: "The half that writes looks back at its own words too, but only at those already there. Press space and the mask falls.",
     }),
     (f) => ({
       title: "The line-up",
@@ -102,9 +124,7 @@ export const TOUR = {
     (f) => ({
       title: "Where it looked",
       text: f.found
-        ? html`This is ${f.found.head} at the moment of decision. Its thickest line shows what it
-          read.
-          ${f.found.worst.role === "decoder" ? "It looks at words that the model itself has written, not at the English." : f.found.worst.role === "cross" ? "It looks across, at the source." : "It works while the source is read."}`
+        ? html`This is ${f.found.head} at the moment of decision. ${looked(f.found)}`
         : sweeping(f),
     }),
     (f) => ({
@@ -129,10 +149,7 @@ export const GLOSS = {
   unclear: "·",
   nothing: "nothing at all",
   tip: (gloss, share) => `${gloss}: ${share} of the look at all words`,
-  pronouns: {
-    de: { er: "masc.", sie: "fem.", es: "neuter" },
-    fr: { il: "masc.", elle: "fem." },
-  },
+  pronouns: GENDERS,
   source:
     "The small English words were measured: each is the word that the cross-attention looked at, every head counted by how well it aligns. Only the gender of a pronoun comes from a list. A dot means that no word was clear.",
   notes: {
