@@ -20,7 +20,11 @@ from onehop.storage.registry import CARD, GROUP, MODEL
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted((ROOT / "packages").iterdir())
 MOST_BYTES = 60_000_000
-GREETINGS = {"de-en": ("Guten Morgen!", "Good morning!"), "en-fr": ("Thank you very much.", "Merci beaucoup.")}
+GREETINGS = {
+    "de-en": ("Guten Morgen!", "Good morning!"),
+    "en-fr": ("Thank you very much.", "Merci beaucoup."),
+    "fr-en": ("Merci beaucoup.", "Thank you very much."),
+}
 
 
 def name_of(package: Path) -> str:

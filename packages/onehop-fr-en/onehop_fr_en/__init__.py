@@ -1,0 +1,1 @@
+"""French → English for onehop; `model.safetensors` and its card lie beside this file."""
