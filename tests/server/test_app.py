@@ -910,7 +910,7 @@ def test_too_much_markup_is_refused_before_anything_is_translated(translator, mo
     refused(answer, 400, "A sentence has hundreds of tags: send its text, or less markup.")
 
 
-def test_a_stream_has_one_time_limit_from_its_request_on(translator):
+def test_a_stream_has_one_time_limit_from_its_request_on(translator, monkeypatch):
     server, closed = Server(translator, answer_seconds=7), []
 
     async def events():
@@ -924,17 +924,17 @@ def test_a_stream_has_one_time_limit_from_its_request_on(translator):
         rest = events()
         first = await anext(rest)
         deadline = asyncio.get_running_loop().time() - late
-        return [text.partition("\n")[0] async for text in server.app.written(first, rest, {}, deadline)]
+        return [text.partition("\n")[0] async for text in answers.written(first, rest, {}, deadline, 7)]
 
     assert asyncio.run(read(late=1)) == ["event: sentence", "event: error"]
     assert closed == [True]
     asked = []
 
-    async def written(first, rest, named, deadline):
+    async def written(first, rest, named, deadline, seconds):
         asked.append(deadline - asyncio.get_running_loop().time())
         yield ""
 
-    server.app.written = written
+    monkeypatch.setattr(app, "written", written)
     server.post("/v1/stream", {"text": "the old house", "beam": 1})
     assert asked[0] < 7  # what came before the first event counts
 
