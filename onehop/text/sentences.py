@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
-EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"
+_EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"
 # Joiners, variants and tags belong to the emoji before them, and alone are none.
-EMOJI = f"[{EMOJI_RANGES}][{EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]*"
-AROUND = re.compile(rf"(?:\s|{EMOJI})+")
+EMOJI = f"[{_EMOJI_RANGES}][{_EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]*"
+_AROUND = re.compile(rf"(?:\s|{EMOJI})+")
 # Quantifiers are bounded or anchored: a line may be a million characters long.
 ADDRESS = re.compile(
     r"(?<!\w)(?i:https?://|ftp://|www\.)[^\s<>\"“”„«»。！？，、；：]*[\w/=&#%~+$-]"
@@ -21,18 +21,18 @@ ADDRESS = re.compile(
     r"|\{\w[\w.]{0,63}\}|%\(\w{1,64}\)[sd]"  # places to be filled: {name}, %(name)s
 )
 # The splitter takes a space before a stop for one byte, and fails on those that are more: "Vitamin A\u202f."
-SPACE_BEFORE_STOP = re.compile(r"(?<!\s)\s+(?=\.)")
+_SPACE_BEFORE_STOP = re.compile(r"(?<!\s)\s+(?=\.)")
 # The number of an item, which a sentence splitter takes for a sentence.
-LABEL = re.compile(r"\s*\(?\d{1,3}[.)]\s*")
+_LABEL = re.compile(r"\s*\(?\d{1,3}[.)]\s*")
 
 # Scripts that put no spaces between words.
 UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 
 # Where a sentence may part, the best places first: after the end of a clause, after a comma, after a space.
-CLOSING = r"[\"'”’»)\]]*"
-PLACES = (
-    re.compile(rf"[.;:!?…—–]{CLOSING}\s+|[。；：！？]"),
-    re.compile(rf",{CLOSING}\s+|[，、]"),
+_CLOSING = r"[\"'”’»)\]]*"
+_PLACES = (
+    re.compile(rf"[.;:!?…—–]{_CLOSING}\s+|[。；：！？]"),
+    re.compile(rf",{_CLOSING}\s+|[，、]"),
     re.compile(r"\s+"),
 )
 
@@ -67,24 +67,24 @@ def joined(segments: Iterable[Segment]) -> str:
 
 def segment(text: str, *, split: bool = False) -> Segment:
     """A piece of text with the spaces and emoji around it set apart."""
-    first = AROUND.match(text)
+    first = _AROUND.match(text)
     begin = first.end() if first else 0
     end = len(text)
-    for run in AROUND.finditer(text, begin):
+    for run in _AROUND.finditer(text, begin):
         end = run.start() if run.end() == len(text) else len(text)
     return Segment(text[:begin], text[begin:end], text[end:], split)
 
 
 def sentences(line: str, language: str) -> list[Segment]:
     """The sentences of a line."""
-    return [segment(piece) for piece in sentence_pieces(line, language)]
+    return [segment(piece) for piece in _sentence_pieces(line, language)]
 
 
-def sentence_pieces(line: str, language: str) -> list[str]:
+def _sentence_pieces(line: str, language: str) -> list[str]:
     """A line cut where the splitter finds the end of a sentence, but not in an address or after an item's number."""
     import sentencex  # only here: who gives single sentences does without
 
-    plain = SPACE_BEFORE_STOP.sub(lambda space: " " * len(space[0]), line)
+    plain = _SPACE_BEFORE_STOP.sub(lambda space: " " * len(space[0]), line)
     try:
         found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
     except UnicodeEncodeError:  # half a surrogate pair
@@ -100,7 +100,7 @@ def sentence_pieces(line: str, language: str) -> list[str]:
     within = {end for a, b in addresses for end in ends[bisect_right(ends, a) : bisect_left(ends, b)]}
     pieces, begin = [], 0
     for end in ends:
-        if end == len(line) or not (end in within or LABEL.fullmatch(line, begin, end)):
+        if end == len(line) or not (end in within or _LABEL.fullmatch(line, begin, end)):
             pieces.append(line[begin:end])
             begin = end
     return pieces
@@ -110,7 +110,7 @@ def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> lis
     """A segment in parts none of which is longer than `longest`, marked as split, or itself if it is not."""
     if length(whole.text) <= longest:
         return [whole]
-    parts = [segment(part, split=True) for part in halves(whole.text, longest, length)]
+    parts = [segment(part, split=True) for part in _halves(whole.text, longest, length)]
     parts[0] = replace(parts[0], before=whole.before + parts[0].before)
     parts[-1] = replace(parts[-1], after=parts[-1].after + whole.after)
     return parts
@@ -127,27 +127,27 @@ def as_stood(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
     return marked
 
 
-def halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
+def _halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
     """Halve again and again: parts of like length translate better than a full one and a scrap."""
     if length(text) <= longest or len(text) < 2:
         return [text]
-    place = best_place(text)
-    return [*halves(text[:place], longest, length), *halves(text[place:], longest, length)]
+    place = _best_place(text)
+    return [*_halves(text[:place], longest, length), *_halves(text[place:], longest, length)]
 
 
-def best_place(text: str) -> int:
+def _best_place(text: str) -> int:
     """Where to cut: nearest to the middle of the best kind of place in the middle half, else of all places."""
     middle = len(text) // 2
-    places = [[m.end() for m in kind.finditer(text) if m.end() < len(text)] for kind in PLACES]
+    places = [[m.end() for m in kind.finditer(text) if m.end() < len(text)] for kind in _PLACES]
     central = [[p for p in kind if middle <= 2 * p <= 3 * middle] for kind in places]
     for found in (*central, list(chain(*places))):
         if found:
             return min(found, key=lambda p: abs(p - middle))
     # One long word: between what a reader sees as characters, if it can be.
-    return next((p for p in range(middle, len(text)) if not belongs_to_the_one_before(text, p)), middle)
+    return next((p for p in range(middle, len(text)) if not _belongs_to_the_one_before(text, p)), middle)
 
 
-def belongs_to_the_one_before(text: str, place: int) -> bool:
+def _belongs_to_the_one_before(text: str, place: int) -> bool:
     """Whether a character is part of what a reader sees as the one before."""
     character = text[place]
     joins = character in "\u200d\ufe0f" or "\U0001f3fb" <= character <= "\U0001f3ff"

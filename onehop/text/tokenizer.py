@@ -25,7 +25,7 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 # SentencePiece marks the beginning of a word with this character, so in text it can only mean a space.
 WORD_MARK = "\u2581"
-TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a piece that `Tokenizer.learn` reserved for a tag
+_TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a piece that `Tokenizer.learn` reserved for a tag
 
 
 def normalise(text: str) -> str:
@@ -77,7 +77,7 @@ class Tokenizer:
         failures: list[BaseException] = []
         try:
             spm.SentencePieceTrainer.Train(
-                sentence_iterator=keeping(failures, at_most(map(normalise, sentences), settings.sample)),
+                sentence_iterator=_keeping(failures, _at_most(map(normalise, sentences), settings.sample)),
                 model_writer=out,
                 model_type="bpe",
                 vocab_size=settings.vocab_size,
@@ -98,7 +98,7 @@ class Tokenizer:
         except RuntimeError as e:
             if failures:
                 raise failures[0] from None
-            raise learning_error(str(e), settings) from None
+            raise _learning_error(str(e), settings) from None
         return cls(out.getvalue())
 
     @property
@@ -124,7 +124,7 @@ class Tokenizer:
         tags: dict[int, list[int]] = {}
         for id in range(EOS + 1, self.vocab_size):
             piece = self._pieces.IdToPiece(id)
-            if not TAG.fullmatch(piece):
+            if not _TAG.fullmatch(piece):
                 break
             tags[id] = [each for character in piece for each in self._ids_of_character(character)]
         return tags
@@ -214,7 +214,7 @@ class _Names(dict[int, str]):
         return name
 
 
-def at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
+def _at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
     """The first `most` sentences that are not empty."""
     taken = 0
     for sentence in sentences:
@@ -225,7 +225,7 @@ def at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
             yield sentence
 
 
-def keeping(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
+def _keeping(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
     """The sentences; what goes wrong in reading them is kept, for SentencePiece reports it as an error of its own."""
     try:
         yield from sentences
@@ -234,7 +234,7 @@ def keeping(failures: list[BaseException], sentences: Iterable[str]) -> Iterator
         raise
 
 
-def learning_error(reason: str, settings: TokenizerSettings) -> TextError:
+def _learning_error(reason: str, settings: TokenizerSettings) -> TextError:
     """Why no vocabulary could be learned, in our words: SentencePiece names its own source lines."""
     if "required_chars" in reason:
         return TextError(
@@ -244,11 +244,11 @@ def learning_error(reason: str, settings: TokenizerSettings) -> TextError:
     return TextError("There is no text to learn a vocabulary from.", "Give sentences, one a line.")
 
 
-DAMAGED = "The file is damaged: make it again."
+_DAMAGED = "The file is damaged: make it again."
 
 
 @runtime_checkable
-class Vocabulary(Protocol):
+class _Vocabulary(Protocol):
     """Anything that has ids."""
 
     @property
@@ -273,7 +273,7 @@ class WordPieces:
         try:
             found = Library.from_str(self.model.decode())
         except Exception as e:  # the library has no class of its own for it
-            raise ModelFileError(f"The word pieces cannot be read ({str(e)[:100]}).", DAMAGED) from None
+            raise ModelFileError(f"The word pieces cannot be read ({str(e)[:100]}).", _DAMAGED) from None
         found.no_padding()
         found.no_truncation()
         return found
@@ -313,4 +313,4 @@ def vocabulary_of(model: bytes) -> Tokenizer | WordPieces | Classes:
             return tokenizer
         return WordPieces(model) if model[:1] == b"{" else Classes([str(name) for name in json.loads(model)])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ModelFileError("The vocabulary is not one that onehop has written.", DAMAGED) from None
+        raise ModelFileError("The vocabulary is not one that onehop has written.", _DAMAGED) from None
