@@ -19,7 +19,7 @@ from onehop.text.tokenizer import BOS, EOS, PAD
 
 Ids = Int[np.ndarray, " rows"]
 Lengths = Int[np.ndarray, " sentences"]
-FILLING = 64  # tokens of a sentence that only fills a batch up
+_FILLING = 64  # tokens of a sentence that only fills a batch up
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Batch:
         most = max(sentences - len(self.src_lengths), len(more_src), len(more_tgt))
         return Batch(
             np.pad(self.src, (0, sum(more_src))),
-            np.concatenate([self.src_lengths, padded(more_src, most)]),
+            np.concatenate([self.src_lengths, _padded(more_src, most)]),
             np.pad(self.tgt, (0, sum(more_tgt))),
             np.pad(self.labels, (0, sum(more_tgt))),
-            np.concatenate([self.tgt_lengths, padded(more_tgt, most)]),
+            np.concatenate([self.tgt_lengths, _padded(more_tgt, most)]),
         )
 
 
@@ -88,12 +88,12 @@ def filling(rows: int, sentences: int, longest: int) -> list[int]:
     Rather short ones: a long sentence, though of nothing, would keep a GPU waiting for its attention.
     """
     rows = max(0, rows)
-    length = min(longest, max(FILLING, -(-rows // max(1, sentences))))
+    length = min(longest, max(_FILLING, -(-rows // max(1, sentences))))
     whole, rest = divmod(rows, length)
     return [length] * whole + [rest] * (rest > 0)
 
 
-def padded(lengths: list[int], count: int) -> Lengths:
+def _padded(lengths: list[int], count: int) -> Lengths:
     """So many lengths, the missing ones zero."""
     return np.array(lengths + [0] * (count - len(lengths)), dtype=np.int64)
 
@@ -103,10 +103,10 @@ def pack(pairs: Pairs, indexes: NDArray[np.int64]) -> Batch:
     src, src_lengths = gather(pairs.source, indexes)
     tgt, tgt_lengths = gather(pairs.target, indexes)
     return Batch(
-        with_marks(src, src_lengths, EOS, before=False),
+        _with_marks(src, src_lengths, EOS, before=False),
         src_lengths + 1,
-        with_marks(tgt, tgt_lengths, BOS, before=True),
-        with_marks(tgt, tgt_lengths, EOS, before=False),
+        _with_marks(tgt, tgt_lengths, BOS, before=True),
+        _with_marks(tgt, tgt_lengths, EOS, before=False),
         tgt_lengths + 1,
     )
 
@@ -119,7 +119,7 @@ def gather(side: Side, indexes: NDArray[np.int64]) -> tuple[Ids, Lengths]:
     return side.ids[rows].astype(np.int64), lengths
 
 
-def with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
+def _with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
     """A mark before or behind each sentence."""
     ends = np.cumsum(lengths + 1)
     marked = np.full(ends[-1], mark)

@@ -22,7 +22,7 @@ Chunk = tuple[int, int, Pairs]  # epoch, number of the first pair, pairs
 
 # A word has this many segmentations an epoch, drawn afresh in the next: few enough that those of frequent words
 # are computed once, many enough that nobody could tell.
-VARIANT_BITS = 6
+_VARIANT_BITS = 6
 CACHED = 400_000
 
 
@@ -45,15 +45,15 @@ class Resegmenter:
     ) -> None:
         self.pairs = pairs
         self.given = (tokenizer.model, dropout, seed, longest)
-        self.pool = spawned_pool(processes, set_up, self.given) if processes > 1 else None
+        self.pool = spawned_pool(processes, _set_up, self.given) if processes > 1 else None
         self.coming: tuple[int, list[Future[Pairs]]] = (-1, [])
         self.closed = False
 
     def epoch(self, number: int) -> Pairs:
         """The pairs of an epoch; a CancelledError if `close` is called meanwhile."""
         if self.pool is None:
-            set_up(*self.given)
-            chunks = [resegment_chunk(work) for work in self.until_closed(chunks_of(self.pairs, number))]
+            _set_up(*self.given)
+            chunks = [_resegment_chunk(work) for work in self.until_closed(chunks_of(self.pairs, number))]
         else:
             if self.coming[0] != number:
                 self.begin(number)
@@ -66,7 +66,7 @@ class Resegmenter:
         assert self.pool is not None
         for future in self.coming[1]:
             future.cancel()
-        self.coming = (number, [self.pool.submit(resegment_chunk, work) for work in chunks_of(self.pairs, number)])
+        self.coming = (number, [self.pool.submit(_resegment_chunk, work) for work in chunks_of(self.pairs, number)])
 
     def until_closed(self, work: Iterator[Chunk]) -> Iterator[Chunk]:
         """The same chunks, as long as somebody wants the epoch."""
@@ -102,13 +102,13 @@ _given: tuple[bytes, float, int, int | None]
 _segmenters: dict[tuple[bytes, float, int, int], "Segmenter"] = {}
 
 
-def set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> None:
-    """Prepare a process for `resegment_chunk`."""
+def _set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> None:
+    """Prepare a process for `_resegment_chunk`."""
     global _given
     _given = (model, dropout, seed, longest)
 
 
-def segmenter_of(epoch: int) -> "Segmenter":
+def _segmenter_of(epoch: int) -> "Segmenter":
     """The segmenter of an epoch, kept as long as chunks of that epoch come."""
     model, dropout, seed, _ = _given
     key = (model, dropout, seed, epoch)
@@ -118,16 +118,16 @@ def segmenter_of(epoch: int) -> "Segmenter":
     return _segmenters[key]
 
 
-def resegment_chunk(work: Chunk) -> Pairs:
+def _resegment_chunk(work: Chunk) -> Pairs:
     """New pieces for both sides of a chunk."""
     epoch, first, chunk = work
-    segmenter = segmenter_of(epoch)
+    segmenter = _segmenter_of(epoch)
     sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
-    source, target = (resegment_side(side, segmenter, place) for side, place in sides)
+    source, target = (_resegment_side(side, segmenter, place) for side, place in sides)
     return Pairs(source, target)
 
 
-def resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
+def _resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
     """New pieces for the sentences of one side, the random numbers of which belong to its place."""
     before = side.lists()
     after = segmenter.segment(before, place)
@@ -137,7 +137,7 @@ def resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
     return side_from_lists(after, side.ids.dtype)
 
 
-def number_from(text: str) -> int:
+def _number_from(text: str) -> int:
     """A number that the text alone decides, on any machine."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
@@ -159,8 +159,8 @@ class Segmenter:
         """Other pieces for sentences of ids."""
         words = [text.split(" ") for text in self.tokenizer.decode_batch(sentences)]
         total = sum(map(len, words))
-        bits = np.random.Philox(key=number_from(f"{self.key} {place}")).random_raw(total)
-        variants = iter((bits >> np.uint64(64 - VARIANT_BITS)).tolist())
+        bits = np.random.Philox(key=_number_from(f"{self.key} {place}")).random_raw(total)
+        variants = iter((bits >> np.uint64(64 - _VARIANT_BITS)).tolist())
         return [[i for word in sentence for i in self.word(word, next(variants))] for sentence in words]
 
     def word(self, word: str, variant: int) -> list[int]:
@@ -169,7 +169,7 @@ class Segmenter:
         if known is None:
             if len(self._known) >= CACHED:
                 self._known.clear()
-            self._random.seed(number_from(f"{self.key} {variant} {word}"))
+            self._random.seed(_number_from(f"{self.key} {variant} {word}"))
             known = self._known[variant, word] = self.ids_of(self.pieces(word))
         return known
 

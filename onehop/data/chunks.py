@@ -37,32 +37,32 @@ Plain = Literal["lines", "paragraphs"] | None
 def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> Iterator[RawChunk]:
     """The lines of a parallel file in chunks, in order; plain text as pairs without a source."""
     if plain is not None:
-        return plain_chunks(file, size, plain)
+        return _plain_chunks(file, size, plain)
     if file.format is not None:
-        return record_chunks(file, size)
-    return tsv_chunks(file, size) if len(file.paths) == 1 else aligned_chunks(file, size)
+        return _record_chunks(file, size)
+    return _tsv_chunks(file, size) if len(file.paths) == 1 else _aligned_chunks(file, size)
 
 
-def plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawChunk]:
+def _plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawChunk]:
     """Chunks of plain text: each line is a text, or all lines up to an empty one."""
     if file.format is not None:
         raise TextError(f"{file.names} has records of pairs, and data.plain asks for text.", "Give text files.")
     reader = Lines(file.paths[0])
-    texts, number = iter(reader) if plain == "lines" else paragraphs(reader), 1
+    texts, number = iter(reader) if plain == "lines" else _paragraphs(reader), 1
     while chunk := list(islice(texts, size)):
         none = [b""] * len(chunk)
         yield RawChunk(file=file.name, first_line=number, src=none, tgt=chunk, consumed=reader.consumed)
         number += len(chunk)
 
 
-def paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Lines up to an empty one as a single line."""
     for empty, group in groupby(lines, lambda line: not line.strip()):
         if not empty:
             yield b" ".join(group)
 
 
-def record_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+def _record_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
     """Chunks of a file of records."""
     reader = records(file)
     found, number = iter(reader), 1
@@ -72,18 +72,18 @@ def record_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
         number += len(chunk)
 
 
-def tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+def _tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
     """Chunks of a TSV file. Its first line shows whether it is one."""
     reader = Lines(file.paths[0])
     lines, number = iter(reader), 1
     while chunk := list(islice(lines, size)):
         if number == 1:
-            refuse_other_columns(chunk[0], file)
+            _refuse_other_columns(chunk[0], file)
         yield RawChunk(file=file.name, first_line=number, src=chunk, tgt=None, consumed=reader.consumed)
         number += len(chunk)
 
 
-def refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
+def _refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
     """A file whose first line has not two columns is no parallel TSV."""
     columns = first_line.count(b"\t") + 1
     if columns != 2:
@@ -92,7 +92,7 @@ def refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
         raise TextError(f"{file.names} line 1 has {found}.", remedy)
 
 
-def aligned_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
+def _aligned_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
     """Chunks of two aligned files; at the end they must have as many lines."""
     readers = [Lines(path) for path in file.paths]
     src_lines, tgt_lines = map(iter, readers)

@@ -44,8 +44,8 @@ from onehop.errors import TextError
 PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-3.json"
 
 # A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.
-BAD_LINES = 10
-BAD_SHARE = 0.1
+_BAD_LINES = 10
+_BAD_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Filtered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilteredChunk:
+class _FilteredChunk:
     """What one chunk of raw lines became: `lines` are source TAB target TAB place.
 
     `unreadable` has the column and the line number of whatever is not UTF-8.
@@ -95,13 +95,13 @@ class FilteredChunk:
 _checks: PairChecks
 
 
-def set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
-    """Prepare a process for `filter_chunk`."""
+def _set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
+    """Prepare a process for `_filter_chunk`."""
     global _checks
     _checks = PairChecks(settings, held_out)
 
 
-def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
+def _filter_chunk(work: tuple[int, RawChunk]) -> _FilteredChunk:
     """Decode, normalise and check the pairs of a chunk."""
     file, raw = work
     lines, hashes, dropped, unreadable = [], [], dict[str, Dropped](), list[tuple[int, int]]()
@@ -117,7 +117,7 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
             text = "\t".join(pair)
             hashes.append(hash64(text))
             lines.append(f"{text}\t{place}\n".encode())
-    return FilteredChunk(
+    return _FilteredChunk(
         file=file,
         consumed=raw.consumed,
         read=len(raw.src),
@@ -132,39 +132,39 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
     """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
     files = inputs.train + inputs.mix
     report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
-    held_out = held_out_sides(pairs_in(inputs.test + inputs.valid, settings.plain))
+    held_out = held_out_sides(_pairs_in(inputs.test + inputs.valid, settings.plain))
     progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
     raw = ((i, chunk) for i, file in enumerate(files) for chunk in read_chunks(file, plain=settings.plain))
-    with closing(in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))) as filtered:
-        chunks, kept = write_filtered(work, settings, files, filtered, report, progress)
+    with closing(in_order(_filter_chunk, raw, processes, _set_up_checks, (settings, held_out))) as filtered:
+        chunks, kept = _write_filtered(work, settings, files, filtered, report, progress)
     pairs, own = sum(kept.values()), sum(kept[i] for i in range(len(inputs.train)))
     if own < 2:
         raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own, settings.plain)
-    cut = [] if inputs.valid else spread(cut_size(own, settings), own).tolist()
-    valid = valid_lines(inputs.valid, settings, report) if inputs.valid else cut_lines(work, cut)
+    cut = [] if inputs.valid else spread(_cut_size(own, settings), own).tolist()
+    valid = _valid_lines(inputs.valid, settings, report) if inputs.valid else _cut_lines(work, cut)
     write_whole(work / VALID, b"".join(valid))
     sources = [(source_name(file.name), kept[i]) for i, file in enumerate(files)]
     values = {"report": report_to_dict(report), "chunks": chunks, "sources": sources, "pairs": pairs, "cut": cut}
     write_json(work / FILTERED, values)
 
 
-def write_filtered(
+def _write_filtered(
     work: Path,
     settings: DataSettings,
     files: list[ParallelFile],
-    filtered: Iterator[FilteredChunk],
+    filtered: Iterator[_FilteredChunk],
     report: FilterReport,
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write what is no duplicate; where each chunk begins, and how many pairs each file has left."""
-    seen, watch, done, kept = SeenHashes(), EncodingWatch(), Counter[int](), Counter[int]()
+    seen, watch, done, kept = SeenHashes(), _EncodingWatch(), Counter[int](), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
         for chunk in filtered:
             watch.look(files[chunk.file], chunk)
             report.files[files[chunk.file].name] += chunk.read
             report.merge(chunk.dropped)
-            lines = without_duplicates(chunk, seen, report) if settings.duplicates else chunk.lines
+            lines = _without_duplicates(chunk, seen, report) if settings.duplicates else chunk.lines
             text = b"".join(lines)
             out.write(text)
             chunks.append((size, len(text), pairs, chunk.file))
@@ -177,22 +177,22 @@ def write_filtered(
     return chunks, kept
 
 
-class EncodingWatch:
+class _EncodingWatch:
     """Stops at a file of which so many lines are not UTF-8 that it must be in another encoding."""
 
     def __init__(self) -> None:
         self._read, self._bad = Counter[int](), Counter[tuple[int, Path]]()
         self._first: dict[tuple[int, Path], int] = {}
 
-    def look(self, file: ParallelFile, chunk: FilteredChunk) -> None:
+    def look(self, file: ParallelFile, chunk: _FilteredChunk) -> None:
         """Count a chunk."""
         self._read[chunk.file] += chunk.read
         read = self._read[chunk.file]
-        for path, lines in unreadable_lines(file, chunk).items():
+        for path, lines in _unreadable_lines(file, chunk).items():
             key = chunk.file, path
             self._bad[key] += len(lines)
             first, count = self._first.setdefault(key, min(lines)), self._bad[key]
-            if count >= BAD_LINES and count > BAD_SHARE * read:
+            if count >= _BAD_LINES and count > _BAD_SHARE * read:
                 raise TextError(
                     f"{path} is not UTF-8: {count} of its first {read} lines cannot be read, "
                     f"beginning with line {first}.",
@@ -200,7 +200,7 @@ class EncodingWatch:
                 )
 
 
-def unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set[int]]:
+def _unreadable_lines(file: ParallelFile, chunk: _FilteredChunk) -> dict[Path, set[int]]:
     """The lines of a chunk that are not UTF-8, for each path that has any; a TSV has both columns in its only path."""
     found: dict[Path, set[int]] = {}
     for column, line in chunk.unreadable:
@@ -208,7 +208,7 @@ def unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set
     return found
 
 
-def without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
+def _without_duplicates(chunk: _FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
     """The lines of a chunk that were not there before."""
     kept = []
     for line, fresh in zip(chunk.lines, seen.add(chunk.hashes).tolist(), strict=True):
@@ -223,7 +223,7 @@ def without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterRep
 # --- validation pairs -----------------------------------------------------------------------------------------
 
 
-def lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tuple[str, str] | str]]:
+def _lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tuple[str, str] | str]]:
     """The place of each line and its normalised pair, or the reason why there is none."""
     for file in files:
         for raw in read_chunks(file, plain=plain):
@@ -231,17 +231,17 @@ def lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tup
                 yield f"{raw.file}:{number}", decoded(columns)
 
 
-def pairs_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, str]]:
+def _pairs_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, str]]:
     """The normalised pairs of files, without any filter."""
-    return (pair for _, pair in lines_in(files, plain) if not isinstance(pair, str))
+    return (pair for _, pair in _lines_in(files, plain) if not isinstance(pair, str))
 
 
-def valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
+def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
     """Validation pairs from files: all that have two sides, or so many of each file, spread evenly over it."""
     unusable, most, sides = 0, settings.valid_most, slice(1 if settings.plain else 0, 2)
     for file in files:
         lines = []
-        for place, pair in lines_in([file], settings.plain):
+        for place, pair in _lines_in([file], settings.plain):
             if isinstance(pair, str) or not all(pair[sides]):
                 unusable += 1
             else:
@@ -251,7 +251,7 @@ def valid_lines(files: list[ParallelFile], settings: DataSettings, report: Filte
         report.notes.append(f"{counted(unusable, 'validation line')} left out: empty or not readable.")
 
 
-def cut_size(pairs: int, settings: DataSettings) -> int:
+def _cut_size(pairs: int, settings: DataSettings) -> int:
     """How many pairs to cut off for validation: as many as set, but never more than a tenth."""
     return min(settings.valid_size, max(1, pairs // 10))
 
@@ -275,7 +275,7 @@ def spread(count: int, among: int) -> npt.NDArray[np.int64]:
     return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
 
 
-def cut_lines(work: Path, cut: list[int]) -> Iterator[bytes]:
+def _cut_lines(work: Path, cut: list[int]) -> Iterator[bytes]:
     """The lines of `pairs.tsv` that become validation pairs."""
     chosen = frozenset(cut)
     with (work / PAIRS).open("rb") as lines:

@@ -15,8 +15,8 @@ from typing import IO, Any
 from onehop.errors import SettingsError, TextError, require
 
 STDIN = "-"
-LANG = "{lang}"
-GLOB_MARKS = "*?["
+_LANG = "{lang}"
+_GLOB_MARKS = "*?["
 PACKED = (".gz", ".xz", ".zst")
 # What files of records end in; each has a reader in onehop/data/records.py.
 FORMATS = {
@@ -28,7 +28,7 @@ FORMATS = {
     ".tmx": "tmx",
 }
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 # A line so long is no sentence. The cap keeps one broken file from filling the memory.
 LONGEST_LINE = 1_000_000
@@ -62,10 +62,10 @@ class ParallelFile:
 # --- which files ----------------------------------------------------------------------------------------------
 
 ENDINGS = ".tsv, .csv, .jsonl, .parquet and .tmx"
-PAIR_REMEDY = f"Name aligned files like train.en train.de, or give files with both sides ({ENDINGS})."
+_PAIR_REMEDY = f"Name aligned files like train.en train.de, or give files with both sides ({ENDINGS})."
 
 
-def format_of(path: Path) -> str | None:
+def _format_of(path: Path) -> str | None:
     """The format of a file of records, by its ending; None for lines."""
     name = path.name.lower()
     packed = next((ending for ending in PACKED if name.endswith(ending)), "")
@@ -78,23 +78,23 @@ def find_files(
     """The files that entries of the settings mean, relative ones below `root`, each checked to be there."""
     if columns is not None and len(columns) != 2:
         raise SettingsError(f"data.columns names {len(columns)} columns.", "Name two: the source's and the target's.")
-    files = (file for entry in entries for file in files_of_entry(entry, root, source, target))
+    files = (file for entry in entries for file in _files_of_entry(entry, root, source, target))
     return [replace(file, columns=columns) for file in files]
 
 
-def files_of_entry(entry: str, root: Path, source: str, target: str) -> list[ParallelFile]:
+def _files_of_entry(entry: str, root: Path, source: str, target: str) -> list[ParallelFile]:
     """The files of one entry: one with both sides, a pattern of such in the order of their names, or {lang}."""
 
     def file(path: Path) -> ParallelFile:
-        paths = dataset_files(path) if path.is_dir() else (path,)
-        format = format_of(paths[0])
+        paths = _dataset_files(path) if path.is_dir() else (path,)
+        format = _format_of(paths[0])
         return checked(ParallelFile(name=path.name, paths=paths, format=format, languages=(source, target)))
 
-    if LANG in entry:
-        paths = tuple(root / entry.replace(LANG, lang) for lang in (source, target))
+    if _LANG in entry:
+        paths = tuple(root / entry.replace(_LANG, lang) for lang in (source, target))
         return [checked(ParallelFile(name=Path(entry).name, paths=paths))]
     path = root / entry
-    if any(mark in entry for mark in GLOB_MARKS) and not path.exists():
+    if any(mark in entry for mark in _GLOB_MARKS) and not path.exists():
         base = Path(path.anchor) if path.is_absolute() else Path()
         matches = sorted(base.glob(str(path.relative_to(base))))
         if not matches:
@@ -103,7 +103,7 @@ def files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Par
     return [file(path)]
 
 
-def dataset_files(folder: Path) -> tuple[Path, ...]:
+def _dataset_files(folder: Path) -> tuple[Path, ...]:
     """The Arrow files of a folder that Hugging Face's `save_to_disk` wrote; the folder itself if it is another."""
     if (folder / "dataset_dict.json").is_file():
         splits = sorted(path.parent.name for path in folder.glob("*/dataset_info.json"))
@@ -119,11 +119,11 @@ def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str
     Files with both sides, `-` and names with {lang} stand for themselves. Others come two by two, such as
     train.en train.de.
     """
-    whole = [name for name in names if stands_for_itself(name)]
-    sides = [name for name in names if not stands_for_itself(name)]
+    whole = [name for name in names if _stands_for_itself(name)]
+    sides = [name for name in names if not _stands_for_itself(name)]
     if len(sides) % 2:
-        raise TextError(f"{sides[-1]} has no partner.", PAIR_REMEDY)
-    pairs = [entry_of_pair(*sides[i : i + 2]) for i in range(0, len(sides), 2)]
+        raise TextError(f"{sides[-1]} has no partner.", _PAIR_REMEDY)
+    pairs = [_entry_of_pair(*sides[i : i + 2]) for i in range(0, len(sides), 2)]
     languages = {pair for _, pair in pairs}
     if len(languages) > 1:
         raise TextError(
@@ -132,22 +132,22 @@ def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str
     return (*whole, *(entry for entry, _ in pairs)), languages.pop() if languages else None
 
 
-def stands_for_itself(name: str) -> bool:
+def _stands_for_itself(name: str) -> bool:
     """Whether a name on the command line needs no partner."""
     path = Path(name)
     return (
-        LANG in name or name == STDIN or ".tsv" in path.suffixes or format_of(path) is not None or os.path.isdir(path)
+        _LANG in name or name == STDIN or ".tsv" in path.suffixes or _format_of(path) is not None or os.path.isdir(path)
     )
 
 
-def entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
+def _entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
     """The entry with {lang} for two names that differ in one part between dots, and the two languages."""
     first, second = one.split("."), two.split(".")
     differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
     if len(first) != len(second) or len(differ) != 1 or differ[0] == 0:
-        raise TextError(f"{one} and {two} are not named as a pair.", PAIR_REMEDY)
+        raise TextError(f"{one} and {two} are not named as a pair.", _PAIR_REMEDY)
     place = differ[0]
-    return ".".join([*first[:place], LANG, *first[place + 1 :]]), (first[place], second[place])
+    return ".".join([*first[:place], _LANG, *first[place + 1 :]]), (first[place], second[place])
 
 
 def checked(file: ParallelFile) -> ParallelFile:
@@ -190,7 +190,7 @@ class reading:  # noqa: N801, it reads as a phrase: with reading(path)
             raise TextError(f"{self.path} cannot be read: {reason}.", "Check the file and its permissions.") from None
 
 
-def unpacked(raw: IO[bytes], path: Path) -> Any:
+def _unpacked(raw: IO[bytes], path: Path) -> Any:
     """The content of an open file as a readable stream, unpacked by the suffix of its name."""
     if path.suffix == ".gz":
         return gzip.open(raw, "rb")
@@ -198,11 +198,11 @@ def unpacked(raw: IO[bytes], path: Path) -> Any:
         return lzma.open(raw, "rb")
     if path.suffix == ".zst":
         require("zstandard", instead=f"unpack {path}")
-        return ZstdStream(raw, importlib.import_module("zstandard"))
+        return _ZstdStream(raw, importlib.import_module("zstandard"))
     return raw
 
 
-class ZstdStream(io.RawIOBase):
+class _ZstdStream(io.RawIOBase):
     """All frames of a .zst file one after the other; unlike the package's own reader it notices a missing end."""
 
     def __init__(self, raw: IO[bytes], zstandard: Any) -> None:
@@ -253,7 +253,7 @@ class RawFile:
     @contextmanager
     def opened(self) -> Iterator[io.BufferedReader]:
         """The file open for reading."""
-        with reading(self.path), self.path.open("rb") as raw, unpacked(raw, self.path) as stream:
+        with reading(self.path), self.path.open("rb") as raw, _unpacked(raw, self.path) as stream:
             self._raw = raw
             # The decompressors look for line ends in Python; this buffer does it in C.
             yield io.BufferedReader(stream, 1 << 18)
@@ -270,11 +270,11 @@ class Lines(RawFile):
                     refuse_utf16(line, self.path)
                     line, first = line.removeprefix(BYTE_ORDER_MARK), False
                 if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-                    skip_rest_of_line(buffered)
+                    _skip_rest_of_line(buffered)
                 yield line.rstrip(b"\r\n")
 
 
-def skip_rest_of_line(stream: IO[bytes]) -> None:
+def _skip_rest_of_line(stream: IO[bytes]) -> None:
     """Read on to the end of a line whose beginning is enough."""
     while part := stream.readline(LONGEST_LINE):
         if part.endswith(b"\n"):
@@ -283,7 +283,7 @@ def skip_rest_of_line(stream: IO[bytes]) -> None:
 
 def refuse_utf16(first_line: bytes, path: Path) -> None:
     """UTF-16 announces itself in its first two bytes."""
-    if first_line.startswith(UTF16_MARKS):
+    if first_line.startswith(_UTF16_MARKS):
         remedy = f"Convert it: iconv -f UTF-16 -t UTF-8 {path.name}"
         raise TextError(f"{path} is UTF-16 (line 1), not UTF-8.", remedy)
 

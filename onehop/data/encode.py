@@ -60,11 +60,11 @@ def nothing() -> None:
 def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
     """Learn a vocabulary from training pairs spread evenly over the corpus, or over each of its weighted sources."""
     work, filtered, settings = job
-    chosen = frozenset(sample_places(filtered, settings).tolist()) - frozenset(filtered.cut)
-    return Tokenizer.learn(sides_of(work / PAIRS, chosen), settings).model
+    chosen = frozenset(_sample_places(filtered, settings).tolist()) - frozenset(filtered.cut)
+    return Tokenizer.learn(_sides_of(work / PAIRS, chosen), settings).model
 
 
-def sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
+def _sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
     """Which pairs the vocabulary is learned from."""
     count = min(filtered.pairs, settings.sample // 2)
     if settings.weights is None:
@@ -75,7 +75,7 @@ def sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArra
     return np.concatenate([end - size + spread(n, size) for end, size, n in zip(ends, sizes, counts, strict=True)])
 
 
-def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
+def _sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
     """Both sides of the chosen lines."""
     with path.open("rb") as lines:
         for i, line in enumerate(lines):
@@ -87,7 +87,7 @@ def sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
 
 KNOWN_WORDS = 400_000  # some 55 MB a process
 KNOWN_LENGTH = 40  # characters; what is longer hardly comes again: whole sentences, where no spaces part their words
-NO_PIECE = "\U0010fffd"  # a character for private use, the last one, which no vocabulary has
+_NO_PIECE = "\U0010fffd"  # a character for private use, the last one, which no vocabulary has
 
 
 class WordIds(dict[str, bytes]):
@@ -130,14 +130,14 @@ def encodes_by_words(tokenizer: Tokenizer) -> bool:
     """Whether a text's pieces are those of its words, as in every vocabulary learned here; a given one may differ."""
     within_words = all(WORD_MARK not in piece[1:] for piece, _ in tokenizer.vocabulary())
     # Unknown words too: a vocabulary of whole words makes one piece of several that it does not know.
-    return within_words and all(tokenizer.encode(f"{w} {w}") == 2 * tokenizer.encode(w) for w in ("a", NO_PIECE))
+    return within_words and all(tokenizer.encode(f"{w} {w}") == 2 * tokenizer.encode(w) for w in ("a", _NO_PIECE))
 
 
 # --- stage three: encode --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoding:
+class _Encoding:
     """What a process needs to know to encode chunks."""
 
     pairs: Path
@@ -148,7 +148,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodedChunk:
+class _EncodedChunk:
     """What a chunk of lines became."""
 
     file: int
@@ -158,17 +158,17 @@ class EncodedChunk:
     added: int  # by cutting long texts
 
 
-_encoding: Encoding
+_encoding: _Encoding
 _words: WordIds
 
 
-def set_up_encoding(encoding: Encoding) -> None:
-    """Prepare a process for `encode_chunk`."""
+def _set_up_encoding(encoding: _Encoding) -> None:
+    """Prepare a process for `_encode_chunk`."""
     global _encoding, _words
     _encoding, _words = encoding, WordIds(Tokenizer(encoding.model))
 
 
-def encode_chunk(chunk: Span) -> EncodedChunk:
+def _encode_chunk(chunk: Span) -> _EncodedChunk:
     """Encode the training pairs that stand in some bytes of the filtered text."""
     start, size, first, file = chunk
     with _encoding.pairs.open("rb") as stream:
@@ -177,7 +177,7 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
     train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
     settings, whole = _encoding.settings, len(train)
     if settings.plain:
-        train = in_pieces(_words.tokenizer, train, settings.longest)
+        train = _in_pieces(_words.tokenizer, train, settings.longest)
     src, tgt = encode_sides(_words, train)
     kept, dropped = [], dict[str, Dropped]()
     for i, (source, target, place) in enumerate(train):
@@ -191,7 +191,7 @@ def encode_chunk(chunk: Span) -> EncodedChunk:
             sample = sample_of(place, (source.encode(), target.encode()))
             dropped.setdefault(reason, Dropped()).add(sample)
     pairs = Pairs(_words.side([src[i] for i in kept]), _words.side([tgt[i] for i in kept]))
-    return EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines), added=len(train) - whole)
+    return _EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines), added=len(train) - whole)
 
 
 def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], list[bytes]]:
@@ -199,17 +199,17 @@ def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], l
     return words.encode(line[0] for line in lines), words.target.encode(line[1] for line in lines)
 
 
-def in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:
+def _in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:
     """The same lines of plain text, those that are too long cut into several, each as long as it may be."""
     encoded = tokenizer.encode_batch([line[1] for line in lines], threads=1)
     return [
         [source, text, place]
         for (source, whole, place), ids in zip(lines, encoded, strict=True)
-        for text in ([whole] if len(ids) <= longest else cut_text(tokenizer, whole, longest))
+        for text in ([whole] if len(ids) <= longest else _cut_text(tokenizer, whole, longest))
     ]
 
 
-def cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
+def _cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
     """A text in parts of whole words, each of at most so many pieces; a word that has more of them is left out."""
     words = text.split()
     sizes = [len(ids) for ids in tokenizer.encode_batch(words, threads=1)]
@@ -236,8 +236,8 @@ def encode_stage(
     model = (work / TOKENIZER).read_bytes()
     tokenizer = Tokenizer(model)
     write_whole(folder / TOKENIZER, model)
-    valid = encode_valid(work, folder, tokenizer, data, report)
-    encoding = Encoding(
+    valid = _encode_valid(work, folder, tokenizer, data, report)
+    encoding = _Encoding(
         pairs=work / PAIRS,
         model=model,
         settings=data,
@@ -245,8 +245,8 @@ def encode_stage(
         held_out=held_out_sides(valid) if filtered.cut else HeldOut(),
     )
     progress.stage("encoding", filtered.pairs, "pairs")
-    with closing(in_order(encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))) as chunks:
-        counts = encode_train(folder, chunks, report, progress)
+    with closing(in_order(_encode_chunk, filtered.chunks, processes, _set_up_encoding, (encoding,))) as chunks:
+        counts = _encode_train(folder, chunks, report, progress)
     if report.train == 0:
         raise nothing_left(report, report.read, 0, data.plain)
     report.vocabulary = tokenizer.vocab_size
@@ -263,8 +263,8 @@ def encode_stage(
     write_description(folder, description)
 
 
-def encode_train(
-    folder: Path, chunks: Iterator[EncodedChunk], report: FilterReport, progress: StageProgress
+def _encode_train(
+    folder: Path, chunks: Iterator[_EncodedChunk], report: FilterReport, progress: StageProgress
 ) -> Counter[int]:
     """Write the training pairs as they come; how many each file gave."""
     counts = Counter[int]()
@@ -279,14 +279,14 @@ def encode_train(
     return counts
 
 
-def encode_valid(
+def _encode_valid(
     work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: FilterReport
 ) -> list[tuple[str, str]]:
     """Write the validation pairs as ids and as text, and return the text."""
     lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
     whole = len(lines)
     if settings.plain:
-        lines = in_pieces(tokenizer, lines, settings.longest)
+        lines = _in_pieces(tokenizer, lines, settings.longest)
     if not settings.valid:  # else they are not among the texts that were read
         report.added += len(lines) - whole
     words = WordIds(tokenizer)

@@ -15,8 +15,8 @@ from onehop.data.chunks import RawChunk
 from onehop.text.language_id import IDENTIFIER, LETTERS, LanguageCheck, identifier_version
 from onehop.text.tokenizer import normalise
 
-SAMPLES = 3
-SHOWN = 100  # characters of a side in a sample
+_SAMPLES = 3
+_SHOWN = 100  # characters of a side in a sample
 
 # In the order in which a pair meets them: it is counted where it fails first.
 REASONS = {
@@ -47,11 +47,11 @@ PLAIN_REASONS = {
 
 # Ideographs and kana stand for words here, since those languages put no spaces between them.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
-FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywhere
+_FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywhere
 
-ASCII = bytes(range(128))
+_ASCII = bytes(range(128))
 
-RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no mistake
+_RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no mistake
 
 
 # --- the report -----------------------------------------------------------------------------------------------
@@ -76,13 +76,13 @@ class Dropped:
     def add(self, sample: Sample) -> None:
         """Count a pair."""
         self.count += 1
-        if len(self.samples) < SAMPLES:
+        if len(self.samples) < _SAMPLES:
             self.samples.append(sample)
 
     def merge(self, later: "Dropped") -> None:
         """Count what was left out after this."""
         self.count += later.count
-        self.samples = [*self.samples, *later.samples][:SAMPLES]
+        self.samples = [*self.samples, *later.samples][:_SAMPLES]
 
 
 @dataclass(kw_only=True)
@@ -139,11 +139,11 @@ def report_to_text(report: FilterReport) -> str:
     for reason, words in (REASONS if src else PLAIN_REASONS).items():
         dropped = report.dropped[reason]
         lines.append(f"{dropped.count:>12,} left out: {words}")
-        lines += [f"{'':14}{s.place}  {sample_to_text(s, parallel=src > 0)}" for s in dropped.samples]
+        lines += [f"{'':14}{s.place}  {_sample_to_text(s, parallel=src > 0)}" for s in dropped.samples]
     return "\n".join(lines + report.notes) + "\n"
 
 
-def sample_to_text(sample: Sample, *, parallel: bool) -> str:
+def _sample_to_text(sample: Sample, *, parallel: bool) -> str:
     """What was left out: both sides of a pair, or a text."""
     return f"{sample.source!r} → {sample.target!r}" if parallel else repr(sample.target)
 
@@ -164,7 +164,7 @@ def hash64(text: str) -> int:
 def side_hash(text: str) -> int | None:
     """What is compared with the test set: the words without case and punctuation; None if they are too few."""
     words = WORD.findall(text.casefold())
-    return hash64(" ".join(words)) if len(words) >= FEWEST_WORDS else None
+    return hash64(" ".join(words)) if len(words) >= _FEWEST_WORDS else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ class HeldOut:
 
 def opening(side: str) -> str:
     """The first words of a side, without case and punctuation."""
-    return " ".join(word[0] for word in islice(WORD.finditer(side.casefold()), FEWEST_WORDS))
+    return " ".join(word[0] for word in islice(WORD.finditer(side.casefold()), _FEWEST_WORDS))
 
 
 def held_out_sides(pairs: Iterable[tuple[str, str]]) -> HeldOut:
@@ -235,7 +235,7 @@ def letters_share(text: str) -> float:
     raw = text.encode()
     letters = len(raw) - len(raw.translate(None, LETTERS))
     if len(raw) > len(text):  # only what is beyond ASCII is looked at one by one
-        letters += sum(map(str.isalpha, raw.translate(None, ASCII).decode()))
+        letters += sum(map(str.isalpha, raw.translate(None, _ASCII).decode()))
     return letters / characters if characters else 0.0
 
 
@@ -281,7 +281,7 @@ def wrong_length(src: int, tgt: int, settings: DataSettings) -> str | None:
     longer, shorter = max(src, tgt), min(src, tgt)
     if longer > settings.longest:
         return "long"
-    return "ratio" if longer > max(settings.ratio * shorter, RATIO_FREE) else None
+    return "ratio" if longer > max(settings.ratio * shorter, _RATIO_FREE) else None
 
 
 # --- raw lines to pairs ---------------------------------------------------------------------------------------
@@ -306,10 +306,10 @@ def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:
 
 def undecodable(columns: tuple[bytes, ...]) -> list[int]:
     """The columns that are not UTF-8."""
-    return [i for i, column in enumerate(columns) if not is_utf8(column)]
+    return [i for i, column in enumerate(columns) if not _is_utf8(column)]
 
 
-def is_utf8(text: bytes) -> bool:
+def _is_utf8(text: bytes) -> bool:
     """Whether bytes can be read."""
     try:
         text.decode()
@@ -326,5 +326,5 @@ def sample_of(place: str, columns: tuple[bytes, ...]) -> Sample:
 
 def shown(side: bytes) -> str:
     """The beginning of a side."""
-    text = side[: SHOWN * 4].decode(errors="replace")
-    return text[:SHOWN] + ("…" if len(text) > SHOWN else "")
+    text = side[: _SHOWN * 4].decode(errors="replace")
+    return text[:_SHOWN] + ("…" if len(text) > _SHOWN else "")

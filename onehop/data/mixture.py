@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onehop.data.corpus import FORMATS, PACKED
 from onehop.errors import SettingsError
 
-ENDINGS = (".{lang}", ".tsv", ".txt", *FORMATS, *PACKED)
+_ENDINGS = (".{lang}", ".tsv", ".txt", *FORMATS, *PACKED)
 
 Weights = Mapping[str, float]
 
@@ -27,7 +27,7 @@ class SourcePart:
 
 def source_name(file: str) -> str:
     """The name by which a file's pairs are weighted: `tatoeba` for `tatoeba.tsv.xz`."""
-    while ending := next((e for e in ENDINGS if file.endswith(e) and file != e), None):
+    while ending := next((e for e in _ENDINGS if file.endswith(e) and file != e), None):
         file = file.removesuffix(ending)
     return file
 
@@ -51,10 +51,10 @@ def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int6
     Those more are the next ones of an order that the seed alone decides. So a source of weight 0.5 is seen whole in
     every two epochs, and what an epoch holds needs no other epoch to be known.
     """
-    return np.concatenate([drawn_from(part, i, seed, epoch) for i, part in enumerate(parts)])
+    return np.concatenate([_drawn_from(part, i, seed, epoch) for i, part in enumerate(parts)])
 
 
-def drawn_from(part: SourcePart, place: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def _drawn_from(part: SourcePart, place: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """What an epoch holds of one part."""
     size, whole = part.last - part.first, int(part.weight)
     rest = part.weight - whole

@@ -18,7 +18,7 @@ from onehop.text.tokenizer import EOS, PAD, UNK
 MASK = UNK
 MARKS = 4
 # Devlin et al. 2019: so many tokens are asked for; of these so many are hidden and so many replaced by any other.
-ASKED, HIDDEN, REPLACED = 0.15, 0.8, 0.1
+_ASKED, _HIDDEN, _REPLACED = 0.15, 0.8, 0.1
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class TrainingTask:
         if self.model.kind == "encoder":
             return masked(batch, self.vocab_size, rng)
         if self.model.kind == "vision":
-            return shifted(classified(batch), self.model.image or 0, rng)
-        return without_source_ends(batch) if self.model.source_end is False else batch
+            return _shifted(classified(batch), self.model.image or 0, rng)
+        return _without_source_ends(batch) if self.model.source_end is False else batch
 
     def evenly(self, batch: Batch, number: int) -> Batch:
         """The same for validation: the same choices each time, and images as they are."""
@@ -46,19 +46,19 @@ def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
     """Some tokens of the text with its end mark are asked for, and most of them are hidden."""
     text = batch.labels
     there = np.flatnonzero((text != PAD) & (text != EOS))
-    asked = there[rng.random(len(there)) < ASKED]
+    asked = there[rng.random(len(there)) < _ASKED]
     if len(asked) == 0:
         asked = (there if len(there) else np.flatnonzero(text != PAD))[:1]  # a batch must ask something
     how = rng.random(len(asked))
     shown, labels = text.copy(), np.full_like(text, PAD)
-    shown[asked[how < HIDDEN]] = MASK
-    other = asked[(how >= HIDDEN) & (how < HIDDEN + REPLACED)]
+    shown[asked[how < _HIDDEN]] = MASK
+    other = asked[(how >= _HIDDEN) & (how < _HIDDEN + _REPLACED)]
     shown[other] = rng.integers(MARKS, vocab_size, len(other))
     labels[asked] = text[asked]
     return Batch(batch.src, batch.src_lengths, shown, labels, batch.tgt_lengths)
 
 
-def without_source_ends(batch: Batch) -> Batch:
+def _without_source_ends(batch: Batch) -> Batch:
     """Sources as OpenNMT's models read them."""
     ends = np.cumsum(batch.src_lengths) - 1
     return Batch(np.delete(batch.src, ends), batch.src_lengths - 1, batch.tgt, batch.labels, batch.tgt_lengths)
@@ -78,7 +78,7 @@ def black_images(pixels: int, side: int) -> Batch:
     return Batch(np.zeros(count * side**2, dtype=np.int64), one * side**2, 0 * one, one, one)
 
 
-def shifted(batch: Batch, side: int, rng: np.random.Generator) -> Batch:
+def _shifted(batch: Batch, side: int, rng: np.random.Generator) -> Batch:
     """Each image moved by a pixel or not at all, down and across; black comes in."""
     images = batch.src.reshape(-1, side, side)
     moves = rng.integers(-1, 2, (len(images), 2))

@@ -27,7 +27,7 @@ from onehop.errors import OtherStoreError, StoreError, TextError
 from onehop.machine import available_cores, sync
 from onehop.text.language_id import identifier_version
 
-MADE_FROM = "made_from.json"
+_MADE_FROM = "made_from.json"
 
 
 @runtime_checkable
@@ -55,20 +55,20 @@ def prepare(
     files is returned as it is, another one is replaced only with `force`. The bytes do not depend on `processes`.
     """
     progress = progress or NoProgress()
-    refuse_foreign_folder(out)
+    _refuse_foreign_folder(out)
     with work_folder(out) as work:
-        inputs = find_inputs(settings, root or Path(), work, tokenizer, stdin)
-        if not force and same_store_exists(out, inputs.made_from):
+        inputs = _find_inputs(settings, root or Path(), work, tokenizer, stdin)
+        if not force and _same_store_exists(out, inputs.made_from):
             progress.note(f"{out} is already made from these settings and files.")
         else:
             begin(work, inputs.made_from)
-            make_store(work, settings, inputs, tokenizer, processes or available_cores(), progress)
+            _make_store(work, settings, inputs, tokenizer, processes or available_cores(), progress)
             move_into_place(work, out)
         shutil.rmtree(work)
     return Store.open(out)
 
 
-def make_store(
+def _make_store(
     work: Path,
     settings: Settings,
     inputs: Inputs,
@@ -100,7 +100,7 @@ def work_folder(out: Path) -> Iterator[Path]:
             try:
                 yield work
             finally:
-                if not (work / MADE_FROM).exists():
+                if not (work / _MADE_FROM).exists():
                     shutil.rmtree(work, ignore_errors=True)  # nothing in it is worth keeping
     except OSError as e:
         remedy = "Make room and start again" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "Give another -o"
@@ -117,10 +117,10 @@ def held(lock: Path, out: Path) -> AbstractContextManager[Any]:
 
 def begin(work: Path, made_from: dict[str, Any]) -> None:
     """Keep the finished stages if they were made from the same; else clear them away."""
-    known = work / MADE_FROM
+    known = work / _MADE_FROM
     if known.exists() and json.loads(known.read_text(encoding="utf-8")) == made_from:
         return
-    for name in (MADE_FROM, FILTERED, TOKENIZER):
+    for name in (_MADE_FROM, FILTERED, TOKENIZER):
         (work / name).unlink(missing_ok=True)
     shutil.rmtree(work / "store", ignore_errors=True)
     write_json(known, made_from)
@@ -138,7 +138,7 @@ def move_into_place(work: Path, out: Path) -> None:
 # --- what is there already ------------------------------------------------------------------------------------
 
 
-def refuse_foreign_folder(out: Path) -> None:
+def _refuse_foreign_folder(out: Path) -> None:
     """Never touch a folder that is not a store, with or without force."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
@@ -148,7 +148,7 @@ def refuse_foreign_folder(out: Path) -> None:
         raise StoreError(f"{out} holds a training, too.", "Give another folder with -o.")
 
 
-def same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
+def _same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
     """Whether `out` is what would be made; an error if it is another store."""
     if not (out / DESCRIPTION).exists():
         return False
@@ -170,20 +170,20 @@ def difference(there: dict[str, Any], here: dict[str, Any]) -> str:
         if isinstance(here[table], dict) and isinstance(there.get(table), dict):
             for key, value in here[table].items():
                 if there[table].get(key) != value:
-                    return in_words(f"{table}.{key}", there[table].get(key), value)
+                    return _in_words(f"{table}.{key}", there[table].get(key), value)
         elif there.get(table) != here[table]:
-            return in_words(table, there.get(table), here[table])
+            return _in_words(table, there.get(table), here[table])
     return "by another version"
 
 
-def in_words(name: str, there: Any, here: Any) -> str:
+def _in_words(name: str, there: Any, here: Any) -> str:
     """One difference; lists of files are too long to show."""
     if isinstance(here, list):
         return f"{name} were other files"
     return f"{name} was {there}, now it is {here}"
 
 
-def find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
+def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
     """Find every file, and everything by which a store can be recognised as made from them."""
     data = settings.data
     if not data.train:
@@ -192,7 +192,7 @@ def find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | N
     def find(entries: Sequence[str]) -> list[ParallelFile]:
         languages = data.source, data.target
         files = [
-            [spooled(stdin, work)] if entry == STDIN else find_files([entry], root, *languages, data.columns)
+            [_spooled(stdin, work)] if entry == STDIN else find_files([entry], root, *languages, data.columns)
             for entry in entries
         ]
         return list(chain.from_iterable(files))
@@ -215,7 +215,7 @@ def find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | N
     return Inputs(**found, made_from=made_from)
 
 
-def spooled(stdin: Readable | None, work: Path) -> ParallelFile:
+def _spooled(stdin: Readable | None, work: Path) -> ParallelFile:
     """Standard input, which can be read only once, as a file."""
     if stdin is None:
         raise TextError("The training text is -, but there is no standard input.", "Pipe a TSV into the command.")

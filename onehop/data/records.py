@@ -18,15 +18,15 @@ from onehop.data.corpus import LONGEST_LINE, Lines, ParallelFile, RawFile, readi
 from onehop.errors import TextError, require
 from onehop.text.language_id import code_of
 
-Record = tuple[bytes] | tuple[bytes, bytes]
+_Record = tuple[bytes] | tuple[bytes, bytes]
 # What people call the two columns where they do not call them by the languages.
-USUAL = (("source", "target"), ("src", "tgt"))
-TRANSLATION = "translation"  # the column of Hugging Face's datasets that holds both sides
-REGION = re.compile(r"(-(?i:[a-z]{2}|[a-z]{4}|\d{3})|_([A-Z]{2}|[A-Z][a-z]{3}|\d{3}))+$")
-DELIMITERS = ",;\t"
+_USUAL = (("source", "target"), ("src", "tgt"))
+_TRANSLATION = "translation"  # the column of Hugging Face's datasets that holds both sides
+_REGION = re.compile(r"(-(?i:[a-z]{2}|[a-z]{4}|\d{3})|_([A-Z]{2}|[A-Z][a-z]{3}|\d{3}))+$")
+_DELIMITERS = ",;\t"
 ROWS = 1024
 BLOCK = 1 << 16
-SHOWN_COLUMNS = 8
+_SHOWN_COLUMNS = 8
 
 
 def records(file: ParallelFile) -> "Records":
@@ -47,26 +47,26 @@ class Records:
         """Bytes on disk, for a progress bar."""
         return self.raw.consumed
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[_Record]:
         raise NotImplementedError
 
     def sides(self, names: Sequence[str]) -> tuple[str, str]:
         """Which of these columns are source and target."""
-        return sides_of(names, self.file)
+        return _sides_of(names, self.file)
 
 
 # --- which columns --------------------------------------------------------------------------------------------
 
 
-def sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
+def _sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
     """The columns that were asked for, else those called after the languages, else those usually called so."""
-    wanted = [file.columns] if file.columns else [file.languages, *USUAL]
+    wanted = [file.columns] if file.columns else [file.languages, *_USUAL]
     for pair in wanted:
-        found = tuple(next(named(names, side), None) for side in pair)
+        found = tuple(next(_named(names, side), None) for side in pair)
         if found[0] is not None and found[1] is not None:
             return found[0], found[1]
-    there = ", ".join(names[:SHOWN_COLUMNS]) + (" …" if len(names) > SHOWN_COLUMNS else "")
-    missing = next(side for side in wanted[0] if next(named(names, side), None) is None)
+    there = ", ".join(names[:_SHOWN_COLUMNS]) + (" …" if len(names) > _SHOWN_COLUMNS else "")
+    missing = next(side for side in wanted[0] if next(_named(names, side), None) is None)
     source, target = file.languages
     raise TextError(
         f"{file.names} has the columns {there or '(none)'}, and none is called {missing}.",
@@ -74,26 +74,26 @@ def sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
     )
 
 
-def named(names: Iterable[str], wanted: str) -> Iterator[str]:
+def _named(names: Iterable[str], wanted: str) -> Iterator[str]:
     """The names that mean a language or column, the exact one first: English, en-US and EN are en."""
     names = list(names)
     yield from (name for name in names if name == wanted)
-    yield from (name for name in names if without_region(name) == without_region(wanted))
+    yield from (name for name in names if _without_region(name) == _without_region(wanted))
 
 
-def without_region(language: str) -> str:
+def _without_region(language: str) -> str:
     """The code of a language, given that or its name: en for English, EN, en-US and en_GB."""
-    return code_of(REGION.sub("", language.strip()))
+    return code_of(_REGION.sub("", language.strip()))
 
 
-def record_of(source: Any, target: Any) -> Record:
+def _record_of(source: Any, target: Any) -> _Record:
     """Two texts as a record; what is no text makes it one that has not both sides."""
     if isinstance(source, str) and isinstance(target, str):
-        return as_bytes(source), as_bytes(target)
-    return (as_bytes(next((side for side in (source, target) if isinstance(side, str)), "")),)
+        return _as_bytes(source), _as_bytes(target)
+    return (_as_bytes(next((side for side in (source, target) if isinstance(side, str)), "")),)
 
 
-def as_bytes(text: str) -> bytes:
+def _as_bytes(text: str) -> bytes:
     """UTF-8; bytes that were none come out as they were, and half a surrogate pair as what cannot be read."""
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -104,15 +104,15 @@ def as_bytes(text: str) -> bytes:
 # --- CSV ------------------------------------------------------------------------------------------------------
 
 
-class CsvRecords(Records):
+class _CsvRecords(Records):
     """CSV with a header, or of two columns without one; commas, semicolons or tabs part the columns."""
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[_Record]:
         with self.raw.opened() as stream:
-            lines = decoded_lines(stream, self.raw.path)
+            lines = _decoded_lines(stream, self.raw.path)
             first = next(lines, "")
-            delimiter = max(DELIMITERS, key=first.count)
-            rows = self.rows(csv.reader(chained(first, lines), delimiter=delimiter))
+            delimiter = max(_DELIMITERS, key=first.count)
+            rows = self.rows(csv.reader(_chained(first, lines), delimiter=delimiter))
             header = next(rows, [])
             try:
                 source, target = map(header.index, self.sides(header))
@@ -120,10 +120,10 @@ class CsvRecords(Records):
                 if len(header) != 2 or self.file.columns:
                     raise
                 source, target = 0, 1
-                yield record_of(*header)
+                yield _record_of(*header)
             for row in rows:
                 whole = len(row) == len(header)
-                yield record_of(row[source], row[target]) if whole else (as_bytes(delimiter.join(row)),)
+                yield _record_of(row[source], row[target]) if whole else (_as_bytes(delimiter.join(row)),)
 
     def rows(self, reader: Any) -> Iterator[list[str]]:
         """The rows that are not empty; one that cannot be read, such as a quote without an end, comes as an odd one."""
@@ -138,7 +138,7 @@ class CsvRecords(Records):
                 yield row
 
 
-def decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
+def _decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
     """Lines with their ends, none longer than the longest; bytes that are not UTF-8 are kept as they are."""
     refuse_utf16(stream.peek(2), path)
     mark = "\ufeff"
@@ -147,7 +147,7 @@ def decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
         mark = ""
 
 
-def chained(first: str, rest: Iterator[str]) -> Iterator[str]:
+def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
     """A line that was looked at before the rest."""
     yield first
     yield from rest
@@ -156,14 +156,14 @@ def chained(first: str, rest: Iterator[str]) -> Iterator[str]:
 # --- JSONL ----------------------------------------------------------------------------------------------------
 
 
-class JsonRecords(Records):
+class _JsonRecords(Records):
     """A JSON object a line: {"en": …, "de": …} or {"translation": {"en": …, "de": …}}."""
 
     def __init__(self, file: ParallelFile) -> None:
         super().__init__(file)
         self.raw = self.lines = Lines(file.paths[0])
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[_Record]:
         sides: tuple[str, str] | None = None
         for number, line in enumerate(self.lines, start=1):
             if not line.strip():
@@ -177,7 +177,7 @@ class JsonRecords(Records):
                         'It must have one a line, such as {"en": "Hello", "de": "Hallo"}.',
                     )
                 sides = self.sides(list(value))
-            yield (line,) if value is None else record_of(*map(value.get, sides))
+            yield (line,) if value is None else _record_of(*map(value.get, sides))
 
     def parsed(self, line: bytes) -> dict[str, Any] | None:
         """The object of a line, or the one within it that holds both sides."""
@@ -185,7 +185,7 @@ class JsonRecords(Records):
             value = json.loads(line)
         except (ValueError, RecursionError):
             return None
-        inner = value.get(TRANSLATION) if isinstance(value, dict) else None
+        inner = value.get(_TRANSLATION) if isinstance(value, dict) else None
         value = inner if isinstance(inner, dict) else value
         return value if isinstance(value, dict) else None
 
@@ -193,7 +193,7 @@ class JsonRecords(Records):
 # --- Parquet and Arrow ----------------------------------------------------------------------------------------
 
 
-class TableRecords(Records):
+class _TableRecords(Records):
     """Tables that pyarrow reads, some rows at a time."""
 
     def __init__(self, file: ParallelFile) -> None:
@@ -205,7 +205,7 @@ class TableRecords(Records):
         """The share of the rows that have been read, in bytes on disk."""
         return int(self.file.size * self.share)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[_Record]:
         require("pyarrow", instead=f"write {self.file.names} as CSV or JSONL")
         for path in self.file.paths:
             with reading(path):
@@ -217,19 +217,19 @@ class TableRecords(Records):
         """Batches of rows."""
         raise NotImplementedError
 
-    def rows(self, batch: Any) -> Iterator[Record]:
+    def rows(self, batch: Any) -> Iterator[_Record]:
         """The records of a batch of rows."""
-        if TRANSLATION in batch.schema.names and hasattr(batch.schema.field(TRANSLATION).type, "get_field_index"):
-            column = batch.column(TRANSLATION)
+        if _TRANSLATION in batch.schema.names and hasattr(batch.schema.field(_TRANSLATION).type, "get_field_index"):
+            column = batch.column(_TRANSLATION)
             source, target = self.sides([field.name for field in column.type])
-            yield from (record_of(*map((row or {}).get, (source, target))) for row in column.to_pylist())
+            yield from (_record_of(*map((row or {}).get, (source, target))) for row in column.to_pylist())
         else:
             source, target = self.sides(batch.schema.names)
             columns = (batch.column(side).to_pylist() for side in (source, target))
-            yield from map(record_of, *columns)
+            yield from map(_record_of, *columns)
 
 
-class ParquetRecords(TableRecords):
+class _ParquetRecords(_TableRecords):
     """A Parquet file."""
 
     def batches(self, path: Path) -> Iterator[Any]:
@@ -237,7 +237,7 @@ class ParquetRecords(TableRecords):
         parquet = importlib.import_module("pyarrow.parquet")
         with parquet.ParquetFile(path) as opened:
             names = opened.schema_arrow.names
-            wanted = [TRANSLATION] if TRANSLATION in names else list(self.sides(names))
+            wanted = [_TRANSLATION] if _TRANSLATION in names else list(self.sides(names))
             done = 0
             for batch in opened.iter_batches(ROWS, columns=wanted):
                 done += len(batch)
@@ -245,7 +245,7 @@ class ParquetRecords(TableRecords):
                 yield batch
 
 
-class ArrowRecords(TableRecords):
+class _ArrowRecords(_TableRecords):
     """Arrow files, as Hugging Face's `save_to_disk` writes them: a stream of batches, or the file format."""
 
     def batches(self, path: Path) -> Iterator[Any]:
@@ -265,14 +265,14 @@ class ArrowRecords(TableRecords):
 # --- TMX ------------------------------------------------------------------------------------------------------
 
 # Inside a segment these hold codes of another format, not text.
-CODES = ("bpt", "ept", "ph", "it", "ut")
+_CODES = ("bpt", "ept", "ph", "it", "ut")
 
 
-class TmxRecords(Records):
+class _TmxRecords(Records):
     """Translation memories: of each unit the first variant of either language, without the codes within it."""
 
-    def __iter__(self) -> Iterator[Record]:
-        units = Units(self.file)
+    def __iter__(self) -> Iterator[_Record]:
+        units = _Units(self.file)
         found = False
         with self.raw.opened() as stream:
             try:
@@ -292,7 +292,7 @@ class TmxRecords(Records):
 
 
 @dataclass
-class Unit:
+class _Unit:
     """A translation unit while it is read: its texts by language, and where the reader stands in it."""
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -303,14 +303,14 @@ class Unit:
     whole: bool = True
 
 
-class Units:
+class _Units:
     """Reads a TMX file block by block. Entities of its own are refused: they could grow without bound."""
 
     def __init__(self, file: ParallelFile) -> None:
         self.file = file
         self.languages: set[str] = set()
-        self.unit = Unit()
-        self.done: list[Record] = []
+        self.unit = _Unit()
+        self.done: list[_Record] = []
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self.start
@@ -319,7 +319,7 @@ class Units:
         self.parser.SkippedEntityHandler = self.skipped
         self.parser.EntityDeclHandler = self.refuse
 
-    def feed(self, block: bytes, *, last: bool = False) -> list[Record]:
+    def feed(self, block: bytes, *, last: bool = False) -> list[_Record]:
         """The units that end in a block."""
         self.done = []
         self.parser.Parse(block, last)
@@ -328,14 +328,14 @@ class Units:
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """An element begins."""
         if tag == "tu":
-            self.unit = Unit()
+            self.unit = _Unit()
         elif tag == "tuv":
             self.unit.language = attributes.get("xml:lang") or attributes.get("lang") or ""
-            if len(self.languages) < SHOWN_COLUMNS:
+            if len(self.languages) < _SHOWN_COLUMNS:
                 self.languages.add(self.unit.language)
         elif tag == "seg":
             self.unit.text, self.unit.length, self.unit.codes = [], 0, 0
-        elif tag in CODES:
+        elif tag in _CODES:
             self.unit.codes += 1
 
     def characters(self, text: str) -> None:
@@ -354,23 +354,23 @@ class Units:
 
     def end(self, tag: str) -> None:
         """An element ends."""
-        if tag in CODES:
+        if tag in _CODES:
             self.unit.codes -= 1
         elif tag == "seg" and self.unit.text is not None:
             self.unit.texts.setdefault(self.unit.language, "".join(self.unit.text))
             self.unit.text = None
         elif tag == "tu":
             texts = self.unit.texts
-            sides = [next(named(texts, side), "") for side in self.file.languages]
+            sides = [next(_named(texts, side), "") for side in self.file.languages]
             source, target = (texts.get(side) if self.unit.whole else None for side in sides)
             shown = next(iter(texts.values()), "")
-            self.done.append(record_of(source, target) if source is not None else record_of(shown, None))
+            self.done.append(_record_of(source, target) if source is not None else _record_of(shown, None))
 
 
 READERS: dict[str, Callable[[ParallelFile], Records]] = {
-    "csv": CsvRecords,
-    "jsonl": JsonRecords,
-    "parquet": ParquetRecords,
-    "arrow": ArrowRecords,
-    "tmx": TmxRecords,
+    "csv": _CsvRecords,
+    "jsonl": _JsonRecords,
+    "parquet": _ParquetRecords,
+    "arrow": _ArrowRecords,
+    "tmx": _TmxRecords,
 }

@@ -25,14 +25,14 @@ from onehop.data.filters import FilterReport, report_from_dict
 from onehop.data.mixture import SourcePart, Weights, weights_of
 from onehop.errors import StoreError
 
-FORMAT = "onehop token store"
+_FORMAT = "onehop token store"
 VERSION = 1
 DESCRIPTION = "store.json"
 TOKENIZER = "tokenizer.model"
 SPLITS = ("train", "valid")
 SIDES = ("src", "tgt")
 END_TYPE = np.dtype("<i8")
-DESCRIBED = {"version": int, "source": str, "target": str, "hash": str, "tokenizer_hash": str, "files": dict}
+_DESCRIBED = {"version": int, "source": str, "target": str, "hash": str, "tokenizer_hash": str, "files": dict}
 REMAKE = "Make it again with `onehop prepare`."
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]
@@ -177,10 +177,10 @@ class Store:
         ]
 
     def _ids(self, split: str, side: str) -> npt.NDArray[Any]:
-        return mapped(self.path / f"{split}.{side}.ids", np.dtype(self.description["id_type"]))
+        return _mapped(self.path / f"{split}.{side}.ids", np.dtype(self.description["id_type"]))
 
     def _ends(self, split: str, side: str) -> npt.NDArray[Any]:
-        return mapped(self.path / f"{split}.{side}.ends", END_TYPE)
+        return _mapped(self.path / f"{split}.{side}.ends", END_TYPE)
 
     @cached_property
     def tokenizer(self) -> bytes:
@@ -209,7 +209,7 @@ class Store:
             raise StoreError(f"The token store {self.path} is damaged: its content does not match its hash.", REMAKE)
 
 
-def mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """A file as a read-only array. An empty file cannot be mapped and needs not be."""
     try:
         if path.stat().st_size == 0:
@@ -227,12 +227,12 @@ def read_description(path: Path) -> dict[str, Any]:
     try:
         description = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        refuse_foreign(path)
+        _refuse_foreign(path)
     except (OSError, ValueError, RecursionError):
         raise StoreError(f"The token store {path} is damaged: {DESCRIPTION} cannot be read.", REMAKE) from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        refuse_foreign(path)
-    wrong = [name for name, kind in DESCRIBED.items() if not isinstance(description.get(name), kind)]
+    if not isinstance(description, dict) or description.get("format") != _FORMAT:
+        _refuse_foreign(path)
+    wrong = [name for name, kind in _DESCRIBED.items() if not isinstance(description.get(name), kind)]
     if wrong or description.get("id_type") not in ("<u2", "<u4"):
         raise StoreError(
             f"The token store {path} is damaged: {DESCRIPTION} has no right {(wrong or ['id_type'])[0]}.", REMAKE
@@ -244,7 +244,7 @@ def read_description(path: Path) -> dict[str, Any]:
     return description
 
 
-def refuse_foreign(path: Path) -> NoReturn:
+def _refuse_foreign(path: Path) -> NoReturn:
     """Say that this is something else."""
     raise StoreError(f"{path} is not a token store.", "Give the folder that `onehop prepare` wrote.") from None
 
@@ -269,7 +269,7 @@ def tokenizer_hash(model: bytes) -> str:
 # --- writing --------------------------------------------------------------------------------------------------
 
 
-class SideWriter:
+class _SideWriter:
     """Writes one side of a split, chunk by chunk."""
 
     def __init__(self, folder: Path, split: str, side: str) -> None:
@@ -295,7 +295,7 @@ class PairsWriter:
     """Writes a split of a store, chunk by chunk."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.source, self.target = (SideWriter(folder, split, side) for side in SIDES)
+        self.source, self.target = (_SideWriter(folder, split, side) for side in SIDES)
         self.count = 0
 
     def write(self, chunk: Pairs) -> None:
@@ -314,7 +314,7 @@ def write_description(folder: Path, values: dict[str, Any]) -> None:
     """Seal a folder of finished files as a store: `values` and the names, sizes and hash of the files."""
     names = sorted(path.name for path in folder.iterdir() if path.name != DESCRIPTION)
     description = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "version": VERSION,
         "hash": hash_files(folder, names),
         "files": {name: (folder / name).stat().st_size for name in names},

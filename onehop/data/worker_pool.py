@@ -36,7 +36,7 @@ def in_order(
         return
     pool = spawned_pool(processes, setup, given)
     try:
-        yield from drain(pool, work, items, processes * AHEAD)
+        yield from _drain(pool, work, items, processes * AHEAD)
     except BrokenProcessPool:
         # Spawned workers import the caller's script: what it calls outside of that condition would run in each again.
         remedy = 'Call it under `if __name__ == "__main__":` in a script. If memory ran out, use fewer processes.'
@@ -48,10 +48,10 @@ def in_order(
 def spawned_pool(processes: int, setup: Callable[..., None], given: tuple[Any, ...]) -> ProcessPoolExecutor:
     """Processes that are spawned, not forked: the caller may hold threads, a GPU or a gigabyte of tokens."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(processes, context, end_with_parent, (setup, given))
+    return ProcessPoolExecutor(processes, context, _end_with_parent, (setup, given))
 
 
-def drain(
+def _drain(
     pool: ProcessPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], in_flight: int
 ) -> Iterator[Result]:
     """Submit items and hand out results so that at most `in_flight` are between the two."""
@@ -64,7 +64,7 @@ def drain(
         yield waiting.popleft().result()
 
 
-def end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None:
+def _end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None:
     """Set a worker up so that it does not outlive a parent that was killed, and leaves Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker has the parent's handler
