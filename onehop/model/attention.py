@@ -54,20 +54,20 @@ def padded_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOut
     rows_q, rows_k = ([int(group.starts[-1]) for group in groups] for groups in (queries, keys))
     split = torch.split
     parts = zip(split(q, rows_q, 2), split(k, rows_k, 2), split(v, rows_k, 2), queries, keys, strict=True)
-    return torch.cat([padded_group(*part, pattern.causal) for part in parts], dim=2)
+    return torch.cat([_padded_group(*part, pattern.causal) for part in parts], dim=2)
 
 
-def padded_group(q: Queries, k: Keys, v: Values, query: Packing, key: Packing, causal: bool) -> HeadOutputs:
+def _padded_group(q: Queries, k: Keys, v: Values, query: Packing, key: Packing, causal: bool) -> HeadOutputs:
     """One group of `padded_attention`."""
     inside_q, inside_k = query.inside, key.inside
     mask = inside_k[:, None, None, :]
     if causal:
         mask = mask & causal_mask(inside_q.shape[1], q.device)
-    out = fused_attention(unpack(q, inside_q), unpack(k, inside_k), unpack(v, inside_k), mask)
+    out = fused_attention(_unpack(q, inside_q), _unpack(k, inside_k), _unpack(v, inside_k), mask)
     return out.transpose(1, 2)[inside_q].transpose(0, 1)[None]
 
 
-def unpack(
+def _unpack(
     packed: Float[Tensor, "1 heads rows d"], inside: Bool[Tensor, "sentences longest"]
 ) -> Float[Tensor, "sentences heads longest d"]:
     """Give each sentence a row of its own, filled up with zeros."""

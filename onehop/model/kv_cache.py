@@ -33,13 +33,13 @@ class LayerCache:
 
     def select(self, rows: Int[Tensor, " rows"], length: int, *, same_sources: bool) -> "LayerCache":
         """The cache of these rows of the batch, in this order; only what is filled is copied."""
-        keys, values = (selected(t, rows, length) for t in (self.keys, self.values))
+        keys, values = (_selected(t, rows, length) for t in (self.keys, self.values))
         if same_sources:
             return LayerCache(keys, values, self.cross_keys, self.cross_values)
         return LayerCache(keys, values, self.cross_keys.index_select(0, rows), self.cross_values.index_select(0, rows))
 
 
-def selected(
+def _selected(
     filled: Float[Tensor, "batch heads capacity d"], rows: Int[Tensor, " rows"], length: int
 ) -> Float[Tensor, "rows heads capacity d"]:
     """These rows with the same capacity, of which the first `length` positions are filled."""

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
 
-GROUPS = 8
+_GROUPS = 8
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
@@ -46,7 +46,7 @@ class Packing:
     def groups(self) -> list["Packing"]:
         """The packings of a few runs of neighbouring sentences, each with its own longest."""
         sentences = len(self.starts) - 1
-        size = max(16, -(-sentences // GROUPS))
+        size = max(16, -(-sentences // _GROUPS))
         runs = [self.starts[first : first + size + 1].diff() for first in range(0, sentences, size)]
         return [Packing.of(lengths, max(1, int(lengths.max()))) for lengths in runs]
 

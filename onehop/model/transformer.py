@@ -127,7 +127,7 @@ class Input(Tapped):
 
 
 # The paper's is ReLU; the others are what models made elsewhere were trained with.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "swish": F.silu,
     "gelu": F.gelu,
@@ -140,7 +140,7 @@ class FeedForward(Tapped):
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[activation]
+        self.activation = _ACTIVATIONS[activation]
         self.w_1 = nn.Linear(d_model, d_ff)
         self.w_2 = nn.Linear(d_ff, d_model)
 
