@@ -35,21 +35,21 @@ def cache_root() -> Path:
 def find(name: str) -> Path | None:
     """The folder of an entry, if it is there and whole."""
     folder = cache_root() / name
-    return folder if is_whole(folder) else None
+    return folder if _is_whole(folder) else None
 
 
-def is_whole(folder: Path) -> bool:
+def _is_whole(folder: Path) -> bool:
     """Whether every file has the length and the checksum that it was written with."""
     try:
         sums = json.loads((folder / SUMS).read_bytes())
         return all((folder / name).stat().st_size == size for name, (size, _) in sums.items()) and all(
-            checksum_of(folder / name) == checksum for name, (_, checksum) in sums.items()
+            _checksum_of(folder / name) == checksum for name, (_, checksum) in sums.items()
         )
     except (OSError, ValueError, TypeError, AttributeError):
         return False
 
 
-def checksum_of(file: Path) -> int:
+def _checksum_of(file: Path) -> int:
     """CRC-32: it guards against damage, not malice, and every start waits for it."""
     checksum = 0
     with open(file, "rb") as opened:
@@ -63,12 +63,12 @@ def put(name: str, files: Mapping[str, Pieces]) -> Path:
     folder = cache_root() / name
     try:
         with new_folder(folder) as temporary:
-            remove_abandoned(temporary.parent)
+            _remove_abandoned(temporary.parent)
             write(temporary, files)
-            if folder.exists() and not is_whole(folder):
+            if folder.exists() and not _is_whole(folder):
                 remove_folder(folder)
     except OSError:
-        if not is_whole(folder):
+        if not _is_whole(folder):
             raise
     return folder
 
@@ -105,7 +105,7 @@ def clear() -> int:
     return sum(size for folder, size in sizes.items() if not folder.exists())
 
 
-def remove_abandoned(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     """Tidy up after processes that were killed."""
     for left in parent.glob(".*.tmp"):
         with contextlib.suppress(OSError):

@@ -28,13 +28,13 @@ from onehop.storage.number_formats import Int8Rows, convert, plain_bytes, to_flo
 from onehop.text.tokenizer import BOS, EOS, UNK
 
 Array: TypeAlias = Num[np.ndarray, "..."]
-Matrix: TypeAlias = Float32[np.ndarray, "rows cols"] | Int8Rows
+_Matrix: TypeAlias = Float32[np.ndarray, "rows cols"] | Int8Rows
 
-BINARY_VERSION = 6
-SPECIFICATION, REVISION = "TransformerSpec", 7
-TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2}
+_BINARY_VERSION = 6
+_SPECIFICATION, _REVISION = "TransformerSpec", 7
+_TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2}
 ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
-EMBEDDINGS_ADDED = 0
+_EMBEDDINGS_ADDED = 0
 
 
 def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
@@ -51,7 +51,7 @@ def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
         "unk_token": pieces[UNK],
     }
     return {
-        "model.bin": binary(variables(stored, compute), aliases(stored.settings.model)),
+        "model.bin": binary(_variables(stored, compute), _aliases(stored.settings.model)),
         "config.json": [json.dumps(config, indent=2).encode()],
         "shared_vocabulary.json": [json.dumps(pieces, ensure_ascii=False).encode()],
     }
@@ -73,7 +73,7 @@ def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
 # --- the variables --------------------------------------------------------------------------------------------
 
 
-def variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
+def _variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
     """Every variable by CTranslate2's name for it."""
     model, tensors = stored.settings.model, Tensors(stored, compute)
     found = tensors.matrix("decoder/embeddings", "embedding.weight" if model.tied else "target_embedding.weight")
@@ -86,7 +86,7 @@ def variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
         ("encoder", "source_input", model.n_encoder_layers),
         ("decoder", "target_input", model.n_decoder_layers),
     ):
-        found |= switches(stack, model)
+        found |= _switches(stack, model)
         if model.positions == "learned":
             found[f"{stack}/position_encodings/encodings"] = tensors.plain(f"{side}.positions")
         if model.norm == "pre":
@@ -98,7 +98,7 @@ def variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
     return found
 
 
-def aliases(model: ModelSettings) -> dict[str, str]:
+def _aliases(model: ModelSettings) -> dict[str, str]:
     """Variables that are others under a second name; scales follow their weights."""
     found = {}
     if model.tied:
@@ -109,10 +109,10 @@ def aliases(model: ModelSettings) -> dict[str, str]:
     return found
 
 
-def switches(stack: str, model: ModelSettings) -> dict[str, Array]:
+def _switches(stack: str, model: ModelSettings) -> dict[str, Array]:
     """What a stack is like."""
     flags = {"pre_norm": model.norm == "pre", "scale_embeddings": True, "activation": ACTIVATIONS[model.activation]}
-    flags |= {"embeddings_merge": EMBEDDINGS_ADDED} if stack == "encoder" else {"start_from_zero_embedding": False}
+    flags |= {"embeddings_merge": _EMBEDDINGS_ADDED} if stack == "encoder" else {"start_from_zero_embedding": False}
     found: dict[str, Array] = {f"{stack}/{name}": np.array(value, dtype=np.int8) for name, value in flags.items()}
     found[f"{stack}/num_heads"] = np.array(model.n_heads, dtype=np.int16)
     if stack == "decoder":
@@ -178,18 +178,18 @@ def sinusoids(length: int, d_model: int) -> Float32[np.ndarray, "length d_model"
 
 def binary(arrays: Mapping[str, Array], other_names: Mapping[str, str]) -> Pieces:
     """CTranslate2's binary format, as the pieces to write one after the other."""
-    head = struct.pack("<I", BINARY_VERSION) + string(SPECIFICATION) + struct.pack("<II", REVISION, len(arrays))
+    head = struct.pack("<I", _BINARY_VERSION) + _string(_SPECIFICATION) + struct.pack("<II", _REVISION, len(arrays))
     pieces: list[bytes | memoryview] = [head]
     for name, array in sorted(arrays.items()):
         shape = struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)
-        size = struct.pack("<BI", TYPE_IDS[array.dtype.name], math.prod(array.shape) * array.itemsize)
-        pieces += [string(name) + shape + size, plain_bytes(array)]
+        size = struct.pack("<BI", _TYPE_IDS[array.dtype.name], math.prod(array.shape) * array.itemsize)
+        pieces += [_string(name) + shape + size, plain_bytes(array)]
     pieces.append(struct.pack("<I", len(other_names)))
-    pieces += [string(alias) + string(name) for alias, name in sorted(other_names.items())]
+    pieces += [_string(alias) + _string(name) for alias, name in sorted(other_names.items())]
     return pieces
 
 
-def string(text: str) -> bytes:
+def _string(text: str) -> bytes:
     """Length, characters and a zero, which the length counts."""
     data = text.encode() + b"\0"
     return struct.pack("<H", len(data)) + data

@@ -13,7 +13,7 @@ Compute = Literal["int8", "float32"]
 
 CONVERTER = 3  # goes up when the converted files change: older ones in a cache are then made again
 # Sinusoids have no end and a table has: longer sentences go to torch.
-SHORTEST_TABLE = 1024
+_SHORTEST_TABLE = 1024
 
 TOKENIZER_FILE = "tokenizer.model"
 FACTS_FILE = "onehop.json"
@@ -30,7 +30,7 @@ def inexpressible(settings: ModelSettings) -> str | None:
 
 def positions_of(settings: ModelSettings) -> int:
     """How many positions the table has."""
-    return settings.max_length if settings.positions == "learned" else max(SHORTEST_TABLE, 2 * settings.max_length)
+    return settings.max_length if settings.positions == "learned" else max(_SHORTEST_TABLE, 2 * settings.max_length)
 
 
 def vocabulary_map(always: Iterable[int], candidates: Iterable[Iterable[int]], pieces: Sequence[str]) -> bytes:

@@ -15,11 +15,11 @@ from onehop.shapes import Num
 Array: TypeAlias = Num[np.ndarray, "..."]
 
 # CTranslate2's numbers for its types, and before version 4 of the file the size of an item instead. bfloat16 as bits.
-TYPES = {0: "<f4", 1: "<i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "<u2"}
-BY_SIZE = {1: "<i1", 2: "<i2", 4: "<f4"}
-VERSIONS = range(2, 7)
-BFLOAT16 = 5
-DAMAGED = "Download it again."
+_TYPES = {0: "<f4", 1: "<i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "<u2"}
+_BY_SIZE = {1: "<i1", 2: "<i2", 4: "<f4"}
+_VERSIONS = range(2, 7)
+_BFLOAT16 = 5
+_DAMAGED = "Download it again."
 
 
 class ModelReading:
@@ -31,7 +31,7 @@ class ModelReading:
     def take(self, count: int) -> memoryview:
         """So many bytes."""
         if self.at + count > len(self.data):
-            raise ExportError(f"{self.name} is cut off.", DAMAGED)
+            raise ExportError(f"{self.name} is cut off.", _DAMAGED)
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -45,14 +45,14 @@ class ModelReading:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise ExportError(f"{self.name} is not CTranslate2's, or damaged.", DAMAGED) from None
+            raise ExportError(f"{self.name} is not CTranslate2's, or damaged.", _DAMAGED) from None
 
 
 def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
     """What the file is of, and every variable; those with a second name stand under both."""
     source = ModelReading(data, name)
     version = source.number("I")
-    if version not in VERSIONS:
+    if version not in _VERSIONS:
         raise ExportError(f"{name} is not CTranslate2's, or of version {version}.", "Versions 2 to 6 can be read.")
     specification = source.string()
     source.number("I")  # the revision: what it changes shows in the variables
@@ -64,7 +64,7 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
         for _ in range(source.number("I")):
             alias, key = source.string(), source.string()
             if key not in found:
-                raise ExportError(f"{name} names {key!r}, which it does not have.", DAMAGED)
+                raise ExportError(f"{name} names {key!r}, which it does not have.", _DAMAGED)
             found[alias] = found[key]
             if f"{key}_scale" in found:  # a weight's scale goes with it
                 found[f"{alias}_scale"] = found[f"{key}_scale"]
@@ -75,14 +75,14 @@ def variable(source: ModelReading, version: int) -> Array:
     """One variable; float16 and bfloat16 become float32, which holds them exactly."""
     shape = [source.number("I") for _ in range(source.number("B"))]
     code = source.number("B")
-    known: dict[int, Any] = TYPES if version >= 4 else BY_SIZE
+    known: dict[int, Any] = _TYPES if version >= 4 else _BY_SIZE
     if code not in known:
-        raise ExportError(f"{source.name} has numbers of an unknown kind.", DAMAGED)
+        raise ExportError(f"{source.name} has numbers of an unknown kind.", _DAMAGED)
     kind = np.dtype(known[code])
     size = source.number("I") * (1 if version >= 4 else kind.itemsize)
     if size != math.prod(shape) * kind.itemsize:
-        raise ExportError(f"{source.name} has a variable of another size than it says.", DAMAGED)
+        raise ExportError(f"{source.name} has a variable of another size than it says.", _DAMAGED)
     values = np.frombuffer(source.take(size), kind).reshape(shape)
-    if version >= 4 and code == BFLOAT16:
+    if version >= 4 and code == _BFLOAT16:
         return (values.astype(np.uint32) << 16).view(np.float32)
     return values.astype(np.float32) if kind.kind == "f" else values

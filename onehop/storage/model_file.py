@@ -32,8 +32,8 @@ from onehop.storage.number_formats import (
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import vocabulary_of
 
-TOKENIZER = "__tokenizer__"
-SCALE = ".scale"
+_TOKENIZER = "__tokenizer__"
+_SCALE = ".scale"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,10 +91,10 @@ def content_of(model: StoredModel) -> dict[str, Any]:
 
 def to_arrays(model: StoredModel) -> dict[str, Array]:
     """The arrays as they are written: the tokenizer's bytes too, and int8 rows beside their scales."""
-    arrays: list[tuple[str, Array]] = [(TOKENIZER, np.frombuffer(model.tokenizer, dtype=np.uint8))]
+    arrays: list[tuple[str, Array]] = [(_TOKENIZER, np.frombuffer(model.tokenizer, dtype=np.uint8))]
     for name, tensor in model.tensors.items():
         if isinstance(tensor, Int8Rows):
-            arrays += [(name, tensor.values), (name + SCALE, tensor.scale)]
+            arrays += [(name, tensor.values), (name + _SCALE, tensor.scale)]
         elif tensor.dtype in (np.float32, np.uint16):
             arrays.append((name, tensor))
         else:
@@ -109,9 +109,9 @@ def to_arrays(model: StoredModel) -> dict[str, Array]:
 def from_arrays(arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, Tensor]]:
     """Tokenizer and tensors; the inverse of `to_arrays`. A KeyError or ValueError says what is missing or wrong."""
     rest = dict(arrays)
-    tokenizer = rest.pop(TOKENIZER).tobytes()
-    quantised = {name: int8_rows(a, rest[name + SCALE]) for name, a in rest.items() if a.dtype == np.int8}
-    scales = {name + SCALE for name in quantised}
+    tokenizer = rest.pop(_TOKENIZER).tobytes()
+    quantised = {name: int8_rows(a, rest[name + _SCALE]) for name, a in rest.items() if a.dtype == np.int8}
+    scales = {name + _SCALE for name in quantised}
     floats = {name: a for name, a in rest.items() if name not in quantised and name not in scales}
     for name, array in floats.items():
         if array.dtype == np.uint8:
@@ -136,14 +136,14 @@ def check_fits(path: Path, model: StoredModel) -> None:
         raise ModelFileError(f"{path} does not fit together: {e.what}", e.remedy) from None
     shapes = {name: tensor.shape for name, tensor in model.tensors.items()}
     expected = parameter_shapes(model.settings.model, vocab_size)
-    if difference := first_difference(shapes, expected):
+    if difference := _first_difference(shapes, expected):
         raise ModelFileError(
             f"{path} does not fit together: {difference}.",
             "Use the settings and the tokenizer that it was trained with.",
         )
 
 
-def first_difference(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> str | None:
+def _first_difference(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> str | None:
     """What is wrong with tensors of these shapes, or None."""
     for name in sorted(shapes.keys() | expected.keys()):
         if name not in expected:

@@ -48,7 +48,7 @@ from onehop.storage.model_label import (
 from onehop.storage.number_formats import DTYPES, TAGS, Array, Store, plain_bytes
 
 # A temporary that nobody has written to for so long was left by a process that was killed.
-ABANDONED_SECONDS = 3600
+_ABANDONED_SECONDS = 3600
 
 
 # --- reading --------------------------------------------------------------------------------------------------
@@ -59,21 +59,21 @@ def read_model(path: str | Path) -> StoredModel:
     head = find_head(Path(path))
     data = read_bytes(head)
     label = read_label(head, data)
-    pieces = {key: [array] for key, array in decode_arrays(head, data).items()}
+    pieces = {key: [array] for key, array in _decode_arrays(head, data).items()}
     names = part_names(head, label)
-    refuse_incomplete(head, names)
+    _refuse_incomplete(head, names)
     for part, name in enumerate(names, start=2):
         data = read_bytes(name)
         if read_label(name, data) != replace(label, part=part, content={}):
             raise another_model(name, head)
-        for key, array in decode_arrays(name, data).items():
+        for key, array in _decode_arrays(name, data).items():
             pieces.setdefault(key, []).append(array)
     with refused_if_malformed(head):
         arrays = {key: joined(array) for key, array in pieces.items()}
         actual = content_hash(label.content, arrays)
         if actual != label.hash:
             raise ModelFileError(f"{head} is damaged: its hash is {actual}, not {label.hash}.", AGAIN)
-        model = to_model(head, label.content, arrays)
+        model = _to_model(head, label.content, arrays)
     check_fits(head, model)
     return model
 
@@ -87,7 +87,7 @@ def read_unchanged(path: str | Path, expected: str) -> StoredModel:
     return model
 
 
-def refuse_incomplete(head: Path, names: Sequence[Path]) -> None:
+def _refuse_incomplete(head: Path, names: Sequence[Path]) -> None:
     """Name the parts that are missing."""
     missing = [name.name for name in names if not os.path.isfile(name)]
     if missing:
@@ -95,7 +95,7 @@ def refuse_incomplete(head: Path, names: Sequence[Path]) -> None:
         raise ModelFileError(f"{head} is the first of {len(names) + 1} parts, and {shown} is missing.", TOGETHER)
 
 
-def decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
+def _decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
     """The arrays of one file. The safetensors library checks that they lie within it and do not overlap."""
     try:
         found = deserialize(data)  # type: ignore[no-untyped-call]
@@ -114,7 +114,7 @@ def joined(pieces: list[Array]) -> Array:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, dtype=pieces[0].dtype, casting="no")
 
 
-def to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
+def _to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
     """A model from what was read, now that its hash is right."""
     tokenizer, tensors = from_arrays(arrays)
     try:
@@ -143,22 +143,22 @@ def write_model(
     check_fits(head, model)
     content, arrays = content_of(model), to_arrays(model)
     digest = content_hash(content, arrays)
-    parts = plan_parts(arrays, canonical(content), shard_bytes)
+    parts = _plan_parts(arrays, canonical(content), shard_bytes)
     # Another split of the same model gets other names, so that parts of two writings are never mixed.
     layout = hashlib.sha256(canonical([digest, [{n: a.shape for n, a in p.items()} for p in parts]]).encode())
     label = Label(hash=digest, layout=layout.hexdigest()[:8], part=1, parts=len(parts), content=content)
     names = [head, *part_names(head, label)]
-    files = [encode_part(replace(label, part=i), part) for i, part in enumerate(parts, start=1)]
+    files = [_encode_part(replace(label, part=i), part) for i, part in enumerate(parts, start=1)]
     try:
-        replace_together(list(zip(names, files, strict=True)))
+        _replace_together(list(zip(names, files, strict=True)))
     except OSError as e:
-        raise writing_error(head, e) from None
+        raise _writing_error(head, e) from None
     with contextlib.suppress(OSError):  # the new model is in place: what cannot be tidied now is tidied next time
         remove_leftovers(head, keep=names)
     return names
 
 
-def plan_parts(arrays: Mapping[str, Array], content: str, limit: int | None) -> list[dict[str, Array]]:
+def _plan_parts(arrays: Mapping[str, Array], content: str, limit: int | None) -> list[dict[str, Array]]:
     """Distribute arrays over parts; one that is too large for a part of its own is cut between rows."""
     if limit is None:
         return [dict(arrays)]
@@ -183,7 +183,7 @@ def plan_parts(arrays: Mapping[str, Array], content: str, limit: int | None) -> 
     return parts
 
 
-def encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
+def _encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
     """A safetensors file as the pieces to write one after the other.
 
     Written by hand because the library can do it only from torch, by copying everything, or from raw addresses.
@@ -202,7 +202,7 @@ def encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memor
     return [len(text).to_bytes(8, "little"), text, *(plain_bytes(array) for _, array in ordered)]
 
 
-def replace_together(files: Sequence[tuple[Path, Sequence[bytes | memoryview]]]) -> None:
+def _replace_together(files: Sequence[tuple[Path, Sequence[bytes | memoryview]]]) -> None:
     """Write every file beside its place, then move them there, the first one last."""
     moves = [(name.with_name(f".{name.name}.{secrets.token_hex(4)}.tmp"), name) for name, _ in files]
     try:
@@ -227,12 +227,12 @@ def remove_leftovers(head: Path, keep: Sequence[Path]) -> None:
     part = re.compile(rf"{stem}{PART}\.safetensors")
     temporary = re.compile(rf"\.{stem}({PART})?\.safetensors\.[0-9a-f]{{8}}\.tmp")
     for file in head.parent.iterdir():
-        abandoned = temporary.fullmatch(file.name) and time.time() - file.stat().st_mtime > ABANDONED_SECONDS
+        abandoned = temporary.fullmatch(file.name) and time.time() - file.stat().st_mtime > _ABANDONED_SECONDS
         if abandoned or (part.fullmatch(file.name) and file not in keep):
             file.unlink()
 
 
-def writing_error(head: Path, e: OSError) -> ModelFileError:
+def _writing_error(head: Path, e: OSError) -> ModelFileError:
     """Why a model could not be written, and what to do."""
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return ModelFileError(

@@ -19,7 +19,7 @@ SUFFIX = ".safetensors"
 CONTENT = ("format", "settings", "source", "target", "provenance")
 PART = r"-[0-9a-f]{8}-\d{5}-of-\d{5}"
 
-OURS = f"Give a {SUFFIX} file that onehop has written."
+_OURS = f"Give a {SUFFIX} file that onehop has written."
 AGAIN = "Download it or make it again."
 TOGETHER = "Put all parts into one folder, under the names they were written with."
 
@@ -118,17 +118,17 @@ def read_label(path: Path, data: bytes) -> Label:
     """What the header of a file says about it."""
     length = int.from_bytes(data[:8], "little")
     if data[8:9] != b"{":
-        raise ModelFileError(f"{path} is {what_it_is(data)}.", OURS)
+        raise ModelFileError(f"{path} is {_what_it_is(data)}.", _OURS)
     if len(data) < 8 + length:
         raise ModelFileError(f"{path} is cut off or damaged: its header is not complete.", AGAIN)
     with refused_if_malformed(path):
         metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
         if not metadata or "onehop" not in metadata:
-            raise ModelFileError(f"{path} was written by another program.", OURS)
-        return parse_label(path, json.loads(metadata["onehop"]))
+            raise ModelFileError(f"{path} was written by another program.", _OURS)
+        return _parse_label(path, json.loads(metadata["onehop"]))
 
 
-def what_it_is(data: bytes) -> str:
+def _what_it_is(data: bytes) -> str:
     """A guess at a file that is none of ours, from how it begins. Nothing of it is unpacked."""
     if not data:
         return "empty"
@@ -139,7 +139,7 @@ def what_it_is(data: bytes) -> str:
     return "no safetensors file"
 
 
-def parse_label(path: Path, described: Mapping[str, Any]) -> Label:
+def _parse_label(path: Path, described: Mapping[str, Any]) -> Label:
     """Check the description in a header. A KeyError, TypeError or ValueError says what is wrong."""
     version = described["format"]
     if type(version) is not int or version < 1:
@@ -161,11 +161,11 @@ def parse_label(path: Path, described: Mapping[str, Any]) -> Label:
     if not (type(label.part) is int and type(label.parts) is int and 1 <= label.part <= label.parts <= 99999):
         raise ValueError("the number of the part is impossible")
     if label.content:
-        check_types(label.content)
+        _check_types(label.content)
     return label
 
 
-def check_types(content: Mapping[str, Any]) -> None:
+def _check_types(content: Mapping[str, Any]) -> None:
     """Refuse a description whose entries are of other types than ours."""
     settings = content["settings"]
     if not (isinstance(settings, dict) and all(isinstance(table, dict) for table in settings.values())):

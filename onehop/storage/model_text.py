@@ -15,10 +15,10 @@ def model_to_text(path: Path) -> str:
     """All that a model file says about itself, its hash verified by reading it, and its card."""
     stored = read_model(path)
     parameters = sum(math.prod(tensor.shape) for tensor in stored.tensors.values())
-    kept_as = sorted({number_format(tensor) for tensor in stored.tensors.values()})
+    kept_as = sorted({_number_format(tensor) for tensor in stored.tensors.values()})
     parts = [
         f"{path}\n{stored.source} → {stored.target}, {parameters:,} parameters as {' and '.join(kept_as)}\n"
-        f"SHA-256 {stored.hash}, as the file says\n{search_in_words(path)}",
+        f"SHA-256 {stored.hash}, as the file says\n{_search_in_words(path)}",
         settings_to_toml(stored.settings, explained=False).rstrip(),
         f"provenance: {json.dumps(dict(stored.provenance), ensure_ascii=False, indent=1)}",
         (card(find_head(path)) or f"No model card ({CARD}) lies beside it.").rstrip(),
@@ -26,7 +26,7 @@ def model_to_text(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def search_in_words(path: Path) -> str:
+def _search_in_words(path: Path) -> str:
     """The search that suits the model."""
     alpha = default_alpha(path)
     if alpha is None:
@@ -34,7 +34,7 @@ def search_in_words(path: Path) -> str:
     return f"length penalty: α = {alpha:g} unless --alpha says otherwise"
 
 
-def number_format(tensor: Tensor) -> str:
+def _number_format(tensor: Tensor) -> str:
     """How a tensor is held."""
     if isinstance(tensor, Int8Rows):
         return "int8"

@@ -21,12 +21,12 @@ from onehop.storage.model_label import PART, SUFFIX, Label, describe, find_head,
 
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"
-SHORTLIST = ".shortlist"
+_SHORTLIST = ".shortlist"
 SEARCH = ".search.toml"
 GROUP = "onehop.models"
-DEFAULT = "en-de"
+_DEFAULT = "en-de"
 Pair = tuple[str, str]
-SMALL = "-small"  # NAME-small is the fast form of the model NAME, and no rival of it
+_SMALL = "-small"  # NAME-small is the fast form of the model NAME, and no rival of it
 
 
 def user_folder() -> Path:
@@ -48,11 +48,11 @@ def package_folder() -> Path:
 def model_packages() -> dict[str, Path]:
     """The models that installed packages bring, by name; none of them is imported."""
     # Looking through all packages takes longer than to translate a sentence: it is done again when a folder changes.
-    return packages_in(tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder)))
+    return _packages_in(tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder)))
 
 
 @lru_cache(1)
-def packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
+def _packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
     """The models of packages, as long as these folders were not written to since."""
     from importlib.metadata import entry_points
 
@@ -125,8 +125,8 @@ def find_model(name: str | None = None, source: str | None = None, target: str |
 
     If nothing is asked for, it is the default that was chosen last, else en-de.
     """
-    path = chosen_model(source, target) if name is None else named_model(name)
-    check_languages(path, source, target)
+    path = _chosen_model(source, target) if name is None else named_model(name)
+    _check_languages(path, source, target)
     return path
 
 
@@ -143,16 +143,16 @@ def named_model(name: str) -> Path:
     if name in there:
         return there[name]
     if name and os.path.isdir(path):
-        raise ModelFileError(f"The folder {name} has no {MODEL}.", how_to_get_one(list(labels())))
+        raise ModelFileError(f"The folder {name} has no {MODEL}.", _how_to_get_one(list(labels())))
     # What looks like a path is none of an installed model: the error of reading it says more.
     if os.sep in name or path.suffix == SUFFIX:
         return path
     near = difflib.get_close_matches(name, there, n=1)
     what = f"There is no model {name!r}."
-    raise ModelFileError(what, f"Did you mean {near[0]}?" if near else how_to_get_one(list(labels())))
+    raise ModelFileError(what, f"Did you mean {near[0]}?" if near else _how_to_get_one(list(labels())))
 
 
-def chosen_model(source: str | None, target: str | None) -> Path:
+def _chosen_model(source: str | None, target: str | None) -> Path:
     """The installed model that translates between the languages, where they are given. None is guessed."""
     if source is None and target is None and not defaults() and (own := _own_default()):
         return own
@@ -161,16 +161,16 @@ def chosen_model(source: str | None, target: str | None) -> Path:
         return installed()[usual]
     pairs = {pair for pair in known.values() if source in (None, pair[0]) and target in (None, pair[1])}
     if not pairs:
-        raise no_model(source, target)
+        raise _no_model(source, target)
     if len(pairs) == 1:
         return installed()[model_for(pairs.pop(), known)]
     fitting = {name: pair for name, pair in known.items() if pair in pairs}
-    raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", how_to_choose(fitting.values()))
+    raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", _how_to_choose(fitting.values()))
 
 
 def _own_default() -> Path | None:
     """en-de, if it is a translator and in a folder of ours: then no other model need be looked at."""
-    path = _in_folders().get(DEFAULT)
+    path = _in_folders().get(_DEFAULT)
     with suppress(OnehopError):
         if path and describe(path).content["settings"].get("model", {}).get("kind") is None:
             return path
@@ -182,13 +182,13 @@ def usual_model(known: Mapping[str, Pair]) -> str | None:
     chosen = list(defaults().items())
     if chosen:
         return model_for(chosen[-1][1], known)
-    return DEFAULT if DEFAULT in known else None
+    return _DEFAULT if _DEFAULT in known else None
 
 
 def model_for(pair: Pair, known: Mapping[str, Pair]) -> str:
     """The name of the model for two languages: the only one, or the user's default."""
     names = [name for name, other in known.items() if other == pair]
-    rivals = [name for name in names if name.removesuffix(SMALL) not in set(names) - {name}]
+    rivals = [name for name in names if name.removesuffix(_SMALL) not in set(names) - {name}]
     chosen = next((name for name, other in defaults().items() if other == pair), None)
     if chosen in names:
         return chosen
@@ -201,24 +201,24 @@ def model_for(pair: Pair, known: Mapping[str, Pair]) -> str:
     raise ModelFileError(what, "Choose one with --model, or for good: onehop models default NAME.")
 
 
-def no_model(source: str | None, target: str | None) -> ModelFileError:
+def _no_model(source: str | None, target: str | None) -> ModelFileError:
     """The error where no model has the languages: it says which there are."""
     known, readable = translators(), labels()
     pair = f" from {source or 'any language'} to {target or 'any language'}" if source or target else ""
     unread = [str(path) for name, path in installed().items() if name not in readable]
     besides = f", and {' and '.join(unread)} cannot be read" if unread else ""
     pairs = ", ".join(dict.fromkeys(f"{a} → {b}" for a, b in known.values()))
-    remedy = f"There are {pairs}: choose one of them, or install a model for yours." if pairs else how_to_get_one([])
+    remedy = f"There are {pairs}: choose one of them, or install a model for yours." if pairs else _how_to_get_one([])
     return ModelFileError(f"No model{pair} is installed{besides}.", remedy)
 
 
-def how_to_choose(pairs: Collection[Pair]) -> str:
+def _how_to_choose(pairs: Collection[Pair]) -> str:
     """The remedy where models for several pairs of languages fit."""
     sides = [side for i, side in enumerate(("--from", "--to")) if len({pair[i] for pair in pairs}) > 1]
     return f"Choose one with --model, or give {' and '.join(sides)}."
 
 
-def how_to_get_one(names: list[str]) -> str:
+def _how_to_get_one(names: list[str]) -> str:
     """The remedy where no model is found."""
     if names:
         return f"Give a {SUFFIX} file, or one that is installed: {', '.join(names)}."
@@ -226,7 +226,7 @@ def how_to_get_one(names: list[str]) -> str:
     return f"{made}, or put it into {user_folder()}."
 
 
-def check_languages(path: Path, source: str | None, target: str | None) -> None:
+def _check_languages(path: Path, source: str | None, target: str | None) -> None:
     """Refuse a model for other languages than those that are asked for."""
     content = describe(path).content
     if source not in (None, content["source"]) or target not in (None, content["target"]):
@@ -239,7 +239,7 @@ def check_languages(path: Path, source: str | None, target: str | None) -> None:
 
 def shortlist_beside(path: Path) -> Path:
     """Where the vocabulary shortlist of a model file lies: beside it, under its name."""
-    return find_head(path).with_suffix(SHORTLIST)
+    return find_head(path).with_suffix(_SHORTLIST)
 
 
 def default_alpha(path: Path) -> float | None:
@@ -303,7 +303,7 @@ def list_defaults() -> Iterator[str]:
     """A line for each default, the one that counts without languages last."""
     known = defaults()
     if not known:
-        yield f"No default is set. Where no language is named, {DEFAULT} translates."
+        yield f"No default is set. Where no language is named, {_DEFAULT} translates."
     for name, (source, target) in known.items():
         also = ", and where no language is named" if name == list(known)[-1] else ""
         yield f"{name}: from {source} to {target}{also}"
@@ -316,7 +316,7 @@ def list_installed() -> Iterator[str]:
     """A line for each model, also for one that cannot be read, or what to do where there is none."""
     there = installed()
     if not there:
-        yield f"No model is installed. {how_to_get_one([])}"
+        yield f"No model is installed. {_how_to_get_one([])}"
     width, chosen = max(map(len, there), default=0), defaults()
     for name, path in there.items():
         try:

@@ -47,7 +47,7 @@ FREE_TO_CHANGE = {
 }
 
 # What a run writes into its folder under these names, whatever was there.
-WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetensors", "model.safetensors")
+_WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetensors", "model.safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Run:
             raise RunError(f"{self.path} is a store.", "Choose a new folder.")
         if any((self.path / mark).exists() for mark in (".lock", "run.json")):
             return
-        for name in WRITTEN:
+        for name in _WRITTEN:
             if (self.path / name).exists():
                 raise RunError(
                     f"{self.path / name} is not of a run, and a run here would overwrite it.",
