@@ -27,7 +27,7 @@ from onehop.text.tokenizer import BOS, PAD
 
 
 @dataclass
-class PlacedCache(LayerCache):
+class _PlacedCache(LayerCache):
     """A decoder layer's keys and values, every row at a place of its own."""
 
     places: Int[Tensor, " batch"]
@@ -44,14 +44,14 @@ class PlacedCache(LayerCache):
 
 
 @dataclass
-class Rows:
+class _Rows:
     """What the decoder remembers of all live hypotheses."""
 
     layers: list[LayerCache]
     inside: Bool[Tensor, "rows source"]
 
     @classmethod
-    def begin(cls, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> "Rows":
+    def begin(cls, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> "_Rows":
         """Encode new sentences, a row each."""
         tokens = Tokens.padded(src, PAD)
         layers = model.begin(tokens, capacity).layers
@@ -60,20 +60,20 @@ class Rows:
             layer.values.zero_()
         return cls(layers, src != PAD)
 
-    def above(self, new: "Rows") -> "Rows":
+    def above(self, new: "_Rows") -> "_Rows":
         """These rows, then the new ones."""
         layers = [
             LayerCache(
-                stacked(old.keys, fresh.keys),
-                stacked(old.values, fresh.values),
-                stacked(old.cross_keys, fresh.cross_keys),
-                stacked(old.cross_values, fresh.cross_values),
+                _stacked(old.keys, fresh.keys),
+                _stacked(old.values, fresh.values),
+                _stacked(old.cross_keys, fresh.cross_keys),
+                _stacked(old.cross_values, fresh.cross_values),
             )
             for old, fresh in zip(self.layers, new.layers, strict=True)
         ]
-        return Rows(layers, stacked(self.inside[:, None, :, None], new.inside[:, None, :, None])[:, 0, :, 0])
+        return _Rows(layers, _stacked(self.inside[:, None, :, None], new.inside[:, None, :, None])[:, 0, :, 0])
 
-    def select(self, rows: Int[Tensor, " kept"], filled: int, capacity: int, source: int | None) -> "Rows":
+    def select(self, rows: Int[Tensor, " kept"], filled: int, capacity: int, source: int | None) -> "_Rows":
         """These rows in this order: `filled` columns of what was written, and so many of the sources; None: they stay
         as they are, for hypotheses have only changed places within their sentences."""
 
@@ -88,7 +88,7 @@ class Rows:
         layers = [
             LayerCache(past(c.keys), past(c.values), across(c.cross_keys), across(c.cross_values)) for c in self.layers
         ]
-        return Rows(layers, self.inside if source is None else self.inside[rows, :source])
+        return _Rows(layers, self.inside if source is None else self.inside[rows, :source])
 
     def step(
         self, model: Transformer, tokens: Int[Tensor, " rows"], places: Int[Tensor, " rows"]
@@ -96,22 +96,22 @@ class Rows:
         """Log-probabilities of what follows each row's new token, which stands at the row's own place."""
         last = int(places.max())
         # Attention is faster without a mask that masks nothing.
-        past = None if bool((places == last).all()) else behind(places, last)[:, None, None]
+        past = None if bool((places == last).all()) else _behind(places, last)[:, None, None]
         source = None if bool(self.inside.all()) else self.inside[:, None, None]
         x = model.target_input(model.embed_target(tokens[:, None]), places[:, None])
         for layer, cache in zip(model.decoder.layers, self.layers, strict=True):
             assert isinstance(layer, Layer)
-            placed = PlacedCache(cache.keys, cache.values, cache.cross_keys, cache.cross_values, places)
+            placed = _PlacedCache(cache.keys, cache.values, cache.cross_keys, cache.cross_values, places)
             x = layer.step(x, placed, last, past, source)
         return model.logits(model.decoder.finish(x))[:, -1].float().log_softmax(-1)
 
 
-def behind(places: Int[Tensor, " rows"], last: int) -> Bool[Tensor, "rows columns"]:
+def _behind(places: Int[Tensor, " rows"], last: int) -> Bool[Tensor, "rows columns"]:
     """Which columns each row may look at: those up to its own place."""
     return torch.arange(last + 1, device=places.device) <= places[:, None]
 
 
-def stacked(above: Tensor, below: Tensor) -> Tensor:
+def _stacked(above: Tensor, below: Tensor) -> Tensor:
     """Rows upon rows, with as many columns (of the last dimension but one) as the wider have."""
     columns = max(above.shape[-2], below.shape[-2])
     return torch.cat([F.pad(x, (0, 0, 0, columns - x.shape[-2])) for x in (above, below)])
@@ -120,7 +120,7 @@ def stacked(above: Tensor, below: Tensor) -> Tensor:
 # --- the host's half: beams ---------------------------------------------------------------------------------------
 
 
-class Cohort:
+class _Cohort:
     """Sentences that joined together under the same options, and so stand at the same place."""
 
     def __init__(
@@ -191,8 +191,8 @@ class Joining:
 
     def __init__(self, engine: TorchEngine) -> None:
         self.engine = engine
-        self.cohorts: list[Cohort] = []
-        self.rows: Rows | None = None
+        self.cohorts: list[_Cohort] = []
+        self.rows: _Rows | None = None
         self.numbers = count()
 
     @torch.inference_mode()
@@ -204,9 +204,9 @@ class Joining:
         assert not options.sample, "sampling is not joined"
         most = self.engine.greatest_lengths(sources)
         tickets = [next(self.numbers) for _ in sources]
-        new = Rows.begin(self.engine.model, source_rows(self.engine.model, sources).to(self.engine.device), max(most))
+        new = _Rows.begin(self.engine.model, source_rows(self.engine.model, sources).to(self.engine.device), max(most))
         self.rows = new if self.rows is None else self.rows.above(new)
-        self.cohorts.append(Cohort(tickets, sources, most, options))
+        self.cohorts.append(_Cohort(tickets, sources, most, options))
         return tickets
 
     @torch.inference_mode()

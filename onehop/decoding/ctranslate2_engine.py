@@ -30,7 +30,7 @@ SHORT = 15
 
 
 # With a penalty of nought CTranslate2 ends its search by another rule. With this one it does not, and |Y|^α is 1.
-NO_PENALTY = 1e-9
+_NO_PENALTY = 1e-9
 
 
 class UnsupportedError(SettingsError):
@@ -158,7 +158,7 @@ class Ct2Engine:
             asynchronous=True,
             beam_size=options.beam,
             num_hypotheses=options.beam,
-            length_penalty=options.exponent or NO_PENALTY,
+            length_penalty=options.exponent or _NO_PENALTY,
             max_decoding_length=limit,
             min_decoding_length=0,
             max_input_length=0,
@@ -247,11 +247,11 @@ def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
     """
     if not repeats:
         return None
-    ends = (end_of_repetition(ids, n, loop_span(n, repeats)) for n in range(1, LONGEST_LOOP + 1))
+    ends = (_end_of_repetition(ids, n, loop_span(n, repeats)) for n in range(1, LONGEST_LOOP + 1))
     return min((end for end in ends if end is not None), default=None)
 
 
-def end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
+def _end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
     """After how many ids an n-gram has first covered a span."""
     same = n
     for place in range(n, len(ids)):

@@ -27,7 +27,7 @@ Host = dict[str, NDArray[Any]]
 
 # A looped hypothesis is ranked behind all others. Its score times a power of two loses no bit, and no other score is
 # as low as what is subtracted, even where the score is 0.
-LOOPED_FACTOR, LOOPED_OFFSET = 2.0**500, 2.0**400
+_LOOPED_FACTOR, _LOOPED_OFFSET = 2.0**500, 2.0**400
 
 
 @runtime_checkable
@@ -104,12 +104,12 @@ class LoopCounts:
         return (self.equal >= self.needed).any(1)
 
 
-def own_rows(shape: Shape, device: torch.device) -> Int[Tensor, "rows capacity"]:
+def _own_rows(shape: Shape, device: torch.device) -> Int[Tensor, "rows capacity"]:
     """A table of origins in which each row has written its own past."""
     return torch.arange(shape.rows, device=device)[:, None].repeat(1, shape.capacity)
 
 
-def check_numbers(values: Float[np.ndarray, "..."]) -> None:
+def _check_numbers(values: Float[np.ndarray, "..."]) -> None:
     """Refuse NaN, before it is ranked as if it were a number."""
     if np.isnan(values).any():
         raise OnehopError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
@@ -127,7 +127,7 @@ class DevicePaths:
         self.limits = Limits(shape, device)
         self.loops = LoopCounts(shape.rows, self.limits)
         self.tokens = torch.zeros(shape.rows, dtype=torch.int64, device=device)
-        self.origins = own_rows(shape, device)
+        self.origins = _own_rows(shape, device)
         self.chosen = torch.zeros(shape.capacity, shape.rows, dtype=torch.int32, device=device)
         self.live = torch.zeros(shape.rows, dtype=torch.bool, device=device)
         self.alive = torch.zeros((), dtype=torch.int64, device=device)
@@ -170,8 +170,8 @@ class DevicePaths:
         """The path of each sentence."""
         n = len(request.max_lengths)
         totals, ends = host["totals"][:n], host["ends"][:n]
-        check_numbers(totals)
-        lengths, finished, looped = unpacked(ends)
+        _check_numbers(totals)
+        lengths, finished, looped = _unpacked(ends)
         scores = request.options.score(totals, np.maximum(lengths + finished, 1))
         each = zip(
             host["chosen"].T[:n].tolist(),
@@ -191,7 +191,7 @@ def packed(
     return (place * 2 + finished) * 2 + looped
 
 
-def unpacked(
+def _unpacked(
     numbers: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """The place and the two flags."""
@@ -216,7 +216,7 @@ class DeviceBeams:
         # Each hypothesis that ends makes room for one more candidate.
         candidates = min(2 * beam, beam * self.few)
         self.answer = torch.zeros(2, n, candidates, dtype=torch.float64, device=device)
-        self.own = own_rows(shape, device)
+        self.own = _own_rows(shape, device)
         self.origins = self.own.clone()
         self.times = torch.arange(shape.capacity, device=device)
         self.slots = torch.arange(beam, device=device)
@@ -274,7 +274,7 @@ class DeviceBeams:
         # With its end token, or stopped after one token more: both count the same number of ids.
         length = position + 1
         keys = log_probs / self.limits.penalties.index_select(0, length[None])
-        keys = torch.where(loops, keys * LOOPED_FACTOR - LOOPED_OFFSET, keys).masked_fill(~ended, -math.inf)
+        keys = torch.where(loops, keys * _LOOPED_FACTOR - _LOOPED_OFFSET, keys).masked_fill(~ended, -math.inf)
         with_end = packed(position * self.shape.beam + codes // self.vocab, True, False)
         stopped = packed(length * self.shape.beam + self.slots, False, looped)
         kept = self.shape.beam
@@ -289,7 +289,7 @@ class DeviceBeams:
     def drop_done(self) -> None:
         """Leave the sentences that `search.Beam.is_done` would."""
         last = self.keys.index_select(1, self.limits.last_best)[:, 0]
-        to_beat = last.masked_fill(last <= -LOOPED_OFFSET, -math.inf)
+        to_beat = last.masked_fill(last <= -_LOOPED_OFFSET, -math.inf)
         # A sentence without hypotheses has no hope.
         hope = self.totals.amax(1) / self.limits.penalties[self.limits.max_lengths]
         self.live.logical_and_((self.counts < self.limits.enough) & (hope > to_beat))
@@ -303,14 +303,14 @@ class DeviceBeams:
     def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         """The n best of each sentence."""
         n, n_best, beam = len(request.max_lengths), request.options.n_best, self.shape.beam
-        check_numbers(np.where(host["broken"][:n], np.nan, 0.0))
+        _check_numbers(np.where(host["broken"][:n], np.nan, 0.0))
         keys, log_probs, ends = (host[name][:n, :n_best] for name in ("keys", "log_probs", "ends"))
         sentences, ranks = np.nonzero(keys > -math.inf)
         log_probs = log_probs[sentences, ranks]
-        places, finished, looped = unpacked(ends[sentences, ranks])
+        places, finished, looped = _unpacked(ends[sentences, ranks])
         lengths, slots = np.divmod(places, beam)
         scores = request.options.score(log_probs, lengths + finished)
-        ids = traced(host["chosen"], sentences * beam + slots, lengths)
+        ids = _traced(host["chosen"], sentences * beam + slots, lengths)
         columns = (x.tolist() for x in (sentences, lengths, log_probs, scores, finished, looped))
         found: list[list[Hypothesis]] = [[] for _ in range(n)]
         for own, sentence, length, *rest in zip(ids.tolist(), *columns, strict=True):
@@ -318,7 +318,7 @@ class DeviceBeams:
         return [request.ranked(hypotheses) for hypotheses in found]
 
 
-def traced(chosen: NDArray[np.int32], rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+def _traced(chosen: NDArray[np.int32], rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
     """The ids of hypotheses, followed from the rows of their last ones back to the first; behind them anything."""
     ids = np.zeros((len(rows), int(lengths.max(initial=0))), dtype=np.int32)
     for place in reversed(range(ids.shape[1])):

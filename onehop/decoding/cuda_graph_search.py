@@ -27,12 +27,12 @@ from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import EOS, PAD
 
 MOST_SENTENCES = 512  # in a batch: from there on a step's time grows with its rows
-MANY = 64  # sentences in a batch, from where on the text is taken to be long
-MOST_BEAM = 16
+_MANY = 64  # sentences in a batch, from where on the text is taken to be long
+_MOST_BEAM = 16
 MOST_BYTES = 8 << 30  # of keys and values; and no more than a quarter of what the GPU has
 MOST_GRAPHS = 64  # shapes; a text that is sorted by length has about ten
 AHEAD = 4  # steps that the device may be ahead of the host
-WARM_UP = 3  # runs before a graph is recorded
+_WARM_UP = 3  # runs before a graph is recorded
 
 Pool = Any  # torch's handle of a pool of memory, which has no public name
 
@@ -54,7 +54,7 @@ class Station:
         self.arrived = [torch.cuda.Event(blocking=True) for _ in range(shape.capacity if self.pinned else 0)]  # type: ignore[no-untyped-call]
         results = self.hypotheses.results(shape.capacity).items()
         self.results = {name: torch.zeros(x.shape, dtype=x.dtype, pin_memory=self.pinned) for name, x in results}
-        self.begin, self.step = recorded([self.begin_plainly, self.step_plainly], device, pool)
+        self.begin, self.step = _recorded([self.begin_plainly, self.step_plainly], device, pool)
 
     def begin_plainly(self) -> None:
         """Encode, and empty what was remembered."""
@@ -121,14 +121,14 @@ class Station:
         return int(self.alive[place])
 
 
-def recorded(functions: Sequence[Callable[[], None]], device: torch.device, pool: Pool) -> list[Callable[[], None]]:
+def _recorded(functions: Sequence[Callable[[], None]], device: torch.device, pool: Pool) -> list[Callable[[], None]]:
     """The same functions as CUDA graphs. Elsewhere than on a GPU, the functions themselves.
 
     All graphs may share one pool of memory: none leaves anything there that is needed after its end.
     """
     if device.type != "cuda":
         return list(functions)
-    warm_up(lambda: [function() for function in functions], WARM_UP, device)
+    warm_up(lambda: [function() for function in functions], _WARM_UP, device)
     return [CudaGraph(function, pool).replay for function in functions]
 
 
@@ -148,7 +148,7 @@ class CapturedSearch:
         return (
             not options.sample
             and self.model.settings.source_end is not False
-            and options.beam <= MOST_BEAM
+            and options.beam <= _MOST_BEAM
             and 0 < len(sources) <= MOST_SENTENCES
             and not self.model.watched
             and not torch.is_autocast_enabled("cuda")
@@ -161,7 +161,7 @@ class CapturedSearch:
     ) -> list[list[Hypothesis]]:
         """The n best of each source; `most` says how long each output may become."""
         request = Request.of(most, options, None)
-        with self.lock, on(self.model.embedding.weight.device):
+        with self.lock, _on(self.model.embedding.weight.device):
             return self.station(Shape.of(sources, most, options, self.model.settings)).search(sources, request)
 
     def station(self, shape: Shape) -> Station:
@@ -191,7 +191,7 @@ class CapturedSearch:
         if len(self.stations) >= MOST_GRAPHS:
             self.forget(1)
         needed = shape.numbers(self.model)
-        if shape.sentences >= MANY:  # a sorted text begins with its longest sentences, and larger batches follow
+        if shape.sentences >= _MANY:  # a sorted text begins with its longest sentences, and larger batches follow
             largest = replace(shape, sentences=MOST_SENTENCES, source=48, capacity=96)
             if largest.bytes(self.model) <= self.most_bytes:
                 needed = max(needed, largest.numbers(self.model))
@@ -220,7 +220,7 @@ class CapturedSearch:
 
 
 @contextmanager
-def on(device: torch.device) -> Iterator[None]:
+def _on(device: torch.device) -> Iterator[None]:
     """Graphs are recorded on the current device."""
     if device.type != "cuda":
         yield

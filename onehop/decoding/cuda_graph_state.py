@@ -186,7 +186,7 @@ class Decoder:
             x = self.through(layer, x, origins)
         if model.decoder.last_norm is not None:
             x = model.decoder.last_norm(x)
-        out = logits_in_float32(x, model.output_weight)
+        out = _logits_in_float32(x, model.output_weight)
         return out if model.output_bias is None else out + model.output_bias
 
     def through(self, slots: LayerSlots, x: Tensor, origins: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class Decoder:
         return self.operations.add_norm(x, sublayer(x), norm.weight, norm.bias, norm.eps)
 
 
-def logits_in_float32(x: Float[Tensor, "rows d_model"], weight: Float[Tensor, "vocab d_model"]) -> Tensor:
+def _logits_in_float32(x: Float[Tensor, "rows d_model"], weight: Float[Tensor, "vocab d_model"]) -> Tensor:
     """The product as it was added up: rounded to bfloat16, many of the best logits would be equal."""
     if x.is_cuda and x.dtype != torch.float32:
         return torch.mm(x, weight.t(), out_dtype=torch.float32)

@@ -86,19 +86,19 @@ def beam_of(options: SearchOptions) -> SearchOptions:
 
 def allowing(options: SearchOptions, source: Sequence[int]) -> SearchOptions:
     """The options for a source that may itself say a thing over and over: twice as often is no loop then."""
-    times = most_repeats(source)
+    times = _most_repeats(source)
     repeats_itself = 0 < options.loop_repeats <= times
     return replace(options, loop_repeats=2 * times) if repeats_itself else options
 
 
-def most_repeats(ids: Sequence[int]) -> int:
+def _most_repeats(ids: Sequence[int]) -> int:
     """How often in a row an n-gram stands, of those that count as loops; at least once."""
     # Most sources repeat nothing, which is seen without a step of Python for each id.
     lengths = [n for n in range(1, LONGEST_LOOP + 1) if any(map(operator.eq, ids[n:], ids))]
-    return max((times_in_a_row(ids, n) for n in lengths), default=1)
+    return max((_times_in_a_row(ids, n) for n in lengths), default=1)
 
 
-def times_in_a_row(ids: Sequence[int], n: int) -> int:
+def _times_in_a_row(ids: Sequence[int], n: int) -> int:
     """How often at most some n ids follow themselves."""
     longest = same = n
     for place in range(n, len(ids)):

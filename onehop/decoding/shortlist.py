@@ -24,12 +24,12 @@ from onehop.data.store import Ids, Pairs, Side, Store, id_type, side_from_lists,
 from onehop.errors import ShortlistError, StoreError
 from onehop.text.tokenizer import Tokenizer
 
-FORMAT, VERSION = "onehop shortlist", 1
-REMAKE = "Make it again with `onehop shortlist`."
+_FORMAT, VERSION = "onehop shortlist", 1
+_REMAKE = "Make it again with `onehop shortlist`."
 
 # What the shipped table was made with; docs/results/translation-speed.md says how these were chosen.
 BEST, FREQUENT, PAIRS = 40, 1000, 1_000_000
-ROUNDS = 5  # of expectation maximisation
+_ROUNDS = 5  # of expectation maximisation
 LEAST = 1e-3  # a less likely translation is no candidate, so that plain words bring few
 # While it is learned, so that memory stays bounded: translations of a piece, and sentences looked at together.
 KEPT, BLOCK = 1000, 1 << 14
@@ -64,14 +64,14 @@ class Shortlist:
 def check_target(path: Path) -> None:
     """Refuse a place where no file can be written, before minutes are spent on what would stand in it."""
     if path.is_dir():
-        raise not_written(path, os.strerror(errno.EISDIR))
+        raise _not_written(path, os.strerror(errno.EISDIR))
     if not path.parent.is_dir():
-        raise not_written(path, os.strerror(errno.ENOENT))
+        raise _not_written(path, os.strerror(errno.ENOENT))
     if not os.access(path.parent, os.W_OK):
-        raise not_written(path, os.strerror(errno.EACCES))
+        raise _not_written(path, os.strerror(errno.EACCES))
 
 
-def not_written(path: Path, why: str | None) -> ShortlistError:
+def _not_written(path: Path, why: str | None) -> ShortlistError:
     """What is said where a table has no place."""
     return ShortlistError(f"{path} cannot be written: {why}.", "Give another -o.")
 
@@ -79,22 +79,22 @@ def not_written(path: Path, why: str | None) -> ShortlistError:
 def write_shortlist(path: Path, table: Shortlist) -> None:
     """One small file: ids as safetensors, and in its header whose they are."""
     arrays = {"ids": table.candidates.ids, "ends": table.candidates.ends.astype("<u4"), "frequent": table.frequent}
-    about = {"version": VERSION, "hash": hash_of(arrays), "tokenizer": table.tokenizer, "made": table.made}
+    about = {"version": VERSION, "hash": _hash_of(arrays), "tokenizer": table.tokenizer, "made": table.made}
     try:
-        write_whole(path, save(arrays, {FORMAT: json.dumps(about)}))
+        write_whole(path, save(arrays, {_FORMAT: json.dumps(about)}))
     except OSError as e:
-        raise not_written(path, e.strerror) from None
+        raise _not_written(path, e.strerror) from None
 
 
 def read_shortlist(path: Path, tokenizer: bytes) -> Shortlist:
     """A table, which must be whole and belong to this tokenizer."""
     about, arrays = contents(path)
     if about["version"] != VERSION:
-        raise ShortlistError(f"{path} has format {about['version']}; this onehop reads format {VERSION}.", REMAKE)
+        raise ShortlistError(f"{path} has format {about['version']}; this onehop reads format {VERSION}.", _REMAKE)
     if about["tokenizer"] != tokenizer_hash(tokenizer):
-        raise ShortlistError(f"{path} belongs to another vocabulary than the model's.", REMAKE)
-    if about["hash"] != hash_of(arrays):
-        raise ShortlistError(f"{path} is damaged: its content does not match its hash.", REMAKE)
+        raise ShortlistError(f"{path} belongs to another vocabulary than the model's.", _REMAKE)
+    if about["hash"] != _hash_of(arrays):
+        raise ShortlistError(f"{path} is damaged: its content does not match its hash.", _REMAKE)
     return Shortlist(
         candidates=Side(arrays["ids"], arrays["ends"].astype(np.int64)),
         frequent=arrays["frequent"],
@@ -110,14 +110,14 @@ def contents(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         raise ShortlistError(f"There is no shortlist {path}.", make)
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {})[FORMAT])
+            about = json.loads((file.metadata() or {})[_FORMAT])
             return about, {name: file.get_tensor(name) for name in list(file.keys())}
     except (SafetensorError, OSError, KeyError, ValueError):
         what = f"{path} is no shortlist, or damaged."
         raise ShortlistError(what, "Give a file that `onehop shortlist` has written.") from None
 
 
-def hash_of(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+def _hash_of(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     """A hash over the ids, which safetensors does not look at."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
@@ -130,10 +130,10 @@ def hash_of(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 def steps_of(store: Store) -> int:
     """How often `make_shortlist` tells of its progress."""
-    return ROUNDS * (vocabulary_size(store) + 1)
+    return _ROUNDS * (_vocabulary_size(store) + 1)
 
 
-def vocabulary_size(store: Store) -> int:
+def _vocabulary_size(store: Store) -> int:
     """How many pieces the pairs of a store are made of; other stores have none to translate."""
     if store.holds != "parallel text":
         raise StoreError(f"The token store {store.path} holds no parallel text.", "Give one of sentence pairs.")
@@ -144,9 +144,9 @@ def make_shortlist(
     store: Store, *, best: int = BEST, frequent: int = FREQUENT, pairs: int = PAIRS, progress: Progress | None = None
 ) -> Shortlist:
     """The table of a store's training pairs, of which at most so many are looked at, from all over it."""
-    vocab_size = vocabulary_size(store)
+    vocab_size = _vocabulary_size(store)
     sample = spread(store.pairs("train"), pairs)
-    always = most_frequent(sample.target.ids, frequent, vocab_size)
+    always = _most_frequent(sample.target.ids, frequent, vocab_size)
     return Shortlist(
         candidates=candidates(translations(sample, vocab_size, progress=progress), always, best),
         frequent=always,
@@ -159,22 +159,22 @@ def spread(pairs: Pairs, most: int) -> Pairs:
     """So many pairs at most, at equal distances: the files of a store lie one behind the other."""
     count = min(most, len(pairs))
     places = np.arange(count) * len(pairs) // max(count, 1)
-    return Pairs(gathered(pairs.source, places), gathered(pairs.target, places))
+    return Pairs(_gathered(pairs.source, places), _gathered(pairs.target, places))
 
 
-def gathered(side: Side, places: Places) -> Side:
+def _gathered(side: Side, places: Places) -> Side:
     """Some sentences of a side."""
     ends, lengths = side.ends[places], side.lengths[places]
-    return Side(side.ids[ranges(ends - lengths, lengths)], np.cumsum(lengths, dtype=np.int64))
+    return Side(side.ids[_ranges(ends - lengths, lengths)], np.cumsum(lengths, dtype=np.int64))
 
 
-def ranges(starts: Places, lengths: Places) -> Places:
+def _ranges(starts: Places, lengths: Places) -> Places:
     """The numbers of many ranges, one range behind the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
-def most_frequent(ids: Ids, count: int, vocab_size: int) -> Ids:
+def _most_frequent(ids: Ids, count: int, vocab_size: int) -> Ids:
     """The ids that stand there most often; of equals the lower one."""
     times = np.bincount(ids, minlength=vocab_size)
     order = np.argsort(-times, kind="stable")[:count]
@@ -194,17 +194,17 @@ def candidates(rows: Rows, always: Ids, best: int) -> Side:
 # --- learned --------------------------------------------------------------------------------------------------
 
 
-def translations(pairs: Pairs, vocab_size: int, *, rounds: int = ROUNDS, progress: Progress | None = None) -> Rows:
+def translations(pairs: Pairs, vocab_size: int, *, rounds: int = _ROUNDS, progress: Progress | None = None) -> Rows:
     """t(target | source) of each source piece, by expectation maximisation: at first everything is equally likely."""
-    text = Together(pairs, vocab_size)
+    text = _Together(pairs, vocab_size)
     rows: Rows = [(np.arange(vocab_size), np.ones(vocab_size, dtype=np.float32))] * (vocab_size + 1)
     totals = np.repeat(text.pieces_of_sentence, text.lengths).astype(np.float32)
     for _ in range(rounds):
-        rows, totals = maximised(text, rows, totals, progress)
+        rows, totals = _maximised(text, rows, totals, progress)
     return rows[:-1]
 
 
-class Together:
+class _Together:
     """Which target tokens stand in a pair with which source piece: the walk that each round takes."""
 
     def __init__(self, pairs: Pairs, vocab_size: int) -> None:
@@ -212,7 +212,7 @@ class Together:
         self.targets = pairs.target.ids
         self.lengths = pairs.target.lengths
         self.starts = pairs.target.ends - self.lengths
-        sentences, pieces = once_each(pairs.source, vocab_size)
+        sentences, pieces = _once_each(pairs.source, vocab_size)
         self.pieces_of_sentence = np.bincount(sentences, minlength=len(pairs))
         self.sentences = sentences[np.argsort(pieces, kind="stable")]
         self.ends = np.cumsum(np.bincount(pieces, minlength=vocab_size + 1))
@@ -221,10 +221,10 @@ class Together:
         """Places of all target tokens in sentences whose source has a piece, a block of sentences at a time."""
         for begin in range(self.ends[piece - 1] if piece else 0, self.ends[piece], BLOCK):
             sentences = self.sentences[begin : min(begin + BLOCK, self.ends[piece])]
-            yield ranges(self.starts[sentences], self.lengths[sentences])
+            yield _ranges(self.starts[sentences], self.lengths[sentences])
 
 
-def once_each(source: Side, empty: int) -> tuple[Places, Places]:
+def _once_each(source: Side, empty: int) -> tuple[Places, Places]:
     """Numbers of sentences and a piece of each: every piece that it has, once, and the empty piece, the last one."""
     sentences, pieces = [], []
     for first in range(0, len(source), BLOCK):
@@ -237,7 +237,7 @@ def once_each(source: Side, empty: int) -> tuple[Places, Places]:
     return np.concatenate(sentences), np.concatenate(pieces)
 
 
-def maximised(text: Together, rows: Rows, totals: Floats, progress: Progress | None) -> tuple[Rows, Floats]:
+def _maximised(text: _Together, rows: Rows, totals: Floats, progress: Progress | None) -> tuple[Rows, Floats]:
     """One round: each target token is shared among the pieces of its source, and each piece counts its shares.
 
     `totals` are, for every target token, what the pieces of its source give it together.
@@ -250,7 +250,7 @@ def maximised(text: Together, rows: Rows, totals: Floats, progress: Progress | N
         for places in text.tokens_with(piece):
             tokens = text.targets[places]
             counts += np.bincount(tokens, weights=before[tokens] / totals[places], minlength=text.vocab_size)
-        found.append(likeliest(counts))
+        found.append(_likeliest(counts))
         after = spelled_out(found[-1], text.vocab_size)
         for places in text.tokens_with(piece):
             next_totals[places] += after[text.targets[places]]
@@ -267,7 +267,7 @@ def spelled_out(row: tuple[Places, Floats], vocab_size: int) -> Floats:
     return full
 
 
-def likeliest(counts: Floats) -> tuple[Places, Floats]:
+def _likeliest(counts: Floats) -> tuple[Places, Floats]:
     """Shares as probabilities, the largest of them."""
     ids = np.flatnonzero(counts)
     if len(ids) > KEPT:

@@ -23,9 +23,9 @@ from onehop.model.transformer import Tokens, Transformer
 from onehop.text.tokenizer import BOS, EOS, PAD
 
 BATCH_TOKENS = 4096
-SCORED_TOKENS = 1024  # a number for every piece of the vocabulary is held of each of them
+_SCORED_TOKENS = 1024  # a number for every piece of the vocabulary is held of each of them
 # Nothing is copied between steps, and a GPU is filled only by many rows: 512 of up to 32 tokens, 384 of 48, 192 of 96.
-CAPTURED_BATCH_TOKENS = 18432
+_CAPTURED_BATCH_TOKENS = 18432
 
 
 class CachedStep:
@@ -99,7 +99,7 @@ class TorchEngine:
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         while order:
             # A size that a graph is recorded for, so that no row is empty but in the last batch.
-            size = round_down(max(1, CAPTURED_BATCH_TOKENS // source_width(len(sources[order[0]]))))
+            size = round_down(max(1, _CAPTURED_BATCH_TOKENS // source_width(len(sources[order[0]]))))
             batch, order = order[: min(size, MOST_SENTENCES)], order[min(size, MOST_SENTENCES) :]
             yield batch
 
@@ -129,7 +129,7 @@ class TorchEngine:
         """Log-probabilities of each target's tokens and, last, of its end mark, by one pass over the whole pairs."""
         found: list[list[float]] = [[] for _ in sources]
         longest = [max(pair, key=len) for pair in zip(sources, targets, strict=True)]
-        for batch in batches_by_length(longest, SCORED_TOKENS):
+        for batch in batches_by_length(longest, _SCORED_TOKENS):
             src = source_rows(self.model, [sources[i] for i in batch]).to(self.device)
             labels = padded([targets[i] for i in batch]).to(self.device)
             tgt = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
