@@ -49,10 +49,10 @@ def align(
     ]
     places = [i for i, (s, t) in enumerate(zip(sources, targets, strict=True)) if s and t]
     fast = [i for i in places if translator.fast is not None and translator.fast.reaches(sources[i])]
-    for i, matrix in zip(fast, by_ctranslate2(translator, *chosen(fast, sources, targets)), strict=True):
+    for i, matrix in zip(fast, _by_ctranslate2(translator, *chosen(fast, sources, targets)), strict=True):
         found[i] = matrix
     for i in sorted(set(places) - set(fast)):
-        found[i] = by_torch(translator, sources[i], targets[i])
+        found[i] = _by_torch(translator, sources[i], targets[i])
     return found
 
 
@@ -61,7 +61,7 @@ def chosen(places: Sequence[int], *lists: Sequence[list[int]]) -> list[list[list
     return [[each[i] for i in places] for each in lists]
 
 
-def by_ctranslate2(
+def _by_ctranslate2(
     translator: SentenceTranslator, sources: Sequence[list[int]], targets: Sequence[list[int]]
 ) -> list[Alignment]:
     """Greedy search that is given every token; the layer stands in the converted files."""
@@ -82,7 +82,7 @@ def by_ctranslate2(
     return [np.array(result.attention[0][: len(ids)], dtype=np.float32) for result, ids in each]
 
 
-def by_torch(translator: SentenceTranslator, source: list[int], target: list[int]) -> Alignment:
+def _by_torch(translator: SentenceTranslator, source: list[int], target: list[int]) -> Alignment:
     """One forward pass with a tap in it."""
     import torch
 

@@ -15,11 +15,11 @@ from onehop.data.worker_pool import leave_when_orphaned
 from onehop.errors import OnehopError
 from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window
 
-TRIES = 2  # a window in which a worker has died so often ends the job
+_TRIES = 2  # a window in which a worker has died so often ends the job
 AHEAD = 5  # windows a worker that may be read before the first of them is done
-END_SECONDS = 5.0  # a worker that was told to end is killed after this time
+_END_SECONDS = 5.0  # a worker that was told to end is killed after this time
 
-Answer = TranslatedWindow | OnehopError
+_Answer = TranslatedWindow | OnehopError
 
 
 def translated_by_workers(
@@ -33,7 +33,7 @@ def translated_by_workers(
     A window whose worker dies is given to another. An error, of reading or in a worker, is raised when everything
     before it was handed out.
     """
-    coming, done, taken, following = _Windows(windows), dict[int, Answer](), 0, 0
+    coming, done, taken, following = _Windows(windows), dict[int, _Answer](), 0, 0
     with closing(_Pool(job, start or work)) as pool:
         while True:
             while len(pool.busy) < workers and taken - following < workers * AHEAD and (window := coming.take()):
@@ -83,10 +83,10 @@ class _Worker:
         with suppress(OSError):  # it has died, which is seen when its answer is waited for
             self.connection.send(window)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> _Answer | None:
         """What became of its window; None: the process has died."""
         try:
-            found: Answer = self.connection.recv()
+            found: _Answer = self.connection.recv()
         except (EOFError, OSError):
             return None
         return found
@@ -95,7 +95,7 @@ class _Worker:
         """End the process, whatever it does."""
         self.connection.close()
         self.process.terminate()
-        self.process.join(END_SECONDS)
+        self.process.join(_END_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -116,10 +116,10 @@ class _Pool:
         self.busy[number] = worker, window
         worker.give(window)
 
-    def answers(self) -> dict[int, Answer]:
+    def answers(self) -> dict[int, _Answer]:
         """What has come, by the number of the window; it waits until a worker answers or dies."""
         ready = wait([worker.connection for worker, _ in self.busy.values()])
-        found: dict[int, Answer] = {}
+        found: dict[int, _Answer] = {}
         for number, (worker, window) in list(self.busy.items()):
             if worker.connection not in ready:
                 continue
@@ -132,7 +132,7 @@ class _Pool:
             worker.end()
             del self.busy[number]
             self.deaths[number] += 1
-            if self.deaths[number] < TRIES:
+            if self.deaths[number] < _TRIES:
                 self.give(number, window)
             else:
                 found[number] = _died(window, worker.process.exitcode)
@@ -152,7 +152,7 @@ def work(job: BulkJob, connection: Connection) -> None:
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             window = connection.recv()
-            answer: Answer
+            answer: _Answer
             try:
                 pipeline = pipeline or job.pipeline(job.translator())
                 answer = job.translate(pipeline, window)
@@ -165,6 +165,6 @@ def _died(window: Window, code: int | None) -> OnehopError:
     last = window.first + len(window.lines) - 1
     why = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
     return OnehopError(
-        f"A worker process died {TRIES} times at the lines {window.first} to {last} of {window.name} ({why}).",
+        f"A worker process died {_TRIES} times at the lines {window.first} to {last} of {window.name} ({why}).",
         "If memory ran out, give fewer --workers or a smaller --batch-size.",
     )

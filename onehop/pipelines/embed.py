@@ -16,7 +16,7 @@ from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_member
 from onehop.text.tokenizer import EOS, PAD, Classes, Tokenizer, WordPieces, vocabulary_of
 
-BATCH = 64
+_BATCH = 64
 Vectors = Float32[np.ndarray, "texts d_model"]
 Queries = Float32[np.ndarray, "queries d_model"]
 
@@ -45,8 +45,8 @@ class Embedder:
         encoded = [self.fitting(ids) for ids in self.encoded(texts)]
         out = np.zeros((len(texts), self.model.settings.d_model), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-        for begin in range(0, len(order), BATCH):
-            places = order[begin : begin + BATCH]
+        for begin in range(0, len(order), _BATCH):
+            places = order[begin : begin + _BATCH]
             out[places] = self.of_ids([encoded[i] for i in places])
         return out
 

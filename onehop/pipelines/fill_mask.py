@@ -17,9 +17,9 @@ from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_member
 from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, vocabulary_of
 
-GAP = "[MASK]"
-PRIVATE_USE = range(0xE000, 0xF900)
-BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_GAP = "[MASK]"
+_PRIVATE_USE = range(0xE000, 0xF900)
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class Filler:
 
     def read(self, text: str) -> Gapped:
         """The pieces around the gaps, cut as if a word stood in each: in "a [MASK]." the stop is glued to it."""
-        if GAP not in text:
-            raise TextError(f"There is no {GAP} in the text.", f"Write {GAP} where a word is wanted.")
+        if _GAP not in text:
+            raise TextError(f"There is no {_GAP} in the text.", f"Write {_GAP} where a word is wanted.")
         stand_in, mark, pieces = self.stand_in(text)
-        ids = self.tokenizer.encode(text.replace(GAP, stand_in))
+        ids = self.tokenizer.encode(text.replace(_GAP, stand_in))
         read: list[int] = []
         places: list[int] = []
         begins: list[bool] = []
@@ -92,9 +92,9 @@ class Filler:
 
         No piece around it can merge with bytes.
         """
-        for character in map(chr, PRIVATE_USE):
+        for character in map(chr, _PRIVATE_USE):
             mark, *pieces = self.tokenizer.encode(character)
-            bytes_alone = all(BYTE.fullmatch(piece) for piece in self.tokenizer.tokens(pieces))
+            bytes_alone = all(_BYTE.fullmatch(piece) for piece in self.tokenizer.tokens(pieces))
             if character not in text and pieces and bytes_alone:
                 return character, mark, pieces
         raise TextError("The text has every character that could stand for a gap.", "Give a shorter text.")
@@ -115,14 +115,14 @@ class Filler:
         """Which pieces begin a word, and which go on with one; marks and single bytes do neither."""
         pieces = [piece for piece, _ in self.tokenizer.vocabulary()]
         first = torch.tensor([piece.startswith(WORD_MARK) for piece in pieces])
-        neither = torch.tensor([i < MARKS or BYTE.fullmatch(piece) is not None for i, piece in enumerate(pieces)])
+        neither = torch.tensor([i < MARKS or _BYTE.fullmatch(piece) is not None for i, piece in enumerate(pieces)])
         return first, ~first & ~neither
 
     def shown(self, gapped: Gapped, gap: int, piece: int) -> str:
         """The text with a piece in one gap; the others as they were written."""
         parts: list[str | int] = list(gapped.ids)
         for place, begins in zip(gapped.places, gapped.begins_word, strict=True):
-            parts[place] = f" {GAP}" if begins else GAP
+            parts[place] = f" {_GAP}" if begins else _GAP
         parts[gapped.places[gap]] = piece
         return self.joined(parts)
 

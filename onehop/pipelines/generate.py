@@ -15,7 +15,7 @@ from onehop.pipelines.load import load_member
 from onehop.text.tokenizer import BOS, Tokenizer
 
 Told = Callable[[str], None]
-UNFINISHED = "\ufffd"  # what bytes decode to before the last of their character is there
+_UNFINISHED = "\ufffd"  # what bytes decode to before the last of their character is there
 
 
 def options_of(*, temperature: float, top_k: int, top_p: float, seed: int, count: int = 1) -> SearchOptions:
@@ -114,7 +114,7 @@ class Teller:
 
     def tell(self, text: str) -> None:
         """What is new in a text, as far as its characters are complete."""
-        whole = text.rstrip(UNFINISHED)
+        whole = text.rstrip(_UNFINISHED)
         if self.told is not None and len(whole) > len(self.said):
             self.told(whole[len(self.said) :])
             self.said = whole

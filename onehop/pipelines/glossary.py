@@ -55,8 +55,8 @@ class Terms:
         self.kept = {word: Term(word, word, exact=True) for word in kept if word}
         self.glossary = {term.source.casefold(): term for term in glossary}
         sources = [*self.kept, *(term.source for term in glossary)]
-        self._pattern = any_of(sources, self.kept) if sources else None
-        self._kept_pattern = any_of(list(self.kept), self.kept) if self.kept else None
+        self._pattern = _any_of(sources, self.kept) if sources else None
+        self._kept_pattern = _any_of(list(self.kept), self.kept) if self.kept else None
 
     @property
     def any(self) -> bool:
@@ -104,7 +104,7 @@ class Terms:
         return any(map(str.isalnum, self._kept_pattern.sub(" ", text) if self._kept_pattern else text))
 
 
-def any_of(sources: Sequence[str], exact: Iterable[str]) -> re.Pattern[str]:
+def _any_of(sources: Sequence[str], exact: Iterable[str]) -> re.Pattern[str]:
     """One pattern for all terms, the longest first: a glossary of thousands is searched in one go."""
     exact = set(exact)
     ordered = sorted(dict.fromkeys(sources), key=len, reverse=True)

@@ -18,8 +18,8 @@ from onehop.shapes import Float
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import WORD_MARK, Tokenizer, normalise
 
-NO_BREAK = "\u00a0"
-ENDS = frozenset(".!?…。！？")
+_NO_BREAK = "\u00a0"
+_ENDS = frozenset(".!?…。！？")
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ def reading(flow: Flow) -> str:
     characters = list(flow.characters)
     for begin, end in kept_spans(flow.marks).values():
         for i in range(begin, end):
-            if characters[i] in ENDS and i + 1 < len(characters) and characters[i + 1].isspace():
+            if characters[i] in _ENDS and i + 1 < len(characters) and characters[i + 1].isspace():
                 characters[i] = ","
     return "".join(characters)
 
 
 def kept_spans(marks: Sequence[Mark]) -> dict[int, Span]:
     """Of each element that is kept, by the number of its opening tag, begin and end in the text."""
-    return {i: (marks[i].place, marks[j].place) for i, j in closings(marks).items() if marks[i].kept}
+    return {i: (marks[i].place, marks[j].place) for i, j in _closings(marks).items() if marks[i].kept}
 
 
-def closings(marks: Sequence[Mark]) -> dict[int, int]:
+def _closings(marks: Sequence[Mark]) -> dict[int, int]:
     """For each opening tag the one that closes it."""
     opened: dict[str, list[int]] = {}
     found: dict[int, int] = {}
@@ -86,10 +86,10 @@ def needs_alignment(flow: Flow, segments: Sequence[Segment]) -> list[bool]:
     """Whether a sentence holds a mark that could stand elsewhere in the translation, or a space that joins words."""
     found, at = [], [mark.place for mark in flow.marks]
     for (begin, end), segment in zip(places(segments), segments, strict=True):
-        inside = marks_inside(flow.marks[bisect_left(at, begin) : bisect_right(at, end)], begin, end)
+        inside = _marks_inside(flow.marks[bisect_left(at, begin) : bisect_right(at, end)], begin, end)
         at_ends = all(mark.place in (begin, end) for mark in inside)
         kept = any(mark.kept for mark in inside)
-        found.append((bool(inside) and (kept or not at_ends)) or NO_BREAK in segment.text)
+        found.append((bool(inside) and (kept or not at_ends)) or _NO_BREAK in segment.text)
     return found
 
 
@@ -97,7 +97,7 @@ def check_markup(flow: Flow, segments: Sequence[Segment]) -> None:
     """Raise TooMuchMarkup where a sentence with words holds more than `put_together` takes, before it is translated."""
     at = [mark.place for mark in flow.marks]
     for (begin, end), segment in zip(places(segments), segments, strict=True):
-        inside = marks_inside(flow.marks[bisect_left(at, begin) : bisect_right(at, end)], begin, end)
+        inside = _marks_inside(flow.marks[bisect_left(at, begin) : bisect_right(at, end)], begin, end)
         if inside and any(map(str.isalpha, segment.text)):
             elements(inside, [0] * len(inside), (), {})
 
@@ -112,7 +112,7 @@ def places(segments: Sequence[Segment]) -> list[Span]:
     return found
 
 
-def marks_inside(marks: Sequence[Mark], begin: int, end: int) -> list[Mark]:
+def _marks_inside(marks: Sequence[Mark], begin: int, end: int) -> list[Mark]:
     """The marks that belong to a sentence: tags at its ends only if they open or close it."""
     return [
         mark
@@ -130,13 +130,13 @@ def put_together(flow: Flow, segments: Sequence[Segment], translated: Sequence[A
     for (begin, end), segment, aligned in zip(places(segments), segments, translated, strict=True):
         while coming and coming[0].place <= end:
             rest.append(coming.popleft())
-        inside = marks_inside(rest, begin, end)
+        inside = _marks_inside(rest, begin, end)
         taken = set(map(id, inside))
         before = [mark for mark in rest if mark.place <= begin and id(mark) not in taken]
         taken.update(map(id, before))
         rest = [mark for mark in rest if id(mark) not in taken]
         out.append(verbatim(flow, at, begin, before))
-        out.append(sentence_html(flow, begin, segment, inside, aligned, spelling))
+        out.append(_sentence_html(flow, begin, segment, inside, aligned, spelling))
         at = end
     return "".join([*out, verbatim(flow, at, len(flow.characters), [*rest, *coming])])
 
@@ -150,7 +150,7 @@ def verbatim(flow: Flow, begin: int, end: int, marks: Sequence[Mark]) -> str:
     return "".join([*out, *flow.raw[at:end]])
 
 
-def sentence_html(
+def _sentence_html(
     flow: Flow, begin: int, segment: Segment, marks: Sequence[Mark], aligned: Aligned, spelling: dict[str, str]
 ) -> str:
     """One sentence with its marks."""
@@ -160,24 +160,24 @@ def sentence_html(
         return verbatim(flow, begin, end, marks)
     source = normalise(segment.text)
     source_words, target_words = words(source), words(sentence.text)
-    attention = word_attention(aligned, source_words, target_words)
-    ends = closings(marks)
+    attention = _word_attention(aligned, source_words, target_words)
+    ends = _closings(marks)
     kept = {i: verbatim(flow, *span, marks[i + 1 : ends[i]]) for i, span in kept_spans(marks).items()}
-    positions = [normalised_place(segment.text, mark.place - begin) for mark in marks]
-    forest = elements([spaced(mark, flow) for mark in marks], positions, source_words, kept)
+    positions = [_normalised_place(segment.text, mark.place - begin) for mark in marks]
+    forest = elements([_spaced(mark, flow) for mark in marks], positions, source_words, kept)
     place(forest, attention, (0, len(target_words)))
-    text = with_no_breaks(segment.text, sentence.text, attention, target_words)
+    text = _with_no_breaks(segment.text, sentence.text, attention, target_words)
     return rendered(text, target_words, forest, lambda part: escaped(part, spelling, flow.escape))
 
 
-def spaced(mark: Mark, flow: Flow) -> Mark:
+def _spaced(mark: Mark, flow: Flow) -> Mark:
     """A picture between spaces needs one on its other side too, for words keep only their own."""
     around = flow.characters[max(0, mark.place - 1) : mark.place + 1]
     alone = mark.kind == "point" and mark.name == "img" and len(around) == 2 and all(map(str.isspace, around))
     return replace(mark, markup=mark.markup + " ") if alone else mark
 
 
-def word_attention(
+def _word_attention(
     aligned: Aligned, source_words: Sequence[Span], target_words: Sequence[Span]
 ) -> Float[np.ndarray, "target source"]:
     """Attention between words; where there is none, all words come from all alike."""
@@ -188,32 +188,32 @@ def word_attention(
     return np.where(found.sum(axis=1, keepdims=True) > 0, found, uniform)
 
 
-def normalised_place(text: str, place: int) -> int:
+def _normalised_place(text: str, place: int) -> int:
     """Where a place of a text is in its normalised form."""
     before = normalise(text[:place])
     space = place < len(text) and before and text[place - 1].isspace()
     return len(before) + bool(space)
 
 
-def with_no_breaks(
+def _with_no_breaks(
     source: str, target: str, attention: Float[np.ndarray, "target source"], target_words: Sequence[Span]
 ) -> str:
     """No-break spaces again between target words that come from source words which one joined."""
-    if NO_BREAK not in source or not len(target_words):
+    if _NO_BREAK not in source or not len(target_words):
         return target
     characters = list(target)
-    for left, right in joined_words(source):
+    for left, right in _joined_words(source):
         a, b = sorted((int(attention[:, left].argmax()), int(attention[:, right].argmax())))
         gap = target_words[a][1]
         if b == a + 1 and gap + 1 == target_words[b][0] and characters[gap] == " ":
-            characters[gap] = NO_BREAK
+            characters[gap] = _NO_BREAK
     return "".join(characters)
 
 
-def joined_words(source: str) -> Iterator[tuple[int, int]]:
+def _joined_words(source: str) -> Iterator[tuple[int, int]]:
     """Neighbours with a no-break space between them, by their numbers."""
     source = unicodedata.normalize("NFC", source).replace(WORD_MARK, " ")
     spans = words(source)
     for i in range(1, len(spans)):
-        if NO_BREAK in source[spans[i - 1][1] : spans[i][0]]:
+        if _NO_BREAK in source[spans[i - 1][1] : spans[i][0]]:
             yield i - 1, i

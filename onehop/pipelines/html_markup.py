@@ -11,31 +11,31 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-FORMATTING = {"abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "dfn", "em", "font", "i", "mark", "nobr", "q", "s"}
-FORMATTING |= {"small", "span", "strike", "strong", "sub", "sup", "tt", "u"}
+_FORMATTING = {"abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "dfn", "em", "font", "i", "mark", "nobr", "q", "s"}
+_FORMATTING |= {"small", "span", "strike", "strong", "sub", "sup", "tt", "u"}
 # The model reads what these hold, but their content stays.
-CODE = {"code", "kbd", "samp", "var"}
-INLINE = FORMATTING | CODE | {"a", "data", "del", "img", "ins", "label", "time", "wbr"}
+_CODE = {"code", "kbd", "samp", "var"}
+_INLINE = _FORMATTING | _CODE | {"a", "data", "del", "img", "ins", "label", "time", "wbr"}
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 # What these hold is no text of the language.
-NO_TEXT = {"iframe", "math", "object", "pre", "script", "style", "svg", "template", "textarea"}
+_NO_TEXT = {"iframe", "math", "object", "pre", "script", "style", "svg", "template", "textarea"}
 # Of those and others, what is read up to the first closing tag, whatever stands in between.
-RAW = {"iframe", "script", "style", "textarea", "title"}
+_RAW = {"iframe", "script", "style", "textarea", "title"}
 # Where a line may break inside a word: they go with the tags, for the model has never seen them.
-INVISIBLE = ("\u00ad", "\u200b")
+_INVISIBLE = ("\u00ad", "\u200b")
 
 # Each alternative begins with another character, groups are atomic, and a < ends it outside of quotes: nothing is slow.
-TAG = r"<[!?][^<>]*>|<(?P<close>/)?(?P<name>[a-zA-Z][a-zA-Z0-9:-]*)(?P<rest>(?>[^<>\"']|\"[^\"]*\"|'[^']*')*)>"
-MARKUP = re.compile(rf"<!--(?s:.*?)-->|{TAG}")
+_TAG = r"<[!?][^<>]*>|<(?P<close>/)?(?P<name>[a-zA-Z][a-zA-Z0-9:-]*)(?P<rest>(?>[^<>\"']|\"[^\"]*\"|'[^']*')*)>"
+MARKUP = re.compile(rf"<!--(?s:.*?)-->|{_TAG}")
 # Where no comment ends any more, looking for its end at each beginning would take for ever.
-NO_COMMENT = re.compile(TAG)
-NOT_TRANSLATED = re.compile(
+_NO_COMMENT = re.compile(_TAG)
+_NOT_TRANSLATED = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:\"[^\"]*\bnotranslate\b|'[^']*\bnotranslate\b|notranslate\b)", re.I
 )
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 # HTML's own white space, which means a space; a no-break space is another matter.
-SPACES = re.compile(r"[\t\n\f\r]")
-NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SPACES = re.compile(r"[\t\n\f\r]")
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Kind = Literal["open", "close", "point"]
 
@@ -53,7 +53,7 @@ class Mark:
 
 def xml_character(character: str) -> str:
     """A character that XML may hold: byte fallback lets a model write any other, which becomes U+FFFD."""
-    return "\ufffd" if NO_XML.match(character) else character
+    return "\ufffd" if _NO_XML.match(character) else character
 
 
 def escaped_html(character: str) -> str:
@@ -90,12 +90,12 @@ class Flow:
 
     def _add_plain(self, text: str) -> None:
         self.raw += text
-        self.characters += SPACES.sub(" ", text)
+        self.characters += _SPACES.sub(" ", text)
 
     def _add_entity(self, entity: str) -> None:
         """One character for an entity; what is none, or means several, stays what it is."""
         meaning = html.unescape(entity)
-        if meaning in INVISIBLE:
+        if meaning in _INVISIBLE:
             self.marks.append(Mark(len(self.characters), entity, "point"))
         elif (len(meaning) == 1 and meaning.isprintable()) or meaning == "\u00a0":
             self.raw.append(entity)
@@ -122,9 +122,9 @@ class Parser:
     def __init__(
         self,
         text: str,
-        inline: Collection[str] = INLINE,
-        no_text: Collection[str] = NO_TEXT,
-        code: Collection[str] = CODE,
+        inline: Collection[str] = _INLINE,
+        no_text: Collection[str] = _NO_TEXT,
+        code: Collection[str] = _CODE,
     ) -> None:
         self.text, self.last_comment = text, text.rfind("-->")
         self.inline, self.no_text, self.code = inline, no_text, code
@@ -152,7 +152,7 @@ class Parser:
     def markup_after(self, place: int) -> re.Match[str] | None:
         """The next tag, comment or the like; a < that begins none is text."""
         while (place := self.text.find("<", place)) >= 0:
-            if found := (MARKUP if place < self.last_comment else NO_COMMENT).match(self.text, place):
+            if found := (MARKUP if place < self.last_comment else _NO_COMMENT).match(self.text, place):
                 return found
             place += 1
         return None
@@ -173,14 +173,14 @@ class Parser:
 
     def is_kept(self, found: re.Match[str]) -> bool:
         """Whether the author asks for an element not to be translated."""
-        return not found["close"] and NOT_TRANSLATED.search(found["rest"]) is not None
+        return not found["close"] and _NOT_TRANSLATED.search(found["rest"]) is not None
 
     def end_of_element(self, found: re.Match[str], name: str) -> int:
         """Where an element ends that is kept as it is; one that never ends goes to the end of the text."""
-        if found["close"] or name in VOID or (name not in RAW and found[0].endswith("/>")):
+        if found["close"] or name in VOID or (name not in _RAW and found[0].endswith("/>")):
             return found.end()
         depth, end = 1, found.end()
-        slash = "/" if name in RAW else "/?"
+        slash = "/" if name in _RAW else "/?"
         tags = re.compile(rf"<({slash}){re.escape(name)}(?=[\s/>])[^<>]*>", re.IGNORECASE)
         for tag in tags.finditer(self.text, end):
             depth += -1 if tag[1] else 0 if tag[0].endswith("/>") else 1

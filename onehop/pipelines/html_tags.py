@@ -62,11 +62,11 @@ def by_words(
     source_words: Sequence[Span],
 ) -> Float[np.ndarray, "target_words source_words"]:
     """Attention between words: summed over the source's tokens, the mean over the target's; each row sums to one."""
-    found = shares(target_tokens, target_words) @ attention @ shares(source_tokens, source_words).T
+    found = _shares(target_tokens, target_words) @ attention @ _shares(source_tokens, source_words).T
     return np.asarray(found / np.maximum(found.sum(axis=1, keepdims=True), 1e-9), dtype=np.float32)
 
 
-def shares(tokens: Sequence[Span], within: Sequence[Span]) -> Float[np.ndarray, "words tokens"]:
+def _shares(tokens: Sequence[Span], within: Sequence[Span]) -> Float[np.ndarray, "words tokens"]:
     """Which tokens belong to which word: those that overlap with it. Bytes before a character's last have no width."""
     found = np.zeros((len(within), len(tokens)), dtype=np.float32)
     for w, (begin, end) in enumerate(within):
@@ -85,13 +85,13 @@ def elements(
     """The marks of a sentence as a forest. `places` are theirs in the sentence, `kept` the contents to be kept."""
     if len(marks) > MOST_MARKS:
         raise TooMuchMarkup
-    forest = Forest(source_words, kept)
+    forest = _Forest(source_words, kept)
     for order, (mark, place) in enumerate(zip(marks, places, strict=True)):
         forest.add(order, mark, place)
     return forest.top
 
 
-class Forest:
+class _Forest:
     """Elements as their tags come."""
 
     def __init__(self, source_words: Sequence[Span], kept: Mapping[int, str]) -> None:
@@ -143,14 +143,14 @@ def place(forest: Sequence[Element], attention: Attention, within: Span) -> None
     free: Bool[np.ndarray, " target"] = np.zeros(len(attention), dtype=bool)
     free[within[0] : within[1]] = True
     for element in sorted(forest, key=lambda e: (e.is_point, e.first - e.last, e.order)):
-        element.where = best_run(element, attention, free, within)
+        element.where = _best_run(element, attention, free, within)
         free[element.where[0] : element.where[1]] = False
     for element in forest:
-        step_aside(element, forest)
-        place_inside(element, attention)
+        _step_aside(element, forest)
+        _place_inside(element, attention)
 
 
-def place_inside(outer: Element, attention: Attention) -> None:
+def _place_inside(outer: Element, attention: Attention) -> None:
     """What an element holds; one that holds all of its words gets all of its place, and the others the ends."""
     whole = next((e for e in outer.inside if not e.is_point and (e.first, e.last) == (outer.first, outer.last)), None)
     if whole is None:
@@ -159,31 +159,31 @@ def place_inside(outer: Element, attention: Attention) -> None:
     for element in outer.inside:
         at = outer.where[0] if element.order < whole.order else outer.where[1]
         element.where = outer.where if element is whole else (at, at)
-        place_inside(element, attention)
+        _place_inside(element, attention)
 
 
-def best_run(element: Element, attention: Attention, free: Bool[np.ndarray, " target"], within: Span) -> Span:
+def _best_run(element: Element, attention: Attention, free: Bool[np.ndarray, " target"], within: Span) -> Span:
     """The run of free words that has most of the element's words and least of others'; a point has none."""
     begin, end = within
     gain = attention[:, element.first : element.last].sum(axis=1) - 0.5
-    runs = [] if element.is_point else list(free_runs(free, begin, end))
+    runs = [] if element.is_point else list(_free_runs(free, begin, end))
     if element.open_left:
         runs = [run for run in runs if run[0] == begin]
     if element.open_right:
         runs = [run for run in runs if run[1] == end]
     if not runs:
-        point = end if element.open_right else begin if element.open_left else best_point(element, attention, within)
+        point = end if element.open_right else begin if element.open_left else _best_point(element, attention, within)
         return point, point
-    return max((best_part(gain, run, element) for run in runs), key=lambda part: part[0])[1]
+    return max((_best_part(gain, run, element) for run in runs), key=lambda part: part[0])[1]
 
 
-def free_runs(free: Bool[np.ndarray, " target"], begin: int, end: int) -> Iterator[Span]:
+def _free_runs(free: Bool[np.ndarray, " target"], begin: int, end: int) -> Iterator[Span]:
     """Where words are free, as runs that are as long as they can be."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], free[begin:end], [False]]).astype(np.int8)))
     yield from ((begin + int(a), begin + int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
 
 
-def best_part(gain: Float[np.ndarray, " target"], run: Span, element: Element) -> tuple[float, Span]:
+def _best_part(gain: Float[np.ndarray, " target"], run: Span, element: Element) -> tuple[float, Span]:
     """The part of a run, one word at least, with the greatest sum; an open end is the run's own."""
     best, total, first = (-np.inf, run), 0.0, run[0]
     for word in range(*run):
@@ -199,7 +199,7 @@ def best_part(gain: Float[np.ndarray, " target"], run: Span, element: Element) -
     return best
 
 
-def best_point(element: Element, attention: Attention, within: Span) -> int:
+def _best_point(element: Element, attention: Attention, within: Span) -> int:
     """Before the word that comes from the source word after the point; at an end where the point was at one."""
     begin, end = within
     if begin == end or element.first == 0:
@@ -209,7 +209,7 @@ def best_point(element: Element, attention: Attention, within: Span) -> int:
     return begin + int(attention[begin:end, element.first].argmax())
 
 
-def step_aside(point: Element, forest: Sequence[Element]) -> None:
+def _step_aside(point: Element, forest: Sequence[Element]) -> None:
     """What stood beside an element does not come to stand inside it."""
     if point.where[0] < point.where[1]:
         return
@@ -224,17 +224,17 @@ def step_aside(point: Element, forest: Sequence[Element]) -> None:
 
 def rendered(text: str, target_words: Sequence[Span], forest: Sequence[Element], escape: Escape) -> str:
     """The target with all tags at their places."""
-    return part_rendered(text, target_words, forest, escape, (0, len(text)))
+    return _part_rendered(text, target_words, forest, escape, (0, len(text)))
 
 
-def part_rendered(
+def _part_rendered(
     text: str, target_words: Sequence[Span], forest: Sequence[Element], escape: Escape, part: Span
 ) -> str:
     """A part of the target, from one character to another."""
     out, at = [], part[0]
     for element in sorted(forest, key=lambda e: (*e.where, e.order)):
         begin, end = (min(max(x, at), part[1]) for x in characters(element, target_words, part))
-        inner = part_rendered(text, target_words, element.inside, escape, (begin, end))
+        inner = _part_rendered(text, target_words, element.inside, escape, (begin, end))
         out += [escape(text[at:begin]), element.before, inner if element.kept is None else element.kept, element.after]
         at = end
     return "".join([*out, escape(text[at : part[1]])])

@@ -28,10 +28,10 @@ from onehop.text.tokenizer import normalise
 
 # A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
 # a sentence of 500 words that was cut into parts of 250 tokens, and one in parts of this size.
-WHOLE = 128
+_WHOLE = 128
 # So many words in capitals are looked up in the vocabulary once, and not again.
-KNOWN_SPELLINGS = 1 << 16
-MOST_SEGMENTS = 1 << 20  # of a line, which has fewer bytes
+_KNOWN_SPELLINGS = 1 << 16
+_MOST_SEGMENTS = 1 << 20  # of a line, which has fewer bytes
 # Byte fallback lets a model write any byte, and a line must stay one line.
 LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 
@@ -62,7 +62,7 @@ class ParagraphTranslator:
         self.languages = translator.source, translator.target
         self.models = () if model is None else (model,)
         self.scorer = scorer
-        self.longest = min(max_length, WHOLE) - 1
+        self.longest = min(max_length, _WHOLE) - 1
         self.options = options or SearchOptions()
         self.terms = terms or Terms()
         check_formality(self.terms, translator.tokenizer, translator.target)
@@ -70,7 +70,7 @@ class ParagraphTranslator:
         self.batch_size = batch_size
         self.keep_capitals = keep_capitals
         spelled = partial(spelling, encode=translator.tokenizer.encode, language=translator.source)
-        self.spelled = lru_cache(KNOWN_SPELLINGS)(spelled)
+        self.spelled = lru_cache(_KNOWN_SPELLINGS)(spelled)
 
     def translate(self, lines: Sequence[str], first: int = 0) -> list[Result]:
         """The translations of some lines, worked on together.
@@ -86,7 +86,7 @@ class ParagraphTranslator:
         """The segments of each line, and their translations."""
         parted = [self.segments(line) for line in lines]
         flat = [s for segments in parted for s in segments]
-        numbers = [line * MOST_SEGMENTS + i for line, each in enumerate(parted, first) for i in range(len(each))]
+        numbers = [line * _MOST_SEGMENTS + i for line, each in enumerate(parted, first) for i in range(len(each))]
         wanted = {s.text: self.terms.wanted(s.text) for s in flat}
         each = zip(flat, self.found(flat, wanted, numbers), strict=True)
         done = iter(self.sentence(s, found, wanted[s.text]) for s, found in each)

@@ -55,7 +55,7 @@ class PivotTranslator:
         return Sentence(
             source=first.source,
             text=second.text,
-            found=(chained(second.text, found),),
+            found=(_chained(second.text, found),),
             given=first.given,
             split=any(leg.split for leg in legs),
             restored=any(leg.restored for leg in legs),
@@ -66,7 +66,7 @@ class PivotTranslator:
         )
 
 
-def chained(text: str, found: Sequence[Translation]) -> Translation:
+def _chained(text: str, found: Sequence[Translation]) -> Translation:
     """The translations of all legs as one: scores add up, and tokens are those of the last language."""
     return replace(
         found[-1],

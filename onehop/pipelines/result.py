@@ -12,8 +12,8 @@ from onehop.pipelines.sentence_translator import Translation
 from onehop.text.formality import Formality
 from onehop.text.language_id import LanguageWatch
 
-BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
-SHOWN = 80  # characters of a text in a repr
+_BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
+_SHOWN = 80  # characters of a text in a repr
 
 
 @runtime_checkable
@@ -105,7 +105,7 @@ class Sentence:
             yield "a translation came to the greatest length without an end"
         if self.restored:
             yield "an address or a placeholder was garbled, and put back"
-        if BROKEN in self.text and BROKEN not in self.source:
+        if _BROKEN in self.text and _BROKEN not in self.source:
             yield "a letter that the model does not know came out broken"
         for term in self.unmet:
             yield f"not in the translation: {term}"
@@ -168,9 +168,9 @@ class Result:
 
     def details(self, n_best: int = 1, *, alignments: bool = False) -> dict[str, Any]:
         """Everything, as JSON holds it and `onehop translate --json` shows it."""
-        sentences = [sentence_details(s, n_best) for s in self.sentences]
+        sentences = [_sentence_details(s, n_best) for s in self.sentences]
         if alignments:
-            add_alignments(self.sentences, sentences)
+            _add_alignments(self.sentences, sentences)
         chosen = [s.found[0] for s in self.sentences if s.found]
         return {
             "source": self.source,
@@ -192,7 +192,7 @@ class Result:
         }
 
 
-def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
+def _sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
     """A sentence as JSON holds it; the first of its n best is the one that was taken."""
     details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
     details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
@@ -204,7 +204,7 @@ def sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
     return details | {"n_best": best}
 
 
-def add_alignments(sentences: Sequence[Sentence], shown: Sequence[dict[str, Any]]) -> None:
+def _add_alignments(sentences: Sequence[Sentence], shown: Sequence[dict[str, Any]]) -> None:
     """Give each shown sentence its alignment, made for all of them together; some have none, as in Sentence."""
     both = [(s, details) for s, details in zip(sentences, shown, strict=True) if s.found and not s.legs]
     found = both[0][0].asked.alignments([s for s, _ in both]) if both else []
@@ -214,4 +214,4 @@ def add_alignments(sentences: Sequence[Sentence], shown: Sequence[dict[str, Any]
 
 def shortened(text: str) -> str:
     """The repr of a text, or of its beginning."""
-    return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…")
+    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")

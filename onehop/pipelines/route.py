@@ -9,10 +9,10 @@ from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model, translators
 from onehop.text.language_id import LANGUAGE_CERTAINTY, Identifier, code_of, name_of
 
-PIVOT = "en"
+_PIVOT = "en"
 # A shorter text, such as a name, may look like another language. Of 882 English sentences of this length that
 # tests/data has, the identifier is sure of another language in none.
-SURE_BYTES = 20
+_SURE_BYTES = 20
 
 Pair = tuple[str, str]
 
@@ -40,7 +40,7 @@ def find_route(
     if model is not None or target is None:
         path = find_model(None if model is None else str(model), wanted, target)
         if source is not None and wanted is None:
-            refuse_translated(text(), describe(path).content["target"])
+            _refuse_translated(text(), describe(path).content["target"])
         return (path,)
     source = wanted
     pairs = set(translators().values())
@@ -48,7 +48,7 @@ def find_route(
         source = identified(sources, target, text())
     if source == target:
         raise SettingsError(f"The text would be translated from {source} to {source}.", "Choose two languages.")
-    legs = () if source is None else legs_between(pairs, source, target)
+    legs = () if source is None else _legs_between(pairs, source, target)
     return tuple(find_model(None, *leg) for leg in legs) or (find_model(None, source, target),)
 
 
@@ -65,29 +65,29 @@ def asked_language(language: str | None) -> str | None:
     return language and code_of(language.strip())
 
 
-def legs_between(pairs: Collection[Pair], source: str, target: str) -> tuple[Pair, ...]:
+def _legs_between(pairs: Collection[Pair], source: str, target: str) -> tuple[Pair, ...]:
     """The pairs of languages to go through one after the other, of those that models have; none: there is no way."""
     if (source, target) in pairs:
         return ((source, target),)
-    through = (source, PIVOT), (PIVOT, target)
+    through = (source, _PIVOT), (_PIVOT, target)
     return through if source != target and all(leg in pairs for leg in through) else ()
 
 
 def all_routes(pairs: Collection[Pair]) -> dict[Pair, tuple[Pair, ...]]:
     """Every pair of languages that can be translated, with its legs; those of a single model come first."""
     languages = [(a, b) for a, _ in pairs for _, b in pairs]
-    legs = {pair: legs_between(pairs, *pair) for pair in (*pairs, *languages)}
+    legs = {pair: _legs_between(pairs, *pair) for pair in (*pairs, *languages)}
     return {pair: found for pair, found in legs.items() if found}
 
 
 def sources_into(pairs: Collection[Pair], target: str) -> set[str]:
     """The languages that can be translated into another one, by one model or through English."""
-    return {source for source, _ in pairs if legs_between(pairs, source, target)}
+    return {source for source, _ in pairs if _legs_between(pairs, source, target)}
 
 
 def identified(sources: Collection[str], target: str, sample: str) -> str | None:
     """Which of some languages a sample is in; None: no telling. A sample that is plainly in another one is refused."""
-    refuse_translated(sample, target)
+    _refuse_translated(sample, target)
     if len(sources) == 1:
         return None
     if (found := identifier().choose(sample, sources)) is not None:
@@ -100,9 +100,9 @@ def identified(sources: Collection[str], target: str, sample: str) -> str | None
     return None
 
 
-def refuse_translated(sample: str, target: str) -> None:
+def _refuse_translated(sample: str, target: str) -> None:
     """Refuse a text that is plainly in the target language."""
-    if len(sample.encode("utf-8", "replace")) < SURE_BYTES:
+    if len(sample.encode("utf-8", "replace")) < _SURE_BYTES:
         return
     guess = identifier().guess(sample)
     if guess is not None and guess["language"] == target and guess["confidence"] >= 100 * LANGUAGE_CERTAINTY:

@@ -83,7 +83,7 @@ class SentenceTranslator:
         check_request(device, engine, compute, threads, shortlist)
         path = find_model(None if path is None else str(path))
         check_kind(path, None)
-        table = shortlist_path(path, shortlist)
+        table = _shortlist_path(path, shortlist)
         if compute not in HALF and (engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device))):
             from onehop.decoding.ctranslate2_engine import UnsupportedError
 
@@ -96,7 +96,7 @@ class SentenceTranslator:
         from onehop.storage.model_io import read_model  # with the weights come NumPy and safetensors
 
         stored = read_model(path)
-        reference = torch_engine(stored, device, threads, compute)
+        reference = _torch_engine(stored, device, threads, compute)
         tokenizer, alpha = Tokenizer(stored.tokenizer), default_alpha(path)
         return cls(tokenizer, stored.source, stored.target, reference=lambda: reference, alpha=alpha)
 
@@ -111,7 +111,7 @@ class SentenceTranslator:
         def reference() -> Engine:
             from onehop.storage.model_io import read_unchanged
 
-            return torch_engine(read_unchanged(path, hash), "cpu", threads)
+            return _torch_engine(read_unchanged(path, hash), "cpu", threads)
 
         converted = Converted.of(path, compute)
         if shortlist is not None:
@@ -295,14 +295,14 @@ def check_request(
         raise SettingsError(f"{threads!r} threads cannot translate.", "Give 1 or more.")
     if engine == "ctranslate2" and device not in (None, "cpu"):
         raise SettingsError(f"CTranslate2 runs on the CPU here, not on {device}.", "Use the engine torch.")
-    check_formats(engine, compute, shortlist)
+    _check_formats(engine, compute, shortlist)
     if engine == "torch" or device not in (None, "cpu") or compute in HALF:
         require("torch")
     if engine == "ctranslate2" and not has_ctranslate2():
         raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
 
 
-def check_formats(engine: str, compute: str | None, shortlist: bool | str | Path) -> None:
+def _check_formats(engine: str, compute: str | None, shortlist: bool | str | Path) -> None:
     """Refuse a number format or a shortlist that an engine lacks."""
     if engine == "torch" and compute == "int8":
         raise SettingsError("The engine torch does not compute in int8.", "Use the engine ctranslate2.")
@@ -314,7 +314,7 @@ def check_formats(engine: str, compute: str | None, shortlist: bool | str | Path
         raise SettingsError(f"There is no shortlist in {compute}: torch has none.", "Do without one of the two.")
 
 
-def shortlist_path(model: Path, wanted: bool | str | Path) -> Path | None:
+def _shortlist_path(model: Path, wanted: bool | str | Path) -> Path | None:
     """The table to use: none, the one that lies beside a model, or another."""
     return shortlist_beside(model) if wanted is True else Path(wanted) if wanted else None
 
@@ -342,7 +342,7 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def torch_engine(stored: Any, device: str | None, threads: int | None, compute: ComputeType | None = None) -> Engine:
+def _torch_engine(stored: Any, device: str | None, threads: int | None, compute: ComputeType | None = None) -> Engine:
     """The torch engine over a StoredModel, in float32 unless a shorter format is asked for."""
     require("torch")
     import torch

@@ -102,12 +102,12 @@ def watched(
     history = None if options.sample else History()
     with torch.inference_mode():
         src = source_rows(engine.model, [source]).to(device)
-        step = Heard(CachedStep(engine.model, src, max(most)), history, settled)
+        step = _Heard(CachedStep(engine.model, src, max(most)), history, settled)
         numbers, prefixes = [number], [list(prefix)]
         return search(step, most, options, prefixes=prefixes, numbers=numbers, history=history, device=device)[0]
 
 
-class Heard:
+class _Heard:
     """A step function that tells, before each step, what the steps before it have settled."""
 
     def __init__(self, step: Any, history: "History | None", settled: Settled) -> None:

@@ -47,7 +47,7 @@ FORMATS = {
     "odt": Format("odt", ("odt", "ott"), binary=True, options=("most_unpacked",)),
     "epub": Format("epub", ("epub",), binary=True, options=("most_unpacked",)),
 }
-ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
+_ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
 # What an option is called on the command line.
 OPTIONS = {"join_lines": "--join-lines", "fields": "--field"}
 
@@ -71,7 +71,7 @@ class Reading:
 
 def format_of(name: str | PurePath, otherwise: str | None = "text") -> str | None:
     """The format that a file's ending says."""
-    return ENDINGS.get(PurePath(name).suffix[1:].lower(), otherwise)
+    return _ENDINGS.get(PurePath(name).suffix[1:].lower(), otherwise)
 
 
 def readable_endings() -> list[str]:

@@ -11,7 +11,7 @@ from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Document
 from onehop.pipelines.html_markup import Flow
 
-DAMAGED = (
+_DAMAGED = (
     *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError),
     *(NotImplementedError, RuntimeError, EOFError, OSError, ValueError),
 )
@@ -58,6 +58,6 @@ def read_archive(
             found = {info.filename: read_member(info.filename, archive.read(info)) for info in archive.infolist()}
     except RecursionError:
         raise
-    except DAMAGED as e:
+    except _DAMAGED as e:
         raise TextError(f"{name} is damaged, or of another format: {e}.", "Save it again.") from None
     return Archive(data, {member: document for member, document in found.items() if document is not None})

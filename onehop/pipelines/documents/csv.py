@@ -7,7 +7,7 @@ from onehop.errors import SettingsError
 from onehop.pipelines.documents.flow import Pieces, Unit, decoded, flow_of, plain
 from onehop.pipelines.html_markup import Piece
 
-LINE_END = re.compile(r"(\r?\n)")
+_LINE_END = re.compile(r"(\r?\n)")
 
 
 def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
@@ -42,7 +42,7 @@ def pieces(text: str, cell: re.Pattern[str], separator: str, is_chosen: Callable
             yield from quoted(found[1])
         else:
             flow = flow_of(plain(found[1]))
-            flow.finish = quoting(found[1], separator)
+            flow.finish = _quoting(found[1], separator)
             yield flow
         yield found[2]
         at = found.end()
@@ -53,17 +53,17 @@ def pieces(text: str, cell: re.Pattern[str], separator: str, is_chosen: Callable
 def quoted(cell: str) -> Iterator[Piece]:
     """The lines of a cell in quotes."""
     yield '"'
-    for part in LINE_END.split(cell[1:-1]):
-        yield part if LINE_END.fullmatch(part) else flow_of(units(part), lambda c: '""' if c == '"' else c)
+    for part in _LINE_END.split(cell[1:-1]):
+        yield part if _LINE_END.fullmatch(part) else flow_of(_units(part), lambda c: '""' if c == '"' else c)
     yield '"'
 
 
-def units(text: str) -> Iterator[Unit]:
+def _units(text: str) -> Iterator[Unit]:
     """Characters, of which a quote is written twice."""
     return ((unit, unit[0]) for unit in re.findall(r'""|.', text))
 
 
-def quoting(stood: str, separator: str) -> Callable[[str], str]:
+def _quoting(stood: str, separator: str) -> Callable[[str], str]:
     """What puts a cell in quotes if its translation needs them."""
 
     def finished(text: str) -> str:

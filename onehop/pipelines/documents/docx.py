@@ -12,16 +12,16 @@ from onehop.pipelines.documents.flow import KEPT, add, add_kept, as_stood, plain
 from onehop.pipelines.html_markup import Flow, Kind, Mark, xml_character
 
 PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
-W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 # What holds runs, and goes with them.
-CONTAINERS = {f"{W}{name}" for name in ("hyperlink", "ins", "smartTag", "fldSimple")}
+_CONTAINERS = {f"{_W}{name}" for name in ("hyperlink", "ins", "smartTag", "fldSimple")}
 # What parts a text, as the end of a line does.
-BREAKS = {f"{W}{name}" for name in ("tab", "br", "cr", "ptab")}
+_BREAKS = {f"{_W}{name}" for name in ("tab", "br", "cr", "ptab")}
 # How a run looks does not depend on these.
-NO_LOOK = [f"{W}{name}" for name in ("lang", "noProof", "webHidden")]
+_NO_LOOK = [f"{_W}{name}" for name in ("lang", "noProof", "webHidden")]
 # A mark in a flow: the number of a thing of the paragraph, between characters that XML does not have.
-MARK = re.compile("\x01(/?)(\\d+)\x02")
+_MARK = re.compile("\x01(/?)(\\d+)\x02")
 
 
 @dataclass
@@ -35,12 +35,12 @@ class Thing:
     @property
     def is_shown(self) -> bool:
         """Whether it takes room between words, as a picture or the number of a page does."""
-        return self.run is not None or self.elements[0].tag == f"{W}r"
+        return self.run is not None or self.elements[0].tag == f"{_W}r"
 
     def put(self, parent: Any) -> None:
         """Append the elements, in a run of their own if they stood in one."""
         if self.run is not None:
-            parent.append(like(self.run))
+            parent.append(_like(self.run))
             parent = parent[-1]
         parent.extend(self.elements)
 
@@ -101,7 +101,7 @@ class Part:
         for paragraph in self.paragraphs:
             new = [next(each) for _ in paragraph.flows]
             if new != list(map(as_stood, paragraph.flows)):
-                rewrite(paragraph, new)
+                _rewrite(paragraph, new)
                 changed = True
         if not changed:
             return self.data
@@ -123,7 +123,7 @@ def part(name: str, data: bytes) -> Part | None:
         root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
     except etree.XMLSyntaxError as e:
         raise TextError(f"{name} is not XML: {e}.", "Save the document again.") from None
-    found = [paragraph(element) for element in root.iter(f"{W}p")]
+    found = [paragraph(element) for element in root.iter(f"{_W}p")]
     return Part(data, root, [each for each in found if any(flow.characters for flow in each.flows)])
 
 
@@ -132,8 +132,8 @@ def part(name: str, data: bytes) -> Part | None:
 
 def paragraph(element: Any) -> Paragraph:
     """A paragraph with its runs as marks."""
-    found = Paragraph(element, base_run(element))
-    Walk(found).children(element)
+    found = Paragraph(element, _base_run(element))
+    _Walk(found).children(element)
     return found
 
 
@@ -141,28 +141,28 @@ def look(run: Any) -> bytes:
     """How a run looks, as something that can be compared."""
     from lxml import etree
 
-    properties = run.find(f"{W}rPr")
+    properties = run.find(f"{_W}rPr")
     if properties is None:
         return b""
     plain_look = copy.deepcopy(properties)
-    for name in NO_LOOK:
+    for name in _NO_LOOK:
         for each in plain_look.findall(name):
             plain_look.remove(each)
     return bytes(etree.tostring(plain_look, with_tail=False)) if len(plain_look) else b""
 
 
-def base_run(element: Any) -> Any:
+def _base_run(element: Any) -> Any:
     """The run whose look most characters have; those in links do not count."""
     lengths: dict[bytes, int] = {}
     runs: dict[bytes, Any] = {}
-    for run in element.findall(f"{W}r"):
+    for run in element.findall(f"{_W}r"):
         key = look(run)
-        lengths[key] = lengths.get(key, 0) + sum(len(t.text or "") for t in run.findall(f"{W}t"))
+        lengths[key] = lengths.get(key, 0) + sum(len(t.text or "") for t in run.findall(f"{_W}t"))
         runs.setdefault(key, run)
     return runs[max(lengths, key=lambda key: lengths[key])] if runs else None
 
 
-class Walk:
+class _Walk:
     """Goes through a paragraph's elements; a field from its beginning to its end stays as it is."""
 
     def __init__(self, found: Paragraph) -> None:
@@ -175,25 +175,25 @@ class Walk:
     def children(self, element: Any) -> None:
         """All that an element holds."""
         for child in element:
-            if self.depth or child.find(f".//{W}fldChar") is not None:
+            if self.depth or child.find(f".//{_W}fldChar") is not None:
                 self.part_of_field(child)
-            elif child.tag == f"{W}r":
+            elif child.tag == f"{_W}r":
                 self.run(child)
-            elif child.tag in CONTAINERS:
+            elif child.tag in _CONTAINERS:
                 self.close_look()
                 number = self.found.mark(Thing("open", [child]))
                 self.children(child)
                 self.close_look()
                 self.found.mark(self.found.things[number], close=number)
-            elif child.tag != f"{W}pPr":
+            elif child.tag != f"{_W}pPr":
                 self.point([child])
         self.close_look()
 
     def part_of_field(self, child: Any) -> None:
         """Something between the beginning and the end of a field."""
         self.field.append(child)
-        for mark in child.iter(f"{W}fldChar"):
-            self.depth += {"begin": 1, "end": -1}.get(mark.get(f"{W}fldCharType"), 0)
+        for mark in child.iter(f"{_W}fldChar"):
+            self.depth += {"begin": 1, "end": -1}.get(mark.get(f"{_W}fldCharType"), 0)
         if self.depth <= 0:
             self.depth = 0
             self.point(self.field)
@@ -206,14 +206,14 @@ class Walk:
     def run(self, run: Any) -> None:
         """Text of one look, and what stands in it."""
         for child in run:
-            if child.tag == f"{W}t":
+            if child.tag == f"{_W}t":
                 self.change_look(run)
                 self.text(child.text or "")
-            elif child.tag in BREAKS:
+            elif child.tag in _BREAKS:
                 self.close_look()
                 self.found.things.append(Thing("point", [child], run))
                 self.found.pieces.append(len(self.found.things) - 1)
-            elif child.tag not in (f"{W}rPr", f"{W}lastRenderedPageBreak"):
+            elif child.tag not in (f"{_W}rPr", f"{_W}lastRenderedPageBreak"):
                 self.close_look()
                 self.point([child], run)
 
@@ -242,10 +242,10 @@ class Walk:
             self.open = None
 
 
-def like(run: Any) -> Any:
+def _like(run: Any) -> Any:
     """An empty run that looks as another."""
-    made = run.makeelement(f"{W}r", nsmap=run.nsmap)
-    properties = run.find(f"{W}rPr")
+    made = run.makeelement(f"{_W}r", nsmap=run.nsmap)
+    properties = run.find(f"{_W}rPr")
     if properties is not None:
         made.append(copy.deepcopy(properties))
     return made
@@ -254,23 +254,23 @@ def like(run: Any) -> Any:
 # --- writing --------------------------------------------------------------------------------------------------
 
 
-def rewrite(paragraph: Paragraph, texts: Sequence[str]) -> None:
+def _rewrite(paragraph: Paragraph, texts: Sequence[str]) -> None:
     """Give a paragraph other texts: its runs are made anew."""
     element, each = paragraph.element, iter(texts)
     content = "".join(next(each) if isinstance(p, Flow) else f"\x01{p}\x02" for p in paragraph.pieces)
-    emptied = {id(thing): emptied_copy(thing) for thing in paragraph.things}
+    emptied = {id(thing): _emptied_copy(thing) for thing in paragraph.things}
     for child in list(element):
-        if child.tag != f"{W}pPr":
+        if child.tag != f"{_W}pPr":
             element.remove(child)
     into, looks = [element], [paragraph.base]
     for is_mark, value in tokens(content):
         if not is_mark:
-            into[-1].append(text_run(looks[-1] if looks[-1] is not None else element, value))
+            into[-1].append(_text_run(looks[-1] if looks[-1] is not None else element, value))
             continue
         closes, thing = value[0] == "/", paragraph.things[int(value.strip("/"))]
         if thing.kind == "point":
             thing.put(into[-1])
-        elif thing.elements[0].tag == f"{W}r":
+        elif thing.elements[0].tag == f"{_W}r":
             looks[1:] = [] if closes else [thing.elements[0]]
         elif closes:
             into.pop()
@@ -279,7 +279,7 @@ def rewrite(paragraph: Paragraph, texts: Sequence[str]) -> None:
             into.append(emptied[id(thing)])
 
 
-def emptied_copy(thing: Thing) -> Any:
+def _emptied_copy(thing: Thing) -> Any:
     """A container without what it holds."""
     element = thing.elements[0]
     return element.makeelement(element.tag, element.attrib, element.nsmap)
@@ -288,7 +288,7 @@ def emptied_copy(thing: Thing) -> Any:
 def tokens(content: str) -> Iterator[tuple[bool, str]]:
     """Marks as numbers, with a slash where they close, and texts."""
     at = 0
-    for mark in MARK.finditer(content):
+    for mark in _MARK.finditer(content):
         if mark.start() > at:
             yield False, content[at : mark.start()]
         yield True, mark[1] + mark[2]
@@ -297,10 +297,10 @@ def tokens(content: str) -> Iterator[tuple[bool, str]]:
         yield False, content[at:]
 
 
-def text_run(template: Any, text: str) -> Any:
+def _text_run(template: Any, text: str) -> Any:
     """A run with a text."""
-    made = like(template)
-    element = made.makeelement(f"{W}t", {SPACE: "preserve"}, template.nsmap)
+    made = _like(template)
+    element = made.makeelement(f"{_W}t", {_SPACE: "preserve"}, template.nsmap)
     element.text = text
     made.append(element)
     return made

@@ -4,14 +4,14 @@ from onehop.pipelines.documents import html
 from onehop.pipelines.documents.archive import Archive, read_archive
 from onehop.pipelines.documents.flow import Pieces
 
-CHAPTERS = (".xhtml", ".html", ".htm")
+_CHAPTERS = (".xhtml", ".html", ".htm")
 
 
 def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
     """A book."""
-    return read_archive(data, name, chapter, most_unpacked)
+    return read_archive(data, name, _chapter, most_unpacked)
 
 
-def chapter(name: str, data: bytes) -> Pieces | None:
+def _chapter(name: str, data: bytes) -> Pieces | None:
     """A chapter, or nothing."""
-    return html.read(data, name) if name.lower().endswith(CHAPTERS) else None
+    return html.read(data, name) if name.lower().endswith(_CHAPTERS) else None

@@ -16,9 +16,9 @@ from onehop.pipelines.html import reading
 from onehop.pipelines.result import shortened
 from onehop.text.language_id import LanguageWatch
 
-STATE = Path(".onehop") / "segments.jsonl"
-COMPRESSED = (".gz", ".xz", ".zst")
-SAMPLE = 20  # flows of the first file whose language is identified
+_STATE = Path(".onehop") / "segments.jsonl"
+_COMPRESSED = (".gz", ".xz", ".zst")
+_SAMPLE = 20  # flows of the first file whose language is identified
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Job:
     def sample(self) -> str:
         """Text whose language can be identified."""
         document = read_document(self.files[0].data(), str(self.files[0].source), self.how)
-        return "\n".join(reading(flow) for flow in document.flows[:SAMPLE])
+        return "\n".join(reading(flow) for flow in document.flows[:_SAMPLE])
 
     def run(
         self,
@@ -111,7 +111,7 @@ class Job:
         if failed:
             what = f"{len(failed)} of {len(self.files)} files could not be translated."
             raise TextError(what, "Put them right and run the same command: it goes on where it was.")
-        if self.state is not None and self.state.name != STATE.name:
+        if self.state is not None and self.state.name != _STATE.name:
             self.state.unlink(missing_ok=True)
 
     def _translated(
@@ -140,18 +140,18 @@ class Job:
 def job_of(paths: Sequence[Path], out: Path | None, how: Reading) -> Job:
     """What is to be done: one file becomes the file `out`, several and folders become the folder `out`."""
     for path in paths:
-        if path.suffix in COMPRESSED:
+        if path.suffix in _COMPRESSED:
             raise TextError(f"{path} is compressed.", "Give it with --input, or unpack it.")
     if len(paths) == 1 and not paths[0].is_dir():
         file = single(paths[0], out, how)
-        return Job([file], state_beside(file.target), how)
+        return Job([file], _state_beside(file.target), how)
     if out is None:
         raise SettingsError("Several files have no room on standard output.", "Give a folder with -o.")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file.", "Give a folder with -o: there are several files to write.")
     files: dict[str, File] = {}
     for file in chain.from_iterable(below(path, out, how) for path in paths):
-        check_target(file)
+        _check_target(file)
         if file.name in files:
             what = f"{files[file.name].source} and {file.source} would both become {file.target}."
             raise SettingsError(what, "Translate them one after the other, into two folders.")
@@ -159,7 +159,7 @@ def job_of(paths: Sequence[Path], out: Path | None, how: Reading) -> Job:
     if not files:
         what = f"{paths[0]} has no file that can be translated."
         raise TextError(what, f"Formats: {', '.join(FORMATS)}; --format says which one the files have.")
-    return Job(list(files.values()), out / STATE, how)
+    return Job(list(files.values()), out / _STATE, how)
 
 
 def existing(path: Path) -> Path:
@@ -181,18 +181,18 @@ def single(path: Path, out: Path | None, how: Reading) -> File:
     if out is not None and out.is_dir():
         out = out / path.name
     file = File(path, path.name, out)
-    check_target(file)
+    _check_target(file)
     return file
 
 
-def state_beside(target: Path | None) -> Path | None:
+def _state_beside(target: Path | None) -> Path | None:
     """Where the translations so far are kept until a file is complete: beside it, unless it is a pipe or a device."""
     if target is None or (target.exists() and not target.is_file()):
         return None
     return target.with_name(f"{target.name}.partial")
 
 
-def check_target(file: File) -> None:
+def _check_target(file: File) -> None:
     """Refuse to replace a file by its own translation."""
     if file.target is not None and file.target.exists() and file.target.samefile(file.source):
         raise TextError(f"{file.target} is what is to be translated.", "Give another -o.")
@@ -205,7 +205,7 @@ def below(path: Path, out: Path, how: Reading) -> Iterator[File]:
         return
     for folder, folders, names in os.walk(path):
         here = Path(folder)
-        folders[:] = sorted(n for n in folders if not n.startswith(".") and not is_same(here / n, out))
+        folders[:] = sorted(n for n in folders if not n.startswith(".") and not _is_same(here / n, out))
         for name in sorted(names):
             file = here / name
             if not name.startswith(".") and (how.format or format_of(file, None)):
@@ -213,7 +213,7 @@ def below(path: Path, out: Path, how: Reading) -> Iterator[File]:
                 yield File(file, str(relative), out / relative)
 
 
-def is_same(one: Path, other: Path) -> bool:
+def _is_same(one: Path, other: Path) -> bool:
     """Whether both are the same folder."""
     return other.exists() and one.samefile(other)
 

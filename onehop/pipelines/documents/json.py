@@ -8,11 +8,11 @@ from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Pieces, Unit, decoded, flow_of
 from onehop.pipelines.html_markup import Piece
 
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
-UNIT = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
-LINE_END = re.compile(r"((?:\\r)?\\n|\\t)")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
+_UNIT = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
+_LINE_END = re.compile(r"((?:\\r)?\\n|\\t)")
 # A choice by number or gender of ICU's messages, which is a small program.
-CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 
 
 def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
@@ -29,7 +29,7 @@ def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
 def pieces(text: str, fields: Collection[str], ascii_only: bool) -> Iterator[Piece]:
     """What is kept and what is translated."""
     at, path = 0, [""]  # the key that each open object or list is at
-    tokens = list(TOKEN.finditer(text))
+    tokens = list(_TOKEN.finditer(text))
     for token, following in zip(tokens, [*(t[0] for t in tokens[1:]), ""], strict=True):
         if token[0] in "{[":
             path.append("")
@@ -39,23 +39,23 @@ def pieces(text: str, fields: Collection[str], ascii_only: bool) -> Iterator[Pie
             path[-1] = json.loads(token[0])
         elif token[0][0] == '"' and (not fields or not set(path).isdisjoint(fields)):
             yield text[at : token.start() + 1]
-            yield from string(token[0][1:-1], escaping(ascii_only))
+            yield from _string(token[0][1:-1], escaping(ascii_only))
             at = token.end() - 1
     yield text[at:]
 
 
-def string(raw: str, escape: Callable[[str], str]) -> Iterator[Piece]:
+def _string(raw: str, escape: Callable[[str], str]) -> Iterator[Piece]:
     """The lines of a string."""
-    if CHOICE.search(raw):
+    if _CHOICE.search(raw):
         yield raw
         return
-    for part in LINE_END.split(raw):
-        yield part if LINE_END.fullmatch(part) else flow_of(units(part), escape)
+    for part in _LINE_END.split(raw):
+        yield part if _LINE_END.fullmatch(part) else flow_of(_units(part), escape)
 
 
-def units(raw: str) -> Iterator[Unit]:
+def _units(raw: str) -> Iterator[Unit]:
     """Characters, some of which are written as escapes."""
-    for unit in UNIT.findall(raw):
+    for unit in _UNIT.findall(raw):
         character = json.loads(f'"{unit}"') if unit[0] == "\\" else unit
         yield unit, " " if character.isspace() and character != "\u00a0" else character
 

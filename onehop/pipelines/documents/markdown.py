@@ -10,41 +10,41 @@ from onehop.pipelines.documents.flow import KEPT, Pieces, Unit, add, add_kept, a
 from onehop.pipelines.documents.text import rewrapped
 from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece, parse
 
-FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*$\n?", re.DOTALL | re.MULTILINE)
-SPECIAL = frozenset("*_`[]<\\~|")
-BREAK = re.compile(r"[ \t]*\\?\n[ \t]*")
+_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+_SPECIAL = frozenset("*_`[]<\\~|")
+_BREAK = re.compile(r"[ \t]*\\?\n[ \t]*")
 # What an item of a list, a heading or a quotation would begin with.
-BLOCK_START = re.compile(r"(\d+)?([-+*#>=~.)])(?=\s|[=#~]|$)")
+_BLOCK_START = re.compile(r"(\d+)?([-+*#>=~.)])(?=\s|[=#~]|$)")
 # Footnotes and mathematics, which markdown-it takes for text.
-FOREIGN = re.compile(rf"\[\^[^\]\s]+\]|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|{KEPT.pattern}")
-CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_FOREIGN = re.compile(rf"\[\^[^\]\s]+\]|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|{KEPT.pattern}")
+_CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 
 
-class Unlike(Exception):  # noqa: N818
+class _Unlike(Exception):  # noqa: N818
     """The tokens are not found in the text that they came from."""
 
 
 def read(data: bytes, name: str) -> Pieces:
     """A Markdown file."""
     source = decoded(data, name)
-    front = FRONT_MATTER.match(source.text)
+    front = _FRONT_MATTER.match(source.text)
     begin = front.end() if front else 0
-    return Pieces(source, [source.text[:begin], *blocks(source.text[begin:])])
+    return Pieces(source, [source.text[:begin], *_blocks(source.text[begin:])])
 
 
 @cache
-def parser() -> Any:
+def _parser() -> Any:
     """A parser whose links know where they end, and which leaves text in the pieces that it was written in."""
     from markdown_it import MarkdownIt
 
     md = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["text_join", "fragments_join"])
     for name in ("link", "image", "autolink"):
         place = md.inline.ruler.__find__(name)
-        md.inline.ruler.at(name, knowing_its_end(md.inline.ruler.__rules__[place].fn))
+        md.inline.ruler.at(name, _knowing_its_end(md.inline.ruler.__rules__[place].fn))
     return md
 
 
-def knowing_its_end(rule: Any) -> Any:
+def _knowing_its_end(rule: Any) -> Any:
     """A rule whose first and last token have the place where it has ended."""
 
     @wraps(rule)
@@ -59,14 +59,14 @@ def knowing_its_end(rule: Any) -> Any:
     return marked
 
 
-def blocks(text: str) -> Iterator[Piece]:
+def _blocks(text: str) -> Iterator[Piece]:
     """What is kept and what is translated."""
     lines = [0]
     for line in re.finditer(r"\r\n|\n|\r", text):
         lines.append(line.end())
     lines.append(len(text))
     at = 0
-    for token in parser().parse(text):
+    for token in _parser().parse(text):
         if token.type not in ("inline", "html_block") or not token.map:
             continue
         begin, end = max(at, lines[token.map[0]]), lines[min(token.map[1], len(lines) - 1)]
@@ -74,14 +74,14 @@ def blocks(text: str) -> Iterator[Piece]:
             yield text[at:begin]
             yield from parse(text[begin:end])
             at = end
-        elif found := located(text, token.content, begin, end):
+        elif found := _located(text, token.content, begin, end):
             yield text[at : found[0][0]]
             yield from inline(token, [text[a:b] for (_, a), (b, _) in pairwise(found)])
             at = found[-1][1]
     yield text[at:]
 
 
-def located(text: str, content: str, begin: int, end: int) -> list[tuple[int, int]]:
+def _located(text: str, content: str, begin: int, end: int) -> list[tuple[int, int]]:
     """Begin and end of each line of a block's content, which has lost what stands before it; nothing if not found."""
     spans, at = [], begin
     for line in content.split("\n"):
@@ -97,19 +97,19 @@ def located(text: str, content: str, begin: int, end: int) -> list[tuple[int, in
 def inline(token: Any, between: Sequence[str]) -> Iterator[Piece]:
     """The content of a block as flows, parted where the author breaks a line; `between` its lines stand these."""
     try:
-        pieces = list(Walk(token, between).pieces())
-    except Unlike:
-        pieces = [with_breaks(token.content, iter(between))]
+        pieces = list(_Walk(token, between).pieces())
+    except _Unlike:
+        pieces = [_with_breaks(token.content, iter(between))]
     yield from pieces
 
 
-def with_breaks(content: str, between: Iterator[str]) -> str:
+def _with_breaks(content: str, between: Iterator[str]) -> str:
     """Content as it stands in the text."""
     first, *rest = content.split("\n")
     return first + "".join(next(between) + line for line in rest)
 
 
-class Walk:
+class _Walk:
     """Goes along the content and its tokens."""
 
     def __init__(self, token: Any, between: Sequence[str]) -> None:
@@ -125,7 +125,7 @@ class Walk:
 
     def escape(self, character: str) -> str:
         """A character that the source writes as it is may stand so in the translation; others may mean something."""
-        return f"\\{character}" if character in SPECIAL and character not in self.content else character
+        return f"\\{character}" if character in _SPECIAL and character not in self.content else character
 
     def pieces(self) -> Iterator[Piece]:
         """Flows and hard breaks."""
@@ -135,13 +135,13 @@ class Walk:
                 inside_autolink = token.type != "link_close"
             elif token.type == "hardbreak":
                 yield from self.ended()
-                yield with_breaks(self.take_break(), self.between)
+                yield _with_breaks(self.take_break(), self.between)
                 self.new_flow()
             else:
                 inside_autolink = token.type == "link_open" and token.markup == "autolink"
                 self.add(token)
         if self.content[self.at :].strip():
-            raise Unlike
+            raise _Unlike
         yield from self.ended()
         yield self.content[self.at :]
 
@@ -160,7 +160,7 @@ class Walk:
         def finished(text: str) -> str:
             if text == stood:
                 return text
-            if not BLOCK_START.match(stood) and (found := BLOCK_START.match(text)):
+            if not _BLOCK_START.match(stood) and (found := _BLOCK_START.match(text)):
                 text = f"{text[: found.start(2)]}\\{text[found.start(2) :]}"
             if len(breaks) != 1:
                 return text
@@ -176,12 +176,12 @@ class Walk:
         elif kind == "text_special":
             add(self.flow, [(self.take(token.markup), token.content)] if len(token.content) == 1 else [])
         elif kind == "softbreak":
-            self.breaks.append(with_breaks(self.take_break(), self.between))
+            self.breaks.append(_with_breaks(self.take_break(), self.between))
             add(self.flow, [(self.breaks[-1], " ")])
         elif kind == "code_inline":
-            found = CODE.match(self.content, self.at)
+            found = _CODE.match(self.content, self.at)
             if not found:
-                raise Unlike
+                raise _Unlike
             self.at = found.end()
             add_kept(self.flow, self.units(found[2]), found[1], found[1])
         elif token.markup == "autolink":
@@ -196,7 +196,7 @@ class Walk:
     def add_text(self, text: str) -> None:
         """Text with its footnotes, addresses and placeholders."""
         at = 0
-        for found in FOREIGN.finditer(text):
+        for found in _FOREIGN.finditer(text):
             add(self.flow, plain(text[at : found.start()]))
             add_kept(self.flow, plain(found[0]))
             at = found.end()
@@ -209,15 +209,15 @@ class Walk:
     def take(self, text: str) -> str:
         """Go over some text, which must be there."""
         if not self.content.startswith(text, self.at):
-            raise Unlike
+            raise _Unlike
         self.at += len(text)
         return text
 
     def take_break(self) -> str:
         """Go over the end of a line."""
-        found = BREAK.match(self.content, self.at)
+        found = _BREAK.match(self.content, self.at)
         if not found:
-            raise Unlike
+            raise _Unlike
         self.at = found.end()
         return found[0]
 
@@ -226,14 +226,14 @@ class Walk:
         self.take(markup)
         name, _, which = kind.rpartition("_")
         if kind == "html_inline":
-            name, which = html_tag(markup)
+            name, which = _html_tag(markup)
         elif kind == "image":
             name, which = "img", "point"
-        markup = with_breaks(markup, self.between)
+        markup = _with_breaks(markup, self.between)
         self.flow.marks.append(Mark(len(self.flow.characters), markup, cast("Kind", which), name))
 
 
-def html_tag(markup: str) -> tuple[str, Kind]:
+def _html_tag(markup: str) -> tuple[str, Kind]:
     """Name and kind of a tag."""
     name = re.sub(r"\W.*", "", markup.strip("</>"), flags=re.DOTALL).lower()
     if markup.endswith("/>") or markup[1] in "!?" or name in VOID:

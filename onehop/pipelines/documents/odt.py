@@ -4,12 +4,12 @@ from onehop.pipelines.documents.archive import Archive, read_archive
 from onehop.pipelines.documents.flow import Pieces, decoded
 from onehop.pipelines.html_markup import Parser
 
-INLINE = {"text:span", "text:a", "text:s", "text:bookmark", "text:bookmark-start", "text:bookmark-end"}
-INLINE |= {"text:soft-page-break", "text:reference-mark", "text:reference-mark-start", "text:reference-mark-end"}
+_INLINE = {"text:span", "text:a", "text:s", "text:bookmark", "text:bookmark-start", "text:bookmark-end"}
+_INLINE |= {"text:soft-page-break", "text:reference-mark", "text:reference-mark-start", "text:reference-mark-end"}
 # What is computed, counted or about the document, and who has written a comment when.
-NO_TEXT = {"office:scripts", "office:font-face-decls", "office:automatic-styles", "text:sequence-decls", "dc:creator"}
-NO_TEXT |= {"dc:date", "meta:creator-initials", "text:page-number", "text:date", "text:time", "text:note-citation"}
-NO_TEXT |= {"text:tracked-changes", "office:binary-data", "math:math", "text:sequence"}
+_NO_TEXT = {"office:scripts", "office:font-face-decls", "office:automatic-styles", "text:sequence-decls", "dc:creator"}
+_NO_TEXT |= {"dc:date", "meta:creator-initials", "text:page-number", "text:date", "text:time", "text:note-citation"}
+_NO_TEXT |= {"text:tracked-changes", "office:binary-data", "math:math", "text:sequence"}
 
 
 def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
@@ -22,4 +22,4 @@ def content(name: str, data: bytes) -> Pieces | None:
     if name != "content.xml":
         return None
     source = decoded(data, name)
-    return Pieces(source, list(Parser(source.text, inline=INLINE, no_text=NO_TEXT).pieces()))
+    return Pieces(source, list(Parser(source.text, inline=_INLINE, no_text=_NO_TEXT).pieces()))

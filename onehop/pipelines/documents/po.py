@@ -9,7 +9,7 @@ from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Source, decoded, flow_of, plain
 from onehop.pipelines.html_markup import Flow, Piece
 
-LINE_END = re.compile(r"(\n|\t)")
+_LINE_END = re.compile(r"(\n|\t)")
 WIDTH = 78  # where gettext breaks lines
 
 
@@ -66,11 +66,11 @@ def read(data: bytes, name: str) -> Catalog:
     catalog = Catalog(source, entries)
     for entry in entries:
         if not (entry.obsolete or "fuzzy" in entry.flags):
-            catalog.messages += messages(entry, plural_forms(entries))
+            catalog.messages += _messages(entry, _plural_forms(entries))
     return catalog
 
 
-def messages(entry: Any, forms: int) -> Iterator[Message]:
+def _messages(entry: Any, forms: int) -> Iterator[Message]:
     """What of an entry has no translation yet."""
     if not entry.msgid_plural:
         if not entry.msgstr:
@@ -81,7 +81,7 @@ def messages(entry: Any, forms: int) -> Iterator[Message]:
             yield Message(entry, lines(entry.msgid_plural), range(1, forms))
 
 
-def plural_forms(entries: Any) -> int:
+def _plural_forms(entries: Any) -> int:
     """How many plural forms the header says that the language has; of most there are two."""
     found = re.search(r"nplurals\s*=\s*(\d+)", entries.metadata.get("Plural-Forms", ""))
     return int(found[1]) if found else 2
@@ -89,4 +89,4 @@ def plural_forms(entries: Any) -> int:
 
 def lines(text: str) -> list[Piece]:
     """The lines of a message, parted at tabs."""
-    return [part if LINE_END.fullmatch(part) else flow_of(plain(part)) for part in LINE_END.split(text)]
+    return [part if _LINE_END.fullmatch(part) else flow_of(plain(part)) for part in _LINE_END.split(text)]

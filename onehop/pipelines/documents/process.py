@@ -24,7 +24,7 @@ from onehop.text.sentences import Segment
 HEAD = struct.Struct(">cI")
 # What comes out: how much text there is, lines to translate, sentences to align, progress, the file, an error.
 BEGUN, LINES, ALIGN, ADVANCED, DONE, FAILED = b"b", b"l", b"a", b"p", b"d", b"e"
-SAMPLE = 20  # flows whose language may be identified
+_SAMPLE = 20  # flows whose language may be identified
 
 
 class RemotePipeline:
@@ -49,21 +49,21 @@ class RemotePipeline:
     def ask(self, kind: bytes, content: Any) -> Any:
         """The answer to a question."""
         self.say(kind, content)
-        return receive(self.incoming)
+        return _receive(self.incoming)
 
     def say(self, kind: bytes, content: Any) -> None:
         """Send a message that has no answer."""
-        send(self.outgoing, kind, content if isinstance(content, bytes) else json.dumps(content).encode())
+        _send(self.outgoing, kind, content if isinstance(content, bytes) else json.dumps(content).encode())
 
 
-def send(stream: BinaryIO, kind: bytes, data: bytes) -> None:
+def _send(stream: BinaryIO, kind: bytes, data: bytes) -> None:
     """Write a message."""
     stream.write(HEAD.pack(kind, len(data)))
     stream.write(data)
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> Any:
+def _receive(stream: BinaryIO) -> Any:
     """The next message; where there is none, the other process is gone."""
     head = stream.read(HEAD.size)
     if len(head) < HEAD.size:
@@ -71,7 +71,7 @@ def receive(stream: BinaryIO) -> Any:
     return pickle.loads(stream.read(HEAD.unpack(head)[1]))
 
 
-def limit_memory(most: int) -> None:
+def _limit_memory(most: int) -> None:
     """Let this process take so many bytes more than it has, where the system can."""
     try:
         import resource
@@ -92,7 +92,7 @@ def translate(pipeline: RemotePipeline, data: bytes, name: str, how: Reading, mo
     if (characters := sum(map(len, lines))) > most_characters:
         what = f"{name} has {characters:,} characters of text, and {most_characters:,} are allowed."
         raise TextError(what, "Part it into several files.")
-    pipeline.say(BEGUN, {"flows": len(lines), "characters": characters, "sample": "\n".join(lines[:SAMPLE])})
+    pipeline.say(BEGUN, {"flows": len(lines), "characters": characters, "sample": "\n".join(lines[:_SAMPLE])})
     return translate_document(
         pipeline,
         document,
@@ -106,8 +106,8 @@ def main() -> None:
     """Translate the file that standard input holds."""
     pipeline = RemotePipeline(sys.stdin.buffer, sys.stdout.buffer)
     sys.stdout = sys.stderr  # what a library prints is no message
-    job = receive(pipeline.incoming)
-    limit_memory(job.pop("most_memory"))
+    job = _receive(pipeline.incoming)
+    _limit_memory(job.pop("most_memory"))
     name = job["name"]
     try:
         pipeline.say(DONE, translate(pipeline, **job))

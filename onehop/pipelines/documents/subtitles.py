@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from onehop.pipelines.documents.flow import TAG, Pieces, Unit, as_stood, decoded, flow_of
 from onehop.pipelines.html_markup import ENTITY, Flow, Piece, escaped_html
 
-TIMES = re.compile(r"(?:\d+:)?\d+:\d+[.,]\d+[ \t]+-->[ \t]+(?:\d+:)?\d+:\d+[.,]\d+[^\n]*\n")
-BLANK = re.compile(r"\n[ \t\r]*(?=\n)|\Z")
+_TIMES = re.compile(r"(?:\d+:)?\d+:\d+[.,]\d+[ \t]+-->[ \t]+(?:\d+:)?\d+:\d+[.,]\d+[^\n]*\n")
+_BLANK = re.compile(r"\n[ \t\r]*(?=\n)|\Z")
 # Tags, times inside a cue, and the positions of another format that players know: {\an8}.
-MARKS = re.compile(rf"(?P<tag>{TAG}|<\d[\d:.]*>|\{{\\[^{{}}\n]*\}})")
-SPEAKER = re.compile(r"\s*(?:[-–—]|\w[\w .]*:\s|>>)")
-SENTENCE_END = re.compile(r"[.!?…。！？:♪\]\)*][\"'”’»]*\s*$")
+_MARKS = re.compile(rf"(?P<tag>{TAG}|<\d[\d:.]*>|\{{\\[^{{}}\n]*\}})")
+_SPEAKER = re.compile(r"\s*(?:[-–—]|\w[\w .]*:\s|>>)")
+_SENTENCE_END = re.compile(r"[.!?…。！？:♪\]\)*][\"'”’»]*\s*$")
 WORD = re.compile(r"(?:<[^<>\n]+>|\S)+")
-SHOWN = re.compile(rf"{MARKS.pattern}|\s+")
+_SHOWN = re.compile(rf"{_MARKS.pattern}|\s+")
 
 
 @dataclass(frozen=True)
-class Cue:
+class _Cue:
     """What is shown at one time: `before` stands what follows the cue before it, to the end of the line of times."""
 
     before: str
@@ -30,32 +30,32 @@ def read(data: bytes, name: str) -> Pieces:
     """An SRT or a WebVTT file."""
     source = decoded(data, name)
     is_vtt = source.text.startswith("WEBVTT")
-    cues, rest = cues_of(source.text)
+    cues, rest = _cues_of(source.text)
     pieces: list[Piece] = []
-    for group in groups(cues):
-        pieces += group_pieces(group, escaped_html if is_vtt else str)
+    for group in _groups(cues):
+        pieces += _group_pieces(group, escaped_html if is_vtt else str)
     return Pieces(source, [*pieces, rest])
 
 
-def cues_of(text: str) -> tuple[list[Cue], str]:
+def _cues_of(text: str) -> tuple[list[_Cue], str]:
     """The cues, and what follows the last."""
     cues, at = [], 0
-    for times in TIMES.finditer(text):
-        end = BLANK.search(text, times.end() - 1)
+    for times in _TIMES.finditer(text):
+        end = _BLANK.search(text, times.end() - 1)
         if times.start() < at or not end:
             continue
         begin = min(times.end(), end.start())
         stop = max(begin, end.start() - text.endswith("\n", begin, end.start()))
-        cues.append(Cue(text[at:begin], text[begin:stop]))
+        cues.append(_Cue(text[at:begin], text[begin:stop]))
         at = stop
     return cues, text[at:]
 
 
-def groups(cues: Sequence[Cue]) -> Iterator[list[Cue]]:
+def _groups(cues: Sequence[_Cue]) -> Iterator[list[_Cue]]:
     """Cues that one sentence runs over; those with tags and those of several speakers stay alone."""
-    group: list[Cue] = []
+    group: list[_Cue] = []
     for cue in cues:
-        if group and not goes_on(group[-1], cue):
+        if group and not _goes_on(group[-1], cue):
             yield group
             group = []
         group.append(cue)
@@ -63,31 +63,31 @@ def groups(cues: Sequence[Cue]) -> Iterator[list[Cue]]:
         yield group
 
 
-def goes_on(cue: Cue, following: Cue) -> bool:
+def _goes_on(cue: _Cue, following: _Cue) -> bool:
     """Whether the sentence at the end of a cue has no end there."""
-    if any(MARKS.search(each.text) or SPEAKER.match(each.text) for each in (cue, following)):
+    if any(_MARKS.search(each.text) or _SPEAKER.match(each.text) for each in (cue, following)):
         return False
     begin = following.text.lstrip(" \"'…")[:1]
-    return bool(cue.text.strip()) and not SENTENCE_END.search(cue.text) and begin.islower()
+    return bool(cue.text.strip()) and not _SENTENCE_END.search(cue.text) and begin.islower()
 
 
-def group_pieces(group: Sequence[Cue], escape: Callable[[str], str]) -> Iterator[Piece]:
+def _group_pieces(group: Sequence[_Cue], escape: Callable[[str], str]) -> Iterator[Piece]:
     """The flow of some cues; where each line is another speaker's, a flow for each."""
     yield group[0].before
     lines = group[0].text.split("\n")
-    if len(lines) > 1 and all(map(SPEAKER.match, lines)):
+    if len(lines) > 1 and all(map(_SPEAKER.match, lines)):
         for i, line in enumerate(lines):
-            dash = SPEAKER.match(line)
+            dash = _SPEAKER.match(line)
             begin = dash.end() if dash else 0
             yield "\n" * bool(i) + line[:begin]
-            yield flow_of(units(line[begin:]), escape, MARKS)
+            yield flow_of(_units(line[begin:]), escape, _MARKS)
         return
-    flow = flow_of(units("\n".join(cue.text for cue in group)), escape, MARKS)
-    flow.finish = parted_again(flow, group)
+    flow = flow_of(_units("\n".join(cue.text for cue in group)), escape, _MARKS)
+    flow.finish = _parted_again(flow, group)
     yield flow
 
 
-def units(text: str) -> Iterator[Unit]:
+def _units(text: str) -> Iterator[Unit]:
     """Characters, some of which are written as entities."""
     at = 0
     for entity in ENTITY.finditer(text):
@@ -98,7 +98,7 @@ def units(text: str) -> Iterator[Unit]:
     yield from ((c, " " if c.isspace() else c) for c in text[at:])
 
 
-def parted_again(flow: Flow, group: Sequence[Cue]) -> Callable[[str], str]:
+def _parted_again(flow: Flow, group: Sequence[_Cue]) -> Callable[[str], str]:
     """What shares a translation out among the cues, and among the lines of each, in the proportions of the source."""
     stood = as_stood(flow)
 
@@ -135,4 +135,4 @@ def shared(words: Sequence[str], shares: Sequence[int]) -> list[str]:
 
 def width(text: str) -> int:
     """Characters that are shown."""
-    return len(SHOWN.sub("", text)) or 1
+    return len(_SHOWN.sub("", text)) or 1

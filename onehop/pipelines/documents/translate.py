@@ -127,7 +127,7 @@ def translate_document(
     new = {key: flow for key, flow in zip(keys, flows, strict=True) if key not in memory.done}
     advance(sum(key in memory.done for key in keys))
     for window in windows(list(new)):
-        found = translate_flows(pipeline, [new[key] for key in window])
+        found = _translate_flows(pipeline, [new[key] for key in window])
         memory.add(dict(zip(window, found, strict=True)))
         done = set(window)
         advance(sum(key in done for key in keys))
@@ -144,11 +144,11 @@ def windows(keys: Sequence[str]) -> Iterator[Sequence[str]]:
         begin, size = begin + size, min(2 * size, LAST_WINDOW)
 
 
-def translate_flows(pipeline: Pipeline | Aligning, flows: Sequence[Flow]) -> list[Done]:
+def _translate_flows(pipeline: Pipeline | Aligning, flows: Sequence[Flow]) -> list[Done]:
     """Flows with their marks, worked on together."""
     parted, translated = pipeline.parted([reading(flow) for flow in flows])
     translated = [
-        [as_it_stood(s, piece) for s, piece in zip(sentences, segments, strict=True)]
+        [_as_it_stood(s, piece) for s, piece in zip(sentences, segments, strict=True)]
         for sentences, segments in zip(translated, parted, strict=True)
     ]
     needed = list(map(needs_alignment, flows, parted))
@@ -161,7 +161,7 @@ def translate_flows(pipeline: Pipeline | Aligning, flows: Sequence[Flow]) -> lis
     return [done(*one) for one in zip(flows, parted, each, strict=True)]
 
 
-def as_it_stood(sentence: Sentence, piece: Segment) -> Sentence:
+def _as_it_stood(sentence: Sentence, piece: Segment) -> Sentence:
     """A sentence that is the same in the other language counts as copied, so that its spaces and marks stay too."""
     return replace(sentence, found=()) if sentence.text == normalise(piece.source) else sentence
 
@@ -198,14 +198,14 @@ def through_both(sentences: Sequence[Sentence], first: Iterable[Aligned], second
     """The alignments of sentences from those of their legs."""
     firsts, seconds = iter(first), iter(second)
     return [
-        chained(sentence, next(firsts), [next(seconds) for _ in sentence.legs[1:]])
+        _chained(sentence, next(firsts), [next(seconds) for _ in sentence.legs[1:]])
         if sentence.legs and sentence.found
         else Aligned(sentence)
         for sentence in sentences
     ]
 
 
-def chained(sentence: Sentence, first: Aligned, seconds: Sequence[Aligned]) -> Aligned:
+def _chained(sentence: Sentence, first: Aligned, seconds: Sequence[Aligned]) -> Aligned:
     """The attention of the last language's words to the first's, through those between; none where one has none."""
     second = seconds[0] if len(seconds) == 1 else Aligned(sentence)
     if first.attention is None or second.attention is None:
@@ -227,17 +227,17 @@ def sharpened(flow: Flow, span: Span, found: Aligned) -> Aligned:
         normalise("".join(flow.characters[a:b])) for a, b in kept_spans(flow.marks).values() if begin <= a < b <= end
     }
     for text in kept - {""}:
-        sources = spans_of(text, normalise(found.sentence.read))
-        targets = spans_of(text, found.sentence.text)
+        sources = _spans_of(text, normalise(found.sentence.read))
+        targets = _spans_of(text, found.sentence.text)
         if len(sources) == len(targets):
             for source, target in zip(sources, targets, strict=True):
-                rows, columns = overlapping(found.target_tokens, target), overlapping(found.source_tokens, source)
+                rows, columns = _overlapping(found.target_tokens, target), _overlapping(found.source_tokens, source)
                 attention[rows], attention[:, columns] = 0, 0
                 attention[np.ix_(rows, columns)] = 1
     return replace(found, attention=attention)
 
 
-def spans_of(part: str, text: str) -> list[Span]:
+def _spans_of(part: str, text: str) -> list[Span]:
     """Where a part stands in a text."""
     spans, at = [], text.find(part)
     while at >= 0:
@@ -246,6 +246,6 @@ def spans_of(part: str, text: str) -> list[Span]:
     return spans
 
 
-def overlapping(tokens: Sequence[Span], span: Span) -> list[int]:
+def _overlapping(tokens: Sequence[Span], span: Span) -> list[int]:
     """The tokens that have a part of a span."""
     return [i for i, (a, b) in enumerate(tokens) if a < span[1] and max(b, a + 1) > span[0]]

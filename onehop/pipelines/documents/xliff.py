@@ -8,15 +8,15 @@ from onehop.pipelines.documents.flow import Pieces, decoded
 from onehop.pipelines.html_markup import Parser, Piece
 
 # What is not to be translated, and proposals, which have sources too; else a segment.
-SEGMENT = re.compile(
+_SEGMENT = re.compile(
     r"<!--.*?-->|<alt-trans\b.*?</alt-trans>|<(?P<unit>trans-unit|unit|group)\b[^>]*\stranslate=\"no\".*?</(?P=unit)>"
     r"|(?P<indent>[ \t]*)<source\b[^>]*>(?P<source>.*?)</source>(?:\s*<seg-source\b.*?</seg-source>)?"
     r"(?P<target>\s*<target\b(?:[^>]*/>|[^>]*>(?P<done>.*?)</target>))?",
     re.DOTALL,
 )
 # Codes whose content belongs to another format.
-CODE = {"ph", "bpt", "ept", "it", "x", "bx", "ex", "sc", "ec", "cp"}
-INLINE = CODE | {"g", "mrk", "pc", "sub", "sm", "em"}
+_CODE = {"ph", "bpt", "ept", "it", "x", "bx", "ex", "sc", "ec", "cp"}
+_INLINE = _CODE | {"g", "mrk", "pc", "sub", "sm", "em"}
 
 
 def read(data: bytes, name: str) -> Pieces:
@@ -34,13 +34,13 @@ def read(data: bytes, name: str) -> Pieces:
 def pieces(text: str) -> Iterator[Piece]:
     """What is kept and what is translated."""
     at = 0
-    for found in SEGMENT.finditer(text):
+    for found in _SEGMENT.finditer(text):
         if found["source"] is None or (found["done"] or "").strip():
             continue
         yield text[at : found.start("target") if found["target"] else found.end()]
         opening = re.match(r"(\s*<target\b[^>]*?)\s*/?>", found["target"] or f"\n{found['indent']}<target>")
         yield f"{opening[1] if opening else '<target'}>"
-        yield from Parser(found["source"], inline=INLINE, no_text=(), code=CODE).pieces()
+        yield from Parser(found["source"], inline=_INLINE, no_text=(), code=_CODE).pieces()
         yield "</target>"
         at = found.end()
     yield text[at:]

@@ -10,17 +10,17 @@ from onehop.pipelines.documents.flow import Pieces, Unit, decoded, flow_of
 from onehop.pipelines.documents.json import escaping
 from onehop.pipelines.html_markup import Flow, Piece
 
-STRING = "tag:yaml.org,2002:str"
-FOLD = r"[ \t]*\n[ \t]*"
-UNITS = {
-    '"': re.compile(rf"{FOLD}|\\\n[ \t]*|\\x[0-9a-fA-F]{{2}}|\\u[0-9a-fA-F]{{4}}|\\U[0-9a-fA-F]{{8}}|\\.|."),
-    "'": re.compile(rf"{FOLD}|''|."),
-    "": re.compile(rf"{FOLD}|."),
+_STRING = "tag:yaml.org,2002:str"
+_FOLD = r"[ \t]*\n[ \t]*"
+_UNITS = {
+    '"': re.compile(rf"{_FOLD}|\\\n[ \t]*|\\x[0-9a-fA-F]{{2}}|\\u[0-9a-fA-F]{{4}}|\\U[0-9a-fA-F]{{8}}|\\.|."),
+    "'": re.compile(rf"{_FOLD}|''|."),
+    "": re.compile(rf"{_FOLD}|."),
 }
 # An anchor and a tag.
-PREFIX = re.compile(r"(?:[&!]\S*\s+)*")
-LINE_END = re.compile(r"(\n[ \t]*)")
-DOUBLE_QUOTED_END = re.compile(r"(\\n|\\t|\n[ \t]*\n[ \t]*)")
+_PREFIX = re.compile(r"(?:[&!]\S*\s+)*")
+_LINE_END = re.compile(r"(\n[ \t]*)")
+_DOUBLE_QUOTED_END = re.compile(r"(\\n|\\t|\n[ \t]*\n[ \t]*)")
 
 
 def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
@@ -39,7 +39,7 @@ def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
     pieces: list[Piece] = []
     at = 0
     for begin, (node, in_list) in sorted(strings.items()):
-        prefix = PREFIX.match(source.text, begin)
+        prefix = _PREFIX.match(source.text, begin)
         begin, end = prefix.end() if prefix else begin, node.end_mark.index
         pieces += [source.text[at:begin], *scalar(source.text[begin:end], node.style or "", in_list)]
         at = end
@@ -57,7 +57,7 @@ def scalars(
         return
     seen.add((id(node), chosen))
     if node.id == "scalar":
-        if chosen and node.tag == STRING:
+        if chosen and node.tag == _STRING:
             yield node, in_list
         return
     pairs = node.value if node.id == "mapping" else [(None, child) for child in node.value]
@@ -75,17 +75,17 @@ def scalar(raw: str, style: str, in_list: bool) -> Iterator[Piece]:
     yield mark
     body = raw[len(mark) : len(raw) - len(mark)]
     escape: Callable[[str], str] = {'"': escaping(False), "'": lambda c: "''" if c == "'" else c}.get(style, str)
-    for part in DOUBLE_QUOTED_END.split(body) if style == '"' else [body]:
-        if DOUBLE_QUOTED_END.fullmatch(part):
+    for part in _DOUBLE_QUOTED_END.split(body) if style == '"' else [body]:
+        if _DOUBLE_QUOTED_END.fullmatch(part):
             yield part
         else:
-            flow = flow_of(units(part, UNITS[style]), escape)
-            flow.finish = str if style else plain_again(part, in_list)
+            flow = flow_of(_units(part, _UNITS[style]), escape)
+            flow.finish = str if style else _plain_again(part, in_list)
             yield flow
     yield mark
 
 
-def units(text: str, pattern: re.Pattern[str]) -> Iterator[Unit]:
+def _units(text: str, pattern: re.Pattern[str]) -> Iterator[Unit]:
     """Characters, some of which are written as escapes; a fold of a line is read as a space."""
     import yaml
 
@@ -99,7 +99,7 @@ def units(text: str, pattern: re.Pattern[str]) -> Iterator[Unit]:
             yield unit, " " if unit == "\t" else unit
 
 
-def plain_again(stood: str, in_list: bool) -> Callable[[str], str]:
+def _plain_again(stood: str, in_list: bool) -> Callable[[str], str]:
     """What writes a string without quotes, or with them if it would mean something else without."""
     import yaml
 
@@ -119,7 +119,7 @@ def block(raw: str, *, folded: bool) -> Iterator[Piece]:
     """The lines below a `|` or a `>`; of the latter those between two empty lines are one flow."""
     head, end, body = raw.partition("\n")
     yield head + end
-    parts = re.split(r"(\n[ \t]*(?:\n[ \t]*)+)", body) if folded else LINE_END.split(body)
+    parts = re.split(r"(\n[ \t]*(?:\n[ \t]*)+)", body) if folded else _LINE_END.split(body)
     for part in parts:
         if not part.strip():
             yield part
@@ -127,6 +127,6 @@ def block(raw: str, *, folded: bool) -> Iterator[Piece]:
         text = part.strip(" \t\n")
         begin = part.index(text)
         yield part[:begin]
-        flow: Flow = flow_of(units(text, UNITS[""]))
+        flow: Flow = flow_of(_units(text, _UNITS[""]))
         yield flow
         yield part[begin + len(text) :]
