@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Title and curves with their labels.
-PANELS: list[tuple[str, dict[str, str]]] = [
+_PANELS: list[tuple[str, dict[str, str]]] = [
     ("loss a target token", {"loss": "objective, training", "nll": "nll, training", "valid_nll": "nll, validation"}),
     ("validation scores", {"bleu": "BLEU", "chrf": "chrF2++"}),
     ("learning rate", {"learning_rate": "learning rate"}),
     ("target tokens/s", {"tokens_per_second": "target tokens/s"}),
 ]
 # Okabe and Ito's colours, distinguishable with any colour vision.
-COLOURS = ["#0072b2", "#d55e00", "#009e73"]
-FEW = 50  # so few points are marked each: a line through one alone would not be seen
+_COLOURS = ["#0072b2", "#d55e00", "#009e73"]
+_FEW = 50  # so few points are marked each: a line through one alone would not be seen
 RUN = "Give the folder that `onehop train -o` wrote."
 
 
@@ -28,20 +28,20 @@ def draw(run: str | Path, out: str | Path) -> None:
     if out.suffix not in (".png", ".svg"):
         raise SettingsError(f"{out} is neither .png nor .svg.", "Name the picture one of the two.")
     file = run / "metrics.jsonl" if run.is_dir() else run
-    lines = reports(file)
-    shown = [(title, curves) for title, curves in PANELS if any(name in line for name in curves for line in lines)]
+    lines = _reports(file)
+    shown = [(title, curves) for title, curves in _PANELS if any(name in line for name in curves for line in lines)]
     if not shown:
         raise RunError(f"{file} has no report of a training.", "Wait for the first one, or give another file.")
     figure, axes = panels(len(shown))
     for axis, (title, curves) in zip(axes, shown, strict=True):
-        panel(axis, title, curves, lines)
+        _panel(axis, title, curves, lines)
     try:
         figure.savefig(out, dpi=150)
     except OSError as e:
         raise RunError(f"{out} cannot be written: {e.strerror or e}.", "Give another -o.") from None
 
 
-def reports(file: Path) -> list[dict[str, Any]]:
+def _reports(file: Path) -> list[dict[str, Any]]:
     """The reports in a metrics file, or one line that says why they cannot be read."""
     try:
         return read_metrics(file)
@@ -64,7 +64,7 @@ def panels(count: int) -> tuple[Any, list["Axes"]]:
     return figure, axes[:count]
 
 
-def panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[str, Any]]) -> None:
+def _panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[str, Any]]) -> None:
     """One panel: every curve that has points."""
     axis.set_title(title, fontsize=10, loc="left")
     axis.set_xlabel("step")
@@ -75,10 +75,10 @@ def panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[str
     axis.grid(alpha=0.3)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
-    for colour, (name, label) in zip(COLOURS, curves.items(), strict=False):
+    for colour, (name, label) in zip(_COLOURS, curves.items(), strict=False):
         points = [(line["step"], line[name]) for line in lines if name in line]
         if points:
-            marker = "." if len(points) <= FEW else ""
+            marker = "." if len(points) <= _FEW else ""
             axis.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=1.2, marker=marker)
     if "nll" not in curves:
         axis.set_ylim(bottom=0)  # so that a small change looks small; in a loss small changes are what matters

@@ -71,7 +71,7 @@ def of_texts(model: DecoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> 
         tokens=sum(len(part) + 1 for part in parts),
         words=sum(len(text.split()) for text in texts),
         bytes=sum(len(text.encode()) for text in texts),
-        nll=sum(of_parts(model, batch) for batch in batches(parts)),
+        nll=sum(_of_parts(model, batch) for batch in batches(parts)),
     )
 
 
@@ -88,7 +88,7 @@ def batches(parts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
 
 
 @torch.inference_mode()
-def of_parts(model: DecoderOnly, parts: list[list[int]]) -> float:
+def _of_parts(model: DecoderOnly, parts: list[list[int]]) -> float:
     """The negative log-likelihood of parts packed end to end."""
     device = next(model.parameters()).device
     read = torch.tensor([i for part in parts for i in (BOS, *part)], device=device)

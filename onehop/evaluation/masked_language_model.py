@@ -22,7 +22,7 @@ from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, normalise
 
 # One piece in so many is hidden at a time: about the share that training hides.
 EVERY = 7
-GUESSES = 5
+_GUESSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def of_texts(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> 
         raise TextError("There is no text to hide words of.", "Give lines that are not empty.")
     longest = model.settings.max_length - 1
     parts = [ids[i : i + longest] for ids in tokenizer.encode_batch(texts) for i in range(0, len(ids), longest)]
-    found = [of_parts(model, batch, turn) for batch in batches(parts) for turn in range(EVERY)]
+    found = [_of_parts(model, batch, turn) for batch in batches(parts) for turn in range(EVERY)]
     asked, ranks, nll, following = map(np.concatenate, zip(*found, strict=True))
     words = whole_words(tokenizer, asked, following)
     return Recall(
@@ -91,12 +91,12 @@ def of_texts(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> 
 def kind(asked: Int[np.ndarray, " hidden"], ranks: Int[np.ndarray, " hidden"]) -> Kind:
     """Counted over hidden pieces and the rank that each had among the guesses, 0 the first."""
     commonest = max(Counter(asked.tolist()).values(), default=0)
-    first, five = (int((ranks < guesses).sum()) for guesses in (1, GUESSES))
+    first, five = (int((ranks < guesses).sum()) for guesses in (1, _GUESSES))
     return Kind(hidden=len(asked), first=first, among_five=five, commonest=commonest)
 
 
 @torch.inference_mode()
-def of_parts(model: EncoderOnly, parts: list[list[int]], turn: int) -> list[np.ndarray]:
+def _of_parts(model: EncoderOnly, parts: list[list[int]], turn: int) -> list[np.ndarray]:
     """Of each piece that has its turn: its id, its rank among the guesses, its negative log-likelihood, the next id."""
     device = next(model.parameters()).device
     ids = torch.tensor([i for part in parts for i in (*part, EOS)], device=device)

@@ -19,7 +19,7 @@ TRIALS = 10_000
 # What Moses itself falls back to for a language whose abbreviations it does not have.
 FALLBACK_LANGUAGE = "en"
 # In bytes, as the script of the paper's time reads them: only blanks of ASCII count, and é is two.
-HYPHEN_INSIDE = re.compile(rb"(\S)-(\S)")
+_HYPHEN_INSIDE = re.compile(rb"(\S)-(\S)")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Moses:
     """
 
     def __init__(self, language: str, *, normalise: bool = False, compounds: bool = False) -> None:
-        sacremoses = moses_package()
+        sacremoses = _moses_package()
         self.version: str = sacremoses.__version__
         self.language = language if language in moses_languages() else FALLBACK_LANGUAGE
         self.normalise = sacremoses.MosesPunctNormalizer(self.language).normalize if normalise else None
@@ -95,7 +95,7 @@ class Moses:
         return "-".join([*filter(None, parts), f"sacremoses-{self.version}"])
 
 
-def moses_package() -> Any:
+def _moses_package() -> Any:
     """The optional package with Moses' tokenizer."""
     require("sacremoses")
     return importlib.import_module("sacremoses")
@@ -103,7 +103,7 @@ def moses_package() -> Any:
 
 def moses_languages() -> set[str]:
     """Languages whose abbreviations Moses' tokenizer knows."""
-    moses_package()
+    _moses_package()
     prefixes = importlib.import_module("sacremoses.corpus").NonbreakingPrefixes()
     return set(prefixes.available_langs.values())
 
@@ -114,7 +114,7 @@ def split_compounds(tokenised: str) -> str:
     A compound is any hyphen that touches no blank. The byte after one hyphen is not looked at again for the next, so
     a-b-c is split once only: the published numbers have this quirk, and so must a number beside them.
     """
-    return HYPHEN_INSIDE.sub(rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()
+    return _HYPHEN_INSIDE.sub(rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()
 
 
 def bleu_metric(tokenize: str | Moses = "13a", *, lower: bool = False) -> Any:
@@ -197,7 +197,7 @@ def score_with_interval(
     metric: Any, hypotheses: Sequence[str], references: Sequence[str], *, resamples: int = RESAMPLES
 ) -> MetricScore:
     """A metric's score of a whole text with its confidence interval."""
-    (found,), _ = paired_test(metric, [hypotheses], references, test_type="bs", n_samples=resamples)
+    (found,), _ = _paired_test(metric, [hypotheses], references, test_type="bs", n_samples=resamples)
     return found
 
 
@@ -214,7 +214,7 @@ def compare(
 
     Each trial swaps the two systems' outputs of every sentence with probability one half.
     """
-    (first, second), p_value = paired_test(
+    (first, second), p_value = _paired_test(
         metric, [hypotheses, against], references, test_type="ar", n_samples=trials, n_ar_confidence=resamples
     )
     # All swapped or none gives the very difference that was found: two of 2^n equally likely ways. sacreBLEU does not
@@ -223,7 +223,7 @@ def compare(
     return Comparison(first, second, max(p_value, min(1.0, 2.0 ** (1 - differing))), trials)
 
 
-def paired_test(
+def _paired_test(
     metric: Any, systems: Sequence[Sequence[str]], references: Sequence[str], **how: Any
 ) -> tuple[list[MetricScore], float]:
     """Each system's score with its interval as sacreBLEU's own test gives them; the p-value if there are two."""

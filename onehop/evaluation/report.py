@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from onehop.evaluation.masked_language_model import Recall
 
 # Longest source, in words, of each bucket but the last, which has no end.
-LENGTHS = (10, 20, 30, 40, 50)
-PACKED = (".gz", ".xz", ".zst")
+_LENGTHS = (10, 20, 30, 40, 50)
+_PACKED = (".gz", ".xz", ".zst")
 # So large a share of lines ending in a full stop that stands alone is no accident.
-LOOKS_TOKENISED = 0.25
+_LOOKS_TOKENISED = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +147,8 @@ def evaluate(
         resamples=resamples,
         trials=trials if against else None,
         scores={name: row(how, texts, chosen, resamples, trials) for name, how in CONVENTIONS.items()},
-        lengths=by_length(texts),
-        worst=worst_sentences(texts, worst),
+        lengths=_by_length(texts),
+        worst=_worst_sentences(texts, worst),
         notes=notes(texts, chosen),
     )
 
@@ -213,7 +213,7 @@ def translate(
 
 def language_of(file: Path) -> str:
     """The language that a file's name ends in, such as test.de or test.de.gz, if Moses' tokenizer knows it."""
-    name = file.with_suffix("") if file.suffix in PACKED else file
+    name = file.with_suffix("") if file.suffix in _PACKED else file
     try:
         known = moses_languages()
     except OnehopError:
@@ -242,28 +242,28 @@ def row(how: Convention, texts: Texts, language: str, resamples: int, trials: in
     )
 
 
-def by_length(texts: Texts) -> list[Bucket]:
+def _by_length(texts: Texts) -> list[Bucket]:
     """Scores of short, middling and long sources, as far as there are any."""
     members: dict[int, list[int]] = {}
     for place, source in enumerate(texts.sources):
-        members.setdefault(bisect_left(LENGTHS, len(source.split())), []).append(place)
-    return [bucket(texts, number, members[number]) for number in sorted(members)]
+        members.setdefault(bisect_left(_LENGTHS, len(source.split())), []).append(place)
+    return [_bucket(texts, number, members[number]) for number in sorted(members)]
 
 
-def bucket(texts: Texts, number: int, places: list[int]) -> Bucket:
+def _bucket(texts: Texts, number: int, places: list[int]) -> Bucket:
     """One bucket's scores."""
     hypotheses, references = ([side[i] for i in places] for side in (texts.hypotheses, texts.references))
     return Bucket(
         # The first begins at nothing: an empty line is a sentence of no words.
-        shortest=LENGTHS[number - 1] + 1 if number else 0,
-        longest=LENGTHS[number] if number < len(LENGTHS) else None,
+        shortest=_LENGTHS[number - 1] + 1 if number else 0,
+        longest=_LENGTHS[number] if number < len(_LENGTHS) else None,
         sentences=len(places),
         bleu=bleu(hypotheses, references).value,
         chrf=chrf(hypotheses, references).value,
     )
 
 
-def worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
+def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
     """The sentences with the lowest chrF2++, worst first. Nothing for nothing is right, though it scores 0."""
     scores = sentence_chrf(texts.hypotheses, texts.references)
     wrong = [i for i, score in enumerate(scores) if texts.hypotheses[i].strip() != texts.references[i].strip()]
@@ -285,12 +285,12 @@ def notes(texts: Texts, language: str) -> list[str]:
     sides = {"reference": texts.references, "hypothesis": texts.hypotheses, "other system": texts.against or []}
     for name, lines in sides.items():
         apart = sum(line.endswith(" .") for line in lines)
-        if apart > LOOKS_TOKENISED * len(texts.sources):
+        if apart > _LOOKS_TOKENISED * len(texts.sources):
             found.append(
                 f"The {name} looks tokenised: {apart} of {len(lines)} lines end in a full stop that stands alone. "
                 "All scores expect plain text: detokenise it."
             )
-    if foreign_to_moses(language):
+    if _foreign_to_moses(language):
         found.append(
             f"Moses has no abbreviations of “{language}”: it tokenises as if it were English. "
             f"It knows {', '.join(sorted(moses_languages()))}."
@@ -298,7 +298,7 @@ def notes(texts: Texts, language: str) -> list[str]:
     return found
 
 
-def foreign_to_moses(language: str) -> bool:
+def _foreign_to_moses(language: str) -> bool:
     """Whether Moses' tokenizer, if there is one, does not know a language."""
     try:
         return language not in moses_languages()
@@ -316,14 +316,14 @@ def show(report: EvaluationReport) -> None:
         out.width = 10_000  # nothing is cut or folded that a program may read
     versus = f" against {report.against}" if report.against else ""
     out.print(f"{report.hypothesis}{versus}: {counted(report.sentences, 'sentence')}, reference {report.reference}\n")
-    out.print(score_table(report, lined=out.is_terminal))
-    out.print(f"\n{how_sure(report)}\n")
+    out.print(_score_table(report, lined=out.is_terminal))
+    out.print(f"\n{_how_sure(report)}\n")
     for found in report.scores.values():
         if found.score:
             out.print(f"{found.title}: {found.score.signature}")
     out.print()
-    out.print(length_table(report, lined=out.is_terminal))
-    show_sentences(out, report)
+    out.print(_length_table(report, lined=out.is_terminal))
+    _show_sentences(out, report)
     for note in report.notes:
         out.print(f"\nNote: {note}")
 
@@ -336,7 +336,7 @@ def table(*columns: str, lined: bool) -> Table:
     return made
 
 
-def score_table(report: EvaluationReport, *, lined: bool) -> Table:
+def _score_table(report: EvaluationReport, *, lined: bool) -> Table:
     """A row for each convention."""
     more = ("against", "95%", "difference", "p") if report.against else ()
     made = table("convention", "score", "95%", *more, lined=lined)
@@ -349,18 +349,18 @@ def cells(found: ConventionScore) -> list[str]:
     """A row of the table of scores."""
     if found.score is None:
         return [found.title, "–", "–"]
-    made = [found.title, *value_cells(found.score)]
+    made = [found.title, *_value_cells(found.score)]
     if found.against and found.difference is not None:
-        made += [*value_cells(found.against), f"{found.difference:+.2f}", f"{found.p_value:.4f}"]
+        made += [*_value_cells(found.against), f"{found.difference:+.2f}", f"{found.p_value:.4f}"]
     return made
 
 
-def value_cells(found: MetricScore) -> list[str]:
+def _value_cells(found: MetricScore) -> list[str]:
     """A score and how sure it is."""
     return [f"{found.value:.2f}", f"± {found.interval.plus_minus:.2f}" if found.interval else ""]
 
 
-def how_sure(report: EvaluationReport) -> str:
+def _how_sure(report: EvaluationReport) -> str:
     """What ± and p mean here."""
     seed = next(row.score.interval.seed for row in report.scores.values() if row.score and row.score.interval)
     said = "".join(f"–: {reason}\n" for reason in {row.missing: 0 for row in report.scores.values() if row.missing})
@@ -373,7 +373,7 @@ def how_sure(report: EvaluationReport) -> str:
     return said
 
 
-def length_table(report: EvaluationReport, *, lined: bool) -> Table:
+def _length_table(report: EvaluationReport, *, lined: bool) -> Table:
     """A row for each length of the source."""
     made = table("source words", "sentences", "BLEU 13a", "chrF2++", lined=lined)
     for found in report.lengths:
@@ -381,7 +381,7 @@ def length_table(report: EvaluationReport, *, lined: bool) -> Table:
     return made
 
 
-def show_sentences(out: Console, report: EvaluationReport) -> None:
+def _show_sentences(out: Console, report: EvaluationReport) -> None:
     """The worst sentences, each with what it should have been."""
     if report.worst:
         out.print("\nWorst sentences by chrF2++")
