@@ -17,13 +17,13 @@ from onehop.text.tokenizer import vocabulary_of
 
 def check_fits(settings: Settings, store: Store) -> None:
     """Refuse a store that is damaged, has no sentences, or longer ones than the model's."""
-    check_kind(settings.model.kind, store)
+    _check_kind(settings.model.kind, store)
     store.verify()
-    check_ids(settings, store)
+    _check_ids(settings, store)
     for split in ("train", "valid"):
         if not len(store.pairs(split)):
             raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
-    longest = max(int(lengths.max()) + 1 for s in ("train", "valid") for lengths in lengths_of(store.pairs(s)))
+    longest = max(int(lengths.max()) + 1 for s in ("train", "valid") for lengths in _lengths_of(store.pairs(s)))
     if longest > settings.model.max_length:
         raise StoreError(
             f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
@@ -37,7 +37,7 @@ def check_fits(settings: Settings, store: Store) -> None:
         )
 
 
-def check_ids(settings: Settings, store: Store) -> None:
+def _check_ids(settings: Settings, store: Store) -> None:
     """Refuse ids that the model has no embedding for, and sentences that do not lie end to end."""
     vocab_size = vocabulary_of(store.tokenizer).vocab_size
     limits = (settings.model.levels or vocab_size, vocab_size)  # a vision model's source is shades of grey
@@ -57,7 +57,7 @@ def check_ids(settings: Settings, store: Store) -> None:
 FOOD = {None: "parallel text", "decoder": "plain text", "encoder": "plain text", "vision": "images"}
 
 
-def check_kind(kind: str | None, store: Store) -> None:
+def _check_kind(kind: str | None, store: Store) -> None:
     """Refuse a store of something else than the model reads."""
     if store.holds != FOOD[kind]:
         fitting = " or ".join(
@@ -69,7 +69,7 @@ def check_kind(kind: str | None, store: Store) -> None:
         )
 
 
-def lengths_of(pairs: Pairs) -> tuple[Any, Any]:
+def _lengths_of(pairs: Pairs) -> tuple[Any, Any]:
     """Both sides' lengths."""
     return pairs.src_lengths, pairs.tgt_lengths
 

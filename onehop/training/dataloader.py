@@ -175,9 +175,9 @@ def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool 
     if twice:
         batch = batch.twice()
     longest = fixed.longest if fixed else None
-    src = tokens_of(batch.src, batch.src_lengths, longest, world.device)
-    tgt = tokens_of(batch.tgt, batch.tgt_lengths, longest, world.device)
-    return Fed(src, tgt, to_device(batch.labels, world.device))
+    src = _tokens_of(batch.src, batch.src_lengths, longest, world.device)
+    tgt = _tokens_of(batch.tgt, batch.tgt_lengths, longest, world.device)
+    return Fed(src, tgt, _to_device(batch.labels, world.device))
 
 
 def tensors_of(fed: Fed) -> list[Tensor]:
@@ -191,17 +191,17 @@ def tensors_of(fed: Fed) -> list[Tensor]:
     ]
 
 
-def tokens_of(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
+def _tokens_of(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
     """Packed sentences as the model takes them; positions are counted here, where it costs the device nothing."""
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     sentence_of_row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     positions = np.arange(len(ids)) - starts[sentence_of_row]
     longest = int(lengths.max(initial=1)) if longest is None else longest
-    packing = Packing(to_device(starts, device), to_device(sentence_of_row, device), longest)
-    return Tokens(to_device(ids, device)[None], to_device(positions, device)[None], packing=packing)
+    packing = Packing(_to_device(starts, device), _to_device(sentence_of_row, device), longest)
+    return Tokens(_to_device(ids, device)[None], _to_device(positions, device)[None], packing=packing)
 
 
-def to_device(array: NDArray[np.int64] | NDArray[np.int32], device: torch.device) -> Tensor:
+def _to_device(array: NDArray[np.int64] | NDArray[np.int32], device: torch.device) -> Tensor:
     """Copy an array, without waiting where the device allows it."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":

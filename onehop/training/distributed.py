@@ -64,7 +64,7 @@ class World:
         if self.size == 1:
             return objective
         if shard:
-            shard_layers(model)
+            _shard_layers(model)
             return objective
         with warnings.catch_warnings():
             # The option has a new name, which the oldest torch that is supported does not know.
@@ -117,7 +117,7 @@ def last_work(device: str | None) -> Iterator[None]:
         os._exit(0)
 
 
-def shard_layers(model: nn.Module) -> None:
+def _shard_layers(model: nn.Module) -> None:
     """FSDP2: every layer's weights are spread over the processes and gathered when it computes."""
     from torch.distributed.fsdp import fully_shard
 

@@ -20,7 +20,7 @@ from onehop.training.optimizer import make_optimizer
 from onehop.training.step import apply_gradients, forward_and_backward, gradient_norm
 
 # The paper's budget; more does not help a small machine.
-MOST_ON_CPU = 25_000
+_MOST_ON_CPU = 25_000
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.d
     assert isinstance(model, Predictor)
     parameters = parameter_count(objective)
     per_token = kept_bytes_per_token(objective, settings)
-    state = state_bytes(parameters, device)
+    state = _state_bytes(parameters, device)
     budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
     epoch = Epoch(pairs, budget, settings.train.seed, 0)
     if not len(epoch):
         raise SettingsError("train.weights leave nothing of a first pass through the pairs.", "Raise them.")
     per_epoch = len(epoch) / settings.train.accumulate
     epochs = settings.train.steps / per_epoch
-    arithmetic = epochs * epoch_flops(settings.model, epoch, model.vocab_size) * (2 if settings.train.r_drop else 1)
+    arithmetic = epochs * _epoch_flops(settings.model, epoch, model.vocab_size) * (2 if settings.train.r_drop else 1)
     seconds = arithmetic / measured_peak(device)
     return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), epochs, seconds)
 
 
-def epoch_flops(model: ModelSettings, epoch: Epoch, vocab_size: int) -> float:
+def _epoch_flops(model: ModelSettings, epoch: Epoch, vocab_size: int) -> float:
     """Arithmetic of one pass through the pairs, each side with its end mark."""
     lengths = (epoch.pairs.src_lengths, epoch.pairs.tgt_lengths)
     src, tgt = (int(side[epoch.order].sum()) + len(epoch.order) for side in lengths)
@@ -93,10 +93,10 @@ def measured_peak(device: torch.device) -> float:
     a = torch.randn(size, size, dtype=dtype, device=device)
     times = []
     for _ in range(5):
-        wait_for(device)
+        _wait_for(device)
         began = time.perf_counter()
         a @ a
-        wait_for(device)
+        _wait_for(device)
         times.append(time.perf_counter() - began)
     return 2.0 * size**3 / min(times)
 
@@ -112,17 +112,17 @@ def measured_step(objective: nn.Module, settings: Settings, pairs: Pairs, device
     model.train()
     for i in range(2):
         batch = epoch[i % len(epoch)]
-        wait_for(device)
+        _wait_for(device)
         began = time.perf_counter()
         fed = feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0)
         forward_and_backward(objective, fed, 1 / batch.tokens)
         apply_gradients(model, optimizer, settings.train.clip, gradient_norm(model))
-        wait_for(device)
+        _wait_for(device)
         times.append(time.perf_counter() - began)
     return settings.train.accumulate * min(times)
 
 
-def wait_for(device: torch.device) -> None:
+def _wait_for(device: torch.device) -> None:
     """Until the device has done all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -162,18 +162,18 @@ def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
     return sum(kept.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
 
 
-def state_bytes(parameters: int, device: torch.device) -> int:
+def _state_bytes(parameters: int, device: torch.device) -> int:
     """Weights, gradients and Adam's two moments in float32; on a GPU weights and gradients in bfloat16 beside them."""
     return (20 if device.type == "cuda" else 16) * parameters
 
 
 def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:
     """The largest token budget whose training should fit into the memory that is free now."""
-    state = state_bytes(parameter_count(objective), device)
+    state = _state_bytes(parameter_count(objective), device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         room, most = 0.8 * free, 10**6
     else:
-        room, most = 0.5 * available_memory(), MOST_ON_CPU
+        room, most = 0.5 * available_memory(), _MOST_ON_CPU
     fits = int((room - state) / kept_bytes_per_token(objective, settings))
     return max(2 * settings.model.max_length, min(fits, most) // 64 * 64)

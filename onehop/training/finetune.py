@@ -39,21 +39,21 @@ from onehop.training.estimate import Plan, measured_step, plan
 from onehop.training.optimizer import load_weights
 from onehop.training.step import Objective
 
-VALID_SIZE = 500
-LONGEST = 200
-EPOCHS = 4
+_VALID_SIZE = 500
+_LONGEST = 200
+_EPOCHS = 4
 # A batch is small enough that an epoch has some forty of them, and large enough for a useful gradient.
 BATCHES = 40
-LEAST_TOKENS, MOST_TOKENS = 1024, 8192
-LEAST_STEPS, MOST_STEPS = 30, 20_000
+LEAST_TOKENS, _MOST_TOKENS = 1024, 8192
+LEAST_STEPS, _MOST_STEPS = 30, 20_000
 # The peak for d_model 512, an eighth of what that model was trained with.
-RATE = 1e-4
-VALIDATIONS = 6
-PATIENCE = 3
+_RATE = 1e-4
+_VALIDATIONS = 6
+_PATIENCE = 3
 # Text of which so much is in another language is not the text that was meant.
-WRONG_LANGUAGE = 0.2
-FEW_PAIRS = 1000
-TIMED_SENTENCES = 16
+_WRONG_LANGUAGE = 0.2
+_FEW_PAIRS = 1000
+_TIMED_SENTENCES = 16
 
 Names = Sequence[str | Path]
 
@@ -110,8 +110,8 @@ def finetune(
     """
     out = Path(out)
     tuning = begin(model, files, out, valid=valid, mix=mix, settings=settings, changes=changes)
-    if workflow.leads() and len(tuning.store.pairs("train")) < FEW_PAIRS:
-        console().print(f"Fewer than {FEW_PAIRS:,} pairs teach terms and style at best: look at the result.")
+    if workflow.leads() and len(tuning.store.pairs("train")) < _FEW_PAIRS:
+        console().print(f"Fewer than {_FEW_PAIRS:,} pairs teach terms and style at best: look at the result.")
     file = workflow.train(
         tuning.settings,
         out,
@@ -152,7 +152,7 @@ def begin(
     file = named_model(str(model))
     check_kind(file, None)
     content = describe(file).content
-    entries, languages = entries_of(model, content, {"files": files, "--valid": valid, "--mix": mix})
+    entries, languages = _entries_of(model, content, {"files": files, "--valid": valid, "--mix": mix})
     trained = settings_from_dict(content["settings"])
     data = DataSettings(
         source=languages[0],
@@ -160,19 +160,19 @@ def begin(
         train=entries["files"],
         valid=entries["--valid"],
         mix=entries["--mix"] or None,
-        valid_size=VALID_SIZE,
-        longest=min(LONGEST, trained.model.max_length - 1),
+        valid_size=_VALID_SIZE,
+        longest=min(_LONGEST, trained.model.max_length - 1),
     )
     chosen = Settings(model=trained.model, tokenizer=trained.tokenizer, data=data)
     chosen = with_changes(with_tables(chosen, given), changes)
     Run(out).check_overwrites_nothing()
     store = workflow.open_store(chosen, out, None, None, tokenizer=read_model(file).tokenizer)
-    check_language(store)
-    chosen = replace(chosen, train=schedule(chosen, store, str(model)))
+    _check_language(store)
+    chosen = replace(chosen, train=_schedule(chosen, store, str(model)))
     return FineTuning(with_changes(with_tables(chosen, given), changes), store)
 
 
-def entries_of(
+def _entries_of(
     model: str | Path, content: Mapping[str, Any], given: Mapping[str, Names]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, str]]:
     """The files as entries of the settings, and the languages: the model's, which the names must not contradict."""
@@ -192,35 +192,35 @@ def entries_of(
     return entries, own
 
 
-def check_language(store: Store) -> None:
+def _check_language(store: Store) -> None:
     """Refuse text of which much is in other languages than the model's, such as swapped columns."""
     report = store.report
     wrong = report.dropped["language"].count
-    if wrong > WRONG_LANGUAGE * report.read:
+    if wrong > _WRONG_LANGUAGE * report.read:
         raise TextError(
             f"{wrong:,} of {report.read:,} pairs are not in {store.source} and {store.target}, in this order.",
             "Look whether the sides are swapped; --set data.language=false takes them as they are.",
         )
 
 
-def schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
+def _schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
     """How to train: small batches, a small rate that falls to zero, a few epochs, the best validation kept."""
     asked, usual = settings.train, TrainSettings()
-    weights = asked.weights or mix_weights(store)
+    weights = asked.weights or _mix_weights(store)
     pairs = store.pairs("train", weights)
     longest = max(int(side.max()) for side in (pairs.src_lengths, pairs.tgt_lengths)) + 1
-    fitting = max(min(max(tokens_of(pairs) // BATCHES, LEAST_TOKENS), MOST_TOKENS) // 64 * 64, longest)
+    fitting = max(min(max(_tokens_of(pairs) // BATCHES, LEAST_TOKENS), _MOST_TOKENS) // 64 * 64, longest)
     budget = fitting if asked.batch_tokens in (0, usual.batch_tokens) else asked.batch_tokens
-    steps = min(max(EPOCHS * len(Epoch(pairs, budget, asked.seed, 0)), LEAST_STEPS), MOST_STEPS)
+    steps = min(max(_EPOCHS * len(Epoch(pairs, budget, asked.seed, 0)), LEAST_STEPS), _MOST_STEPS)
     steps = steps if asked.steps == usual.steps else asked.steps  # the rest follows from the steps that are set
-    every = max(1, steps // VALIDATIONS)
+    every = max(1, steps // _VALIDATIONS)
     return TrainSettings(
         start_from=model,
         steps=steps,
         batch_tokens=budget,
         weights=weights,
         warmup=max(1, steps // 10),
-        learning_rate=peak_rate(settings.model),
+        learning_rate=_peak_rate(settings.model),
         decay="cosine",
         clip=1.0,
         ema=0.99,
@@ -228,24 +228,24 @@ def schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
         keep=1,
         save_every=every,
         validate_every=every,
-        patience=PATIENCE,
+        patience=_PATIENCE,
         report_every=max(1, every // 5),
     )
 
 
-def peak_rate(model: ModelSettings) -> float:
+def _peak_rate(model: ModelSettings) -> float:
     """The peak of the learning rate, with the paper's dependence on the width."""
-    return round(RATE * math.sqrt(512 / model.d_model), 7)
+    return round(_RATE * math.sqrt(512 / model.d_model), 7)
 
 
-def tokens_of(pairs: Pairs) -> int:
+def _tokens_of(pairs: Pairs) -> int:
     """Tokens of the longer side in an epoch."""
     parts = pairs.parts or [SourcePart("", 0, len(pairs))]
     sides = (pairs.src_lengths, pairs.tgt_lengths)
     return max(int(sum(part.weight * side[part.first : part.last].sum() for part in parts)) for side in sides)
 
 
-def mix_weights(store: Store) -> dict[str, float] | None:
+def _mix_weights(store: Store) -> dict[str, float] | None:
     """Weights with which an epoch holds no more general pairs than pairs of the domain; None if there are none."""
     own = len(store.description["made_from"]["files"]["train"])
     domain, general = store.sources[:own], store.sources[own:]
@@ -271,10 +271,10 @@ def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on
     found = plan(settings, pairs, objective, where)
     step = measured_step(objective, settings, pairs, where)
     # Without gradients a pass takes a third of the time.
-    validation = step / 3 * tokens_of(store.pairs("valid")) / found.batch_tokens
+    validation = step / 3 * _tokens_of(store.pairs("valid")) / found.batch_tokens
     sentences = min(bleu_on, len(store.pairs("valid")))
     if sentences:
-        timed = min(TIMED_SENTENCES, sentences)
+        timed = min(_TIMED_SENTENCES, sentences)
         began = time.perf_counter()
         workflow.translating_validator(store, timed)(model.eval())
         validation += (time.perf_counter() - began) * sentences / timed

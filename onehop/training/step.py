@@ -73,11 +73,11 @@ def compiled(module: nn.Module) -> Compute:
         with suppress(ImportError):
             from torch._inductor.exc import OperatorIssue
 
-            OperatorIssue.operator_str = staticmethod(name_alone)  # type: ignore[method-assign]
-    return torch.compile(module, dynamic=False, options=compiler_options())
+            OperatorIssue.operator_str = staticmethod(_name_alone)  # type: ignore[method-assign]
+    return torch.compile(module, dynamic=False, options=_compiler_options())
 
 
-def compiler_options() -> dict[str, Any] | None:
+def _compiler_options() -> dict[str, Any] | None:
     """What the compiler is to do with operators of onehop.model.kernels."""
     if not kernels.usable():
         return None
@@ -95,7 +95,7 @@ def compiler_options() -> dict[str, Any] | None:
     return {"post_grad_custom_pre_pass": SumsInside()}
 
 
-def name_alone(target: Any, args: Any, kwargs: Any) -> str:
+def _name_alone(target: Any, args: Any, kwargs: Any) -> str:
     """An operator in a message of the compiler's."""
     return str(target)
 

@@ -54,7 +54,7 @@ from onehop.training.step import Objective, PlainStep, StepResult
 from onehop.training.validation import Validation, Validator
 
 # A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
-AHEAD = 64
+_AHEAD = 64
 
 
 def train(
@@ -235,7 +235,7 @@ class Trainer:
         self.note_machine()
         with (
             stop_on_signals(stop),
-            prefetch(self.stream(), AHEAD, until=lambda: bool(stop)) as prefetched,
+            prefetch(self.stream(), _AHEAD, until=lambda: bool(stop)) as prefetched,
             closing(self),  # gives up an epoch that is being made, which the thread would wait for
         ):
             loader = Peekable(prefetched)
