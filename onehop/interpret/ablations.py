@@ -20,8 +20,8 @@ Role: TypeAlias = Literal["encoder", "decoder", "cross"]
 ROLES: tuple[Role, ...] = ("encoder", "decoder", "cross")
 
 ATTENTION = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention\.(\w+)")
-ADD_NORM = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.\w+_add_norm\.)?(skip|residual|norm)")
-INPUT = re.compile(r"(source|target)_input\.(\w+)")
+_ADD_NORM = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.\w+_add_norm\.)?(skip|residual|norm)")
+_INPUT = re.compile(r"(source|target)_input\.(\w+)")
 
 
 # --- written ---------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Form:
+class _Form:
     """What may be written for one edit: its values, how deep a place may or must go, and an example."""
 
     values: str
@@ -57,16 +57,16 @@ class Form:
     example: str
 
 
-FORMS: Mapping[str, Form] = {
-    "scale": Form(r"off|\d{1,6}(?:\.\d{1,6})?", (0, 3), ROLES, "scale=off, scale=2 or scale=2@cross.1"),
-    "mask": Form("off", (0, 0), (), "mask=off"),
-    "positions": Form(
+FORMS: Mapping[str, _Form] = {
+    "scale": _Form(r"off|\d{1,6}(?:\.\d{1,6})?", (0, 3), ROLES, "scale=off, scale=2 or scale=2@cross.1"),
+    "mask": _Form("off", (0, 0), (), "mask=off"),
+    "positions": _Form(
         r"off|shuffled(?::\d{1,9})?", (0, 0), (), "positions=off, positions=shuffled or positions=shuffled:7"
     ),
-    "head": Form("off|only", (3, 3), ROLES, "head=off@cross.1.0 or head=only@cross.1.0"),
-    "heads": Form("averaged", (0, 2), ROLES, "heads=averaged or heads=averaged@encoder.1"),
-    "residual": Form("off", (0, 2), ROLES[:2], "residual=off or residual=off@encoder.1"),
-    "norm": Form("off", (0, 2), ROLES[:2], "norm=off or norm=off@encoder.1"),
+    "head": _Form("off|only", (3, 3), ROLES, "head=off@cross.1.0 or head=only@cross.1.0"),
+    "heads": _Form("averaged", (0, 2), ROLES, "heads=averaged or heads=averaged@encoder.1"),
+    "residual": _Form("off", (0, 2), ROLES[:2], "residual=off or residual=off@encoder.1"),
+    "norm": _Form("off", (0, 2), ROLES[:2], "norm=off or norm=off@encoder.1"),
 }
 
 
@@ -85,10 +85,10 @@ class Edit:
         value, at, place = rest.partition("@")
         form = FORMS.get(name)
         if form is None:
-            raise SettingsError(f"There is no edit {short(text)}.", f"Edits are {', '.join(FORMS)}: {OVERVIEW}")
+            raise SettingsError(f"There is no edit {short(text)}.", f"Edits are {', '.join(FORMS)}: {_OVERVIEW}")
         if not re.fullmatch(form.values, value):
             raise SettingsError(f"{short(text)} is no edit of {name}.", f"Write {form.example}.")
-        edit = cls(name, value, parse_place(text, place if at else None, form))
+        edit = cls(name, value, _parse_place(text, place if at else None, form))
         if name == "scale" and edit.divisor == 0:
             raise SettingsError("scale=0 divides by zero.", "Give a divisor above 0.")
         return edit
@@ -117,7 +117,7 @@ class Edit:
         return f"{self.name}={self.value}" + (f"@{self.place}" if self.place != Place() else "")
 
 
-OVERVIEW = "for example scale=off, mask=off, positions=off, head=off@cross.1.0, residual=off, norm=off."
+_OVERVIEW = "for example scale=off, mask=off, positions=off, head=off@cross.1.0, residual=off, norm=off."
 
 
 def short(text: str) -> str:
@@ -125,7 +125,7 @@ def short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
-def parse_place(text: str, place: str | None, form: Form) -> Place:
+def _parse_place(text: str, place: str | None, form: _Form) -> Place:
     """Read ROLE.LAYER.HEAD as deep as the edit allows."""
     parts = [] if place is None else place.split(".")
     least, most = form.depth
@@ -163,14 +163,14 @@ class EditTap:
         """The tap: the value as all edits together leave it."""
         raw = value
         for edit in self.edits:
-            value = CHANGES[edit.name](self, edit, name, value)
+            value = _CHANGES[edit.name](self, edit, name, value)
         last = name.rpartition(".")[2]
         self.seen[last] = raw if last == "skip" else value
         return value
 
     def scale(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Another divisor in √d_k's place."""
-        if not attention_at(edit.place, name, "scaled_scores"):
+        if not _attention_at(edit.place, name, "scaled_scores"):
             return value
         value, heads = value.clone(), edit.place.heads(value.shape[1])
         value[:, heads] *= math.sqrt(self.settings.key_width) / edit.divisor
@@ -178,12 +178,12 @@ class EditTap:
 
     def mask(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """The decoder sees what it has not written yet; one sentence at a time, so that no padding is unmasked."""
-        unmasked = attention_at(Place("decoder"), name, "masked_scores")
+        unmasked = _attention_at(Place("decoder"), name, "masked_scores")
         return self.seen["scaled_scores"] if unmasked else value
 
     def without_order(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """No positions at all, or the source's in another order."""
-        found = INPUT.fullmatch(name)
+        found = _INPUT.fullmatch(name)
         if not found or found[2] != "positioned":
             return value
         if edit.value == "off":
@@ -196,7 +196,7 @@ class EditTap:
 
     def head(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """One head's output gone, or all the others'."""
-        if not attention_at(edit.place, name, "head_outputs"):
+        if not _attention_at(edit.place, name, "head_outputs"):
             return value
         one = torch.zeros(value.shape[1], dtype=torch.bool, device=value.device)
         one[edit.place.head] = True
@@ -205,22 +205,22 @@ class EditTap:
 
     def heads(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Every head looks where all of them look on average."""
-        averaged = attention_at(edit.place, name, "weights")
+        averaged = _attention_at(edit.place, name, "weights")
         return value.mean(1, keepdim=True).expand_as(value) if averaged else value
 
     def residual(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Only what a sub-layer computes goes on, without what went in."""
-        return torch.zeros_like(value) if add_norm_at(edit.place, name, "skip") else value
+        return torch.zeros_like(value) if _add_norm_at(edit.place, name, "skip") else value
 
     def norm(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """What would be normalised goes on as it is."""
-        if not add_norm_at(edit.place, name, "norm"):
+        if not _add_norm_at(edit.place, name, "norm"):
             return value
         within_layer = ".layers." in name
         return self.seen["skip" if within_layer and self.settings.norm == "pre" else "residual"]
 
 
-CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
+_CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
     "scale": EditTap.scale,
     "mask": EditTap.mask,
     "positions": EditTap.without_order,
@@ -231,7 +231,7 @@ CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
 }
 
 
-def attention_at(place: Place, name: str, quantity: str) -> bool:
+def _attention_at(place: Place, name: str, quantity: str) -> bool:
     """Whether a name means this quantity of an attention at this place."""
     found = ATTENTION.fullmatch(name)
     if found is None or found[4] != quantity:
@@ -239,9 +239,9 @@ def attention_at(place: Place, name: str, quantity: str) -> bool:
     return place.holds("cross" if found[3] == "cross" else found[1], int(found[2]))
 
 
-def add_norm_at(place: Place, name: str, quantity: str) -> bool:
+def _add_norm_at(place: Place, name: str, quantity: str) -> bool:
     """Whether a name means this quantity around a sub-layer at this place."""
-    found = ADD_NORM.fullmatch(name)
+    found = _ADD_NORM.fullmatch(name)
     if found is None or found[3] != quantity:
         return False
     return place.holds(found[1], None if found[2] is None else int(found[2]))

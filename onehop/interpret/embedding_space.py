@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-CLOUD = 600
-MARKS = 4  # padding, unknown, beginning and end: no words
+_CLOUD = 600
+_MARKS = 4  # padding, unknown, beginning and end: no words
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class EmbeddingSpace:
     @property
     def cloud_ids(self) -> list[int]:
         """The pieces that were merged first, which are the most frequent, as a background."""
-        words = range(MARKS + 256, len(self.matrix))
-        return list(words[:CLOUD])
+        words = range(_MARKS + 256, len(self.matrix))
+        return list(words[:_CLOUD])
 
     def project(self, vectors: Float[Tensor, "rows d_model"], scale: float = 1.0) -> list[list[float]]:
         """Points on the plane; of embeddings that were multiplied by `scale`, so is the middle."""
@@ -66,7 +66,7 @@ class EmbeddingSpace:
         """For each id the pieces with the largest cosine to it, itself and the marks left out."""
         rows = torch.tensor(list(ids), device=self.matrix.device)
         cosines = self.directions[rows] @ self.directions.T
-        cosines[:, :MARKS] = -2.0
+        cosines[:, :_MARKS] = -2.0
         cosines[torch.arange(len(rows)), rows] = -2.0
-        best = cosines.topk(min(count, cosines.shape[1] - MARKS - 1))
+        best = cosines.topk(min(count, cosines.shape[1] - _MARKS - 1))
         return [list(zip(i, c, strict=True)) for i, c in zip(best.indices.tolist(), best.values.tolist(), strict=True)]

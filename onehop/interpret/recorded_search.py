@@ -35,14 +35,14 @@ class Watched:
     def by(self, *taps: Tap) -> Iterator[Transformer]:
         """The model under these taps, one after the other, and under none of them afterwards."""
         with self._in_use:
-            self._tap = in_turn(taps)
+            self._tap = _in_turn(taps)
             try:
                 yield self._model
             finally:
                 self._tap = untapped
 
 
-def in_turn(taps: Sequence[Tap]) -> Tap:
+def _in_turn(taps: Sequence[Tap]) -> Tap:
     """Several taps as one: what one gives back, the next one sees."""
 
     def tap(name: str, value: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def in_turn(taps: Sequence[Tap]) -> Tap:
     return tap
 
 
-class RerunStep:
+class _RerunStep:
     """A step that computes every row's whole past anew: right even where later tokens change it."""
 
     def __init__(self, model: Transformer, src: Tokens, capacity: int) -> None:
@@ -116,14 +116,14 @@ def watched_search(watched: Watched, ids: Sequence[int], options: SearchOptions,
         limit = model.settings.max_length if model.settings.positions == "learned" else math.inf
         most, device = greatest_lengths([ids], limit), next(model.parameters()).device
         src = torch.tensor([read_by(model, ids)], device=device)
-        step = RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
+        step = _RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
         best = search(step, most, options, history=history, device=device)[0][0]
     if best.log_prob == -math.inf:
         raise OnehopError("No translation has a probability above zero.", "Leave out an edit.")
-    return Searched(best, history.steps[0], recorded, path_to(best, history))
+    return Searched(best, history.steps[0], recorded, _path_to(best, history))
 
 
-def path_to(best: Hypothesis, history: History) -> list[int]:
+def _path_to(best: Hypothesis, history: History) -> list[int]:
     """The place of a hypothesis in each step of the beam."""
     outputs = (*best.ids, EOS) if best.finished else best.ids
     last = len(outputs) - 1

@@ -14,7 +14,7 @@ from onehop.interpret.trace_file import Json
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Layer, Tokens, Transformer, pattern
 
-TOP = 2
+_TOP = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +116,11 @@ def attentions(model: Transformer) -> list[tuple[Role, int]]:
 def heads_off(recording: Recording) -> Iterator[HeadsOff]:
     """Switch every head off in turn; an attention's heads are one batch, a row each."""
     for role, layer in attentions(recording.model):
-        yield one_attention(recording, role, layer)
+        yield _one_attention(recording, role, layer)
 
 
 @torch.inference_mode()
-def one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
+def _one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
     """The heads of one attention. Layers below it are not computed again: its own layer's input was recorded."""
     stack, kind = ("encoder" if role == "encoder" else "decoder"), ("cross" if role == "cross" else "self")
     name = f"{stack}.layers.{layer}.{kind}_attention.head_outputs"
@@ -135,11 +135,11 @@ def one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
     with recording.watched.by(EditTap(recording.model, recording.edits), without_one) as model:
         memory = recording.memory.expand(heads, -1, -1)
         if role == "encoder":
-            memory = rest_of_encoder(model, recording, layer, heads)
-        states = rest_of_decoder(model, recording, 0 if role == "encoder" else layer, memory)
+            memory = _rest_of_encoder(model, recording, layer, heads)
+        states = _rest_of_decoder(model, recording, 0 if role == "encoder" else layer, memory)
         logits = model.logits(states)
     effect = recording.written(logits) - recording.written(recording.value("logits"))
-    best = logits.float().softmax(-1).topk(min(TOP, logits.shape[-1]))
+    best = logits.float().softmax(-1).topk(min(_TOP, logits.shape[-1]))
     top = [
         [list(zip(i, p, strict=True)) for i, p in zip(ids, ps, strict=True)]
         for ids, ps in zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -147,7 +147,7 @@ def one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
     return HeadsOff(role, layer, effect, top)
 
 
-def rest_of_encoder(
+def _rest_of_encoder(
     model: Transformer, recording: Recording, first: int, rows: int
 ) -> Float[Tensor, "rows source d_model"]:
     """The encoder from a layer on, over so many rows of the same sentence."""
@@ -158,7 +158,7 @@ def rest_of_encoder(
     return model.encoder.finish(x)
 
 
-def rest_of_decoder(
+def _rest_of_decoder(
     model: Transformer, recording: Recording, first: int, memory: Float[Tensor, "rows source d_model"]
 ) -> Float[Tensor, "rows target d_model"]:
     """The decoder from a layer on, each row over its own memory."""

@@ -60,7 +60,7 @@ def attention_inputs(model: Transformer) -> Json:
     return inputs
 
 
-ADDED: Mapping[str, Callable[[str], str]] = {
+_ADDED: Mapping[str, Callable[[str], str]] = {
     "self_attention": lambda path: f"{path}.self_attention.projection",
     "cross_attention": lambda path: f"{path}.cross_attention.projection",
     "feed_forward": lambda path: f"{path}.feed_forward.output",
@@ -76,7 +76,7 @@ def additions(recorder: Recorder) -> list[Json]:
             continue
         layer, _, around = path.rpartition(".")
         sublayer = {"self": "self_attention", "cross": "cross_attention", "feed": "feed_forward"}[around.split("_")[0]]
-        stream, added = recorder[name].value[0], recorder[ADDED[sublayer](layer)].value[0]
+        stream, added = recorder[name].value[0], recorder[_ADDED[sublayer](layer)].value[0]
         stack, _, number = layer.split(".")
         found.append(
             {
@@ -122,7 +122,7 @@ def aligner(settings: ModelSettings, recorder: Recorder) -> Json:
     return {"role": "cross", "layer": layer, "head": head, "share": float(shares[layer, head]), "all": shares.tolist()}
 
 
-LENS_TOP = 3
+_LENS_TOP = 3
 
 
 def logit_lens(
@@ -141,7 +141,7 @@ def logit_lens(
         last_norm = model.decoder.last_norm
         state = recorder[f"{path}.norm"].value if last_norm is None else last_norm(recorder[f"{path}.residual"].value)
         p = nn.functional.linear(state[0], model.output_weight, model.output_bias).float().softmax(-1)
-        top = p.topk(min(LENS_TOP, p.shape[-1]))
+        top = p.topk(min(_LENS_TOP, p.shape[-1]))
         found.append(
             [
                 {"candidates": p[i, list(ids)].tolist(), "top": [choice(*pair) for pair in zip(*best, strict=True)]}
@@ -153,7 +153,7 @@ def logit_lens(
     return found
 
 
-TOWARDS, AWAY = 6, 3
+_TOWARDS, _AWAY = 6, 3
 
 
 @torch.inference_mode()
@@ -179,7 +179,7 @@ def neurons(
         return found
     scores = written @ model.output_weight.T
     for entry, row in zip(found, scores, strict=True):
-        for name, ranked in (("towards", row.topk(TOWARDS)), ("away", row.topk(AWAY, largest=False))):
+        for name, ranked in (("towards", row.topk(_TOWARDS)), ("away", row.topk(_AWAY, largest=False))):
             pairs = zip(ranked.indices.tolist(), ranked.values.tolist(), strict=True)
             entry[name] = [{"token": piece(i), "score": score} for i, score in pairs]
     return found

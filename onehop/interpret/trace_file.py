@@ -17,7 +17,7 @@ from onehop.errors import OnehopError, TextError
 FORMAT, VERSION = "onehop trace", 1
 
 # Numbers that the reader of a trace computes with keep all their digits; of the rest float16 shows more than enough.
-EXACT = ("q", "k", "v", "scores", "scaled_scores", "weights", "head_outputs", "positions")
+_EXACT = ("q", "k", "v", "scores", "scaled_scores", "weights", "head_outputs", "positions")
 # What goes first when a trace is too large: what can be computed again from what stays, then what is shown least.
 # Everything else is always there.
 LEAVE_OUT: tuple[str, ...] = ("logits", "hidden", "concatenation", "masked_scores", "scaled_scores", "projection")
@@ -73,7 +73,7 @@ def compact(name: str, values: Array) -> Array:
     """In float16, unless exactness is wanted or a value is too large for it."""
     finite = np.abs(values[np.isfinite(values)])
     small = not finite.size or float(finite.max()) <= float(np.finfo(np.float16).max)
-    return values.astype(np.float16 if small and name.rpartition(".")[2] not in EXACT else np.float32)
+    return values.astype(np.float16 if small and name.rpartition(".")[2] not in _EXACT else np.float32)
 
 
 @dataclass(frozen=True)

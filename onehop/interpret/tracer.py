@@ -46,9 +46,9 @@ from onehop.text.tokenizer import BOS, EOS, normalise
 
 LIMIT = 32 * 2**20
 KEPT = 2  # models that `trace` keeps in memory
-TOP = 10
-NEIGHBOURS = 8
-POSITIONS = 64
+_TOP = 10
+_NEIGHBOURS = 8
+_POSITIONS = 64
 
 
 def trace(
@@ -82,11 +82,11 @@ def trace(
 def load_tracer(model: str | Path | None = None, device: str | None = None) -> "Tracer":
     """A tracer over a model, which stays in memory until its file has another content."""
     path = find_model(None if model is None else str(model))
-    return kept_tracer(path, describe(path).hash, device)
+    return _kept_tracer(path, describe(path).hash, device)
 
 
 @lru_cache(KEPT)
-def kept_tracer(path: Path, hash: str, device: str | None) -> "Tracer":
+def _kept_tracer(path: Path, hash: str, device: str | None) -> "Tracer":
     """A tracer for each content of a file."""
     return Tracer.load(path, device)
 
@@ -182,7 +182,7 @@ class Tracer:
 
     def positions(self, length: int) -> Tensor:
         """The model's table of positions, as far as this source needs it and the page shows it."""
-        table, rows = self.model.source_input.positions, max(POSITIONS, length)
+        table, rows = self.model.source_input.positions, max(_POSITIONS, length)
         is_sinusoidal = self.model.settings.positions == "sinusoidal"
         return sinusoids(rows, table.shape[1]) if is_sinusoidal else table[:rows]
 
@@ -282,7 +282,7 @@ class Tracer:
         logits = searched.recorded.logits[position][chosen.parent]
         log_p = logits.log_softmax(-1)
         p = log_p.exp()
-        top = p.topk(min(TOP, len(p)))
+        top = p.topk(min(_TOP, len(p)))
         return {
             "position": position,
             "chosen": self.choice(chosen.token, float(p[chosen.token])),
@@ -320,7 +320,7 @@ class Tracer:
         return {
             side: [
                 [{"id": i, "token": self.pieces([i])[0], "cosine": cosine, "xy": space.place(i)} for i, cosine in near]
-                for near in space.nearest(ids, NEIGHBOURS)
+                for near in space.nearest(ids, _NEIGHBOURS)
             ]
             for side, ids, space in zip(("source", "target"), (source, target), self.spaces, strict=True)
         }
