@@ -203,7 +203,7 @@ class Ct2Engine:
             [self.tokenizer.tokens(source)] * len(prefixes),
             target_prefix=[self.tokenizer.tokens(prefix) for prefix in prefixes],
             beam_size=options.beam,
-            length_penalty=options.exponent or NO_PENALTY,
+            length_penalty=options.exponent or _NO_PENALTY,
             max_decoding_length=most,
             min_decoding_length=0,
             max_input_length=0,

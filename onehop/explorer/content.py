@@ -21,11 +21,11 @@ from onehop.text.language_id import Identifier, name_of
 
 DATA = Path(__file__).with_name("data")
 MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup", "twins")
-REMEMBERED, VARIANTS = 8, 32
-MOST_SWEPT = 48  # pieces of a source whose heads are all switched off for a file
-FEWEST_WORDS, SURE = 3, 80.0  # below these, in percent, the language of a text is a guess
-NEURONS = 8  # as many as the page shows of a position
-OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
+_REMEMBERED, _VARIANTS = 8, 32
+_MOST_SWEPT = 48  # pieces of a source whose heads are all switched off for a file
+_FEWEST_WORDS, _SURE = 3, 80.0  # below these, in percent, the language of a text is a guess
+_NEURONS = 8  # as many as the page shows of a position
+_OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
 # For each source language what the page offers; it opens with the first.
 SENTENCES = {
@@ -70,8 +70,8 @@ class Explorer:
         self.readable = SENTENCES.get(tracer.translator.source, ())
         self.opening = (self.readable or ENGLISH)[0] if opening is None else opening
         self._one_at_a_time, self._identifier = Lock(), Identifier()
-        self._remembered = lru_cache(REMEMBERED)(self._trace)
-        self._variants = lru_cache(VARIANTS)(tracer.variant)
+        self._remembered = lru_cache(_REMEMBERED)(self._trace)
+        self._variants = lru_cache(_VARIANTS)(tracer.variant)
 
     def trace(self, text: str, edits: Sequence[str] = ()) -> str:
         """A trace as JSON; the last few are remembered."""
@@ -85,8 +85,8 @@ class Explorer:
     def other_language(self, text: str) -> Json | None:
         """The language of a text that is plainly not the one the model reads; None: it fits, or nobody knows."""
         reads = self.tracer.translator.source
-        guess = self._identifier.guess(text) if len(text.split()) >= FEWEST_WORDS else None
-        if guess is None or guess["language"] == reads or guess["confidence"] < SURE:
+        guess = self._identifier.guess(text) if len(text.split()) >= _FEWEST_WORDS else None
+        if guess is None or guess["language"] == reads or guess["confidence"] < _SURE:
             return None
         return {"code": guess["language"], "read": name_of(guess["language"]), "reads": name_of(reads)}
 
@@ -185,7 +185,7 @@ class Explorer:
 
     def swept(self, text: str, edits: Sequence[str], length: int) -> list[Json] | None:
         """What each head decides, for a file; None for a long text, which would take minutes."""
-        return list(self.heads(text, edits))[1:] if length <= MOST_SWEPT else None
+        return list(self.heads(text, edits))[1:] if length <= _MOST_SWEPT else None
 
     def strongest_neurons(self, trace: Trace) -> list[Json]:
         """What the decoder's neurons write that fire most at each step, for a file."""
@@ -193,7 +193,7 @@ class Explorer:
         for layer in range(self.tracer.model.settings.n_decoder_layers):
             name = f"decoder.layers.{layer}.feed_forward.hidden"
             if name in trace:
-                order = (-abs(trace[name].astype(float))).argsort(-1, kind="stable")[:, :NEURONS]
+                order = (-abs(trace[name].astype(float))).argsort(-1, kind="stable")[:, :_NEURONS]
                 found += [
                     {"layer": layer, **n} for n in self.neurons("decoder", layer, sorted({*order.flatten().tolist()}))
                 ]
@@ -226,7 +226,7 @@ def is_shown(name: str, header: Json) -> bool:
     """Whether the page reads a tensor: inputs, what attentions are made from and make, neurons, positions, the beam."""
     path, _, quantity = name.rpartition(".")
     if path in header["inputs"]:
-        return quantity in OF_ATTENTION
+        return quantity in _OF_ATTENTION
     if quantity == "hidden":
         return True
     made_from = {name for inputs in header["inputs"].values() for name in inputs.values()}
@@ -259,8 +259,8 @@ def read_data(name: str) -> Any:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-WORDS = ["Hello", "World"]
-MATRICES = {
+_WORDS = ["Hello", "World"]
+_MATRICES = {
     "x": [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]],
     "w_q": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [0.1, 0.2, 0.3]],
     "w_k": [[0.2, 0.3, 0.4], [0.5, 0.6, 0.7], [0.8, 0.9, 0.1], [0.2, 0.3, 0.4]],
@@ -270,7 +270,7 @@ MATRICES = {
 
 def worked_example() -> dict[str, Any]:
     """The matrices and every step from them to the output."""
-    given = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in MATRICES.items()}
+    given = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in _MATRICES.items()}
     steps = {letter: given["x"] @ given[f"w_{letter}"] for letter in ("q", "k", "v")}
 
     def keep(name: str, value: Tensor) -> Tensor:
@@ -279,4 +279,4 @@ def worked_example() -> dict[str, Any]:
 
     q, k, v = (steps[letter][None, None] for letter in ("q", "k", "v"))
     attention(q, k, v, tap=keep)
-    return {"words": WORDS, "given": MATRICES, "steps": {name: value.tolist() for name, value in steps.items()}}
+    return {"words": _WORDS, "given": _MATRICES, "steps": {name: value.tolist() for name, value in steps.items()}}

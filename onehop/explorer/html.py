@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_name("page")
-START = 'import "onehop/main.js";'
+_START = 'import "onehop/main.js";'
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 # Nothing is fetched, whatever stands in the page: a file that says so of itself.
@@ -28,31 +28,31 @@ def served_page(data: Mapping[str, Any]) -> str:
     """The page that asks a server for its files."""
     modules = {f"onehop/{path}": f"./page/{path}" for path in assets() if path.endswith(".js")}
     styles = [f'<link rel="stylesheet" href="./page/{path}">' for path in assets() if path.endswith(".css")]
-    return filled(modules, "\n".join(styles), data, {})
+    return _filled(modules, "\n".join(styles), data, {})
 
 
 def page_alone(data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
     """The page in one file that asks nobody for anything; what its first picture can do without comes late in it."""
-    modules = {f"onehop/{path}": data_url(content) for path, content in assets().items() if path.endswith(".js")}
+    modules = {f"onehop/{path}": _data_url(content) for path, content in assets().items() if path.endswith(".js")}
     policy = f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">'
     styles = [f"<style>\n{text.decode()}</style>" for path, text in assets().items() if path.endswith(".css")]
-    return filled(modules, "\n".join([policy, *styles]), data, late)
+    return _filled(modules, "\n".join([policy, *styles]), data, late)
 
 
-def filled(modules: Mapping[str, str], style: str, data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
+def _filled(modules: Mapping[str, str], style: str, data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
     """The first file with its five marks replaced. The script does not wait for what comes late."""
     parts = {
         "style": style,
         "import-map": f'<script type="importmap">{json.dumps({"imports": modules})}</script>',
-        "data": data_script("data", data),
-        "start": f'<script type="module" async>{START}</script>',
-        "late": "\n".join(data_script(name, content) for name, content in late.items()),
+        "data": _data_script("data", data),
+        "start": f'<script type="module" async>{_START}</script>',
+        "late": "\n".join(_data_script(name, content) for name, content in late.items()),
     }
     template = (FOLDER / "index.html").read_text(encoding="utf-8")
     return re.sub(r"<!-- onehop:([\w-]+) -->", lambda mark: parts[mark[1]], template)
 
 
-def data_script(name: str, content: Any) -> str:
+def _data_script(name: str, content: Any) -> str:
     """JSON for the page's script to read."""
     return f'<script type="application/json" id="onehop-{name}">{in_script(content)}</script>'
 
@@ -62,7 +62,7 @@ def in_script(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
-def data_url(content: bytes) -> str:
+def _data_url(content: bytes) -> str:
     """A module as an address that holds it."""
     return f"data:text/javascript;base64,{base64.b64encode(content).decode('ascii')}"
 

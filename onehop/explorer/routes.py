@@ -14,10 +14,10 @@ from onehop.errors import ModelChangedError, OnehopError, SettingsError
 from onehop.explorer.html import TYPES, assets, policy_of
 
 MOST_BODY = 64 * 1024
-MOST_EDITS, MOST_NEURONS = 16, 64
-READ_SECONDS = 10.0
-ROLES = ("encoder", "decoder", "cross")
-HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+_MOST_EDITS, _MOST_NEURONS = 16, 64
+_READ_SECONDS = 10.0
+_ROLES = ("encoder", "decoder", "cross")
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
 
 @runtime_checkable
@@ -46,99 +46,99 @@ class Explores(Protocol):
         """One head's matrices."""
 
 
-Answer = Callable[[Request], Awaitable[Response]]
+_Answer = Callable[[Request], Awaitable[Response]]
 Compute = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
-class TooLargeError(OnehopError):
+class _TooLargeError(OnehopError):
     """A request that is not read to its end."""
 
 
-class OtherKindError(OnehopError):
+class _OtherKindError(OnehopError):
     """A request whose body is not called JSON: a foreign page may send such a one without asking first."""
 
 
-class TooSlowError(OnehopError):
+class _TooSlowError(OnehopError):
     """A request whose end is not waited for."""
 
 
 def explorer_routes(
-    explorer: Callable[[], Explores], compute: Compute = run_in_threadpool, read_seconds: float = READ_SECONDS
+    explorer: Callable[[], Explores], compute: Compute = run_in_threadpool, read_seconds: float = _READ_SECONDS
 ) -> list[Route]:
     """The page and its questions, answered in a thread; the explorer is made when the first one comes."""
 
     async def page(request: Request) -> Response:
         html = await run_in_threadpool(lambda: explorer().served())
-        return HTMLResponse(html, headers={**HEADERS, "Content-Security-Policy": policy_of(html)})
+        return HTMLResponse(html, headers={**_HEADERS, "Content-Security-Policy": policy_of(html)})
 
     async def asset(request: Request) -> Response:
         path = request.path_params["path"]
         if path not in assets():
-            return JSONResponse({"error": "There is no such file."}, 404, HEADERS)
-        return Response(assets()[path], media_type=TYPES[path[path.rindex(".") :]], headers=HEADERS)
+            return JSONResponse({"error": "There is no such file."}, 404, _HEADERS)
+        return Response(assets()[path], media_type=TYPES[path[path.rindex(".") :]], headers=_HEADERS)
 
-    def computed(work: Callable[[Request], Any]) -> Answer:
+    def computed(work: Callable[[Request], Any]) -> _Answer:
         async def answer(request: Request) -> Response:
-            return JSONResponse(await compute(lambda: work(request)), headers=HEADERS)
+            return JSONResponse(await compute(lambda: work(request)), headers=_HEADERS)
 
-        return one_line_errors(answer)
+        return _one_line_errors(answer)
 
     async def trace(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
         found = await compute(lambda: explorer().trace(text, edits))
-        return Response(found, media_type="application/json", headers=HEADERS)
+        return Response(found, media_type="application/json", headers=_HEADERS)
 
     async def variant(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
-        return JSONResponse(await compute(lambda: explorer().variant(text, edits)), headers=HEADERS)
+        return JSONResponse(await compute(lambda: explorer().variant(text, edits)), headers=_HEADERS)
 
     async def heads(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
         parts = await compute(lambda: explorer().heads(text, edits))
         first = await compute(lambda: next(parts))  # what is wrong with the text is said before anything is sent
-        return StreamingResponse(in_lines(first, parts, compute), media_type="application/x-ndjson", headers=HEADERS)
+        return StreamingResponse(_in_lines(first, parts, compute), media_type="application/x-ndjson", headers=_HEADERS)
 
     return [
         Route("/", page),
         Route("/page/{path:path}", asset),
         Route("/api/about", computed(lambda _: explorer().about())),
-        Route("/api/trace", one_line_errors(trace), methods=["POST"]),
-        Route("/api/variant", one_line_errors(variant), methods=["POST"]),
-        Route("/api/heads", one_line_errors(heads), methods=["POST"]),
-        Route("/api/neurons", computed(lambda request: explorer().neurons(*neurons_of(request)))),
+        Route("/api/trace", _one_line_errors(trace), methods=["POST"]),
+        Route("/api/variant", _one_line_errors(variant), methods=["POST"]),
+        Route("/api/heads", _one_line_errors(heads), methods=["POST"]),
+        Route("/api/neurons", computed(lambda request: explorer().neurons(*_neurons_of(request)))),
         Route("/api/weights", computed(lambda request: explorer().weights(*place(request)))),
-        Route("/api/measured", computed(lambda _: everything())),
+        Route("/api/measured", computed(lambda _: _everything())),
     ]
 
 
-def everything() -> dict[str, Any]:
+def _everything() -> dict[str, Any]:
     """All measurements; the module that reads them imports torch."""
     from onehop.explorer.content import measured
 
     return measured()
 
 
-def one_line_errors(answer: Answer) -> Answer:
+def _one_line_errors(answer: _Answer) -> _Answer:
     """An error that the reader can put right is told to the page."""
 
     async def answered(request: Request) -> Response:
         try:
             return await answer(request)
-        except TooLargeError as e:
-            return JSONResponse({"error": str(e)}, 413, HEADERS)
-        except TooSlowError as e:
-            return JSONResponse({"error": str(e)}, 408, HEADERS)
-        except OtherKindError as e:
-            return JSONResponse({"error": str(e)}, 415, HEADERS)
+        except _TooLargeError as e:
+            return JSONResponse({"error": str(e)}, 413, _HEADERS)
+        except _TooSlowError as e:
+            return JSONResponse({"error": str(e)}, 408, _HEADERS)
+        except _OtherKindError as e:
+            return JSONResponse({"error": str(e)}, 415, _HEADERS)
         except ModelChangedError as e:
-            return JSONResponse({"error": str(e)}, 503, HEADERS)
+            return JSONResponse({"error": str(e)}, 503, _HEADERS)
         except OnehopError as e:
-            return JSONResponse({"error": str(e)}, 422, HEADERS)
+            return JSONResponse({"error": str(e)}, 422, _HEADERS)
 
     return answered
 
 
-async def in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncIterator[str]:
+async def _in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncIterator[str]:
     """A line of JSON for each part as soon as it is there. Who goes away ends it after the part being computed."""
     part = first
     while part is not None:
@@ -146,7 +146,7 @@ async def in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncIt
         part = await compute(lambda: next(rest, None))
 
 
-async def body_of(request: Request, seconds: float) -> bytes:
+async def _body_of(request: Request, seconds: float) -> bytes:
     """The body, not too large and not too slow."""
     body = b""
     try:
@@ -154,17 +154,17 @@ async def body_of(request: Request, seconds: float) -> bytes:
             async for part in request.stream():
                 body += part
                 if len(body) > MOST_BODY:
-                    raise TooLargeError(f"A question may have {MOST_BODY:,} bytes.", "Give a shorter text.")
+                    raise _TooLargeError(f"A question may have {MOST_BODY:,} bytes.", "Give a shorter text.")
     except TimeoutError:
-        raise TooSlowError(f"The question took longer than {seconds:g} seconds.", "Send it again.") from None
+        raise _TooSlowError(f"The question took longer than {seconds:g} seconds.", "Send it again.") from None
     return body
 
 
 async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     """The text and edits of a request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise OtherKindError("The request is not JSON.", "Send it with Content-Type: application/json.")
-    body = await body_of(request, seconds)
+        raise _OtherKindError("The request is not JSON.", "Send it with Content-Type: application/json.")
+    body = await _body_of(request, seconds)
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):  # the latter: brackets in brackets, thousands of them
@@ -172,30 +172,30 @@ async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     if not isinstance(asked, dict) or not isinstance(asked.get("text"), str):
         raise SettingsError("The request holds no text.", 'Send {"text": "…", "edits": []} as JSON.')
     edits = asked.get("edits", [])
-    if not isinstance(edits, list) or len(edits) > MOST_EDITS or not all(isinstance(e, str) for e in edits):
-        raise SettingsError("The edits of a request are a list of texts.", f"Send at most {MOST_EDITS}.")
+    if not isinstance(edits, list) or len(edits) > _MOST_EDITS or not all(isinstance(e, str) for e in edits):
+        raise SettingsError("The edits of a request are a list of texts.", f"Send at most {_MOST_EDITS}.")
     return asked["text"], edits
 
 
 def place(request: Request) -> tuple[str, int, int]:
     """The role, layer and head of a request."""
     role, layer, head = (request.query_params.get(name, "") for name in ("role", "layer", "head"))
-    if role not in ROLES or not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 9):
+    if role not in _ROLES or not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 9):
         raise SettingsError("The request names no head.", "Ask for role=encoder&layer=0&head=0.")
     return role, int(layer), int(head)
 
 
-def neurons_of(request: Request) -> tuple[str, int, list[int]]:
+def _neurons_of(request: Request) -> tuple[str, int, list[int]]:
     """The stack, layer and neurons of a request."""
     stack, layer, places = (request.query_params.get(name, "") for name in ("stack", "layer", "places"))
     numbers = places.split(",")
     if (
-        stack not in ROLES[:2]
+        stack not in _ROLES[:2]
         or not all(n.isdecimal() and len(n) < 7 for n in (layer, *numbers))
-        or len(numbers) > MOST_NEURONS
+        or len(numbers) > _MOST_NEURONS
     ):
         raise SettingsError(
             "The request names no neurons.",
-            f"Ask for stack=decoder&layer=0&places=3,14, at most {MOST_NEURONS} of them.",
+            f"Ask for stack=decoder&layer=0&places=3,14, at most {_MOST_NEURONS} of them.",
         )
     return stack, int(layer), [int(n) for n in numbers]

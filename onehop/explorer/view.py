@@ -11,7 +11,7 @@ from onehop.explorer.content import Explorer
 from onehop.interpret.tracer import KEPT, Tracer, load_tracer
 from onehop.pipelines.arguments import in_the_words_of_arguments, one_text, strings_of
 
-HEIGHT = 900
+_HEIGHT = 900
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class View:
     """The page with one sentence in it, as a notebook shows it and a file holds it."""
 
     page: str
-    height: int = HEIGHT
+    height: int = _HEIGHT
 
     def _repr_html_(self) -> str:
         return (
