@@ -27,13 +27,13 @@ from onehop.storage.number_formats import Int8Rows, Tensor
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import BOS
 
-METADATA, WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
+METADATA, _WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
 VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
-LARGEST = 1 << 32  # bytes of a file in a package, which CTranslate2's own sizes cannot go beyond
-TIGHTEST = 200  # so many times smaller no weights become
+_LARGEST = 1 << 32  # bytes of a file in a package, which CTranslate2's own sizes cannot go beyond
+_TIGHTEST = 200  # so many times smaller no weights become
 LONGEST = 512
-REFUSED = "It cannot be imported."
-AGAIN = "Download the package again."
+_REFUSED = "It cannot be imported."
+_AGAIN = "Download the package again."
 MARKS = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
 Read = Callable[[str], bytes | None]
@@ -47,18 +47,18 @@ def is_argos(path: Path) -> bool:
 def import_package(path: Path) -> Imported:
     """Read a package."""
     read = opened(path)
-    about = json_object(read, METADATA)
+    about = _json_object(read, METADATA)
     languages = [about.get(name) for name in ("from_code", "to_code")]
     if about.get("type", "translate") != "translate" or not all(isinstance(code, str) and code for code in languages):
         raise ExportError(f"{path} is no translator of one pair of languages.", "Give another package.")
-    weights = needed(read, WEIGHTS)
-    specification, variables = read_variables(weights, f"{WEIGHTS} of {path.name}")
+    weights = needed(read, _WEIGHTS)
+    specification, variables = read_variables(weights, f"{_WEIGHTS} of {path.name}")
     if specification != "TransformerSpec":
         raise ExportError(f"{path} holds a {specification or 'model of no name'}.", "Only translators can be imported.")
-    config = json_object(read, "model/config.json", missing={})
-    pieces = read_pieces(read, config)
-    model, tensors = Converter(variables, config, pieces).convert()
-    check_shapes(path, model, tensors, len(pieces.rows))
+    config = _json_object(read, "model/config.json", missing={})
+    pieces = _read_pieces(read, config)
+    model, tensors = _Converter(variables, config, pieces).convert()
+    _check_shapes(path, model, tensors, len(pieces.rows))
     source, target = map(str, languages)
     stored = StoredModel(
         settings=Settings(model=model, tokenizer=TokenizerSettings(vocab_size=max(300, len(pieces.rows)))),
@@ -96,14 +96,14 @@ def opened(path: Path) -> Read:
             member = archive.getinfo(root + name)
         except KeyError:
             return None
-        if member.file_size > min(LARGEST, TIGHTEST * (member.compress_size + 1000)):
-            raise ExportError(f"{name} of {path} is larger than a package has it.", AGAIN)
+        if member.file_size > min(_LARGEST, _TIGHTEST * (member.compress_size + 1000)):
+            raise ExportError(f"{name} of {path} is larger than a package has it.", _AGAIN)
         try:
             return archive.read(member)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
-            raise ExportError(f"{name} of {path} is damaged.", AGAIN) from None
+            raise ExportError(f"{name} of {path} is damaged.", _AGAIN) from None
         except Exception as e:  # zlib's and lzma's own
-            raise ExportError(f"{name} of {path} is damaged ({e}).", AGAIN) from None
+            raise ExportError(f"{name} of {path} is damaged ({e}).", _AGAIN) from None
 
     return read
 
@@ -116,7 +116,7 @@ def needed(read: Read, name: str) -> bytes:
     return found
 
 
-def json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
     """A JSON object; `missing` is what it is where there is none."""
     data = read(name) if missing is not None else needed(read, name)
     try:
@@ -124,28 +124,28 @@ def json_object(read: Read, name: str, missing: dict[str, Any] | None = None) ->
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ExportError(f"{name} is not a JSON object.", AGAIN)
+        raise ExportError(f"{name} is not a JSON object.", _AGAIN)
     return found
 
 
-def read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
+def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
     """The tokenizer, whose ids are ours and whose rows are theirs."""
     name = next((name for name in VOCABULARIES if read(name) is not None), None)
     if name is None:
-        raise ExportError("The model has separate vocabularies of the two languages.", REFUSED)
+        raise ExportError("The model has separate vocabularies of the two languages.", _REFUSED)
     try:
         text = needed(read, name).decode("utf-8")
         words = json.loads(text) if name.endswith("json") else text.removesuffix("\n").split("\n")
     except ValueError:
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
-        raise ExportError(f"{name} is not a list of pieces.", AGAIN)
+        raise ExportError(f"{name} is not a list of pieces.", _AGAIN)
     ids = {word: i for i, word in enumerate(words)}
     unk = ids.get(str(config.get("unk_token") or MARKS["unk"]))
     eos = ids.get(str(config.get("eos_token") or MARKS["eos"]))
     bos = ids.get(str(config.get("decoder_start_token") or config.get("bos_token") or MARKS["bos"]))
     if unk is None or eos is None or bos is None:
-        raise ExportError(f"{name} lacks a mark of {', '.join(MARKS.values())}.", AGAIN)
+        raise ExportError(f"{name} lacks a mark of {', '.join(MARKS.values())}.", _AGAIN)
     pad = next((ids[mark] for mark in (MARKS["pad"], "<pad>") if mark in ids), unk)
     model = needed(read, PIECES)
     return joint_pieces(model, model, ids, (pad, unk, bos, eos))
@@ -155,7 +155,7 @@ def read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
 
 
 @dataclass
-class Converter:
+class _Converter:
     """Takes each variable to its place in ours."""
 
     variables: dict[str, Array]
@@ -165,7 +165,7 @@ class Converter:
     def convert(self) -> tuple[ModelSettings, dict[str, Tensor]]:
         """The settings and the tensors."""
         if self.config.get("add_source_bos") or self.config.get("layer_norm_epsilon") not in (None, 1e-5):
-            raise ExportError("The model has a beginning mark in the source, or another ε in its norms.", REFUSED)
+            raise ExportError("The model has a beginning mark in the source, or another ε in its norms.", _REFUSED)
         layers = [self.count(stack) for stack in ("encoder", "decoder")]
         tables = [self.matrix(name) for name in ("encoder/embeddings_0", "decoder/embeddings", "decoder/projection")]
         positions = [self.take(f"{stack}/position_encodings/encodings") for stack in ("encoder", "decoder")]
@@ -189,21 +189,21 @@ class Converter:
         """A variable, which is then done with."""
         found = self.variables.pop(name, missing)
         if found is None:
-            raise ExportError(f"The model has no {name}.", REFUSED)
+            raise ExportError(f"The model has no {name}.", _REFUSED)
         return found
 
     def flag(self, name: str, missing: float = 0) -> float:
         """A number of the model's shape."""
         found = self.take(name, missing=np.array(missing))
         if found.ndim:
-            raise ExportError(f"{name} is no number.", AGAIN)
+            raise ExportError(f"{name} is no number.", _AGAIN)
         return float(found)
 
     def count(self, stack: str) -> int:
         """How many layers a stack has."""
         numbers = {int(n[1]) for name in self.variables if (n := re.match(rf"{stack}/layer_(\d{{1,4}})/", name))}
         if numbers != set(range(len(numbers))) or not numbers:
-            raise ExportError(f"The {stack} has no layers, or not all of them.", AGAIN)
+            raise ExportError(f"The {stack} has no layers, or not all of them.", _AGAIN)
         return len(numbers)
 
     def is_biased(self) -> bool:
@@ -218,7 +218,7 @@ class Converter:
         common = self.flag("num_heads", missing=8)  # older files have it once
         stacks = [self.stack(stack, common) for stack in ("encoder", "decoder")]
         if stacks[0] != stacks[1]:
-            raise ExportError("Encoder and decoder differ in heads, norms or activation.", REFUSED)
+            raise ExportError("Encoder and decoder differ in heads, norms or activation.", _REFUSED)
         heads, norm, activation = stacks[0]
         is_usual = all(
             table.ndim == 2 and table.shape[1] == d_model and np.allclose(table, sinusoids(*table.shape), atol=1e-4)
@@ -243,7 +243,7 @@ class Converter:
                 source_end=None if self.config.get("add_source_eos") else False,
             )
         except SettingsError as e:
-            raise ExportError(f"The model's shape is not right: {e.what}", AGAIN) from None
+            raise ExportError(f"The model's shape is not right: {e.what}", _AGAIN) from None
 
     def stack(self, stack: str, common: float) -> tuple[int, Literal["pre", "post"], Literal["relu", "swish", "gelu"]]:
         """Heads, norm and activation of a stack."""
@@ -252,18 +252,18 @@ class Converter:
         number = self.flag(f"{stack}/activation")
         named: Any = {value: name for name, value in ACTIVATIONS.items()}.get(int(number))
         if scaled != 1 or named is None:
-            raise ExportError("The model has unscaled embeddings, or an activation that ours has not.", REFUSED)
+            raise ExportError("The model has unscaled embeddings, or an activation that ours has not.", _REFUSED)
         return int(heads), norm, named
 
     def embeddings(self, tables: Sequence[Tensor]) -> dict[str, Tensor]:
         """The three tables with rows in the order of our ids."""
         rows = np.array(self.pieces.rows)
-        if any(len(to_rows(table)) != 1 + rows.max() for table in tables):
-            raise ExportError("The embeddings do not fit the vocabulary row by row.", AGAIN)
+        if any(len(_to_rows(table)) != 1 + rows.max() for table in tables):
+            raise ExportError("The embeddings do not fit the vocabulary row by row.", _AGAIN)
         source, target, output = (chosen(table, rows) for table in tables)
         if self.starts_from_zero:
             for table in (source, target):
-                to_rows(table)[BOS] = 0
+                _to_rows(table)[BOS] = 0
         return {"embedding.weight": source, "target_embedding.weight": target, "output.weight": output}
 
     @property
@@ -275,7 +275,7 @@ class Converter:
         """The bias of each piece; what only ours has is never said."""
         rows = np.array(self.pieces.rows)
         if bias.shape != (1 + rows.max(),):
-            raise ExportError("The output's bias does not fit the vocabulary.", AGAIN)
+            raise ExportError("The output's bias does not fit the vocabulary.", _AGAIN)
         found = bias[rows].astype(np.float32)
         found[[*self.pieces.silent, *([BOS] if self.starts_from_zero else [])]] = NEVER
         self.variables.pop("decoder/start_from_zero_embedding", None)
@@ -299,10 +299,10 @@ class Converter:
     def parts(self, theirs: str, ours: Sequence[str], model: ModelSettings) -> dict[str, Tensor]:
         """A matrix and its bias as several; a bias that is not there is zero."""
         whole = self.matrix(theirs)
-        height = len(to_rows(whole))
+        height = len(_to_rows(whole))
         bias = self.take(f"{theirs}/bias", missing=np.zeros(height, "f4"))
         if height % len(ours) or bias.shape != (height,):
-            raise ExportError(f"{theirs} has another shape than it must have.", AGAIN)
+            raise ExportError(f"{theirs} has another shape than it must have.", _AGAIN)
         found: dict[str, Tensor] = {}
         for i, name in enumerate(ours):
             rows = np.arange(i * height // len(ours), (i + 1) * height // len(ours))
@@ -321,11 +321,11 @@ class Converter:
         """A matrix; int8 rows have the inverse of our scale, int16 has one scale for all."""
         values, scale = self.take(f"{name}/weight"), self.variables.pop(f"{name}/weight_scale", None)
         if values.ndim != 2:
-            raise ExportError(f"{name} is no matrix.", AGAIN)
+            raise ExportError(f"{name} is no matrix.", _AGAIN)
         if values.dtype == np.float32:
             return values
         if scale is None or scale.size not in (1, len(values)) or not np.all(np.isfinite(scale) & (scale > 0)):
-            raise ExportError(f"{name} has no scales that fit it.", AGAIN)
+            raise ExportError(f"{name} has no scales that fit it.", _AGAIN)
         inverse = np.broadcast_to(np.float32(1) / scale.astype(np.float32).reshape(-1), len(values))
         if values.dtype == np.int8:
             return Int8Rows(values, np.ascontiguousarray(inverse))
@@ -338,10 +338,10 @@ class Converter:
             self.variables.pop(name, None)
         for name, values in self.variables.items():
             if values.ndim or values.any():
-                raise ExportError(f"The model has {name}, which ours cannot express.", REFUSED)
+                raise ExportError(f"The model has {name}, which ours cannot express.", _REFUSED)
 
 
-def to_rows(table: Tensor) -> Array:
+def _to_rows(table: Tensor) -> Array:
     """The stored rows of a matrix."""
     return table.values if isinstance(table, Int8Rows) else table
 
@@ -357,12 +357,12 @@ def equal(one: Tensor, other: Tensor) -> bool:
     """Whether two matrices are the same."""
     if isinstance(one, Int8Rows) and isinstance(other, Int8Rows):
         return np.array_equal(one.values, other.values) and np.array_equal(one.scale, other.scale)
-    return type(one) is type(other) and np.array_equal(to_rows(one), to_rows(other))
+    return type(one) is type(other) and np.array_equal(_to_rows(one), _to_rows(other))
 
 
-def check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor], vocab_size: int) -> None:
+def _check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor], vocab_size: int) -> None:
     """Refuse weights that are not of one shape."""
     wanted = parameter_shapes(model, vocab_size)
     for name, shape in wanted.items():
         if name not in tensors or tuple(tensors[name].shape) != shape:
-            raise ExportError(f"The weights of {path} do not fit each other: see {name}.", AGAIN)
+            raise ExportError(f"The weights of {path} do not fit each other: see {name}.", _AGAIN)

@@ -24,12 +24,12 @@ from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import WordPieces
 
 # The largest difference between two numbers of a vector that rounding explains.
-NEAR = 1e-5
-NEEDED = (
+_NEAR = 1e-5
+_NEEDED = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("max_position_embeddings", "type_vocab_size"),
 )
-LAYER = {
+_LAYER = {
     "self_attention.w_q": "attention.self.query",
     "self_attention.w_k": "attention.self.key",
     "self_attention.w_v": "attention.self.value",
@@ -44,12 +44,12 @@ LAYER = {
 def import_bert(folder: Path) -> StoredModel:
     """Read a folder."""
     config = read_json(folder / "config.json")
-    refuse(folder, config)
+    _refuse(folder, config)
     weights, digest = read_weights(folder)
     tokenizer = read_bytes(folder / "tokenizer.json")
-    settings = model_settings(config)
+    settings = _model_settings(config)
     try:
-        tensors = to_ours(weights, settings)
+        tensors = _to_ours(weights, settings)
     except KeyError as e:
         raise ExportError(f"{folder} has no tensor {e}.", "Download it again.") from None
     return StoredModel(
@@ -62,9 +62,9 @@ def import_bert(folder: Path) -> StoredModel:
     )
 
 
-def refuse(folder: Path, config: Mapping[str, Any]) -> None:
+def _refuse(folder: Path, config: Mapping[str, Any]) -> None:
     """Name what our model has no way to express."""
-    if missing := [name for name in NEEDED if not isinstance(config.get(name), int)]:
+    if missing := [name for name in _NEEDED if not isinstance(config.get(name), int)]:
         raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
     pooling = read_json(folder / "1_Pooling" / "config.json", needed=False)
     reasons = {
@@ -78,7 +78,7 @@ def refuse(folder: Path, config: Mapping[str, Any]) -> None:
             raise ExportError(f"The model has {reason}, which ours cannot express.", "It cannot be imported.")
 
 
-def model_settings(config: Mapping[str, Any]) -> ModelSettings:
+def _model_settings(config: Mapping[str, Any]) -> ModelSettings:
     """The architecture in the paper's names."""
     try:
         return ModelSettings(
@@ -100,7 +100,7 @@ def model_settings(config: Mapping[str, Any]) -> ModelSettings:
         raise ExportError(f"config.json is not right: {e.what}", "Download the folder again.") from None
 
 
-def to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
+def _to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
     """The weights under our names."""
     plain = {name.removeprefix("bert."): tensor for name, tensor in weights.items()}
     table = "embeddings.word_embeddings.weight"
@@ -108,15 +108,15 @@ def to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, 
         "embedding.weight": (plain[table] / math.sqrt(settings.d_model)).astype(np.float32),
         "source_input.positions": plain["embeddings.position_embeddings.weight"],
         "source_input.segment_embeddings": plain["embeddings.token_type_embeddings.weight"],
-        **both("source_input.norm", "embeddings.LayerNorm", plain),
+        **_both("source_input.norm", "embeddings.LayerNorm", plain),
     }
     for i in range(settings.n_encoder_layers):
-        for ours, theirs in LAYER.items():
-            found |= both(f"encoder.layers.{i}.{ours}", f"encoder.layer.{i}.{theirs}", plain)
+        for ours, theirs in _LAYER.items():
+            found |= _both(f"encoder.layers.{i}.{ours}", f"encoder.layer.{i}.{theirs}", plain)
     return found
 
 
-def both(ours: str, theirs: str, weights: Mapping[str, Array]) -> dict[str, Array]:
+def _both(ours: str, theirs: str, weights: Mapping[str, Array]) -> dict[str, Array]:
     """A weight and its bias."""
     return {f"{ours}.{part}": weights[f"{theirs}.{part}"] for part in ("weight", "bias")}
 
@@ -130,7 +130,7 @@ class VectorParity:
 
     sentences: int
     largest_difference: float
-    near: float = NEAR
+    near: float = _NEAR
 
     def lines(self) -> list[str]:
         """For people."""

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 # Each is a module here with NEEDS, write(stored, folder) and a class that runs what was written.
 TARGETS = {"huggingface": "HuggingFace", "onnx": "Onnx", "ctranslate2": "CTranslate2"}
-PARITY = "parity.json"
+_PARITY = "parity.json"
 
 
 def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str] = SENTENCES) -> Parity:
     """Write a model file for another program into a new folder, and compare the two there."""
-    module = target_module(target)
+    module = _target_module(target)
     require(*module.NEEDS)
     model = named_model(str(model))
     check_kind(model, None)
@@ -34,10 +34,10 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
         raise ExportError(what, "Use --to ctranslate2, which has.")
     alpha = default_alpha(model)
     search = {"alpha": alpha} if target == "huggingface" and alpha is not None else {}  # the others say nothing of it
-    with export_folder(folder) as beside:
+    with _export_folder(folder) as beside:
         module.write(stored, beside, **search)
     parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
-    parity.write(folder / PARITY)
+    parity.write(folder / _PARITY)
     return parity
 
 
@@ -50,20 +50,20 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
     from onehop.converters.importing import import_marian
 
     if argos.is_argos(folder):
-        return import_argos(folder, out, sentences)
+        return _import_argos(folder, out, sentences)
     if bert.is_bert(folder):
-        return import_encoder(folder, out, sentences)
+        return _import_encoder(folder, out, sentences)
     require("google.protobuf")
     imported = import_marian(folder)
     file = write_model(out, imported.stored)[0]
     if not is_installed(huggingface.NEEDS[0]):
         return None
     parity = compare(imported.stored, "huggingface", huggingface.HuggingFace(folder, imported.rows), sentences)
-    parity.write(file.with_suffix(f".{PARITY}"))
+    parity.write(file.with_suffix(f".{_PARITY}"))
     return parity
 
 
-def import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
+def _import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
     """The same of an Argos package, compared with CTranslate2, which Argos runs it with."""
     from onehop.converters import argos
     from onehop.converters.argos_original import ArgosOriginal
@@ -72,11 +72,11 @@ def import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
     imported = argos.import_package(package)
     file = write_model(out, imported.stored)[0]
     parity = compare(imported.stored, "ctranslate2", ArgosOriginal(package, imported), sentences)
-    parity.write(file.with_suffix(f".{PARITY}"))
+    parity.write(file.with_suffix(f".{_PARITY}"))
     return parity
 
 
-def import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.VectorParity | None":
+def _import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.VectorParity | None":
     """The same of an encoder, compared by the vectors of sentences."""
     from onehop.converters import bert, huggingface
 
@@ -85,7 +85,7 @@ def import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.V
     if not is_installed(huggingface.NEEDS[0]):
         return None
     parity = bert.compare_vectors(stored, folder, sentences)
-    parity.write(file.with_suffix(f".{PARITY}"))
+    parity.write(file.with_suffix(f".{_PARITY}"))
     return parity
 
 
@@ -94,7 +94,7 @@ def sentences_of(file: Path | None) -> Sequence[str]:
     return SENTENCES if file is None else read_sentences(file)
 
 
-def target_module(target: str) -> Any:
+def _target_module(target: str) -> Any:
     """The module of a target."""
     if target not in TARGETS:
         raise ExportError(f"There is no export to {target!r}.", nearest(target, TARGETS))
@@ -102,7 +102,7 @@ def target_module(target: str) -> Any:
 
 
 @contextmanager
-def export_folder(folder: Path) -> Iterator[Path]:
+def _export_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into, which appears in its place only when all went well."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} is there already.", "Remove it, or choose another place with -o.")

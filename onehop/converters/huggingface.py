@@ -23,7 +23,7 @@ from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 NEEDS = ("transformers",)
 
 
-def refuse(settings: ModelSettings) -> None:
+def _refuse(settings: ModelSettings) -> None:
     """Name what Marian has no way to express."""
     width = settings.d_model // settings.n_heads
     reasons = {
@@ -40,7 +40,7 @@ def refuse(settings: ModelSettings) -> None:
 
 def write(stored: StoredModel, folder: Path, alpha: float = ALPHA) -> None:
     """Everything that `from_pretrained` reads; `alpha` is that of the length penalty."""
-    refuse(stored.settings.model)
+    _refuse(stored.settings.model)
     weights = to_marian(stored.weights(), stored.settings.model)
     (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
     for name in ("source.spm", "target.spm"):
@@ -49,7 +49,7 @@ def write(stored: StoredModel, folder: Path, alpha: float = ALPHA) -> None:
     write_json(folder / "vocab.json", {piece: i for i, (piece, _) in enumerate(pieces)})
     write_json(folder / "config.json", config(stored.settings.model, len(pieces)))
     write_json(folder / "generation_config.json", generation_config(stored.settings.model, alpha))
-    write_json(folder / "tokenizer_config.json", tokenizer_config(stored, [piece for piece, _ in pieces]))
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(stored, [piece for piece, _ in pieces]))
 
 
 def write_json(file: Path, value: Any) -> None:
@@ -79,11 +79,11 @@ def config(model: ModelSettings, vocab_size: int) -> dict[str, Any]:
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "is_encoder_decoder": True,
-        **marks(),
+        **_marks(),
     }
 
 
-def marks() -> dict[str, int | None]:
+def _marks() -> dict[str, int | None]:
     """The ids with a meaning. Marian would begin with the padding mark, but it can be told not to."""
     return {
         "pad_token_id": PAD,
@@ -101,11 +101,11 @@ def generation_config(model: ModelSettings, alpha: float) -> dict[str, Any]:
         "length_penalty": alpha,
         "early_stopping": True,
         "max_length": positions(model),
-        **marks(),
+        **_marks(),
     }
 
 
-def tokenizer_config(stored: StoredModel, pieces: Sequence[str]) -> dict[str, Any]:
+def _tokenizer_config(stored: StoredModel, pieces: Sequence[str]) -> dict[str, Any]:
     """What Marian's tokenizer must know besides the pieces."""
     return {
         "tokenizer_class": "MarianTokenizer",

@@ -27,9 +27,9 @@ from onehop.model.loss import NEVER
 from onehop.model.transformer import Transformer, sinusoids
 from onehop.storage.model_file import StoredModel
 
-WEIGHTS, PICKLE = "model.safetensors", "pytorch_model.bin"
-CT2_WEIGHTS = "model.bin"
-ACTIVATIONS: Mapping[str, Literal["relu", "swish", "gelu"]] = {
+WEIGHTS, _PICKLE = "model.safetensors", "pytorch_model.bin"
+_CT2_WEIGHTS = "model.bin"
+_ACTIVATIONS: Mapping[str, Literal["relu", "swish", "gelu"]] = {
     "relu": "relu",
     "swish": "swish",
     "silu": "swish",
@@ -48,13 +48,13 @@ class Imported:
 def import_marian(folder: Path) -> Imported:
     """Read a folder."""
     config = read_json(folder / "config.json")
-    refuse_other_program(folder, config)
-    refuse(config)
+    _refuse_other_program(folder, config)
+    _refuse(config)
     weights, digest = read_weights(folder)
-    refuse_other_positions(weights)
-    pieces = read_pieces(folder, config)
-    settings = model_settings(folder, config, weights, pieces)
-    tensors = to_ours(folder, weights, settings, pieces, never_said(folder, config))
+    _refuse_other_positions(weights)
+    pieces = _read_pieces(folder, config)
+    settings = _model_settings(folder, config, weights, pieces)
+    tensors = _to_ours(folder, weights, settings, pieces, _never_said(folder, config))
     texts = read_json(folder / "tokenizer_config.json", needed=False)
     stored = StoredModel(
         settings=Settings(model=settings, tokenizer=TokenizerSettings(vocab_size=max(300, len(pieces.rows)))),
@@ -96,17 +96,17 @@ def read_bytes(file: Path) -> bytes:
 
 def read_weights(folder: Path) -> tuple[dict[str, Array], str]:
     """The tensors as float32, and the file's SHA-256."""
-    file = folder / (WEIGHTS if (folder / WEIGHTS).is_file() or not (folder / PICKLE).is_file() else PICKLE)
+    file = folder / (WEIGHTS if (folder / WEIGHTS).is_file() or not (folder / _PICKLE).is_file() else _PICKLE)
     data = read_bytes(file)
     try:
-        tensors = load(data) if file.name == WEIGHTS else load_pickle(file, data)
+        tensors = load(data) if file.name == WEIGHTS else _load_pickle(file, data)
         found = {name: t.float().numpy() for name, t in tensors.items()}
     except (SafetensorError, RuntimeError, TypeError):
         raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
     return found, hashlib.sha256(data).hexdigest()
 
 
-def load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
+def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
     """The tensors of PyTorch's older format. Nothing else is made of the pickle, and so no code in it is run."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -132,7 +132,7 @@ def load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
     return found
 
 
-def read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
+def _read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
     """The tokenizer."""
     vocab = read_json(folder / "vocab.json")
     if sorted(vocab.values()) != list(range(config["vocab_size"])):
@@ -149,7 +149,7 @@ def read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
     return joint_pieces(source, target, vocab, marks)
 
 
-def never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
+def _never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
     """Their ids that generation rules out, as OPUS-MT does with the padding."""
     generation = {**config, **read_json(folder / "generation_config.json", needed=False)}
     words = generation.get("bad_words_ids") or []
@@ -163,23 +163,23 @@ def never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
 # --- what cannot be expressed ---------------------------------------------------------------------------------
 
 
-def refuse_other_program(folder: Path, config: Mapping[str, Any]) -> None:
+def _refuse_other_program(folder: Path, config: Mapping[str, Any]) -> None:
     """Say what a folder is that holds no Marian."""
     kind = config.get("model_type")
     if kind == "marian":
         return
     if kind is not None:
         found = f"{folder} holds a model of the type {kind!r}."
-    elif (folder / CT2_WEIGHTS).is_file():
+    elif (folder / _CT2_WEIGHTS).is_file():
         found = f"{folder} holds a model converted for CTranslate2."
     else:
         found = f"{folder / 'config.json'} names no model_type."
     raise ExportError(found, "Give the Hugging Face folder of a Marian or BERT model: only these can be imported.")
 
 
-def refuse(config: Mapping[str, Any]) -> None:
+def _refuse(config: Mapping[str, Any]) -> None:
     """Name what our model has no way to express."""
-    missing = [name for name in NEEDED if not isinstance(config.get(name), int)]
+    missing = [name for name in _NEEDED if not isinstance(config.get(name), int)]
     if missing:
         raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
     reasons = {
@@ -188,21 +188,21 @@ def refuse(config: Mapping[str, Any]) -> None:
         "embeddings that are not scaled by √d_model": not config.get("scale_embedding", False),
         "other heads in the decoder": config["encoder_attention_heads"] != config["decoder_attention_heads"],
         "another feed-forward width in the decoder": config["encoder_ffn_dim"] != config["decoder_ffn_dim"],
-        f"the activation {config.get('activation_function')}": config.get("activation_function") not in ACTIVATIONS,
+        f"the activation {config.get('activation_function')}": config.get("activation_function") not in _ACTIVATIONS,
     }
     for reason, holds in reasons.items():
         if holds:
             raise ExportError(f"The model has {reason}, which ours cannot express.", "It cannot be imported.")
 
 
-NEEDED = (
+_NEEDED = (
     *("vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"),
     *("encoder_attention_heads", "decoder_attention_heads"),
     *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
 )
 
 
-def refuse_other_positions(weights: Mapping[str, Array]) -> None:
+def _refuse_other_positions(weights: Mapping[str, Array]) -> None:
     """Marian computes its positions; a folder that stores them must have stored the same."""
     for name in POSITIONS:
         if name in weights:
@@ -215,14 +215,14 @@ def refuse_other_positions(weights: Mapping[str, Array]) -> None:
 # --- to ours --------------------------------------------------------------------------------------------------
 
 
-def model_settings(
+def _model_settings(
     folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array], pieces: ImportedPieces
 ) -> ModelSettings:
     """The architecture in the paper's names; biases that are zero throughout are left out."""
     texts = read_json(folder / "tokenizer_config.json", needed=False)
     longest = min(config.get("max_position_embeddings", 512), int(texts.get("model_max_length") or 512))
     biased = any(np.any(tensor) for name, tensor in weights.items() if name.endswith("_proj.bias"))
-    silent = bool(pieces.silent or never_said(folder, config) or np.any(weights.get(BIAS, 0)))
+    silent = bool(pieces.silent or _never_said(folder, config) or np.any(weights.get(BIAS, 0)))
     try:
         return ModelSettings(
             n_encoder_layers=config["encoder_layers"],
@@ -231,7 +231,7 @@ def model_settings(
             d_ff=config["encoder_ffn_dim"],
             n_heads=config["encoder_attention_heads"],
             dropout=float(config.get("dropout", 0.1)),
-            activation=ACTIVATIONS[config["activation_function"]],
+            activation=_ACTIVATIONS[config["activation_function"]],
             attention_bias=biased,
             output_bias=silent,
             max_length=longest,
@@ -240,7 +240,7 @@ def model_settings(
         raise ExportError(f"config.json is not right: {e.what}", "Download the folder again.") from None
 
 
-def to_ours(
+def _to_ours(
     folder: Path, weights: Mapping[str, Array], settings: ModelSettings, pieces: ImportedPieces, never: Sequence[int]
 ) -> dict[str, Array]:
     """The weights under our names, rows in the order of our ids."""
@@ -255,11 +255,11 @@ def to_ours(
         found = from_marian(moved, settings)
     except KeyError as e:
         raise ExportError(f"{folder / WEIGHTS} has no tensor {e}.", "Download it again.") from None
-    check_shapes(folder, found, settings)
+    _check_shapes(folder, found, settings)
     return found
 
 
-def check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSettings) -> None:
+def _check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSettings) -> None:
     """Refuse weights that are not of the size that the settings say."""
     with torch.device("meta"):
         expected = Transformer(settings, len(tensors["embedding.weight"])).state_dict()

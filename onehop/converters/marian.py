@@ -14,7 +14,7 @@ from onehop.config import ModelSettings
 
 Array = Float32[np.ndarray, "..."]
 
-PROJECTIONS = {"w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "out_proj"}
+_PROJECTIONS = {"w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "out_proj"}
 BIAS = "final_logits_bias"
 EMBEDDING = "model.shared.weight"
 POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
@@ -36,31 +36,31 @@ def places(settings: ModelSettings) -> Iterator[TensorPlace]:
     yield TensorPlace("output_bias", BIAS, optional=True)
     for stack, n_layers in (("encoder", settings.n_encoder_layers), ("decoder", settings.n_decoder_layers)):
         for i in range(n_layers):
-            yield from in_layer(f"{stack}.layers.{i}", cross=stack == "decoder")
+            yield from _in_layer(f"{stack}.layers.{i}", cross=stack == "decoder")
 
 
-def in_layer(layer: str, *, cross: bool) -> Iterator[TensorPlace]:
+def _in_layer(layer: str, *, cross: bool) -> Iterator[TensorPlace]:
     """The tensors of one layer."""
     theirs = f"model.{layer}"
     kinds = {"self": "self_attn", "cross": "encoder_attn"} if cross else {"self": "self_attn"}
     for kind, name in kinds.items():
-        yield from in_attention(f"{layer}.{kind}_attention", f"{theirs}.{name}")
-        yield from both(f"{layer}.{kind}_add_norm.norm", f"{theirs}.{name}_layer_norm", 0, 0)
-    yield from both(f"{layer}.feed_forward.w_1", f"{theirs}.fc1", 1, None)
-    yield from both(f"{layer}.feed_forward.w_2", f"{theirs}.fc2", 0, 0)
-    yield from both(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
+        yield from _in_attention(f"{layer}.{kind}_attention", f"{theirs}.{name}")
+        yield from _both(f"{layer}.{kind}_add_norm.norm", f"{theirs}.{name}_layer_norm", 0, 0)
+    yield from _both(f"{layer}.feed_forward.w_1", f"{theirs}.fc1", 1, None)
+    yield from _both(f"{layer}.feed_forward.w_2", f"{theirs}.fc2", 0, 0)
+    yield from _both(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
 
 
-def in_attention(ours: str, theirs: str) -> Iterator[TensorPlace]:
+def _in_attention(ours: str, theirs: str) -> Iterator[TensorPlace]:
     """The projections: into the heads from d_model, and out of them."""
-    for our_name, their_name in PROJECTIONS.items():
+    for our_name, their_name in _PROJECTIONS.items():
         out = our_name == "w_o"
-        yield from both(
+        yield from _both(
             f"{ours}.{our_name}", f"{theirs}.{their_name}", 0 if out else 1, 0 if out else None, optional_bias=True
         )
 
 
-def both(
+def _both(
     ours: str, theirs: str, weight_axis: int, bias_axis: int | None, *, optional_bias: bool = False
 ) -> Iterator[TensorPlace]:
     """A weight and its bias."""

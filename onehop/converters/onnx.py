@@ -23,9 +23,9 @@ from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
-OPSET = 18
-ENCODER, DECODER, TOKENIZER, ABOUT = "encoder.onnx", "decoder.onnx", "tokenizer.spm", "onehop.json"
-CACHE = ("keys", "values", "cross_keys", "cross_values")
+_OPSET = 18
+_ENCODER, _DECODER, _TOKENIZER, _ABOUT = "encoder.onnx", "decoder.onnx", "tokenizer.spm", "onehop.json"
+_CACHE = ("keys", "values", "cross_keys", "cross_values")
 
 Keys = Float[Tensor, "layers batch heads past d_k"]
 Values = Float[Tensor, "layers batch heads past d_v"]
@@ -35,7 +35,7 @@ Source = Int[Tensor, "batch source"]
 
 
 @dataclass
-class GrowingCache(LayerCache):
+class _GrowingCache(LayerCache):
     """A cache that becomes longer instead of being written into: a graph's tensors cannot be changed."""
 
     def append(
@@ -84,7 +84,7 @@ class DecoderGraph(nn.Module):
         caches = []
         for i, layer in enumerate(model.decoder.layers):
             assert isinstance(layer, Layer)
-            caches.append(GrowingCache(keys[i], values[i], cross_keys[i], cross_values[i]))
+            caches.append(_GrowingCache(keys[i], values[i], cross_keys[i], cross_values[i]))
             x = layer.step(x, caches[-1], past, None, who)
         logits = model.logits(model.decoder.finish(x))[:, -1]
         return logits, torch.stack([c.keys for c in caches]), torch.stack([c.values for c in caches])
@@ -98,26 +98,26 @@ def write(stored: StoredModel, folder: Path) -> None:
     model = model_of(stored).eval()
     for side in (model.source_input, model.target_input):
         side.reach(positions(stored.settings.model))
-    write_graphs(model, folder)
-    (folder / TOKENIZER).write_bytes(stored.tokenizer)
-    (folder / ABOUT).write_text(json.dumps(about(stored, model), indent=2) + "\n", encoding="utf-8")
+    _write_graphs(model, folder)
+    (folder / _TOKENIZER).write_bytes(stored.tokenizer)
+    (folder / _ABOUT).write_text(json.dumps(about(stored, model), indent=2) + "\n", encoding="utf-8")
 
 
-def write_graphs(model: Transformer, folder: Path) -> None:
+def _write_graphs(model: Transformer, folder: Path) -> None:
     """Trace both with a small example; batch and lengths stay free."""
     batch, source, past = 2, 5, 3
     src = torch.full((batch, source), EOS)
     cross_keys, cross_values = EncoderGraph(model)(src)
     keys, values = (x[:, :, :, :past] for x in (cross_keys, cross_values))
     free: dict[str, Any] = {"src": {0: "batch", 1: "source"}, "ids": {0: "batch"}}
-    free |= {name: {1: "batch", 3: "source" if "cross" in name else "past"} for name in CACHE}
-    to_onnx(EncoderGraph(model), {"src": src}, free, ["cross_keys", "cross_values"], folder / ENCODER)
+    free |= {name: {1: "batch", 3: "source" if "cross" in name else "past"} for name in _CACHE}
+    _to_onnx(EncoderGraph(model), {"src": src}, free, ["cross_keys", "cross_values"], folder / _ENCODER)
     inputs = {"ids": src[:, :1], "src": src, "keys": keys, "values": values}
     inputs |= {"cross_keys": cross_keys, "cross_values": cross_values}
-    to_onnx(DecoderGraph(model), inputs, free, ["logits", "new_keys", "new_values"], folder / DECODER)
+    _to_onnx(DecoderGraph(model), inputs, free, ["logits", "new_keys", "new_values"], folder / _DECODER)
 
 
-def to_onnx(
+def _to_onnx(
     module: nn.Module, inputs: Mapping[str, Tensor], free: Mapping[str, Any], outputs: list[str], file: Path
 ) -> None:
     """One graph in one file."""
@@ -128,7 +128,7 @@ def to_onnx(
             module,
             kwargs=dict(inputs),
             dynamo=True,
-            opset_version=OPSET,
+            opset_version=_OPSET,
             input_names=list(inputs),
             output_names=outputs,
             dynamic_shapes={name: free[name] for name in inputs},
@@ -166,7 +166,7 @@ class OnnxStep:
     def __init__(self, port: "Onnx", src: Sequence[Sequence[int]]) -> None:
         self.port, self.src = port, np.array(src, dtype=np.int64)
         cross = port.encoder.run(None, {"src": self.src})
-        self.cache = dict(zip(CACHE, [*port.empty(len(src)), *cross], strict=True))
+        self.cache = dict(zip(_CACHE, [*port.empty(len(src)), *cross], strict=True))
 
     def logits(self, tokens: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows vocab"]:
         """Append a token to each row."""
@@ -192,10 +192,10 @@ class Onnx:
     computes = "float32"
 
     def __init__(self, folder: Path) -> None:
-        self.about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        self.tokenizer = Tokenizer((folder / TOKENIZER).read_bytes())
+        self.about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        self.tokenizer = Tokenizer((folder / _TOKENIZER).read_bytes())
         self.positions: int = self.about["positions"]
-        self.encoder, self.decoder = session(folder / ENCODER), session(folder / DECODER)
+        self.encoder, self.decoder = session(folder / _ENCODER), session(folder / _DECODER)
 
     def empty(self, batch: int) -> list[Float[np.ndarray, "layers batch heads 0 width"]]:
         """The cache before the first token."""

@@ -29,9 +29,9 @@ from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import BOS, EOS, Tokenizer
 
 Logits = Float32[np.ndarray, "length vocab"]
-LEAST_POSITIONS = 512
+_LEAST_POSITIONS = 512
 # The other side knows no loop guard. Greedy, because every program has a beam search of its own.
-GREEDY = SearchOptions(beam=1, loop_repeats=0)
+_GREEDY = SearchOptions(beam=1, loop_repeats=0)
 
 SENTENCES = (
     "Hello world.",
@@ -112,13 +112,13 @@ class Reference:
 def positions(model: ModelSettings) -> int:
     """How far the table of positions reaches in an export: beyond what the model was trained on, if it can."""
     return (
-        model.max_length if model.positions == "learned" else max(LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)
+        model.max_length if model.positions == "learned" else max(_LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)
     )
 
 
 def greedy(step: Step, most: int) -> tuple[int, ...]:
     """The likeliest token at each step, up to the end mark or the greatest length."""
-    return search(step, [most], GREEDY)[0][0].ids
+    return search(step, [most], _GREEDY)[0][0].ids
 
 
 # --- comparing ------------------------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class Parity:
 def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[str]) -> Parity:
     """Translate the sentences on both sides."""
     reference = Reference(stored)
-    given, sentences = sentences, short_enough(sentences, reference, port)
-    ours, our_ms = timed(reference.translate, sentences)
-    theirs, their_ms = timed(port.translate, sentences)
+    given, sentences = sentences, _short_enough(sentences, reference, port)
+    ours, our_ms = _timed(reference.translate, sentences)
+    theirs, their_ms = _timed(port.translate, sentences)
     each = list(zip(sentences, ours, theirs, strict=True))
     return Parity(
         target=target,
@@ -185,7 +185,7 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
     )
 
 
-def short_enough(sentences: Sequence[str], reference: Reference, port: Port) -> list[str]:
+def _short_enough(sentences: Sequence[str], reference: Reference, port: Port) -> list[str]:
     """Those for which both sides have positions enough, whatever the translation becomes."""
     most = min(reference.positions, port.positions) - MORE_THAN_SOURCE
     found = [s for s in sentences if len(reference.tokenizer.encode(s)) < most]
@@ -194,7 +194,7 @@ def short_enough(sentences: Sequence[str], reference: Reference, port: Port) -> 
     return found
 
 
-def timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[list[str], float]:
+def _timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[list[str], float]:
     """Translations, and the median of the milliseconds that one took."""
     translate(sentences[0])  # what is done only once is not counted
     found, took = [], []

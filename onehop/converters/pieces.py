@@ -15,9 +15,9 @@ import sentencepiece as spm
 from onehop.errors import ExportError, ModelFileError
 from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, with_target
 
-NORMAL, UNKNOWN, CONTROL, UNUSED = 1, 2, 3, 5  # SentencePiece's types of pieces
-UNIGRAM = 1
-UNKNOWN_PENALTY = 10.0  # so much below the least likely piece SentencePiece puts an unknown character
+_NORMAL, _UNKNOWN, _CONTROL, _UNUSED = 1, 2, 3, 5  # SentencePiece's types of pieces
+_UNIGRAM = 1
+_UNKNOWN_PENALTY = 10.0  # so much below the least likely piece SentencePiece puts an unknown character
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: 
             "The model translates into several languages, chosen by a mark such as >>fr<<.",
             "Only a model of one pair of languages can be imported.",
         )
-    if source == target and (kept := as_it_is(source, vocab, marks)):
+    if source == target and (kept := _as_it_is(source, vocab, marks)):
         return kept
     return joined(source, target, vocab, marks)
 
 
-def as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces | None:
+def _as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces | None:
     """What onehop has exported needs nothing done."""
     try:
         pieces = [piece for piece, _ in Tokenizer(model).vocabulary()]
@@ -56,54 +56,54 @@ def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequen
 
     Behind it lies the target's model in the same order, for training.
     """
-    proto = read_proto(source)
+    proto = _read_proto(source)
     known = {p.piece: p for p in proto.pieces}
-    spoken = {p for p, kind in ((p.piece, p.type) for p in proto.pieces) if kind not in (UNKNOWN, CONTROL)}
+    spoken = {p for p, kind in ((p.piece, p.type) for p in proto.pieces) if kind not in (_UNKNOWN, _CONTROL)}
     others = sorted((i, piece) for piece, i in vocab.items() if i not in marks)
     strange = [piece for _, piece in others if piece not in known]
-    if strange and proto.trainer_spec.model_type != UNIGRAM:
+    if strange and proto.trainer_spec.model_type != _UNIGRAM:
         raise ExportError(
             f"source.spm is no unigram model, and the vocabulary has pieces that it lacks, such as {strange[0]!r}.",
             "In BPE they would change how the source is cut: only a shared source.spm can be imported.",
         )
-    unknown_score = min((p.score for p in proto.pieces if p.type == NORMAL), default=0.0) - UNKNOWN_PENALTY
+    unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
     beyond = sorted(spoken - set(vocab))
     names = ["<pad>", "<unk>", "<s>" if "<s>" not in dict(others).values() else "<start>", "</s>"]
     del proto.pieces[:]
     for name in names:
-        proto.pieces.add(piece=name, score=0.0, type=UNKNOWN if name == "<unk>" else CONTROL)
+        proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
     for piece in [*(piece for _, piece in others), *beyond]:
         proto.pieces.add().CopyFrom(known[piece] if piece in known else added(proto, piece, unknown_score))
-    describe_marks(proto.trainer_spec, names)
+    _describe_marks(proto.trainer_spec, names)
     rows = [*marks, *(i for i, _ in others), *[marks[UNK]] * len(beyond)]
     silent = [BOS] if marks[BOS] in (marks[PAD], marks[UNK], marks[EOS]) else []
     known_ids = len(rows) - len(beyond)
     order = [*(piece for _, piece in others), *beyond]
     model: bytes = proto.SerializeToString()
     if target != source or beyond:
-        model = with_target(model, in_order(target, names, order), known_ids)
+        model = with_target(model, _in_order(target, names, order), known_ids)
     return ImportedPieces(model, rows, [*silent, *range(known_ids, len(rows))])
 
 
-def in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> bytes:
+def _in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> bytes:
     """The target's model with pieces in the order of our ids, and behind them those that the vocabulary lacks."""
-    proto = read_proto(target)
-    known = {p.piece: p for p in proto.pieces if p.type not in (UNKNOWN, CONTROL)}
-    unknown_score = min((p.score for p in proto.pieces if p.type == NORMAL), default=0.0) - UNKNOWN_PENALTY
-    is_unigram = proto.trainer_spec.model_type == UNIGRAM
+    proto = _read_proto(target)
+    known = {p.piece: p for p in proto.pieces if p.type not in (_UNKNOWN, _CONTROL)}
+    unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
+    is_unigram = proto.trainer_spec.model_type == _UNIGRAM
     more = sorted(set(known) - set(order))
     kept = [proto.SentencePiece.FromString(known[p].SerializeToString()) if p in known else None for p in order]
     rest = [proto.SentencePiece.FromString(known[p].SerializeToString()) for p in more]
     del proto.pieces[:]
     for name in names:
-        proto.pieces.add(piece=name, score=0.0, type=UNKNOWN if name == "<unk>" else CONTROL)
+        proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
     for piece, found in zip(order, kept, strict=True):
         missing = added(proto, piece, unknown_score) if is_unigram else None
-        unused = proto.SentencePiece(piece=piece, score=0.0, type=UNUSED)
+        unused = proto.SentencePiece(piece=piece, score=0.0, type=_UNUSED)
         proto.pieces.add().CopyFrom(found or missing or unused)
     for each in rest:
         proto.pieces.add().CopyFrom(each)
-    describe_marks(proto.trainer_spec, names)
+    _describe_marks(proto.trainer_spec, names)
     found_model: bytes = proto.SerializeToString()
     return found_model
 
@@ -115,11 +115,11 @@ def added(proto: Any, piece: str, unknown_score: float) -> Any:
     given the score of an unknown one. Everything longer takes no part.
     """
     if len(piece) == 1:
-        return proto.SentencePiece(piece=piece, score=unknown_score, type=NORMAL)
-    return proto.SentencePiece(piece=piece, score=0.0, type=UNUSED)
+        return proto.SentencePiece(piece=piece, score=unknown_score, type=_NORMAL)
+    return proto.SentencePiece(piece=piece, score=0.0, type=_UNUSED)
 
 
-def read_proto(model: bytes) -> Any:
+def _read_proto(model: bytes) -> Any:
     """A SentencePiece model taken apart."""
     proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
     try:
@@ -130,7 +130,7 @@ def read_proto(model: bytes) -> Any:
     return proto
 
 
-def describe_marks(trainer_spec: Any, names: Sequence[str]) -> None:
+def _describe_marks(trainer_spec: Any, names: Sequence[str]) -> None:
     """Tell SentencePiece which pieces are the marks. Marian leaves an unknown out of the text."""
     s = trainer_spec
     s.pad_piece, s.unk_piece, s.bos_piece, s.eos_piece = names
