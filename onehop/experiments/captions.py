@@ -12,7 +12,7 @@ from onehop.errors import TextError
 
 # Multi30k, task 1, at one commit: captions of photographs, English and German, one a line.
 SOURCE = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
-SECONDS = 30  # without a byte
+_SECONDS = 30  # without a byte
 # The name here is that of the tutorial; the hash is of what is unpacked.
 FILES = {
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
@@ -48,7 +48,7 @@ def checked(name: str, digest: str, source: str) -> bytes:
     """A file of the source, unpacked, if it is the one that is meant."""
     address = f"{source}/{name}.gz"
     try:
-        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
+        with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
             content = gzip.decompress(answer.read())
     except (OSError, EOFError, zlib.error) as e:  # the library's errors of the network are OSErrors
         reason = getattr(e, "reason", e)

@@ -20,9 +20,9 @@ from onehop.text.tokenizer import WORD_MARK
 
 MODEL = "en-de"
 EXAMPLES = coreference_sentences()[:3]
-ARTICLES = {"er": "der", "sie": "die", "es": "das"}
+_ARTICLES = {"er": "der", "sie": "die", "es": "das"}
 # BAR is the length in characters of a weight of 1. Words with a weight below LEAST are counted together.
-BAR, LEAST = 48, 0.05
+BAR, _LEAST = 48, 0.05
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def demo(page: Path, device: str | None = None) -> None:
 def look(trace: Trace, layer: int) -> Look | None:
     """What the trace says about the pronoun; None where the model wrote none."""
     source, written = trace.header["source"]["tokens"], trace.header["target"]["output_tokens"]
-    places = [i for i, token in enumerate(written) if token.removeprefix(WORD_MARK) in ARTICLES]
+    places = [i for i, token in enumerate(written) if token.removeprefix(WORD_MARK) in _ARTICLES]
     if not places:
         return None
     layers = range(trace.header["model"]["settings"]["n_decoder_layers"])
@@ -83,7 +83,7 @@ def look(trace: Trace, layer: int) -> Look | None:
         layer_heads=rows.shape[1],
         heads=rows.shape[0] * rows.shape[1],
         heads_on_it=Counter(source[key] for key in rows.argmax(-1).flat)[WORD_MARK + "it"],
-        probability={word: p for word, p in top.items() if word in ARTICLES},
+        probability={word: p for word, p in top.items() if word in _ARTICLES},
     )
 
 
@@ -106,18 +106,18 @@ def lines(example: Coreference, translation: str, found: Look | None) -> list[Te
     where = f"decoder layer {found.layer + 1} looked (mean of its {found.layer_heads} heads) at:"
     shown = [Text(f"  While it wrote “{found.pronoun}”, {where}")]
     for word, weight in zip(found.words, found.weights, strict=True):
-        if weight >= LEAST:
+        if weight >= _LEAST:
             bar = "█" * max(1, round(BAR * weight))
             shown.append(Text.assemble(f"  {word:>14} ", (bar, "cyan"), f" {weight:.0%}"))
-    little = [weight for weight in found.weights if weight < LEAST]
+    little = [weight for weight in found.weights if weight < _LEAST]
     shown.append(Text(f"  {f'{len(little)} others':>14} {sum(little):.0%} together"))
     shown.append(Text(f"  {found.heads_on_it} of {found.heads} heads look at “it” more than at any other token."))
-    return [*shown, verdict(example, translation, found)]
+    return [*shown, _verdict(example, translation, found)]
 
 
-def verdict(example: Coreference, translation: str, found: Look) -> Text:
+def _verdict(example: Coreference, translation: str, found: Look) -> Text:
     """Whether the pronoun fits the German noun that "it" means, which is known for the examples."""
-    noun = f"{ARTICLES[example.pronoun]} {example.german}"
+    noun = f"{_ARTICLES[example.pronoun]} {example.german}"
     if example.german not in translation:
         return Text(f"  “it” is the {example.noun}, and “{example.german}” is not in the translation: not judged.")
     if found.pronoun == example.pronoun:

@@ -42,8 +42,8 @@ from onehop.storage.model_label import describe
 from onehop.text.tokenizer import Classes
 from onehop.training.trainer import train
 
-SEED, HELD_OUT, VALID = 0, 5, 10  # one in so many
-PICTURE = "attention.svg"
+_SEED, HELD_OUT, _VALID = 0, 5, 10  # one in so many
+_PICTURE = "attention.svg"
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def split_digits() -> tuple[Images, Images, Images]:
 
     found = load_digits()
     every = Images(found.images.astype(np.int64), found.target.astype(np.int64))
-    order = np.random.default_rng(SEED).permutation(len(every))
+    order = np.random.default_rng(_SEED).permutation(len(every))
     held, rest = np.split(order, [len(order) // HELD_OUT])
-    valid, fit = np.split(rest, [len(rest) // VALID])
+    valid, fit = np.split(rest, [len(rest) // _VALID])
     return every.take(fit), every.take(valid), every.take(held)
 
 
@@ -97,7 +97,7 @@ def write_store(folder: Path, fit: Images, valid: Images) -> Store:
     write_whole(folder / TOKENIZER, classes.model)
     for split, images in (("train", fit), ("valid", valid)):
         with closing(PairsWriter(folder, split)) as writer:
-            writer.write(as_pairs(images))
+            writer.write(_as_pairs(images))
         for side in ("src", "tgt"):
             write_whole(folder / f"{split}.{side}.txt", b"")
     description = {
@@ -114,7 +114,7 @@ def write_store(folder: Path, fit: Images, valid: Images) -> Store:
     return Store.open(folder)
 
 
-def as_pairs(images: Images) -> Pairs:
+def _as_pairs(images: Images) -> Pairs:
     """Grey steps row by row, and the digit's id."""
     ids = id_type(256)
     pixels = images.pixels.reshape(len(images), -1).tolist()
@@ -136,7 +136,7 @@ def run(
             return None
         network = loaded(model, device)
         digits = read(network, held)
-        outcome = DigitsOutcome(int((digits == held.digits).sum()), len(held), model, folder / PICTURE, folder / FILE)
+        outcome = DigitsOutcome(int((digits == held.digits).sum()), len(held), model, folder / _PICTURE, folder / FILE)
         outcome.picture.write_text(attention_picture(network, held, 0), encoding="utf-8")
         shown = patches(network, held.pixels, held.digits, chosen(digits, held.digits))
         write_whole(outcome.patches, json.dumps({**provenance(outcome), **shown}).encode())

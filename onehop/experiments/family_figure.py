@@ -21,18 +21,18 @@ MEMBERS = {
     "vision (ViT)": "digits",
 }
 Change = Literal["keeps", "drops", "adds", "changes", ""]
-COLOURS: dict[Change, tuple[str, str]] = {
+_COLOURS: dict[Change, tuple[str, str]] = {
     "keeps": ("#0072b2", "#ffffff"),
     "changes": ("#e69f00", INK),
     "adds": ("#009e73", "#ffffff"),
     "drops": (PAPER, QUIET),
     "": (PAPER, PAPER),
 }
-NAME, WIDTH, HEIGHT, GAP, TOP = 190, 150, 24, 6, 64
+NAME, WIDTH, _HEIGHT, _GAP, _TOP = 190, 150, 24, 6, 64
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
     """A part of a model: its name, where the paper has it, and what of it a model has, "" for nothing."""
 
     name: str
@@ -45,7 +45,7 @@ def layers(model: Predictor) -> list[Layer]:
     return [module for module in model.modules() if isinstance(module, Layer)]
 
 
-def masks(settings: ModelSettings, model: Predictor) -> str:
+def _masks(settings: ModelSettings, model: Predictor) -> str:
     """Who may look at whom within the text that is predicted."""
     return "no later token" if hasattr(model, "decoder") else ""
 
@@ -62,23 +62,23 @@ def activation(settings: ModelSettings, model: Predictor) -> str:
 
 
 PARTS = (
-    Part("token embedding", "3.4", lambda s, m: "yes" if hasattr(m, "embedding") else ""),
-    Part("patch projection", "", lambda s, m: "yes" if hasattr(m, "projection") else ""),
-    Part("token that gathers", "", lambda s, m: "yes" if hasattr(m, "answer_embedding") else ""),
-    Part("scale by √d_model", "3.4", lambda s, m: "yes"),
-    Part("positions", "3.5", lambda s, m: s.positions),
-    Part("segment embeddings", "", lambda s, m: "yes" if s.segments else ""),
-    Part("norm of the input", "", lambda s, m: "yes" if s.input_norm else ""),
-    Part("encoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "encoder") else ""),
-    Part("decoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "decoder") else ""),
-    Part("self-attention", "3.2", lambda s, m: "yes" if all(x.self_attention for x in layers(m)) else ""),
-    Part("mask over the future", "3.2.3", masks),
-    Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in layers(m)) else ""),
-    Part("biases in attention", "", lambda s, m: "yes" if s.attention_bias else ""),
-    Part("feed-forward network", "3.3", activation),
-    Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
-    Part("output matrix", "3.4", lambda s, m: "the embedding's" if hasattr(m, "embedding") and s.tied else "its own"),
-    Part("what is predicted", "3.1", asked),
+    _Part("token embedding", "3.4", lambda s, m: "yes" if hasattr(m, "embedding") else ""),
+    _Part("patch projection", "", lambda s, m: "yes" if hasattr(m, "projection") else ""),
+    _Part("token that gathers", "", lambda s, m: "yes" if hasattr(m, "answer_embedding") else ""),
+    _Part("scale by √d_model", "3.4", lambda s, m: "yes"),
+    _Part("positions", "3.5", lambda s, m: s.positions),
+    _Part("segment embeddings", "", lambda s, m: "yes" if s.segments else ""),
+    _Part("norm of the input", "", lambda s, m: "yes" if s.input_norm else ""),
+    _Part("encoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "encoder") else ""),
+    _Part("decoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "decoder") else ""),
+    _Part("self-attention", "3.2", lambda s, m: "yes" if all(x.self_attention for x in layers(m)) else ""),
+    _Part("mask over the future", "3.2.3", _masks),
+    _Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in layers(m)) else ""),
+    _Part("biases in attention", "", lambda s, m: "yes" if s.attention_bias else ""),
+    _Part("feed-forward network", "3.3", activation),
+    _Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
+    _Part("output matrix", "3.4", lambda s, m: "the embedding's" if hasattr(m, "embedding") and s.tied else "its own"),
+    _Part("what is predicted", "3.1", asked),
 )
 
 
@@ -118,12 +118,12 @@ def table_text() -> str:
     for part in PARTS:
         of_part = cells()[part.name]
         first, *others = of_part.items()
-        shown = [first[1][1] or "–", *(in_words(*cell) for _, cell in others)]
+        shown = [first[1][1] or "–", *(_in_words(*cell) for _, cell in others)]
         rows.append([part.name, part.section, *shown])
     return markdown(["part", "section", *MEMBERS], rows)
 
 
-def in_words(what: Change, own: str) -> str:
+def _in_words(what: Change, own: str) -> str:
     """A cell."""
     more = "" if own in ("yes", "") or what == "keeps" else f": {own}"
     return f"{what}{more}" if what else "–"
@@ -132,16 +132,16 @@ def in_words(what: Change, own: str) -> str:
 def picture() -> str:
     """The same as columns of boxes: blue kept, orange changed, green added, an empty outline dropped."""
     table = cells()
-    width = NAME + len(MEMBERS) * (WIDTH + GAP) + GAP
-    height = TOP + len(PARTS) * (HEIGHT + GAP) + GAP
-    drawn = [label(GAP, 22, "The family: blue kept, orange changed, green added, outlined dropped", "start", INK, 14)]
+    width = NAME + len(MEMBERS) * (WIDTH + _GAP) + _GAP
+    height = _TOP + len(PARTS) * (_HEIGHT + _GAP) + _GAP
+    drawn = [label(_GAP, 22, "The family: blue kept, orange changed, green added, outlined dropped", "start", INK, 14)]
     for column, name in enumerate(MEMBERS):
-        drawn.append(label(NAME + column * (WIDTH + GAP) + WIDTH / 2, TOP - 10, name, "middle", INK, 12))
+        drawn.append(label(NAME + column * (WIDTH + _GAP) + WIDTH / 2, _TOP - 10, name, "middle", INK, 12))
     for row, part in enumerate(PARTS):
-        y = TOP + row * (HEIGHT + GAP)
+        y = _TOP + row * (_HEIGHT + _GAP)
         drawn.append(label(NAME - 10, y + 16, part.name, "end", INK, 12))
         for column, cell in enumerate(table[part.name].values()):
-            drawn.append(box(NAME + column * (WIDTH + GAP), y, *cell))
+            drawn.append(box(NAME + column * (WIDTH + _GAP), y, *cell))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape("Which parts each member of the family keeps, drops and adds")}" '
@@ -153,10 +153,10 @@ def box(x: float, y: float, what: Change, own: str) -> str:
     """One cell."""
     if not what:
         return ""
-    fill, ink = COLOURS[what]
+    fill, ink = _COLOURS[what]
     dashed = ' stroke-dasharray="4 3"' if what == "drops" else ""
     text = "dropped" if what == "drops" else "" if own == "yes" else own
     return (
-        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="4" fill="{fill}" stroke="{QUIET}"{dashed}/>'
+        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{_HEIGHT}" rx="4" fill="{fill}" stroke="{QUIET}"{dashed}/>'
         f"{label(x + WIDTH / 2, y + 16, text, 'middle', ink, 11)}"
     )

@@ -25,8 +25,8 @@ from onehop.text.tokenizer import BOS, WORD_MARK
 Json = dict[str, Any]
 Weights = Float[Tensor, "layer head query key"]
 Wanted = Bool[Tensor, "query key"]
-BEST = 5
-GREEDY = SearchOptions(beam=1)
+_BEST = 5
+_GREEDY = SearchOptions(beam=1)
 
 
 # --- looking ---------------------------------------------------------------------------------------------------
@@ -70,13 +70,13 @@ def words(tokens: Sequence[str]) -> list[Word]:
 def places_of(word: str, tokens: Sequence[str]) -> list[int]:
     """The pieces of the first word that is this one, punctuation behind it left aside."""
     for found in words(tokens):
-        if bare(found.text) == word.lower():
+        if _bare(found.text) == word.lower():
             letters = [i for i in found.places if re.search(r"\w", tokens[i])]
             return letters or list(found.places)
     return []
 
 
-def bare(word: str) -> str:
+def _bare(word: str) -> str:
     """A word without what stands around it."""
     return word.strip(".,;:!?\"'()„“”»«").lower()
 
@@ -86,18 +86,18 @@ def bare(word: str) -> str:
 Pattern = Callable[[Sequence[str]], Wanted]
 
 
-def shifted(by: int) -> Pattern:
+def _shifted(by: int) -> Pattern:
     """Each position looks so many places further."""
     return lambda tokens: torch.ones(len(tokens), len(tokens), dtype=torch.bool).triu(by).tril(by)
 
 
-def same_word(tokens: Sequence[str]) -> Wanted:
+def _same_word(tokens: Sequence[str]) -> Wanted:
     """Each position looks at other places where the same piece stands."""
     rows = [[a == b and i != j for j, b in enumerate(tokens)] for i, a in enumerate(tokens)]
     return torch.tensor(rows, dtype=torch.bool)
 
 
-def one_place(place: int) -> Pattern:
+def _one_place(place: int) -> Pattern:
     """Every other position looks at one place."""
 
     def wanted(tokens: Sequence[str]) -> Wanted:
@@ -122,16 +122,16 @@ def pair(query: str, key: str) -> Pattern:
 
 
 PATTERNS: dict[tuple[str, Role], Pattern] = {
-    ("previous token", "encoder"): shifted(-1),
-    ("next token", "encoder"): shifted(1),
-    ("itself", "encoder"): shifted(0),
-    ("first token", "encoder"): one_place(0),
-    ("end mark", "encoder"): one_place(-1),
-    ("same word", "encoder"): same_word,
-    ("previous token", "decoder"): shifted(-1),
-    ("itself", "decoder"): shifted(0),
-    ("first token", "decoder"): one_place(0),
-    ("same word", "decoder"): lambda tokens: same_word(tokens).tril(),
+    ("previous token", "encoder"): _shifted(-1),
+    ("next token", "encoder"): _shifted(1),
+    ("itself", "encoder"): _shifted(0),
+    ("first token", "encoder"): _one_place(0),
+    ("end mark", "encoder"): _one_place(-1),
+    ("same word", "encoder"): _same_word,
+    ("previous token", "decoder"): _shifted(-1),
+    ("itself", "decoder"): _shifted(0),
+    ("first token", "decoder"): _one_place(0),
+    ("same word", "decoder"): lambda tokens: _same_word(tokens).tril(),
 }
 
 
@@ -163,7 +163,7 @@ class Tally:
         if self.holds is None or self.weight is None:
             return None
         share, weight = self.holds / self.sentences, self.weight / self.sentences
-        order = (share + 1e-3 * weight).flatten().argsort(descending=True)[:BEST].tolist()
+        order = (share + 1e-3 * weight).flatten().argsort(descending=True)[:_BEST].tolist()
         places = [divmod(i, share.shape[1]) for i in order]
         best = [
             {"role": role, "layer": i, "head": j, "share": float(share[i, j]), "weight": float(weight[i, j])}
@@ -174,14 +174,14 @@ class Tally:
 
 
 SUBJECTS = ("cat", "dog", "man", "woman", "girl", "teacher", "bird", "horse")
-VERBS = ("chased", "saw", "found", "followed", "heard")
-OBJECTS = ("ball", "car", "house", "child")
-PLACES = ("in the garden", "on the street")
+_VERBS = ("chased", "saw", "found", "followed", "heard")
+_OBJECTS = ("ball", "car", "house", "child")
+_PLACES = ("in the garden", "on the street")
 
 
 def subject_sentences() -> Iterator[tuple[str, str, str]]:
     """Sentences with their verb and its subject, which does not stand right before it."""
-    for subject, verb, thing, where in itertools.product(SUBJECTS, VERBS, OBJECTS, PLACES):
+    for subject, verb, thing, where in itertools.product(SUBJECTS, _VERBS, _OBJECTS, _PLACES):
         yield f"The {subject} {where} {verb} the {thing}.", verb, subject
 
 
@@ -199,12 +199,12 @@ def patterns(tracer: Tracer, sources: Sequence[str]) -> Json:
         ("pronoun to noun", "encoder"): ((s.source, "it", s.noun) for s in coreference_sentences()),
     }
     for word_key, examples in of_words.items():
-        tallies[word_key] = tally_pairs(tracer, examples)
+        tallies[word_key] = _tally_pairs(tracer, examples)
     found = [tally.result(name, role) for (name, role), tally in tallies.items()]
     return {"sentences": len(sources), "patterns": [result for result in found if result]}
 
 
-def tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Tally:
+def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Tally:
     """How often one word of each sentence looks at another, in the encoder."""
     tally = Tally()
     for text, query, key in examples:
@@ -227,7 +227,7 @@ class ReadSentence:
 def read(tracer: Tracer, text: str) -> ReadSentence:
     """Let the model translate a sentence and look at it reading both."""
     tokenizer = tracer.translator.tokenizer
-    translation = tracer.translator.translate([text], GREEDY)[0].text
+    translation = tracer.translator.translate([text], _GREEDY)[0].text
     source, target = tokenizer.encode(text), tokenizer.encode(translation)
     weights = attention_weights(tracer, source, target)
     read_ids = read_by(tracer.model, source)
@@ -236,7 +236,7 @@ def read(tracer: Tracer, text: str) -> ReadSentence:
 
 # --- it --------------------------------------------------------------------------------------------------------
 
-ANIMALS = {
+_ANIMALS = {
     "cat": ("Katze", "sie"),
     "cow": ("Kuh", "sie"),
     "dog": ("Hund", "er"),
@@ -244,7 +244,7 @@ ANIMALS = {
     "animal": ("Tier", "es"),
     "horse": ("Pferd", "es"),
 }
-THINGS = {
+_THINGS = {
     "lamp": ("Lampe", "sie"),
     "door": ("Tür", "sie"),
     "table": ("Tisch", "er"),
@@ -252,13 +252,13 @@ THINGS = {
     "book": ("Buch", "es"),
     "car": ("Auto", "es"),
 }
-FRAMES = (
-    (ANIMALS, ("The {} sat because it was sleepy.", "The {} stopped because it was tired.")),
-    (ANIMALS, ("The {} ate because it was hungry.",)),
-    (THINGS, ("I sold the {} because it was old.", "I like the {} because it is beautiful.")),
-    (THINGS, ("The {} is cheap because it is broken.",)),
+_FRAMES = (
+    (_ANIMALS, ("The {} sat because it was sleepy.", "The {} stopped because it was tired.")),
+    (_ANIMALS, ("The {} ate because it was hungry.",)),
+    (_THINGS, ("I sold the {} because it was old.", "I like the {} because it is beautiful.")),
+    (_THINGS, ("The {} is cheap because it is broken.",)),
 )
-STREET = "The animal didn't cross the street because it was too {}."
+_STREET = "The animal didn't cross the street because it was too {}."
 
 
 @dataclass(frozen=True)
@@ -274,12 +274,12 @@ class Coreference:
 def coreference_sentences() -> list[Coreference]:
     """All of them, the pair with the street first, in which one word decides what "it" means."""
     street = [
-        Coreference(STREET.format("tired"), "animal", "Tier", "es"),
-        Coreference(STREET.format("wide"), "street", "Straße", "sie"),
+        Coreference(_STREET.format("tired"), "animal", "Tier", "es"),
+        Coreference(_STREET.format("wide"), "street", "Straße", "sie"),
     ]
     return street + [
         Coreference(frame.format(noun), noun, german, pronoun)
-        for nouns, frames in FRAMES
+        for nouns, frames in _FRAMES
         for frame in frames
         for noun, (german, pronoun) in nouns.items()
     ]
@@ -295,18 +295,18 @@ def coreference(tracer: Tracer) -> Json:
         largest = found.weights["encoder"][:, :, it].mean(2).argmax(-1)
         shares.append(torch.isin(largest, torch.tensor(noun)).float())
         weights.append(on_noun)
-        rows.append(described(sentence, found, it, noun, on_noun))
+        rows.append(_described(sentence, found, it, noun, on_noun))
     share, weight = torch.stack(shares).mean(0), torch.stack(weights).mean(0)
-    best = best_heads(share + 1e-3 * weight)
+    best = _best_heads(share + 1e-3 * weight)
     heads = [{"layer": i, "head": j, "mean": float(weight[i, j]), "share": float(share[i, j])} for i, j in best]
     return {"sentences": rows, "best": heads, "none": heads[0]["share"] <= 0.5}
 
 
-def described(sentence: Coreference, found: ReadSentence, it: list[int], noun: list[int], weight: Tensor) -> Json:
+def _described(sentence: Coreference, found: ReadSentence, it: list[int], noun: list[int], weight: Tensor) -> Json:
     """One sentence: what became of "it", and who looked at its noun."""
-    written = [bare(word) for word in found.text.split()]
+    written = [_bare(word) for word in found.text.split()]
     pronoun = next((word for word in written[1:] if word in ("er", "sie", "es")), None)
-    heads = [{"layer": i, "head": j, "weight": float(weight[i, j])} for i, j in best_heads(weight)]
+    heads = [{"layer": i, "head": j, "weight": float(weight[i, j])} for i, j in _best_heads(weight)]
     return {
         "source": sentence.source,
         "tokens": found.source,
@@ -323,16 +323,16 @@ def described(sentence: Coreference, found: ReadSentence, it: list[int], noun: l
     }
 
 
-def best_heads(values: Float[Tensor, "layer head"]) -> list[tuple[int, int]]:
+def _best_heads(values: Float[Tensor, "layer head"]) -> list[tuple[int, int]]:
     """The places of the largest values."""
-    order = values.flatten().argsort(descending=True)[:BEST].tolist()
+    order = values.flatten().argsort(descending=True)[:_BEST].tolist()
     return [(i // values.shape[1], i % values.shape[1]) for i in order]
 
 
 # --- the table ------------------------------------------------------------------------------------------------
 
 # A head follows a pattern when it does so in so large a share of the sentences.
-OFTEN = 0.5
+_OFTEN = 0.5
 
 
 def heads(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
@@ -359,7 +359,7 @@ def table_text(found: Json) -> str:
 def pattern_row(pattern: Json) -> list[str]:
     """One pattern; layers and heads count from 1."""
     best, every = pattern["heads"][0], [share for layer in pattern["all"] for share in layer]
-    follow = sum(share > OFTEN for share in every)
+    follow = sum(share > _OFTEN for share in every)
     return [
         pattern["name"],
         pattern["role"],

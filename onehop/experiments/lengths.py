@@ -17,10 +17,10 @@ from onehop.experiments.heads import attention_weights
 from onehop.interpret.tracer import Tracer
 
 Json = dict[str, Any]
-EDGES = (10, 20, 30, 40, 60, 80, 120, 160, 200, 260, 320, 400)
-JOINED = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
-MOST, LOOKED_AT = 30, 4
-GREEDY = SearchOptions(beam=1)
+_EDGES = (10, 20, 30, 40, 60, 80, 120, 160, 200, 260, 320, 400)
+_JOINED = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
+_MOST, _LOOKED_AT = 30, 4
+_GREEDY = SearchOptions(beam=1)
 
 Pair = tuple[str, str, int]
 
@@ -28,33 +28,35 @@ Pair = tuple[str, str, int]
 def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str], longest: int) -> Json:
     """Scores by the number of source pieces; `longest`: pieces of the longest sentence that training kept."""
     filled = by_length(tracer, sources, references)
-    rows = [bucket(tracer, i, pairs) for i, pairs in sorted(filled.items())]
-    return {"search": "greedy", "trained_to": longest, "most": MOST, "buckets": rows}
+    rows = [_bucket(tracer, i, pairs) for i, pairs in sorted(filled.items())]
+    return {"search": "greedy", "trained_to": longest, "most": _MOST, "buckets": rows}
 
 
 def by_length(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> dict[int, list[Pair]]:
     """Pairs in buckets of length, each full at most; what is longer than the last edge is left out."""
     found: dict[int, list[Pair]] = {}
-    for count in JOINED:
+    for count in _JOINED:
         for i in range(0, len(sources) - count + 1, count):
             text, reference = (" ".join(side[i : i + count]) for side in (sources, references))
             length = len(tracer.translator.tokenizer.encode(text))
-            place = bisect_left(EDGES, length)
-            if place < len(EDGES) and len(found.setdefault(place, [])) < MOST:
+            place = bisect_left(_EDGES, length)
+            if place < len(_EDGES) and len(found.setdefault(place, [])) < _MOST:
                 found[place].append((text, reference, length))
     return found
 
 
-def bucket(tracer: Tracer, place: int, pairs: Sequence[Pair]) -> Json:
+def _bucket(tracer: Tracer, place: int, pairs: Sequence[Pair]) -> Json:
     """One bucket's scores, how long the translations are beside the references, and how spread the attention is."""
-    texts = [found.text for found in tracer.translator.translate([text for text, _, _ in pairs], GREEDY)]
+    texts = [found.text for found in tracer.translator.translate([text for text, _, _ in pairs], _GREEDY)]
     references = [reference for _, reference, _ in pairs]
     encode = tracer.translator.tokenizer.encode
     written, wanted = (sum(len(encode(text)) for text in side) for side in (texts, references))
-    looks = [attention_weights(tracer, encode(p[0]), encode(t)) for p, t in zip(pairs[:LOOKED_AT], texts, strict=False)]
+    looks = [
+        attention_weights(tracer, encode(p[0]), encode(t)) for p, t in zip(pairs[:_LOOKED_AT], texts, strict=False)
+    ]
     return {
-        "from": EDGES[place - 1] + 1 if place else 1,
-        "to": EDGES[place],
+        "from": _EDGES[place - 1] + 1 if place else 1,
+        "to": _EDGES[place],
         "sentences": len(pairs),
         "mean_length": sum(length for _, _, length in pairs) / len(pairs),
         "bleu": bleu(texts, references).value,

@@ -33,10 +33,10 @@ from onehop.interpret.tracer import Tracer
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
 
-Json = dict[str, Any]
+_Json = dict[str, Any]
 
 
-class MeasureRequest:
+class _MeasureRequest:
     """What the command line asks for; files are read and the model loaded when a measurement needs them."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
@@ -78,11 +78,11 @@ class MeasureRequest:
         settings = describe(find_model(self.needed("model", "-m MODEL"))).content["settings"]
         return settings_from_dict(settings).data.longest
 
-    def table3(self) -> Json:
+    def table3(self) -> _Json:
         """A finished table."""
         file = self.needed("table3", "--table3 FILE")
         try:
-            found: Json = json.loads(Path(file).read_text(encoding="utf-8"))
+            found: _Json = json.loads(Path(file).read_text(encoding="utf-8"))
         except (OSError, ValueError) as e:
             raise SettingsError(f"{file} cannot be read ({e}).", "Give a table3.json of onehop paper table3.") from None
         return found
@@ -109,7 +109,7 @@ class MeasureRequest:
         return " ".join(words)
 
 
-MEASURE: dict[str, Callable[[MeasureRequest], Json]] = {
+MEASURE: dict[str, Callable[[_MeasureRequest], _Json]] = {
     "dimension": lambda request: dimension(),
     "paths": lambda request: paths(),
     "complexity": lambda request: complexity(),
@@ -132,7 +132,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def measure(name: str, request: MeasureRequest) -> Json:
+def _measure(name: str, request: _MeasureRequest) -> _Json:
     """One measurement with its provenance."""
     model = None
     if "model" in OPTIONS[name]:
@@ -142,7 +142,7 @@ def measure(name: str, request: MeasureRequest) -> Json:
     return {**made(name, request.command(name)), "model": model, "set": request.set_of(name), **found}
 
 
-def parser() -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(
         prog="python -m onehop.experiments.measure", description=str(__doc__).split("\n")[0]
@@ -162,12 +162,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit status."""
-    asked = parser().parse_args(arguments)
-    request = MeasureRequest(asked)
+    asked = _parser().parse_args(arguments)
+    request = _MeasureRequest(asked)
     try:
         for name in asked.names:
             began = time.monotonic()
-            text = json.dumps(measure(name, request), ensure_ascii=False, allow_nan=False, indent=1)
+            text = json.dumps(_measure(name, request), ensure_ascii=False, allow_nan=False, indent=1)
             file = asked.out / f"{name}.json"
             file.write_text(text + "\n", encoding="utf-8")
             print(f"{file}: {time.monotonic() - began:.0f} s")

@@ -19,7 +19,7 @@ from typing import Any
 
 from onehop.errors import OnehopError, RunError
 
-LOOK_UP = 0.2  # seconds after which a signal is heard, though no process has ended
+_LOOK_UP = 0.2  # seconds after which a signal is heard, though no process has ended
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ def side_by_side(
     context = multiprocessing.get_context("spawn")
     waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, ParallelTask]](), list[RunError]()
     try:
-        with noting_signals() as told:
+        with _noting_signals() as told:
             while (waiting or running) and not told:
                 while waiting and len(running) < at_once and not told:
                     task = waiting.pop(0)
-                    process = context.Process(target=in_its_own_log, args=(task,))
+                    process = context.Process(target=_in_its_own_log, args=(task,))
                     process.start()
                     running[process.sentinel] = process, task
-                for sentinel in connection.wait(running, LOOK_UP):
+                for sentinel in connection.wait(running, _LOOK_UP):
                     process, task = running.pop(sentinel)  # type: ignore[arg-type]
                     process.join()
                     if process.exitcode:
@@ -66,10 +66,10 @@ def side_by_side(
     return True
 
 
-def in_its_own_log(task: ParallelTask) -> None:
+def _in_its_own_log(task: ParallelTask) -> None:
     """In the new process: out of the terminal's reach, and not without a parent."""
     os.setpgid(0, 0)
-    threading.Thread(target=stop_without_parent, daemon=True).start()
+    threading.Thread(target=_stop_without_parent, daemon=True).start()
     task.log.parent.mkdir(parents=True, exist_ok=True)
     with task.log.open("a", encoding="utf-8", buffering=1) as log:
         os.dup2(log.fileno(), 1)
@@ -81,7 +81,7 @@ def in_its_own_log(task: ParallelTask) -> None:
             sys.exit(2)
 
 
-def stop_without_parent() -> None:
+def _stop_without_parent() -> None:
     """A parent that was killed, or whose terminal was closed, tells nobody to stop."""
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -99,7 +99,7 @@ def failure(exitcode: int, log: Path) -> RunError:
 
 
 @contextlib.contextmanager
-def noting_signals() -> Iterator[list[int]]:
+def _noting_signals() -> Iterator[list[int]]:
     """The signals to stop that came meanwhile. An exception could come while a process is started, and lose it."""
     told: list[int] = []
     old = {number: signal.signal(number, lambda n, _: told.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -14,7 +14,7 @@ from onehop.model.variants import VisionTransformer
 
 Json = dict[str, Any]
 FILE = "patches.json"
-MISREAD = 2
+_MISREAD = 2
 
 
 @torch.inference_mode()
@@ -33,7 +33,7 @@ def chosen(read: Int[np.ndarray, " images"], digits: Int[np.ndarray, " images"])
     """The first image of each digit, and the first ones that are read wrong."""
     first = [int(np.flatnonzero(digits == digit)[0]) for digit in np.unique(digits)]
     wrong = [int(place) for place in np.flatnonzero(read != digits) if place not in first]
-    return first + wrong[:MISREAD]
+    return first + wrong[:_MISREAD]
 
 
 def patches(

@@ -34,13 +34,13 @@ def leave(folder: Path, name: str, found: Mapping[str, Any], text: str, figure: 
         folder.mkdir(parents=True, exist_ok=True)
         write_json(files[0], found)
         write_whole(files[1], text.encode())
-        drawn(figure, files[1]).savefig(files[2])
+        _drawn(figure, files[1]).savefig(files[2])
     except OSError as e:
         raise RunError(f"{folder} cannot be written: {e.strerror or e}.", "Give another -o.") from None
     return files
 
 
-def drawn(figure: Callable[[], Any], table: Path) -> Any:
+def _drawn(figure: Callable[[], Any], table: Path) -> Any:
     """The picture; where it cannot be drawn, the word for it says that the table is there."""
     try:
         return figure()
@@ -69,10 +69,15 @@ def made(name: str, command: str) -> Json:
 
 def machine() -> Json:
     """What it was measured on."""
-    return {"cpu": cpu_name(), "cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
-def cpu_name() -> str:
+def _cpu_name() -> str:
     """The processor's name, where the system tells it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []

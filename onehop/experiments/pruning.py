@@ -20,9 +20,9 @@ from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import BOS, EOS
 
 Json = dict[str, Any]
-GREEDY = SearchOptions(beam=1)
-POINTS = 12
-WEIGHED_ON = 50
+_GREEDY = SearchOptions(beam=1)
+_POINTS = 12
+_WEIGHED_ON = 50
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Head:
 
 def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
     """Scores of the same sentences with ever fewer heads."""
-    order = heads_by_importance(tracer, sources[:WEIGHED_ON], references[:WEIGHED_ON])
-    counts = sorted({round(i * len(order) / POINTS) for i in range(POINTS + 1)})
+    order = heads_by_importance(tracer, sources[:_WEIGHED_ON], references[:_WEIGHED_ON])
+    counts = sorted({round(i * len(order) / _POINTS) for i in range(_POINTS + 1)})
     rows = []
     for count in counts:
         model = without_heads(tracer.model, order[:count])
-        rows.append({"removed": count, **scores(with_model(tracer, model), sources, references)})
+        rows.append({"removed": count, **scores(_with_model(tracer, model), sources, references)})
     listed = [{"role": h.role, "layer": h.layer, "head": h.head, "importance": h.importance} for h in order]
     facts = {"metric": "BLEU", "sentences": len(sources), "search": "greedy", "heads": len(order)}
     return {**facts, "order": listed, "rows": rows}
@@ -108,7 +108,7 @@ def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
     return pruned
 
 
-def with_model(tracer: Tracer, model: Transformer) -> SentenceTranslator:
+def _with_model(tracer: Tracer, model: Transformer) -> SentenceTranslator:
     """The same translator over another model."""
     there = tracer.translator
     return SentenceTranslator.of_model(model, there.tokenizer, there.source, there.target)
@@ -116,5 +116,5 @@ def with_model(tracer: Tracer, model: Transformer) -> SentenceTranslator:
 
 def scores(translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str]) -> Json:
     """BLEU and chrF of greedy translations."""
-    texts = [found.text for found in translator.translate(sources, GREEDY)]
+    texts = [found.text for found in translator.translate(sources, _GREEDY)]
     return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value}

@@ -29,8 +29,8 @@ from onehop.training.trainer import train
 PAIRS = 12_000
 HELD_OUT = 200
 LONGEST = 12
-PICTURE = "attention.svg"
-SHOWN = {WORD_MARK: "␣", "</s>": "end"}
+_PICTURE = "attention.svg"
+_SHOWN = {WORD_MARK: "␣", "</s>": "end"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run(folder: Path | None = None) -> ReverseOutcome:
             raise KeyboardInterrupt
         outcome = check(model, strings[:HELD_OUT])
         if folder:
-            (folder / PICTURE).write_text(attention_picture(model, *outcome.examples[0]), encoding="utf-8")
+            (folder / _PICTURE).write_text(attention_picture(model, *outcome.examples[0]), encoding="utf-8")
         return outcome
 
 
@@ -119,7 +119,7 @@ def attention_picture(model: Path, source: str, translation: str) -> str:
     layer = stored.settings.model.n_decoder_layers - 1
     weights = recorder[f"decoder.layers.{layer}.cross_attention.weights"].value[0]
     # The row of a token shows where the model looked when it wrote the next one: label it with that.
-    written, read = ([SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
+    written, read = ([_SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
     panels = [Panel(f"head {i + 1}", head, written, read) for i, head in enumerate(weights)]
     caption = f"{source} → {translation}: where each digit written (rows) looked in the source (columns)"
     return heatmap_svg(panels, len(panels), caption)
@@ -133,6 +133,6 @@ def show(outcome: ReverseOutcome) -> None:
         mark = Text("✓", "green") if translation == source[::-1] else Text("✗", "red")
         out.print(f"  {source}  →  {translation} ", mark)
     out.print(f"{outcome.right} of {outcome.of} right.")
-    picture = outcome.model.parent.parent / PICTURE
+    picture = outcome.model.parent.parent / _PICTURE
     if picture.exists():
         out.print(f"Where it looked while it wrote the first one: {picture}", markup=False, soft_wrap=True)

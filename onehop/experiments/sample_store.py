@@ -14,13 +14,13 @@ from onehop.data.filters import report_to_dict
 from onehop.data.store import DESCRIPTION, Pairs, PairsWriter, Side, Store, read_description, write_description
 from onehop.errors import StoreError
 
-SEED = 1
+_SEED = 1
 Places = Int[np.ndarray, " pairs"]
 
 
 def sampled(store: Store, pairs: int, out: Path) -> Store:
     """So many of a store's training pairs as a store of their own; one that is there already is taken."""
-    drawn = {"of": store.hash, "pairs": pairs, "seed": SEED}
+    drawn = {"of": store.hash, "pairs": pairs, "seed": _SEED}
     if out.exists():
         if read_description(out).get("sample") != drawn:
             raise StoreError(
@@ -30,27 +30,27 @@ def sampled(store: Store, pairs: int, out: Path) -> Store:
     there = len(store.pairs("train"))
     if pairs > there:
         raise StoreError(f"The token store {store.path} has {there:,} pairs, not {pairs:,}.", "Ask for fewer pairs.")
-    places = np.sort(np.random.default_rng(SEED).choice(there, pairs, replace=False))
+    places = np.sort(np.random.default_rng(_SEED).choice(there, pairs, replace=False))
     with new_folder(out) as partial:
         shutil.copytree(store.path, partial, ignore=shutil.ignore_patterns("train.*", DESCRIPTION), dirs_exist_ok=True)
         with closing(PairsWriter(partial, "train")) as writer:
             writer.write(chosen(store.pairs("train"), places))
-        write_description(partial, {**described(store, places), "sample": drawn})
+        write_description(partial, {**_described(store, places), "sample": drawn})
     return Store.open(out)
 
 
 def chosen(pairs: Pairs, places: Places) -> Pairs:
     """Some pairs."""
-    return Pairs(some(pairs.source, places), some(pairs.target, places))
+    return Pairs(_some(pairs.source, places), _some(pairs.target, places))
 
 
-def some(side: Side, places: Places) -> Side:
+def _some(side: Side, places: Places) -> Side:
     """Some sentences of a side."""
     ids = np.concatenate([side[i] for i in places.tolist()])
     return Side(ids, np.cumsum(side.lengths[places], dtype=np.int64))
 
 
-def described(store: Store, places: Places) -> dict[str, Any]:
+def _described(store: Store, places: Places) -> dict[str, Any]:
     """The store's description with the counts of the sample: in all, and of each source."""
     kept = {key: value for key, value in store.description.items() if key not in ("format", "version", "hash", "files")}
     kept["pairs"] = {**kept["pairs"], "train": len(places)}

@@ -14,11 +14,11 @@ from onehop.training.callbacks import Callback, Report
 from onehop.training.trainer import train
 
 Json = dict[str, Any]
-POINTS = 100
-SEED, RATE, BATCH = 1, 2e-3, 600
+_POINTS = 100
+_SEED, _RATE, _BATCH = 1, 2e-3, 600
 
 
-class Losses(Callback):
+class _Losses(Callback):
     """A callback that keeps every step's loss and the last validation."""
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class Losses(Callback):
         self.validation = report
 
 
-def recipe(steps: int, rise: int, batch_tokens: int = BATCH, seed: int = SEED) -> TrainSettings:
+def recipe(steps: int, rise: int, batch_tokens: int = _BATCH, seed: int = _SEED) -> TrainSettings:
     """The paper's Adam and label smoothing; a learning rate that rises for so long and falls on a cosine to zero."""
     return TrainSettings(
         steps=steps,
         warmup=rise,
-        learning_rate=RATE,
+        learning_rate=_RATE,
         decay="cosine",
         batch_tokens=batch_tokens,
         seed=seed,
@@ -52,7 +52,7 @@ def recipe(steps: int, rise: int, batch_tokens: int = BATCH, seed: int = SEED) -
     )
 
 
-def described(model: ModelSettings, train: TrainSettings, store: Store) -> Json:
+def _described(model: ModelSettings, train: TrainSettings, store: Store) -> Json:
     """What all trainings of a comparison share."""
     return {
         "layers": [model.n_encoder_layers, model.n_decoder_layers],
@@ -71,7 +71,7 @@ def described(model: ModelSettings, train: TrainSettings, store: Store) -> Json:
 
 def thinned(found: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """So many points at most: each the mean loss of the steps up to it."""
-    size = max(1, -(-len(found) // POINTS))
+    size = max(1, -(-len(found) // _POINTS))
     groups = [found[i : i + size] for i in range(0, len(found), size)]
     return [(group[-1][0], sum(loss for _, loss in group) / len(group)) for group in groups]
 
@@ -79,25 +79,25 @@ def thinned(found: list[tuple[int, float]]) -> list[tuple[int, float]]:
 # --- the warm-up -----------------------------------------------------------------------------------------------
 
 # As deep as the paper's model, as the trouble comes with the depth; narrow, as nobody wants to wait for it.
-DEEP = ModelSettings(d_model=64, d_ff=256, n_heads=8, dropout=0.1)
+_DEEP = ModelSettings(d_model=64, d_ff=256, n_heads=8, dropout=0.1)
 
 
 def warmup(
-    store: Store, steps: int, *, model: ModelSettings = DEEP, batch_tokens: int = BATCH, device: str | None = None
+    store: Store, steps: int, *, model: ModelSettings = _DEEP, batch_tokens: int = _BATCH, device: str | None = None
 ) -> Json:
     """The losses of four runs: post-norm and pre-norm, with warm-up over a third of the steps and without."""
     runs = []
     for norm in ("post", "pre"):
         for rise in (1, max(2, steps // 3)):
             settings = Settings(model=replace(model, norm=norm), train=recipe(steps, rise, batch_tokens))
-            runs.append({"norm": norm, "warmup": rise, **followed(settings, store, device)})
-    facts = described(model, recipe(steps, 1, batch_tokens), store)
-    return {**facts, "n_heads": model.n_heads, "seed": SEED, "runs": runs}
+            runs.append({"norm": norm, "warmup": rise, **_followed(settings, store, device)})
+    facts = _described(model, recipe(steps, 1, batch_tokens), store)
+    return {**facts, "n_heads": model.n_heads, "seed": _SEED, "runs": runs}
 
 
-def followed(settings: Settings, store: Store, device: str | None) -> Json:
+def _followed(settings: Settings, store: Store, device: str | None) -> Json:
     """One run's losses, until its end or until they are no numbers any more."""
-    losses, diverged, model = Losses(), False, None
+    losses, diverged, model = _Losses(), False, None
     with tempfile.TemporaryDirectory() as folder:
         try:
             model = train(settings, store, Path(folder) / "run", device=device, callback=losses)
@@ -121,7 +121,7 @@ def twins(table: Json) -> Json:
     found = [one for one in table["rows"] if one["row"] == "base" or one["row"].startswith("heads-")]
     if len({one["row"] for one in found}) < 2:
         raise SettingsError("The table has no rows A.", "Train them: onehop paper table3 SETTINGS --rows A.")
-    runs = [{**heads_of(one), **{name: one[name] for name in RUN}} for one in found]
+    runs = [{**_heads_of(one), **{name: one[name] for name in RUN}} for one in found]
     base = next(one for one in found if one["row"] == "base")
     model, train = base["settings"]["model"], base["settings"]["train"]
     devices = {machine["device"] for one in found for machine in one.get("machines", [])}
@@ -142,7 +142,7 @@ def twins(table: Json) -> Json:
 RUN = ("seed", "parameters", "perplexity", "bleu")
 
 
-def heads_of(one: Json) -> Json:
+def _heads_of(one: Json) -> Json:
     """How many a row has, and how wide they are."""
     model = one["settings"]["model"]
     return {"n_heads": model["n_heads"], "d_k": model.get("d_k") or model["d_model"] // model["n_heads"]}

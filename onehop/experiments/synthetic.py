@@ -20,25 +20,25 @@ SEED = 1
 
 # --- the dimension ---------------------------------------------------------------------------------------------
 
-KEYS, DRAWS = 16, 200
-DIMENSIONS = tuple(2**i for i in range(11))
+_KEYS, _DRAWS = 16, 200
+_DIMENSIONS = tuple(2**i for i in range(11))
 
 
 def dimension() -> Json:
     """Queries and keys of ever more dimensions, their products scaled by √d_k and not: when does the softmax die?"""
     torch.manual_seed(SEED)
-    return {"seed": SEED, "keys": KEYS, "draws": DRAWS, "rows": [of_dimension(d) for d in DIMENSIONS]}
+    return {"seed": SEED, "keys": _KEYS, "draws": _DRAWS, "rows": [_of_dimension(d) for d in _DIMENSIONS]}
 
 
-def of_dimension(d: int) -> Json:
+def _of_dimension(d: int) -> Json:
     """The products of many queries with some keys, all components standard normal."""
-    q, k = torch.randn(DRAWS, 1, d), torch.randn(DRAWS, KEYS, d)
+    q, k = torch.randn(_DRAWS, 1, d), torch.randn(_DRAWS, _KEYS, d)
     scores = (q @ k.transpose(1, 2))[:, 0]
     variance = float(scores.var(correction=0))
-    return {"d": d, "variance": variance, "unscaled": softened(scores), "scaled": softened(scores / d**0.5)}
+    return {"d": d, "variance": variance, "unscaled": _softened(scores), "scaled": _softened(scores / d**0.5)}
 
 
-def softened(scores: Float[Tensor, "draws keys"]) -> Json:
+def _softened(scores: Float[Tensor, "draws keys"]) -> Json:
     """The softmax of scores: its largest weight and how much gradient it lets through, on average; and one draw."""
     p = scores.softmax(-1)
     jacobian = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
@@ -53,30 +53,30 @@ def softened(scores: Float[Tensor, "draws keys"]) -> Json:
 # --- the distance ----------------------------------------------------------------------------------------------
 
 WIDTH = 64
-DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def paths(draws: int = 32) -> Json:
     """How strongly the last output depends on an input so many steps before it, relative to one step before."""
     torch.manual_seed(SEED)
-    inputs = torch.randn(draws, DISTANCES[-1] + 1, WIDTH)
+    inputs = torch.randn(draws, _DISTANCES[-1] + 1, WIDTH)
     attention = MultiHeadAttention(WIDTH, 8, WIDTH // 8, WIDTH // 8)
     layers: dict[str, Callable[[Tensor], Tensor]] = {
-        "recurrent": first_of(nn.RNN(WIDTH, WIDTH, batch_first=True)),
-        "lstm": first_of(nn.LSTM(WIDTH, WIDTH, batch_first=True)),
+        "recurrent": _first_of(nn.RNN(WIDTH, WIDTH, batch_first=True)),
+        "lstm": _first_of(nn.LSTM(WIDTH, WIDTH, batch_first=True)),
         "attention": lambda x: attention(x, x, None),
     }
-    norms = {name: reach(layer, inputs) for name, layer in layers.items()}
-    rows = [{"distance": d, **{name: norm[d] / norm[1] for name, norm in norms.items()}} for d in DISTANCES]
+    norms = {name: _reach(layer, inputs) for name, layer in layers.items()}
+    rows = [{"distance": d, **{name: norm[d] / norm[1] for name, norm in norms.items()}} for d in _DISTANCES]
     return {"seed": SEED, "d_model": WIDTH, "draws": draws, "untrained": True, "rows": rows}
 
 
-def first_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
+def _first_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
     """A recurrent layer's outputs without its last state."""
     return lambda x: layer(x)[0]
 
 
-def reach(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length width"]) -> dict[int, float]:
+def _reach(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length width"]) -> dict[int, float]:
     """The mean norm of the gradient that arrives so many steps before the last output."""
     x = inputs.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, -1].sum(), [x])
@@ -86,16 +86,16 @@ def reach(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length
 
 # --- the cost --------------------------------------------------------------------------------------------------
 
-LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
-WIDTHS = (64, 256, 512)
+_LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
+_WIDTHS = (64, 256, 512)
 KERNEL, NEIGHBOURHOOD, HEADS = 3, 32, 8
 Layer = Callable[[Float[Tensor, "1 length width"]], Tensor]
 
 
-def complexity(lengths: tuple[int, ...] = LENGTHS, widths: tuple[int, ...] = WIDTHS, repeats: int = 15) -> Json:
+def complexity(lengths: tuple[int, ...] = _LENGTHS, widths: tuple[int, ...] = _WIDTHS, repeats: int = 15) -> Json:
     """Processor seconds of one whole layer of each kind at growing lengths: medians of runs in turn, on one thread."""
     with on_one_thread():
-        rows = [{"d": d, "n": n, **costs(d, n, repeats)} for d in widths for n in lengths]
+        rows = [{"d": d, "n": n, **_costs(d, n, repeats)} for d in widths for n in lengths]
     facts: Json = {"d": list(widths), "n": list(lengths), "threads": 1, "repeats": repeats, "heads": HEADS}
     facts |= {"statistic": "median", "clock": "thread_time", "projections": True}
     return {**facts, "seed": SEED, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD, "rows": rows}
@@ -113,7 +113,7 @@ def on_one_thread() -> Iterator[None]:
 
 
 @torch.inference_mode()
-def costs(d: int, n: int, repeats: int) -> dict[str, float]:
+def _costs(d: int, n: int, repeats: int) -> dict[str, float]:
     """The whole layers at one width and length, in turn."""
     torch.manual_seed(SEED)
     # Processor time of this thread: what else the machine does is not counted.
@@ -172,13 +172,13 @@ def full_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
 def restricted_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
     """Every position with its neighbours alone, which are gathered for each."""
     heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
-    around = nn.functional.pad(heads, (0, 0, *BEFORE_AND_BEHIND))
+    around = nn.functional.pad(heads, (0, 0, *_BEFORE_AND_BEHIND))
     near = around.unfold(2, NEIGHBOURHOOD, 1)
     scores = torch.einsum("bhnd,bhndr->bhnr", heads, near) / heads.shape[-1] ** 0.5
     return torch.einsum("bhnr,bhndr->bhnd", scores.softmax(-1), near)
 
 
-BEFORE_AND_BEHIND = (NEIGHBOURHOOD // 2, NEIGHBOURHOOD - NEIGHBOURHOOD // 2 - 1)
+_BEFORE_AND_BEHIND = (NEIGHBOURHOOD // 2, NEIGHBOURHOOD - NEIGHBOURHOOD // 2 - 1)
 
 
 def windowed_attention(
@@ -193,7 +193,7 @@ def windowed_attention(
     """
     length, r = q.shape[2], NEIGHBOURHOOD
     blocks = -(-length // r)
-    more, (before, behind) = blocks * r - length, BEFORE_AND_BEHIND
+    more, (before, behind) = blocks * r - length, _BEFORE_AND_BEHIND
     asking = nn.functional.pad(q, (0, 0, 0, more)).view(-1, blocks, r, q.shape[-1]).transpose(0, 1)
     # Blocks of 2r keys, r apart; the last one needs a place more than the neighbourhood reaches.
     near = [nn.functional.pad(x, (0, 0, before, behind + 1 + more)).unfold(2, 2 * r, r)[0] for x in (k, v)]

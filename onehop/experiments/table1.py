@@ -40,7 +40,7 @@ PAPER: dict[str, tuple[str, str, int, int, str]] = {
     "convolution": ("convolutional, k = 3", "O(k·n·d²)", 1, 2, "O(log_k n)"),
     "restricted": (f"self-attention, r = {NEIGHBOURHOOD}", "O(r·n·d)", 1, 1, "O(n/r)"),
 }
-RECURRENT = ("recurrence", "lstm", "gru")
+_RECURRENT = ("recurrence", "lstm", "gru")
 
 
 def table1(lengths: Sequence[int] = LENGTHS, widths: Sequence[int] = WIDTHS, repeats: int = 5) -> Json:
@@ -87,11 +87,11 @@ def kept_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         out = layer(x.requires_grad_())
-    there_anyway = {leaf.untyped_storage().data_ptr() for leaf in leaves(out)}
+    there_anyway = {leaf.untyped_storage().data_ptr() for leaf in _leaves(out)}
     return sum(size for place, size in kept.items() if place not in there_anyway)
 
 
-def leaves(out: Tensor) -> list[Tensor]:
+def _leaves(out: Tensor) -> list[Tensor]:
     """Input and weights that a result was computed from."""
     found, waiting, seen = [], [out.grad_fn], set()
     while waiting:
@@ -137,7 +137,7 @@ def crossings(rows: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
     """For each width and recurrent layer the length from which self-attention is slower; None if it never is."""
     for d in sorted({row["d"] for row in rows}):
         at = [row for row in rows if row["d"] == d]
-        for other in RECURRENT:
+        for other in _RECURRENT:
             ratios = [(row["n"], row["seconds"]["self_attention"] / row["seconds"][other]) for row in at]
             yield {"d": d, "against": other, "n": crossing(ratios)}
 
@@ -168,7 +168,7 @@ def table_text(found: Json) -> str:
         memory = f"n^{shown(g['memory_n'])} · d^{shown(g['memory_d'])}"
         cost = [f"{last['seconds'][name] * 1e3:.1f}", f"{last['bytes'][name] / 1e6:.1f}"]
         rows.append([title, complexity, times, memory, path, *cost])
-    return markdown(header, rows) + "\n" + crossing_text(found) + "\n" + path_text(found)
+    return markdown(header, rows) + "\n" + _crossing_text(found) + "\n" + _path_text(found)
 
 
 def shown(exponent: float | None) -> str:
@@ -176,19 +176,19 @@ def shown(exponent: float | None) -> str:
     return "–" if exponent is None else f"{exponent:.2f}"
 
 
-def crossing_text(found: Json) -> str:
+def _crossing_text(found: Json) -> str:
     """From which length on self-attention is slower than each recurrent layer."""
     widths = found["d"]
     places = {(c["against"], c["d"]): c["n"] for c in found["crossings"]}
     most = max(found["n"])
     rows = [
         [PAPER[name][0], *(f"{n:.0f}" if (n := places[name, d]) is not None else f"> {most}" for d in widths)]
-        for name in RECURRENT
+        for name in _RECURRENT
     ]
     return markdown(["self-attention is slower from n =", *(f"d = {d}" for d in widths)], rows)
 
 
-def path_text(found: Json) -> str:
+def _path_text(found: Json) -> str:
     """How much of the gradient arrives at a distance."""
     rows, names = found["paths"]["rows"], ("attention", "recurrent", "lstm")
     chosen = [row for row in rows if row["distance"] in (1, 4, 16, 64)]

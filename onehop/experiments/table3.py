@@ -27,7 +27,7 @@ from onehop.storage.run_folder import Run, read_metrics
 from onehop.training.workflow import train
 
 # The paper's search.
-SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
+_SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
 Say = Callable[[str], None]
 
 
@@ -54,7 +54,7 @@ def heads(times: float) -> Callable[[ModelSettings, float], list[str]]:
     return change
 
 
-def key_width(times: float) -> Callable[[ModelSettings, float], list[str]]:
+def _key_width(times: float) -> Callable[[ModelSettings, float], list[str]]:
     """Narrower queries and keys, values as they were."""
     return lambda m, _: [f"model.d_k={max(1, round(m.key_width * times))}", f"model.d_v={m.value_width}"]
 
@@ -70,7 +70,7 @@ def width(times: float) -> Callable[[ModelSettings, float], list[str]]:
     return lambda m, _: [f"model.d_model={max(2, round(m.d_model * times))}"]
 
 
-def inner(times: float) -> Callable[[ModelSettings, float], list[str]]:
+def _inner(times: float) -> Callable[[ModelSettings, float], list[str]]:
     """Another d_ff."""
     return lambda m, _: [f"model.d_ff={max(1, round(m.d_ff * times))}"]
 
@@ -97,15 +97,15 @@ ROWS = (
     Row("heads-1/2", "A", heads(1 / 2), 5.00, 25.5),
     Row("heads-2", "A", heads(2), 4.91, 25.8),
     Row("heads-4", "A", heads(4), 5.01, 25.4),
-    Row("key-width-1/4", "B", key_width(1 / 4), 5.16, 25.1, 58),
-    Row("key-width-1/2", "B", key_width(1 / 2), 5.01, 25.4, 60),
+    Row("key-width-1/4", "B", _key_width(1 / 4), 5.16, 25.1, 58),
+    Row("key-width-1/2", "B", _key_width(1 / 2), 5.01, 25.4, 60),
     Row("layers-1/3", "C", layers(1 / 3), 6.11, 23.7, 36),
     Row("layers-2/3", "C", layers(2 / 3), 5.19, 25.3, 50),
     Row("layers-4/3", "C", layers(4 / 3), 4.88, 25.5, 80),
     Row("width-1/2", "C", width(1 / 2), 5.75, 24.5, 28),
     Row("width-2", "C", width(2), 4.66, 26.0, 168),
-    Row("inner-1/2", "C", inner(1 / 2), 5.12, 25.4, 53),
-    Row("inner-2", "C", inner(2), 4.75, 26.2, 90),
+    Row("inner-1/2", "C", _inner(1 / 2), 5.12, 25.4, 53),
+    Row("inner-2", "C", _inner(2), 4.75, 26.2, 90),
     Row("dropout-0", "D", dropout(0), 5.77, 24.6),
     Row("dropout-2", "D", dropout(2), 4.95, 25.5),
     Row("smoothing-0", "D", smoothing(0), 4.67, 25.3),
@@ -149,25 +149,27 @@ def table3(
             if found is None:
                 return None
             if at_once == 1:
-                say(in_a_line(found))
+                say(_in_a_line(found))
             done.append(found)
-    return told(settings, facts_of(store), done)
+    return _told(settings, _facts_of(store), done)
 
 
 def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
     """The rows that have been trained so far, and nothing trained for it: their files are enough."""
     settings = without_averaging(settings)
-    trained_on = data_of(folder)
-    files = [(row, seed, row_file(folder, row_name(row, seed))) for row in rows for seed in range(1, seeds + 1)]
-    done = [there for row, seed, f in files if (there := held(f, asked_of(settings, row, seed, trained_on["data"])[1]))]
+    trained_on = _data_of(folder)
+    files = [(row, seed, row_file(folder, _row_name(row, seed))) for row in rows for seed in range(1, seeds + 1)]
+    done = [
+        there for row, seed, f in files if (there := held(f, _asked_of(settings, row, seed, trained_on["data"])[1]))
+    ]
     if not any(one["row"] == "base" for one in done):
         raise SettingsError(
             f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
         )
-    return told(settings, trained_on, done)
+    return _told(settings, trained_on, done)
 
 
-def data_of(folder: Path) -> Json:
+def _data_of(folder: Path) -> Json:
     """What the rows of a folder were trained on, which is noted beside them."""
     file = folder / "data.json"
     if not file.exists():
@@ -176,12 +178,12 @@ def data_of(folder: Path) -> Json:
     return found
 
 
-def facts_of(store: Store) -> Json:
+def _facts_of(store: Store) -> Json:
     """Which data it is, and how much."""
     return {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
 
 
-def told(settings: Settings, trained_on: Json, done: Sequence[Json]) -> Json:
+def _told(settings: Settings, trained_on: Json, done: Sequence[Json]) -> Json:
     """The rows, and what they have in common."""
     return {**trained_on, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
 
@@ -202,7 +204,7 @@ def together(
     tasks = missing(*asked)
     if tasks:
         say(f"{len(tasks)} trainings, {at_once} at once; what they say: {folder / 'logs'}")
-    if side_by_side(tasks, at_once, lambda task: say_if_done(task, folder, say)) and not missing(*asked):
+    if side_by_side(tasks, at_once, lambda task: _say_if_done(task, folder, say)) and not missing(*asked):
         return True
     say("Stopped; the same command goes on from here.")
     return False
@@ -214,32 +216,32 @@ def missing(
     """The trainings that are not done yet: a whole table before the next seed, what takes longest first."""
     return [
         ParallelTask(
-            one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt"
+            _one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt"
         )
         for seed in range(1, seeds + 1)
         for row in reversed(rows)
-        if held(row_file(folder, name := row_name(row, seed)), asked_of(settings, row, seed, store.hash)[1]) is None
+        if held(row_file(folder, name := _row_name(row, seed)), _asked_of(settings, row, seed, store.hash)[1]) is None
     ]
 
 
-def one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
+def _one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
     """One row in a process of its own, where a row arrives as its name and a store as its folder."""
     one(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
 
 
-def say_if_done(task: ParallelTask, folder: Path, say: Say) -> None:
+def _say_if_done(task: ParallelTask, folder: Path, say: Say) -> None:
     """The row that a process has trained, unless it was told to stop."""
     file = row_file(folder, task.log.stem)
     if file.exists():
-        say(in_a_line(json.loads(file.read_text(encoding="utf-8"))))
+        say(_in_a_line(json.loads(file.read_text(encoding="utf-8"))))
 
 
-def in_a_line(found: Json) -> str:
+def _in_a_line(found: Json) -> str:
     """What one training gave."""
     return f"{found['row']}, seed {found['seed']}: perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f}"
 
 
-def row_name(row: Row, seed: int) -> str:
+def _row_name(row: Row, seed: int) -> str:
     """What its files are called."""
     return f"{row.name.replace('/', '-of-')}-seed-{seed}"
 
@@ -257,26 +259,26 @@ def store_for(settings: Settings, folder: Path, data: Path | None, given: Path |
 
 def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
     """One row with one seed: what its file says, or trained and scored now."""
-    name = row_name(row, seed)
+    name = _row_name(row, seed)
     file, running = row_file(folder, name), folder / "runs" / name
-    changed, asked = asked_of(settings, row, seed, store.hash)
+    changed, asked = _asked_of(settings, row, seed, store.hash)
     if (there := held(file, asked)) is not None:
         return there
     began, anew = time.monotonic(), not running.exists()
     model = train(changed, running, store=store.path, device=device, bleu_on=0)
     if model is None:
         return None
-    found = {**asked, **scored(model, running, store, device)}
+    found = {**asked, **_scored(model, running, store, device)}
     if anew:  # of a row that went on, nobody knows how long it had taken before
         found["minutes"] = (time.monotonic() - began) / 60
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
-    write_json(folder / "data.json", facts_of(store))  # so that the table can be made again where the data is not
+    write_json(folder / "data.json", _facts_of(store))  # so that the table can be made again where the data is not
     shutil.rmtree(running)  # gigabytes that nobody asks for again
     return found
 
 
-def asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Settings, Json]:
+def _asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Settings, Json]:
     """A row's settings, and what its file says that it was made from."""
     changes = row.change(settings.model, settings.train.label_smoothing)
     changed = with_changes(settings, [*changes, f"train.seed={seed}"])
@@ -294,12 +296,12 @@ def held(file: Path, asked: Json) -> Json | None:
     return found
 
 
-def scored(model: Path, running: Path, store: Store, device: str | None) -> Json:
+def _scored(model: Path, running: Path, store: Store, device: str | None) -> Json:
     """Perplexity and BLEU on the validation pairs, as the table has them on newstest2013."""
     lines = read_metrics(running / "metrics.jsonl")
     perplexity = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line][-1]
     translator = SentenceTranslator.load(model, device, engine="torch")
-    texts = [found.text for found in translator.translate(store.valid_text("src"), SEARCH)]
+    texts = [found.text for found in translator.translate(store.valid_text("src"), _SEARCH)]
     return {
         "perplexity": perplexity,
         "bleu": bleu(texts, store.valid_text("tgt")).value,

@@ -48,7 +48,7 @@ def verdict(says: str, ours: Sequence[float], base: Sequence[float]) -> str:
 
 def judged(found: Json) -> Iterator[tuple[Finding, float, float, str]]:
     """Each finding whose row was trained: the paper's difference to the base, ours, and the verdict."""
-    lines = {line.row.name: line for line in lines_of(found)}
+    lines = {line.row.name: line for line in _lines_of(found)}
     base = lines["base"]
     for finding in FINDINGS:
         if finding.row in lines:
@@ -60,7 +60,7 @@ def judged(found: Json) -> Iterator[tuple[Finding, float, float, str]]:
 
 
 @dataclass(frozen=True)
-class Line:
+class _Line:
     """A row over its seeds: means, and standard deviations where there are several."""
 
     row: Row
@@ -70,13 +70,13 @@ class Line:
     parameters: int
 
 
-def lines_of(found: Json) -> Iterator[Line]:
+def _lines_of(found: Json) -> Iterator[_Line]:
     """The rows that were measured, in the paper's order."""
     for row in ROWS:
         of_row = [one for one in found["rows"] if one["row"] == row.name]
         if of_row:
             perplexity, scores = ([one[key] for one in of_row] for key in ("perplexity", "bleu"))
-            yield Line(row, of_row[0]["changes"], perplexity, scores, of_row[0]["parameters"])
+            yield _Line(row, of_row[0]["changes"], perplexity, scores, of_row[0]["parameters"])
 
 
 def table_text(found: Json) -> str:
@@ -86,7 +86,7 @@ def table_text(found: Json) -> str:
         [
             line.row.letter,
             line.row.name,
-            ", ".join(map(in_words, line.changes)),
+            ", ".join(map(_in_words, line.changes)),
             str(len(line.bleu)),
             spread(line.perplexity),
             spread(line.bleu),
@@ -95,7 +95,7 @@ def table_text(found: Json) -> str:
             f"{line.row.bleu:.1f}",
             "" if line.row.parameters is None else f"{line.row.parameters:.0f}",
         ]
-        for line in lines_of(found)
+        for line in _lines_of(found)
     ]
     findings = [
         [finding.text, finding.row, finding.key.replace("bleu", "BLEU"), f"{theirs:+.2f}", f"{ours:+.2f}", said]
@@ -106,7 +106,7 @@ def table_text(found: Json) -> str:
     return markdown(header, rows) + judgement
 
 
-def in_words(change: str) -> str:
+def _in_words(change: str) -> str:
     """A change without its table; 0.3 for 0.30000000000000004."""
     name, _, value = change.partition(".")[2].partition("=")
     return f"{name} {float(value):g}" if "." in value else f"{name} {value}"
@@ -115,10 +115,10 @@ def in_words(change: str) -> str:
 def spread(values: Sequence[float]) -> str:
     """The mean, and the standard deviation over seeds where there are several."""
     mean = f"{statistics.mean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {deviation(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {_deviation(values):.2f}"
 
 
-def deviation(values: Sequence[float]) -> float:
+def _deviation(values: Sequence[float]) -> float:
     """The standard deviation over seeds; one seed has none."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
@@ -126,14 +126,14 @@ def deviation(values: Sequence[float]) -> float:
 def picture(found: Json) -> Any:
     """By how much each row differs from the base, here and in the paper; bars: the standard deviation over seeds."""
     figure, axes = new_figure(2)
-    lines = list(lines_of(found))
+    lines = list(_lines_of(found))
     base, others = lines[0], lines[1:]
     places = range(len(others), 0, -1)
     for axis, key in zip(axes, ("bleu", "perplexity"), strict=True):
         ours = [statistics.mean(getattr(line, key)) - statistics.mean(getattr(base, key)) for line in others]
         theirs = [getattr(line.row, key) - getattr(base.row, key) for line in others]
         axis.axvline(0, color=COLOURS[-1], linewidth=0.8)
-        noise = [math.hypot(deviation(getattr(line, key)), deviation(getattr(base, key))) for line in others]
+        noise = [math.hypot(_deviation(getattr(line, key)), _deviation(getattr(base, key))) for line in others]
         axis.errorbar(ours, list(places), xerr=noise, fmt="o", color=COLOURS[0], label="here")
         axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, zorder=3, label="paper")
         axis.set_yticks(list(places), [line.row.name for line in others], fontsize=7)
