@@ -19,12 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onehop.server.metrics import Metrics
 
-POLICY = (
+_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
-    "Content-Security-Policy": POLICY,
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -33,8 +33,8 @@ HEADERS = {
 
 
 # What JSON need not escape, and a terminal obeys or shows in another order.
-UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-STANDARD_OUTPUT = 1
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_STANDARD_OUTPUT = 1
 MOST_BYTES = 1 << 22  # of lines that wait to be written
 
 
@@ -44,7 +44,7 @@ class LogWriter:
     What goes beyond `most_bytes`, or cannot be written, is counted in `dropped`.
     """
 
-    def __init__(self, dropped: Counter, descriptor: int = STANDARD_OUTPUT, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, dropped: Counter, descriptor: int = _STANDARD_OUTPUT, most_bytes: int = MOST_BYTES) -> None:
         self.dropped, self.descriptor, self.most_bytes = dropped, descriptor, most_bytes
         self.lines, self.waiting_bytes, self.closed = deque[bytes](), 0, False
         self.changed = threading.Condition()
@@ -105,14 +105,14 @@ class KnownNames:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http" or name_in(Headers(scope=scope).get("host", "")) in self.names:
+        if scope["type"] != "http" or _name_in(Headers(scope=scope).get("host", "")) in self.names:
             await self.app(scope, receive, send)
             return
         what = f"This server does not go by the name of this request's Host: call it {' or '.join(self.names)}."
         await JSONResponse({"error": what}, 400)(scope, receive, send)
 
 
-def name_in(host: str) -> str:
+def _name_in(host: str) -> str:
     """A Host without its port; an address of version 6 stands in brackets."""
     name, bracket, _ = host.lower().rpartition("]")
     return name + bracket if bracket else host.lower().partition(":")[0]
@@ -129,7 +129,7 @@ class Access:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        app = self.app if (problem := refusal(scope)) is None else problem
+        app = self.app if (problem := _refusal(scope)) is None else problem
         began, status = time.perf_counter(), 0
         # What is noted on the way stands in the log: never a text, unless the server was told to.
         noted: dict[str, Any] = {"request": uuid.uuid4().hex[:12]}
@@ -140,7 +140,7 @@ class Access:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
                 headers["X-Request-Id"] = noted["request"]
             await send(message)
@@ -170,10 +170,10 @@ class Access:
             "ms": round(1e3 * seconds, 1),
             **noted,
         }
-        self.write(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False)))
+        self.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False)))
 
 
-def refusal(scope: Scope) -> ASGIApp | None:
+def _refusal(scope: Scope) -> ASGIApp | None:
     """The answer to a request that no application should see, if it is one."""
     if scope.get("state", {}).get("crowded"):
         what = "The server has more connections than it can hold: try again soon."

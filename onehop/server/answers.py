@@ -41,32 +41,32 @@ def batch_answer(
 
 def details(paragraph: Result, n_best: int) -> dict[str, Any]:
     """All about a paragraph; a score that is no number, which JSON has no word for, is null."""
-    found: dict[str, Any] = finite(paragraph.details(n_best))
+    found: dict[str, Any] = _finite(paragraph.details(n_best))
     return found
 
 
-def finite(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     """The same without infinities."""
     if isinstance(value, dict):
-        return {key: finite(inner) for key, inner in value.items()}
+        return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [finite(inner) for inner in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def event(content: dict[str, Any], named: dict[str, str]) -> str:
+def _event(content: dict[str, Any], named: dict[str, str]) -> str:
     """A server-sent event; its name says what it tells."""
     if (result := content.get("translation")) is not None:
         content = {**named, "translation": result.details()}
     names = {"error": "error", "translation": "done", "final": "sentence"}
     name = next((names[key] for key in names if key in content), "settled")
     content = {key: value for key, value in content.items() if key != "final"}
-    return f"event: {name}\ndata: {json.dumps(finite(content), ensure_ascii=False)}\n\n"
+    return f"event: {name}\ndata: {json.dumps(_finite(content), ensure_ascii=False)}\n\n"
 
 
 async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T | Response:
     """An answer as long as somebody waits for it; else the work is dropped."""
-    task, gone = asyncio.create_task(work), asyncio.create_task(disconnected(request))
+    task, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else Response(status_code=499)
@@ -75,7 +75,7 @@ async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T | Re
         gone.cancel()
 
 
-async def disconnected(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     """Wait until the client is gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -136,17 +136,17 @@ async def written(
     seconds: float,
 ) -> AsyncIterator[str]:
     """Events as a browser reads them, until the deadline of the whole stream; the last one names the languages."""
-    yield event(first, named)
+    yield _event(first, named)
     try:
         async with aclosing(rest):
             while True:
                 # Nothing is yielded under the timeout: it would cancel a task that is sending.
                 async with asyncio.timeout_at(deadline):
                     each = await anext(rest)
-                yield event(each, named)
+                yield _event(each, named)
     except StopAsyncIteration:
         pass
     except TimeoutError:
-        yield event({"error": f"The translation took longer than {seconds:g} seconds."}, named)
+        yield _event({"error": f"The translation took longer than {seconds:g} seconds."}, named)
     except (Problem, OnehopError) as e:
-        yield event({"error": str(e)}, named)
+        yield _event({"error": str(e)}, named)

@@ -51,14 +51,14 @@ from onehop.server.settings import ServerSettings
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import normalise
 
-WARM_UP = "Hello."
+_WARM_UP = "Hello."
 # Terms become one pattern, which every sentence is searched with.
-MOST_TERM_CHARACTERS = 20_000
+_MOST_TERM_CHARACTERS = 20_000
 # From here on a guess that a text is in the target language is believed: of 1,000 English sentences none was German.
-SURE = 80.0
-SAMPLE = 20  # texts of a request whose language is identified
+_SURE = 80.0
+_SAMPLE = 20  # texts of a request whose language is identified
 T = TypeVar("T")
-LOG = logging.getLogger("uvicorn.error")
+_LOG = logging.getLogger("uvicorn.error")
 
 
 class Application:
@@ -169,9 +169,9 @@ class Application:
         """Let every model translate; one that cannot has remembered it."""
         for service in self.models.values():
             try:
-                await service.translate([WARM_UP], Wish())
+                await service.translate([_WARM_UP], Wish())
             except Exception:
-                LOG.exception("A model does not translate.")
+                _LOG.exception("A model does not translate.")
 
     def post(
         self, answer: Callable[[Request, Any], Awaitable[Response]], kind: type[BaseModel], *, form: bool = False
@@ -199,7 +199,7 @@ class Application:
 
     def let_in(self, request: Request, key: str | None = None) -> None:
         """Refuse who has no key where one is needed, and who asks too often."""
-        given = key or request.query_params.get("api_key") or bearer(request)
+        given = key or request.query_params.get("api_key") or _bearer(request)
         name = self.keys.get(auth.hashed(given)) if given else None
         if name is not None:
             request.state.noted["key"] = name
@@ -250,7 +250,7 @@ class Application:
         if service.via and (body.alignments or body.n_best > 1):
             what = f"Through {name_of(service.via)} each sentence has one translation and no alignment"
             raise Problem(400, f"{what}: leave out n_best and alignments.")
-        own_terms = await asyncio.to_thread(terms_of, body)
+        own_terms = await asyncio.to_thread(_terms_of, body)
         wish = Wish(options=body.options(body.n_best), terms=own_terms, prefixes=body.prefixes or ())
         work = service.translate_html if body.format == "html" else service.translate
         found = await work(body.texts, wish)
@@ -315,8 +315,8 @@ class Application:
     ) -> None:
         """Refuse what is more than the server allows."""
         limits, characters = self.settings, sum(map(len, texts))
-        if (length := sum(map(len, terms))) > MOST_TERM_CHARACTERS:
-            what = f"Glossary and kept words have {length:,} characters: send at most {MOST_TERM_CHARACTERS:,}."
+        if (length := sum(map(len, terms))) > _MOST_TERM_CHARACTERS:
+            what = f"Glossary and kept words have {length:,} characters: send at most {_MOST_TERM_CHARACTERS:,}."
             raise Problem(413, what)
         if len(texts) > limits.max_texts:
             raise Problem(413, f"{len(texts):,} texts are too many: send at most {limits.max_texts:,}.")
@@ -345,7 +345,7 @@ class Application:
         if len(sources) < (1 if always else 2):
             return None
         try:
-            return identified(sources, target, "\n".join(texts[:SAMPLE]))
+            return identified(sources, target, "\n".join(texts[:_SAMPLE]))
         except OnehopError as e:
             raise Problem(400, str(e).replace("--from", "source")) from None
 
@@ -365,9 +365,9 @@ class Application:
     def source_of(self, guess: dict[str, Any] | None, target: str) -> str:
         """For `auto`: the guess if it can be translated or surely is the target, else a language that can."""
         possible = [source for source, other in self.services if other == target]
-        if guess and (guess["language"] in possible or (guess["language"] == target and guess["confidence"] >= SURE)):
+        if guess and (guess["language"] in possible or (guess["language"] == target and guess["confidence"] >= _SURE)):
             return str(guess["language"])
-        if guess and possible and guess["confidence"] >= SURE:
+        if guess and possible and guess["confidence"] >= _SURE:
             code = guess["language"]
             what = (
                 f"The text seems to be in {name_of(code)} ({code}), and no model from {code} to {target} is installed."
@@ -385,13 +385,13 @@ class Application:
             noted["translations"] = [best[0].text for best in found]
 
 
-def bearer(request: Request) -> str:
+def _bearer(request: Request) -> str:
     """The key in a request's header, if there is one."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
-def terms_of(body: TranslateBody) -> Terms:
+def _terms_of(body: TranslateBody) -> Terms:
     """A request's glossary and kept words, in the spelling that texts are compared in."""
     glossary = [Term(normalise(source), normalise(target)) for source, target in body.glossary.items()]
     return Terms([term for term in glossary if term.source and term.target], body.keep, body.formality)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from onehop.errors import SettingsError
 
-VARIABLE = "ONEHOP_API_KEYS"
-LINE = re.compile(r"(?P<name>[\w.@-]{1,64})[ \t]+(?P<hash>[0-9a-f]{64})")
+_VARIABLE = "ONEHOP_API_KEYS"
+_LINE = re.compile(r"(?P<name>[\w.@-]{1,64})[ \t]+(?P<hash>[0-9a-f]{64})")
 
 
 def hashed(key: str) -> str:
@@ -38,7 +38,7 @@ def read(file: str | None, environment: Mapping[str, str] = os.environ) -> dict[
         except (OSError, UnicodeDecodeError):
             raise SettingsError(f"{file} cannot be read.", "Give a file of API keys that you may read.") from None
         found |= parsed(text.splitlines(), file)
-    found |= parsed(re.split(r"[,\n]", environment.get(VARIABLE, "")), VARIABLE)
+    found |= parsed(re.split(r"[,\n]", environment.get(_VARIABLE, "")), _VARIABLE)
     if file is not None and not found:
         raise SettingsError(f"{file} holds no key.", "Make one: onehop serve --make-key NAME.")
     return found
@@ -50,7 +50,7 @@ def parsed(lines: list[str], place: str) -> dict[str, str]:
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        match = LINE.fullmatch(line.strip())
+        match = _LINE.fullmatch(line.strip())
         if match is None:
             raise SettingsError(
                 f"Line {number} of {place} is not a name and a SHA-256.", "Make one: onehop serve --make-key NAME."

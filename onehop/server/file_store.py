@@ -12,8 +12,8 @@ from pathlib import Path, PurePath
 
 from onehop.server.temporary import own_folder
 
-TOKEN = re.compile(r"([0-9a-f]{32})\.(.+)", re.DOTALL)
-LONGEST_STEM = 100
+_TOKEN = re.compile(r"([0-9a-f]{32})\.(.+)", re.DOTALL)
+_LONGEST_STEM = 100
 
 
 class FileStore:
@@ -44,7 +44,7 @@ class FileStore:
 
     def load(self, public: str) -> tuple[str, bytes] | None:
         """The name and the content of a file; nothing where it is gone, or never was."""
-        found = TOKEN.fullmatch(public)
+        found = _TOKEN.fullmatch(public)
         if found is None or self.folder is None:
             return None
         path = self.path(found[1], found[2])
@@ -75,5 +75,5 @@ class FileStore:
 def download_name(given: str, target: str) -> str:
     """What a translated file is called, as LibreTranslate does it: report.docx becomes report_de.docx."""
     name = PurePath(unicodedata.normalize("NFC", re.split(r"[/\\]", given)[-1]))
-    stem = "".join(c if c.isprintable() and c not in '"*:<>?|' else "_" for c in name.stem)[:LONGEST_STEM]
+    stem = "".join(c if c.isprintable() and c not in '"*:<>?|' else "_" for c in name.stem)[:_LONGEST_STEM]
     return f"{stem.strip('. ') or 'file'}_{target}{name.suffix.lower()}"

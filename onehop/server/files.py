@@ -39,9 +39,9 @@ GROUP = 16_000
 # What a file's process may take beyond what it has when it starts.
 MOST_MEMORY = 1 << 30
 # What a form has besides the file.
-FORM_BYTES = 1 << 16
-SWEEP_SECONDS, LONGEST_WAIT = 60.0, 5.0
-EVENTS = "text/event-stream"
+_FORM_BYTES = 1 << 16
+_SWEEP_SECONDS, LONGEST_WAIT = 60.0, 5.0
+_EVENTS = "text/event-stream"
 
 Translating = Service | PivotService
 Choose = Callable[[str], Awaitable[Translating | None]]
@@ -77,7 +77,7 @@ class Files:
     async def sweep(self) -> None:
         """For ever: remove files whose time is over."""
         while True:
-            await asyncio.sleep(min(SWEEP_SECONDS, self.settings.keep_seconds))
+            await asyncio.sleep(min(_SWEEP_SECONDS, self.settings.keep_seconds))
             await asyncio.to_thread(self.store.sweep)
 
     # --- paths ------------------------------------------------------------------------------------------------
@@ -122,10 +122,10 @@ class Files:
 
         if body.source not in (None, "auto"):
             await choose("")
-        if EVENTS in request.headers.get("accept", ""):
-            return StreamingResponse(self.events(request, upload, choose, lambda: target), media_type=EVENTS)
+        if _EVENTS in request.headers.get("accept", ""):
+            return StreamingResponse(self.events(request, upload, choose, lambda: target), media_type=_EVENTS)
         data = await while_wanted(request, self.translated(request, upload, choose))
-        return data if isinstance(data, Response) else attachment(download_name(upload.name, target), data)
+        return data if isinstance(data, Response) else _attachment(download_name(upload.name, target), data)
 
     async def events(
         self, request: Request, upload: Upload, choose: Choose, target: Callable[[], str]
@@ -136,12 +136,12 @@ class Files:
         task.add_done_callback(lambda _: heard.put_nowait(None))
         try:
             while (progress := await heard.get()) is not None:
-                yield event("progress", progress)
+                yield _event("progress", progress)
             name = download_name(upload.name, target())
             public = await asyncio.to_thread(self.store.save, name, await task)
-            yield event("done", {"file": f"download_file/{quote(public)}", "name": name, "target": target()})
+            yield _event("done", {"file": f"download_file/{quote(public)}", "name": name, "target": target()})
         except Problem as e:
-            yield event("error", {"error": e.sentence})
+            yield _event("error", {"error": e.sentence})
         finally:
             task.cancel()
 
@@ -150,7 +150,7 @@ class Files:
         found = await asyncio.to_thread(self.store.load, request.path_params["name"])
         if found is None:
             raise Problem(404, "There is no such file, or its time is over: translate it again.")
-        return attachment(*found)
+        return _attachment(*found)
 
     # --- in ---------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Files:
         if not limits.max_files:
             raise Problem(403, "Files are not translated on this server.")
         with self.place():
-            most = limits.max_file + FORM_BYTES
+            most = limits.max_file + _FORM_BYTES
             body = await app.read(request, most, limits.read_seconds * max(1, most >> 20))
         try:
             upload = read_upload(kind, body, request.headers.get("content-type", ""), request.url.query)
@@ -170,7 +170,7 @@ class Files:
         app.let_in(request, upload.body.api_key)
         if len(upload.data) > limits.max_file:
             raise Problem(413, f"The file is larger than {limits.max_file:,} bytes: part it into several.")
-        check_format(upload)
+        _check_format(upload)
         return upload
 
     @contextmanager
@@ -196,7 +196,7 @@ class Files:
         """The file in the other language."""
         with self.place():
             try:
-                async with asyncio.timeout(self.settings.file_seconds), started(upload, self.settings) as child:
+                async with asyncio.timeout(self.settings.file_seconds), _started(upload, self.settings) as child:
                     return await self.conversation(child, request, upload, choose, tell)
             except TimeoutError:
                 what = f"The translation took longer than {self.settings.file_seconds:g} seconds: part the file."
@@ -220,7 +220,7 @@ class Files:
                 return data
             content = json.loads(data)
             if kind == process.FAILED:
-                raise Problem(400, in_words_of_fields(f"{content['what']} {content['remedy']}"))
+                raise Problem(400, _in_words_of_fields(f"{content['what']} {content['remedy']}"))
             if kind == process.BEGUN:
                 noted["characters"], noted["sentences"], flows = content["characters"], 0, content["flows"]
                 service = await choose(content["sample"])
@@ -230,7 +230,7 @@ class Files:
                 done += content
                 tell({"done": done, "of": flows})
             elif kind == process.LINES and service is not None:
-                parted, translated = await lines_through(service, content, patient=done > 0)
+                parted, translated = await _lines_through(service, content, patient=done > 0)
                 sentences = [sentence for each in translated for sentence in each]
                 noted["sentences"] += len(sentences)
                 await answer(child, (parted, translated))
@@ -238,7 +238,7 @@ class Files:
                 await answer(child, await service.document_alignments([sentences[i] for i in content]))
 
 
-def check_format(upload: Upload) -> None:
+def _check_format(upload: Upload) -> None:
     """Refuse a file that cannot be read here."""
     name = upload.format or format_of(upload.name, None)
     if name is not None and name not in FORMATS:
@@ -251,7 +251,7 @@ def check_format(upload: Upload) -> None:
         raise Problem(501, f"{name} is not read here: install onehop[formats] on the server.")
 
 
-def in_words_of_fields(text: str) -> str:
+def _in_words_of_fields(text: str) -> str:
     """A sentence for the command line with the names that the form has."""
     return text.replace("--field", "field").replace("--format", "format").replace("--from", "source")
 
@@ -260,7 +260,7 @@ def in_words_of_fields(text: str) -> str:
 
 
 @asynccontextmanager
-async def started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
+async def _started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
     """A process that has been given the file; it is ended when nobody needs it."""
     # Its libraries need no threads, each of which would reserve memory; and it finds modules where this one does.
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
@@ -305,20 +305,20 @@ async def message(child: Process, upload: Upload) -> tuple[bytes, bytes]:
         raise Problem(500, "The server has a fault; its log tells which.") from None
 
 
-async def lines_through(
+async def _lines_through(
     service: Translating, lines: Sequence[str], *, patient: bool
 ) -> tuple[list[list[Segment]], list[list[Sentence]]]:
     """The segments of lines and their translations, in small groups. `patient`: wait where the queue is full."""
     parted: list[list[Segment]] = []
     translated: list[list[Sentence]] = []
     for group in groups(lines):
-        segments, sentences = await group_through(service, group, patient=patient or bool(parted))
+        segments, sentences = await _group_through(service, group, patient=patient or bool(parted))
         parted += segments
         translated += sentences
     return parted, translated
 
 
-async def group_through(
+async def _group_through(
     service: Translating, group: Sequence[str], *, patient: bool
 ) -> tuple[list[list[Segment]], list[list[Sentence]]]:
     """The same for one group."""
@@ -348,12 +348,12 @@ def groups(lines: Sequence[str]) -> Iterator[Sequence[str]]:
 # --- out ------------------------------------------------------------------------------------------------------
 
 
-def attachment(name: str, data: bytes) -> Response:
+def _attachment(name: str, data: bytes) -> Response:
     """A file to be saved; a browser shall show none, because a client could have written a page of scripts."""
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-def event(name: str, content: dict[str, Any]) -> str:
+def _event(name: str, content: dict[str, Any]) -> str:
     """A server-sent event."""
     return f"event: {name}\ndata: {json.dumps(content)}\n\n"

@@ -20,9 +20,9 @@ from onehop.server.temporary import is_alive
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes keep one count
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Metrics:
@@ -37,17 +37,17 @@ class Metrics:
             "onehop_request_seconds",
             "From a request's head to its answer",
             ["path"],
-            buckets=SECONDS,
+            buckets=_SECONDS,
             registry=registry,
         )
         self.running = self.gauge("onehop_requests_running", "Requests that are worked on")
         self.waiting = self.gauge("onehop_queue_sentences", "Sentences that wait for an engine")
         self.waiting_tokens = self.gauge("onehop_queue_tokens", "Source tokens that wait for an engine")
-        self.queue_seconds = self.histogram("onehop_queue_seconds", "How long a sentence waited", SECONDS)
-        self.batch_sentences = self.histogram("onehop_batch_sentences", "Sentences decoded together", SIZES)
-        self.batch_tokens = self.histogram("onehop_batch_tokens", "Source tokens decoded together", TOKENS)
-        self.batch_seconds = self.histogram("onehop_batch_seconds", "How long a batch took", SECONDS)
-        self.step_sentences = self.histogram("onehop_step_sentences", "Sentences that took a step together", SIZES)
+        self.queue_seconds = self.histogram("onehop_queue_seconds", "How long a sentence waited", _SECONDS)
+        self.batch_sentences = self.histogram("onehop_batch_sentences", "Sentences decoded together", _SIZES)
+        self.batch_tokens = self.histogram("onehop_batch_tokens", "Source tokens decoded together", _TOKENS)
+        self.batch_seconds = self.histogram("onehop_batch_seconds", "How long a batch took", _SECONDS)
+        self.step_sentences = self.histogram("onehop_step_sentences", "Sentences that took a step together", _SIZES)
         self.tokens = Counter("onehop_tokens", "Tokens translated", ["side"], registry=registry)
         self.dropped = Counter("onehop_dropped_sentences", "Sentences nobody waited for any more", registry=registry)
         self.dropped_lines = Counter("onehop_dropped_log_lines", "Lines that the log did not take", registry=registry)
@@ -64,13 +64,13 @@ class Metrics:
         """The text that Prometheus reads: of this process, or of all that share a folder."""
         if SHARED_FOLDER not in os.environ:
             return generate_latest(self.registry)
-        forget_the_dead(Path(os.environ[SHARED_FOLDER]))
+        _forget_the_dead(Path(os.environ[SHARED_FOLDER]))
         together = CollectorRegistry()
         multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)
 
 
-def forget_the_dead(folder: Path) -> None:
+def _forget_the_dead(folder: Path) -> None:
     """Take the values of processes that are gone out of the sums."""
     for pid in {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*_*.db")}:
         if not is_alive(pid):

@@ -10,8 +10,8 @@ from pydantic.json_schema import models_json_schema
 from onehop._version import __version__
 from onehop.server import schemas
 
-REF = "#/components/schemas/{model}"
-ERRORS = {
+_REF = "#/components/schemas/{model}"
+_ERRORS = {
     400: "The request is not as it must be, or calls the server by a name that it has not.",
     401: "An API key is missing.",
     403: "A page of another origin calls the server, or an API key is not known.",
@@ -29,7 +29,7 @@ ERRORS = {
 
 
 @dataclass(frozen=True)
-class Operation:
+class _Operation:
     """What one path does."""
 
     method: Literal["get", "post"]
@@ -44,58 +44,62 @@ class Operation:
     events: tuple[str, ...] = ()
 
 
-ANYWHERE = (400, 403)  # for a Host that is not the server's, and for pages of other origins
-BYTES, EVENTS = "application/octet-stream", "text/event-stream"
-ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
+_ANYWHERE = (400, 403)  # for a Host that is not the server's, and for pages of other origins
+_BYTES, _EVENTS = "application/octet-stream", "text/event-stream"
+_ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
 OPERATIONS = (
-    Operation(
-        "post", "/translate", "LibreTranslate: translate", schemas.LibreBody, True, schemas.LibreAnswer, errors=ASKED
+    _Operation(
+        "post", "/translate", "LibreTranslate: translate", schemas.LibreBody, True, schemas.LibreAnswer, errors=_ASKED
     ),
-    Operation("post", "/detect", "LibreTranslate: detect", schemas.DetectBody, True, schemas.Guess, True, errors=ASKED),
-    Operation("get", "/languages", "Languages", answer=schemas.LanguageAnswer, many=True),
-    Operation("get", "/frontend/settings", "LibreTranslate: what its clients ask for"),
-    Operation("get", "/health", "Whether translations work", answer=schemas.HealthAnswer),
-    Operation("get", "/metrics", "Counts for Prometheus", media="text/plain", errors=(401,)),
-    Operation(
+    _Operation(
+        "post", "/detect", "LibreTranslate: detect", schemas.DetectBody, True, schemas.Guess, True, errors=_ASKED
+    ),
+    _Operation("get", "/languages", "Languages", answer=schemas.LanguageAnswer, many=True),
+    _Operation("get", "/frontend/settings", "LibreTranslate: what its clients ask for"),
+    _Operation("get", "/health", "Whether translations work", answer=schemas.HealthAnswer),
+    _Operation("get", "/metrics", "Counts for Prometheus", media="text/plain", errors=(401,)),
+    _Operation(
         "post",
         "/v1/translate",
         "Translate a batch",
         schemas.TranslateBody,
         answer=schemas.TranslateAnswer,
-        errors=ASKED,
+        errors=_ASKED,
     ),
-    Operation(
+    _Operation(
         "post",
         "/v1/trace",
         "Every named quantity of a translation, as docs/reference/trace-file.md describes it",
         schemas.TraceBody,
-        errors=ASKED,
+        errors=_ASKED,
     ),
-    Operation(
+    _Operation(
         "post",
         "/v1/stream",
         "Tokens as they are settled",
         schemas.StreamBody,
-        media=EVENTS,
-        errors=ASKED,
+        media=_EVENTS,
+        errors=_ASKED,
         events=("settled", "sentence", "done", "error"),
     ),
-    Operation(
+    _Operation(
         "post",
         "/translate_file",
         "LibreTranslate: translate a file",
         schemas.LibreFileBody,
         answer=schemas.FileAnswer,
-        errors=ASKED,
+        errors=_ASKED,
     ),
-    Operation("get", "/download_file/{name}", "LibreTranslate: a file that was translated", media=BYTES, errors=(404,)),
-    Operation(
+    _Operation(
+        "get", "/download_file/{name}", "LibreTranslate: a file that was translated", media=_BYTES, errors=(404,)
+    ),
+    _Operation(
         "post",
         "/v1/translate_file",
         "Translate a file: the answer is the file, or with Accept: text/event-stream its progress and its address",
         schemas.OwnFileBody,
-        media=BYTES,
-        errors=ASKED,
+        media=_BYTES,
+        errors=_ASKED,
         events=("progress", "done", "error"),
     ),
 )
@@ -105,10 +109,10 @@ def description() -> dict[str, Any]:
     """The whole document."""
     answers = {o.answer for o in OPERATIONS if o.answer} | {schemas.ErrorAnswer}
     models = [(o.body, "validation") for o in OPERATIONS if o.body] + [(a, "serialization") for a in answers]
-    _, definitions = models_json_schema(models, ref_template=REF)  # type: ignore[arg-type]
+    _, definitions = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = described(operation)
+        paths.setdefault(operation.path, {})[operation.method] = _described(operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": "onehop", "version": __version__, "description": "Translation by a Transformer."},
@@ -129,11 +133,11 @@ def page() -> str:
     return f'<!doctype html><html lang="en"><meta charset="utf-8">{title}<table>{"".join(rows)}</table>{more}</html>'
 
 
-def described(operation: Operation) -> dict[str, Any]:
+def _described(operation: _Operation) -> dict[str, Any]:
     """One operation."""
-    found: dict[str, Any] = {"summary": operation.summary, "responses": {"200": good(operation)}}
+    found: dict[str, Any] = {"summary": operation.summary, "responses": {"200": _good(operation)}}
     if operation.body:
-        schema = {"$ref": REF.format(model=operation.body.__name__)}
+        schema = {"$ref": _REF.format(model=operation.body.__name__)}
         kinds = [schemas.JSON, *((schemas.FORM, schemas.MULTIPART) if operation.form else ())]
         if "file" in operation.body.model_fields:
             kinds = [schemas.MULTIPART]
@@ -141,22 +145,22 @@ def described(operation: Operation) -> dict[str, Any]:
         found["requestBody"] = {"required": True, "content": content}
     if "{name}" in operation.path:
         found["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
-    for status in sorted({*ANYWHERE, *operation.errors}):
-        found["responses"][str(status)] = answer(ERRORS[status], schemas.ErrorAnswer)
+    for status in sorted({*_ANYWHERE, *operation.errors}):
+        found["responses"][str(status)] = answer(_ERRORS[status], schemas.ErrorAnswer)
     if operation.path == "/health":
         found["responses"]["503"] = answer("No translation has worked yet.", schemas.HealthAnswer)
     return found
 
 
-def good(operation: Operation) -> dict[str, Any]:
+def _good(operation: _Operation) -> dict[str, Any]:
     """The answer that is meant."""
     if operation.media != schemas.JSON:
         text: dict[str, Any] = {"type": "string"}
-        content = {operation.media: {"schema": text | ({"format": "binary"} if operation.media == BYTES else {})}}
+        content = {operation.media: {"schema": text | ({"format": "binary"} if operation.media == _BYTES else {})}}
         if operation.events:
             properties = {"event": {"enum": list(operation.events)}, "data": text}
             schema = {"type": "object", "properties": properties, "required": ["event", "data"]}
-            content[EVENTS] = {"schema": schema}
+            content[_EVENTS] = {"schema": schema}
         return {"description": operation.summary, "content": content}
     if operation.answer is None:
         return {"description": operation.summary, "content": {operation.media: {"schema": {"type": "object"}}}}
@@ -165,6 +169,6 @@ def good(operation: Operation) -> dict[str, Any]:
 
 def answer(text: str, model: type[BaseModel], *, many: bool = False) -> dict[str, Any]:
     """A JSON answer."""
-    schema: dict[str, Any] = {"$ref": REF.format(model=model.__name__)}
+    schema: dict[str, Any] = {"$ref": _REF.format(model=model.__name__)}
     schema = {"type": "array", "items": schema} if many else schema
     return {"description": text, "content": {"application/json": {"schema": schema}}}

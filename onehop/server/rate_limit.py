@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 # Clients remembered; the one that was quiet longest is forgotten first, and its bucket was full again anyway.
-MOST_CLIENTS = 100_000
+_MOST_CLIENTS = 100_000
 
 
 class Rates:
@@ -23,6 +23,6 @@ class Rates:
         left, then = self.buckets.pop(client, (float(self.per_minute), now))
         left = min(float(self.per_minute), left + (now - then) * self.per_minute / 60)
         self.buckets[client] = (left - 1 if left >= 1 else left, now)
-        while len(self.buckets) > MOST_CLIENTS:
+        while len(self.buckets) > _MOST_CLIENTS:
             self.buckets.popitem(last=False)
         return 0.0 if left >= 1 else (1 - left) * 60 / self.per_minute

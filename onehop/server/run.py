@@ -38,10 +38,10 @@ from onehop.storage.registry import short_name
 # How the processes of one server learn what they serve.
 VARIABLE = "ONEHOP_SERVE"
 # After a signal to stop, work that is still running gets a little more time than a request may take.
-MERCY_SECONDS = 5
+_MERCY_SECONDS = 5
 
 
-class Announcing(uvicorn.Server):
+class _Announcing(uvicorn.Server):
     """A server that says where it listens, once it does, and what it offers."""
 
     line = ""
@@ -52,10 +52,10 @@ class Announcing(uvicorn.Server):
         for server in self.servers:
             for each in server.sockets:
                 host, port = each.getsockname()[:2]
-                announce(host, port, self.line)
+                _announce(host, port, self.line)
 
 
-def announce(host: str, port: int, line: str) -> None:
+def _announce(host: str, port: int, line: str) -> None:
     """On standard error, for standard output has the access log."""
     where = f"onehop serves at http://{f'[{host}]' if ':' in host else host}:{port}"
     print(f"{where}\n{line}", file=sys.stderr, flush=True)
@@ -78,12 +78,12 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
     plan["explore"], plan["hosts"], plan["files"] = doors.explores, doors.hosts, None
     plan["hashes"] = [describe(path).hash for path in models]
-    check_address(doors.host, doors.port)
+    _check_address(doors.host, doors.port)
     remove_abandoned("files")
     one = application(plan)  # with several too: what is wrong shall be said once, and here
-    common = uvicorn_options(settings, doors)
+    common = _uvicorn_options(settings, doors)
     if doors.workers == 1:
-        server = Announcing(uvicorn.Config(one, **common))
+        server = _Announcing(uvicorn.Config(one, **common))
         server.line = line
         server.run()
         return
@@ -91,20 +91,20 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
     gc.collect()  # it is full of cycles, and the processes have models of their own
     counts, plan["files"] = own_folder("metrics"), str(own_folder("files"))
     os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), str(counts)
-    announce(doors.host, doors.port, line)
+    _announce(doors.host, doors.port, line)
     try:
         uvicorn.run("onehop.server.run:from_environment", factory=True, workers=doors.workers, **common)
     finally:
-        remove_folders(plan)
+        _remove_folders(plan)
 
 
-def remove_folders(plan: dict[str, Any]) -> None:
+def _remove_folders(plan: dict[str, Any]) -> None:
     """Remove what several processes have shared."""
     for folder in (os.environ[SHARED_FOLDER], plan["files"]):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
+def _uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
     """What uvicorn is told."""
     return {
         "host": doors.host,
@@ -114,13 +114,13 @@ def uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
         "access_log": False,
         "log_level": "error",  # a warning for each piece of garbage would let strangers fill the log
         "server_header": False,
-        "timeout_graceful_shutdown": int(settings.answer_seconds + MERCY_SECONDS),
+        "timeout_graceful_shutdown": int(settings.answer_seconds + _MERCY_SECONDS),
         "proxy_headers": doors.proxies is not None,
         "forwarded_allow_ips": doors.proxies or "",
     }
 
 
-def check_address(host: str, port: int) -> None:
+def _check_address(host: str, port: int) -> None:
     """Find out whether one can listen there, before a model is read."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -151,7 +151,7 @@ def application(plan: dict[str, Any]) -> ASGIApp:
 
 def from_environment() -> ASGIApp:
     """In one of several processes."""
-    threading.Thread(target=stop_without_parent, name="onehop-parent", daemon=True).start()
+    threading.Thread(target=_stop_without_parent, name="onehop-parent", daemon=True).start()
     plan = json.loads(os.environ[VARIABLE])
     try:
         for path, expected in zip(plan["models"], plan["hashes"], strict=True):
@@ -161,7 +161,7 @@ def from_environment() -> ASGIApp:
     return application(plan)
 
 
-def stop_without_parent() -> None:
+def _stop_without_parent() -> None:
     """Wait until the process that started this one has ended, and stop as if it had said so.
 
     A parent that was killed says nothing, and its workers would keep the port.
@@ -170,5 +170,5 @@ def stop_without_parent() -> None:
     if parent is None:
         return
     wait([parent.sentinel])
-    remove_folders(json.loads(os.environ[VARIABLE]))
+    _remove_folders(json.loads(os.environ[VARIABLE]))
     signal.raise_signal(signal.SIGTERM)

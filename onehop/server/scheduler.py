@@ -22,18 +22,18 @@ from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
 
 # Lengths under this are alike, whatever they are.
-SHORT = 16
+_SHORT = 16
 # Where sentences join between two steps, longer ones leave a place free for others.
 LONG = 64
 # The budget counts source tokens under this beam; wider ones get smaller batches.
 USUAL_BEAM = 4
 # A step of the decoder costs what so many sentences add to it: weights are read once, however many there are.
-STEP_COST = 5
+_STEP_COST = 5
 # Cells a second of one thread, before any batch was timed: of a small model on a slow core.
-FIRST_PACE = 500.0
+_FIRST_PACE = 500.0
 # One request may have this part of the queue, and requests of more than the smaller part only half of it together, so
 # that no large request keeps small ones out.
-SHARE, SMALL = 4, 100
+_SHARE, _SMALL = 4, 100
 
 Found = list[Translation]
 Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]]
@@ -78,7 +78,7 @@ class Lane:
         metrics: Metrics,
     ) -> None:
         self.call, self.threads, self.budget, self.patience = call, threads, budget, patience
-        self.batch_seconds, self.pace = batch_seconds, FIRST_PACE
+        self.batch_seconds, self.pace = batch_seconds, _FIRST_PACE
         self.most_waiting, self.most_seconds, self.metrics = most_waiting, most_seconds, metrics
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
         self.waiting: list[QueuedSentence] = []
@@ -119,13 +119,13 @@ class Lane:
 
         Fair queuing puts before it only those sentences whose requests have been given less than it asks for.
         """
-        most = max(1, min(self.most_waiting // SHARE, int(self.most_seconds * self.speed)))
+        most = max(1, min(self.most_waiting // _SHARE, int(self.most_seconds * self.speed)))
         if own > most:
             what = f"The request has {own:,} tokens, and one may have {most:,}: send it in {-(-own // most)} parts."
             raise Problem(413, what)
         waiting = self.tokens_waiting()
         before = tokens([job for job in self.waiting if job.start < self.clock + own])
-        room = self.most_waiting if own * SMALL <= self.most_waiting else self.most_waiting // 2
+        room = self.most_waiting if own * _SMALL <= self.most_waiting else self.most_waiting // 2
         if waiting + own > room or (before + own) / self.speed > self.most_seconds:
             raise busy(waiting / self.speed)
 
@@ -275,7 +275,7 @@ def tokens(jobs: Sequence[QueuedSentence]) -> int:
 def cells(jobs: Sequence[QueuedSentence]) -> float:
     """What a batch costs: for each token of its longest sentence a step, of fixed costs and one for each hypothesis."""
     longest = max(job.length for job in jobs)
-    return longest * (STEP_COST + sum(job.options.beam for job in jobs) / USUAL_BEAM)
+    return longest * (_STEP_COST + sum(job.options.beam for job in jobs) / USUAL_BEAM)
 
 
 def fitting(
@@ -291,7 +291,7 @@ def fitting(
     batch, shortest, longest, requests = [first], first.length, first.length, {first.request}
     for job in ready[1:]:
         low, high = min(shortest, job.length), max(longest, job.length)
-        alike = max(high, SHORT) <= 2 * max(low, SHORT) and job.options == first.options
+        alike = max(high, _SHORT) <= 2 * max(low, _SHORT) and job.options == first.options
         fits = (len(batch) + 1) * high <= budget and len(batch) < most
         if alike and fits and (job.request not in requests or cells([*batch, job]) <= most_cells):
             batch.append(job)

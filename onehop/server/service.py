@@ -30,12 +30,12 @@ from onehop.storage.registry import short_name
 from onehop.text.sentences import Segment
 
 # Searches that are watched or forced run one at a time; so many may wait.
-MOST_SETTLING = 32
+_MOST_SETTLING = 32
 # Tokens of translations that are aligned in one turn.
-ALIGNED_TOKENS = 256
+_ALIGNED_TOKENS = 256
 
 T = TypeVar("T")
-State = Literal["starting", "ok", "failing"]
+_State = Literal["starting", "ok", "failing"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Service:
         self.models = (name,)
         self.settings, self.metrics = settings, metrics
         self.source, self.target = self.languages = translator.source, translator.target
-        self.state: State = "starting"
+        self.state: _State = "starting"
         self.settling = 0
         if translator.fast is not None:
             translator.fast.spread = 1  # type: ignore[attr-defined]
@@ -277,7 +277,7 @@ class Service:
         """A search in the one thread for such; given up when nobody waits any more."""
         if prefix or self.translator.fast is None or not tells(self.translator, source, options):
             self.check_torch()
-        if self.settling >= MOST_SETTLING:
+        if self.settling >= _MOST_SETTLING:
             raise busy(5)
         gone = threading.Event()
 
@@ -312,7 +312,7 @@ class Service:
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """Which tokens of each translation come from which; in parts, between which others have their turn."""
         found: list[Aligned] = []
-        for part in parts_of_tokens(sentences, ALIGNED_TOKENS):
+        for part in _parts_of_tokens(sentences, _ALIGNED_TOKENS):
             found += await self.in_thread(partial(aligned, self.translator, part))
         return found
 
@@ -327,7 +327,7 @@ class Service:
         try:
             await asyncio.to_thread(lambda: list(map(check_markup, every, parted)))
         except TooMuchMarkup:
-            raise too_much_markup() from None
+            raise _too_much_markup() from None
         sentences = await self.sentences(by, parted, wish)
         found: list[list[Result]] = [[] for _ in documents]
         for n in range(variants):
@@ -361,7 +361,7 @@ class Service:
         try:
             return await asyncio.to_thread(lambda: list(map(put_together, every, parted, each)))
         except TooMuchMarkup:  # in a sentence without letters
-            raise too_much_markup() from None
+            raise _too_much_markup() from None
 
     def close(self) -> None:
         """End the threads."""
@@ -370,7 +370,7 @@ class Service:
                 lane.close()
 
 
-def too_much_markup() -> Problem:
+def _too_much_markup() -> Problem:
     """A sentence has more tags than can be placed."""
     return Problem(400, "A sentence has hundreds of tags: send its text, or less markup.")
 
@@ -385,7 +385,7 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-def parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
+def _parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
     """Sentences in order, as many together as have at most so many tokens in their translations."""
     part: list[Sentence] = []
     for sentence in sentences:

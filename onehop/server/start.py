@@ -13,7 +13,7 @@ from onehop.setting_fields import nearest
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model, installed, model_for, translators, usual_model
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,12 @@ class Doors:
     @property
     def explores(self) -> bool:
         """A look inside takes all cores for a while, so that strangers get it only where somebody wants them to."""
-        return self.host in LOOPBACK and is_installed("torch") if self.explore is None else self.explore
+        return self.host in _LOOPBACK and is_installed("torch") if self.explore is None else self.explore
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """What requests may call this machine where it listens to itself alone; none: anything, as behind a proxy."""
-        return ("127.0.0.1", "[::1]", "localhost") if self.host in LOOPBACK and self.proxies is None else ()
+        return ("127.0.0.1", "[::1]", "localhost") if self.host in _LOOPBACK and self.proxies is None else ()
 
 
 def new_key(name: str) -> list[str]:
@@ -47,7 +47,7 @@ def models_of(names: Sequence[str] | None) -> list[Path]:
     """The files of the models to serve; without names, one for each pair of languages that is installed."""
     if names:
         paths = [find_model(name) for name in names]
-        check_pairs(paths)
+        _check_pairs(paths)
         return paths
     known, there = translators(), installed()
     if not known:
@@ -57,7 +57,7 @@ def models_of(names: Sequence[str] | None) -> list[Path]:
     return [there[model_for(pair, known)] for pair in dict.fromkeys([*first, *known.values()])]
 
 
-def check_pairs(paths: Sequence[Path]) -> None:
+def _check_pairs(paths: Sequence[Path]) -> None:
     """Refuse two models for the same languages: requests name languages, not models."""
     known: dict[Pair, Path] = {}
     for path in paths:
