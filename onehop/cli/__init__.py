@@ -14,7 +14,7 @@ from onehop.cli.app import app
 __all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "train", "translate"]
 
 
-INTERRUPTED = 128 + signal.SIGINT
+_INTERRUPTED = 128 + signal.SIGINT
 
 
 def main() -> None:
@@ -34,6 +34,6 @@ def main() -> None:
     try:
         app(prog_name="onehop")
     except SystemExit as e:
-        if told and e.code == INTERRUPTED:  # what typer makes of it
+        if told and e.code == _INTERRUPTED:  # what typer makes of it
             raise SystemExit(128 + told[0]) from None
         raise

@@ -23,7 +23,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 # typer exports neither it nor the library that it took it from.
-UsageError: Any = typer.BadParameter.__base__
+_UsageError: Any = typer.BadParameter.__base__
 
 
 class OneLineErrors(TyperGroup):
@@ -33,18 +33,18 @@ class OneLineErrors(TyperGroup):
         """Read the options before the verb."""
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except UsageError as e:
+        except _UsageError as e:
             raise refused(e, f"{parent.command_path} {info_name}" if parent else "onehop") from None
 
     def get_params(self, ctx: Any) -> Any:
         """The options before the verb."""
-        return with_plain_types(super().get_params(ctx))
+        return _with_plain_types(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A verb."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            with_plain_types(command.get_params(ctx))
+            _with_plain_types(command.get_params(ctx))
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -52,7 +52,7 @@ class OneLineErrors(TyperGroup):
         if not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
             known = [name for name, command in self.commands.items() if not command.hidden]
             raise SettingsError(
-                f"`{ctx.command_path}` has no verb {args[0]}.", did_you_mean(args[0], known, ctx.command_path)
+                f"`{ctx.command_path}` has no verb {args[0]}.", _did_you_mean(args[0], known, ctx.command_path)
             )
         return super().resolve_command(ctx, args)
 
@@ -60,14 +60,14 @@ class OneLineErrors(TyperGroup):
         """Run a verb."""
         try:
             return super().invoke(ctx)
-        except UsageError as e:
+        except _UsageError as e:
             raise refused(e, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()) from None
         except OnehopError as e:
-            leave(e, ctx)
+            _leave(e, ctx)
         except ModuleNotFoundError as e:
             if str(e.name).partition(".")[0] not in EXTRAS:
                 raise
-            leave(missing_package(str(e.name)), ctx)
+            _leave(missing_package(str(e.name)), ctx)
         except OSError as e:
             if e.errno not in FULL or ctx.find_root().params["debug"]:
                 raise
@@ -77,7 +77,7 @@ class OneLineErrors(TyperGroup):
             raise typer.Exit(2) from None
 
 
-def leave(error: OnehopError, ctx: Any) -> NoReturn:
+def _leave(error: OnehopError, ctx: Any) -> NoReturn:
     """End with an error on one line, or its traceback with `--debug`; where a package is missing, name the verb."""
     if ctx.find_root().params["debug"]:
         traceback.print_exc()
@@ -89,7 +89,7 @@ def leave(error: OnehopError, ctx: Any) -> NoReturn:
     raise typer.Exit(2) from None
 
 
-def with_plain_types(params: list[Any]) -> list[Any]:
+def _with_plain_types(params: list[Any]) -> list[Any]:
     """The parameters with the types that the help shall show: `<int>` for `<int range>`."""
     for param in params:
         param.type.name = param.type.name.removesuffix(" range")
@@ -103,7 +103,7 @@ def refused(e: Any, command: str) -> Exception:
     command = e.ctx.command_path if e.ctx else command
     if hasattr(e, "possibilities"):
         options = [name for param in e.ctx.command.get_params(e.ctx) for name in (*param.opts, *param.secondary_opts)]
-        what, remedy = f"`{command}` has no option {e.option_name}", did_you_mean(e.option_name, options, command)
+        what, remedy = f"`{command}` has no option {e.option_name}", _did_you_mean(e.option_name, options, command)
     else:
         what = " ".join(e.format_message().split()).replace("Value error, ", "").rstrip(".")
         remedy = f"See `{command} --help`."
@@ -111,7 +111,7 @@ def refused(e: Any, command: str) -> Exception:
     return typer.Exit(2)
 
 
-def did_you_mean(name: str, known: Iterable[str], command: str) -> str:
+def _did_you_mean(name: str, known: Iterable[str], command: str) -> str:
     """The known name that was probably meant; else where they stand."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"Did you mean {close[0]}?" if close else f"See `{command} --help`."
@@ -123,11 +123,11 @@ def in_the_words_of_options() -> Iterator[None]:
     try:
         yield
     except SettingsError as e:
-        what, remedy = (re.sub(r"\bsearch\.(\w+)", as_option, text) for text in (e.what, e.remedy))
+        what, remedy = (re.sub(r"\bsearch\.(\w+)", _as_option, text) for text in (e.what, e.remedy))
         raise SettingsError(what, remedy) from None
 
 
-def as_option(setting: re.Match[str]) -> str:
+def _as_option(setting: re.Match[str]) -> str:
     """`n_best` as `--n-best`."""
     return f"--{setting[1].replace('_', '-')}"
 
@@ -190,7 +190,7 @@ Sentences = Annotated[
 ]
 
 
-def print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     """`--version`."""
     if wanted:
         typer.echo(f"onehop {__version__}")
@@ -200,7 +200,7 @@ def print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and leave.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -22,11 +22,11 @@ from onehop.machine import available_cores
 from onehop.storage.cache import cache_root, entries
 
 # Instructions that the engines use where the processor has them.
-CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+_CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
 CPU_INFO = Path("/proc/cpuinfo")
 NVIDIA = Path("/proc/driver/nvidia")
-CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+_CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 NEEDED = (
     *(
@@ -77,7 +77,7 @@ def installation() -> Iterator[str]:
     yield f"onehop {__version__} in {Path(__file__).parent.parent}"
     yield f"python {platform.python_version()} on {platform.platform()}"
     for name in NEEDED:
-        found = version_of(name)
+        found = _version_of(name)
         yield f"{name} {found}" if found else f"{name} is missing: pip install {name}"
 
 
@@ -85,7 +85,7 @@ def extras() -> Iterator[str]:
     """Versions of what makes onehop do more, or how to get it."""
     lacking = []
     for name, purpose, extra in OPTIONAL:
-        found = version_of(name)
+        found = _version_of(name)
         yield f"{name} {found}" if found else f"{name} is missing: it {purpose} (extra {extra})"
         lacking += [extra] * (found is None)
     if lacking:
@@ -101,7 +101,7 @@ def install_command(*extras: str) -> str:
     editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
     # From PyPI, torch brings the libraries of a GPU on Linux.
     cpu = "torch" in extras and sys.platform == "linux" and not NVIDIA.exists()
-    index = f" --extra-index-url {CPU_TORCH}" if cpu else ""
+    index = f" --extra-index-url {_CPU_TORCH}" if cpu else ""
     return f'{pip} install{index} {editable}"{source}[{",".join(extras)}]"'
 
 
@@ -111,7 +111,7 @@ def processor() -> Iterator[str]:
     facts = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
     yield facts.get("model name", platform.processor() or platform.machine())
     has = (facts.get("flags") or facts.get("Features") or "").split()
-    yield f"features: {' '.join(f for f in CPU_FEATURES if f in has) or 'none that matter, or not known'}"
+    yield f"features: {' '.join(f for f in _CPU_FEATURES if f in has) or 'none that matter, or not known'}"
     said = "".join(f", {name}={os.environ[name]}" for name in THREADS if name in os.environ)
     yield f"{available_cores()} of {os.cpu_count()} cores{said}"
 
@@ -134,7 +134,7 @@ def gpu() -> Iterator[str]:
         )
 
 
-def engines() -> Iterator[str]:
+def _engines() -> Iterator[str]:
     """What can translate."""
     yield from engine(
         "ctranslate2", "CPU", lambda m: f"computes in {', '.join(sorted(m.get_supported_compute_types('cpu')))}"
@@ -165,7 +165,7 @@ def folders() -> Iterator[str]:
     yield f"cache: {cache_root()}, {megabytes(sum(entries().values()))}"
 
 
-def version_of(package: str) -> str | None:
+def _version_of(package: str) -> str | None:
     """The version of an installed package."""
     try:
         return version(package)
@@ -183,6 +183,6 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "Extras": extras,
     "Processor": processor,
     "GPU": gpu,
-    "Engines": engines,
+    "Engines": _engines,
     "Folders": folders,
 }

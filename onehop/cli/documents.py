@@ -45,7 +45,7 @@ def job_of(
     return None
 
 
-class Display:
+class _Display:
     """Shows a bar for each file, and the first warnings of a kind."""
 
     def __init__(self, bar: Any, say: Callable[[str], None]) -> None:
@@ -81,14 +81,14 @@ def give_back(work: "job.Job", already: AlreadyTranslatedError) -> None:
 def run(work: "job.Job", pipeline: "Pipeline", identity: Mapping[str, Any], out: Path | None) -> None:
     """Translate, with a bar on standard error unless the translation goes to standard output."""
     if out is None:
-        display = Display(None, lambda text: print(f"onehop: {text}", file=sys.stderr))
+        display = _Display(None, lambda text: print(f"onehop: {text}", file=sys.stderr))
         work.run(pipeline, identity, display)
         display.warnings.close()
         return
     from onehop.console import PrepareDisplay  # only here: it takes time to import
 
     with PrepareDisplay() as bar:
-        display = Display(bar, lambda text: bar.note(f"onehop: {text}"))
+        display = _Display(bar, lambda text: bar.note(f"onehop: {text}"))
         try:
             work.run(pipeline, identity, display)
             bar.note(str(out) if len(work.files) == 1 else f"{out}: {len(work.files):,} files")

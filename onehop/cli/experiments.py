@@ -20,15 +20,15 @@ from onehop.cli.app import (
 )
 from onehop.errors import SettingsError
 
-PANEL = "The paper"
+_PANEL = "The paper"
 
-demo_app = typer.Typer(cls=OneLineErrors, invoke_without_command=True)
-
-
-app.add_typer(demo_app, name="demo", rich_help_panel="Look inside")
+_demo_app = typer.Typer(cls=OneLineErrors, invoke_without_command=True)
 
 
-@demo_app.callback()
+app.add_typer(_demo_app, name="demo", rich_help_panel="Look inside")
+
+
+@_demo_app.callback()
 def demo(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option("-o", "--out", help="The explorer's page, an HTML file.")] = Path(
@@ -56,7 +56,7 @@ def demo(
     show_demo(out, device)
 
 
-@demo_app.command(name="reverse")
+@_demo_app.command(name="reverse")
 def demo_reverse(
     folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
 ) -> None:
@@ -66,7 +66,7 @@ def demo_reverse(
     reverse.show(reverse.run(folder))
 
 
-@demo_app.command(name="captions")
+@_demo_app.command(name="captions")
 def demo_captions(
     folder: Annotated[Path, typer.Option("-o", "--out", help="The folder for the files.")] = Path("captions"),
 ) -> None:
@@ -76,7 +76,7 @@ def demo_captions(
     fetch(folder, typer.echo)
 
 
-@demo_app.command(name="digits")
+@_demo_app.command(name="digits")
 def demo_digits(
     folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
     changes: Changes = None,
@@ -94,10 +94,10 @@ def demo_digits(
             typer.echo(f"{outcome.model}\n{outcome.picture}\n{outcome.patches}")
 
 
-paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
+_paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
 
 
-app.add_typer(paper_app, name="paper", rich_help_panel=PANEL)
+app.add_typer(_paper_app, name="paper", rich_help_panel=_PANEL)
 
 
 PaperOut = Annotated[
@@ -105,7 +105,7 @@ PaperOut = Annotated[
 ]
 
 
-@paper_app.command(name="table1")
+@_paper_app.command(name="table1")
 def paper_table1(
     out: PaperOut = None,
     longest: Annotated[int, typer.Option(min=256, help="Greatest length.")] = 2048,
@@ -119,10 +119,10 @@ def paper_table1(
         [n for n in table1.LENGTHS if n <= longest], [d for d in table1.WIDTHS if d <= widest], repeats
     )
     told = {**provenance.origin("onehop paper table1"), **found}
-    show_table(out, "table1", told, table1.table_text(found), lambda: table1.picture(found))
+    _show_table(out, "table1", told, table1.table_text(found), lambda: table1.picture(found))
 
 
-@paper_app.command(name="family")
+@_paper_app.command(name="family")
 def paper_family(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The picture, an .svg; otherwise none.")] = None,
 ) -> None:
@@ -136,7 +136,7 @@ def paper_family(
         write_text(out, family_figure.picture())
 
 
-@paper_app.command(name="heads")
+@_paper_app.command(name="heads")
 def paper_heads(
     source: Annotated[Path, typer.Option(help="Sentences, one a line.")],
     reference: Annotated[Path, typer.Option(help="How they should be translated.")],
@@ -161,10 +161,10 @@ def paper_heads(
     files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
     command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
     told = {**provenance.origin(command), "model": tracer.about()["hash"], **found}
-    show_table(out, "heads", told, heads.table_text(found), lambda: heads.picture(found))
+    _show_table(out, "heads", told, heads.table_text(found), lambda: heads.picture(found))
 
 
-@paper_app.command(name="table3")
+@_paper_app.command(name="table3")
 def paper_table3(
     settings: SettingsArgument,
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the trainings, table and picture.")],
@@ -198,10 +198,10 @@ def paper_table3(
         ["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}", *["--finished"] * finished]
     )
     told = {**provenance.origin(command), **found}
-    show_table(out, "table3", told, table3_report.table_text(found), lambda: table3_report.picture(found))
+    _show_table(out, "table3", told, table3_report.table_text(found), lambda: table3_report.picture(found))
 
 
-def show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:
+def _show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:
     """Print the table; with a folder, leave it there too, and say where."""
     from onehop.experiments.provenance import leave
 

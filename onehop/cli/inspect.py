@@ -18,12 +18,12 @@ from onehop.cli.app import (
 )
 from onehop.errors import require
 
-PANEL = "Look inside"
+_PANEL = "Look inside"
 
 Limit = Annotated[int, typer.Option(min=1, help="Megabytes of tensors at most; a long sentence needs more.")]
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def trace(
     text: Annotated[str, typer.Argument(help="A sentence.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The JSON file to write.")],
@@ -53,7 +53,7 @@ def trace(
     typer.echo(f"{out}: {len(found)} tensors" + (f", {len(left_out)} left out for their size" if left_out else ""))
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def explore(
     text: Annotated[str | None, typer.Argument(help="The sentence that the page opens with.")] = None,
     model: ModelName = None,

@@ -7,22 +7,22 @@ import typer
 
 from onehop.cli.app import NAME_OR_FILE, OneLineErrors, app
 
-PANEL = "What is installed here"
+_PANEL = "What is installed here"
 
 
-models_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The models that are installed.")
+_models_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The models that are installed.")
 
 
-cache_app = typer.Typer(cls=OneLineErrors, help="Models as converted for the fast engine.")
+_cache_app = typer.Typer(cls=OneLineErrors, help="Models as converted for the fast engine.")
 
 
-app.add_typer(models_app, name="models", rich_help_panel=PANEL)
+app.add_typer(_models_app, name="models", rich_help_panel=_PANEL)
 
 
-app.add_typer(cache_app, name="cache", rich_help_panel=PANEL)
+app.add_typer(_cache_app, name="cache", rich_help_panel=_PANEL)
 
 
-@models_app.command(name="list")
+@_models_app.command(name="list")
 def list_models() -> None:
     """The models that have a name here."""
     from onehop.storage.registry import list_installed
@@ -31,7 +31,7 @@ def list_models() -> None:
         typer.echo(line)
 
 
-@models_app.command(name="show")
+@_models_app.command(name="show")
 def show_model(model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")]) -> None:
     """What a model is and where it comes from; its hash is verified."""
     from onehop.storage.model_text import model_to_text
@@ -40,7 +40,7 @@ def show_model(model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A mode
     typer.echo(model_to_text(find_model(model)), nl=False)
 
 
-@models_app.command(name="default")
+@_models_app.command(name="default")
 def default_model(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="An installed model; otherwise show them.")] = None,
     unset: Annotated[bool, typer.Option("--unset", help="Forget this default, or without NAME all.")] = False,
@@ -56,7 +56,7 @@ def default_model(
         typer.echo("\n".join(registry.list_defaults()))
 
 
-@models_app.command(name="write")
+@_models_app.command(name="write")
 def write_again(
     model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
@@ -77,7 +77,7 @@ def write_again(
     copy_alpha(path, out)
 
 
-@cache_app.callback(invoke_without_command=True)
+@_cache_app.callback(invoke_without_command=True)
 def show_cache(ctx: typer.Context) -> None:
     """Where models lie that were converted for the fast engine, and how large they are."""
     from onehop.storage import cache
@@ -92,7 +92,7 @@ def show_cache(ctx: typer.Context) -> None:
         typer.echo(f"{sum(sizes.values()) / 1e6:>10,.1f} MB  in {cache.cache_root()}")
 
 
-@cache_app.command(name="clear")
+@_cache_app.command(name="clear")
 def clear_cache() -> None:
     """Empty the cache; it fills again by itself."""
     from onehop.storage import cache
@@ -100,7 +100,7 @@ def clear_cache() -> None:
     typer.echo(f"{cache.clear() / 1e6:,.1f} MB freed in {cache.cache_root()}")
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def doctor() -> None:
     """What this installation has, what is missing, and how to get it."""
     from onehop.cli.doctor import report

@@ -9,10 +9,10 @@ import typer
 from onehop.cli.app import NAME_OR_FILE, Device, Threads, app, in_the_words_of_options, say_waiting, use_threads
 from onehop.errors import require
 
-PANEL = "The same blocks in other models"
+_PANEL = "The same blocks in other models"
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def generate(
     model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="A decoder that onehop trained.")],
     prompt: Annotated[str, typer.Argument(help="The beginning; otherwise from nothing.")] = "",
@@ -30,7 +30,7 @@ def generate(
     threads: Threads = None,
 ) -> None:
     """Continue a text, shown as it grows."""
-    check_model(model, "decoder")
+    _check_model(model, "decoder")
     use_threads(threads)
     from onehop.pipelines.generate import Writer, options_of
 
@@ -45,7 +45,7 @@ def generate(
             typer.echo(text)
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def embed(
     model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="An encoder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Sentences; otherwise --input, or standard input.")] = None,
@@ -61,7 +61,7 @@ def embed(
     threads: Threads = None,
 ) -> None:
     """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
-    check_model(model, "encoder")
+    _check_model(model, "encoder")
     use_threads(threads)
     from onehop.evaluation.report import lines_of
     from onehop.pipelines.embed import Embedder, check_target, neighbours, save, vector_lines
@@ -84,7 +84,7 @@ def embed(
         typer.echo(f"onehop: longer than the model reads, and cut there: {embedder.cut} of the texts.", err=True)
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def fill(
     text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is wanted.")],
     model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="An encoder that onehop trained.")],
@@ -93,7 +93,7 @@ def fill(
     threads: Threads = None,
 ) -> None:
     """Say what could stand in the gaps of a text."""
-    check_model(model, "encoder")
+    _check_model(model, "encoder")
     use_threads(threads)
     from onehop.pipelines.fill_mask import Filler
 
@@ -102,7 +102,7 @@ def fill(
             typer.echo(f"{found.probability:6.1%}  {found.text}")
 
 
-def check_model(model: str, kind: str) -> None:
+def _check_model(model: str, kind: str) -> None:
     """Refuse a model that is missing or of another kind, before torch is imported."""
     require("torch")
     from onehop.storage.model_label import check_kind

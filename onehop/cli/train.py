@@ -22,16 +22,16 @@ from onehop.cli.completion import presets
 from onehop.config import Settings, settings_to_toml
 from onehop.errors import TextError
 
-PANEL = "Make a model"
+_PANEL = "Make a model"
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def config(settings: SettingsArgument, changes: Changes = None) -> None:
     """Print settings as TOML, each with a line of explanation."""
     typer.echo(settings_to_toml(settings_of(settings, changes)), nl=False)
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def prepare(
     out: Annotated[Path, typer.Option("-o", "--out", help="The store to make.")],
     files: Annotated[
@@ -65,7 +65,7 @@ def prepare(
         say_waiting()
     with PrepareDisplay() as shown:
         store = make(
-            with_files(settings_of(settings, changes), files or [], languages),
+            _with_files(settings_of(settings, changes), files or [], languages),
             out,
             root=data,
             tokenizer=model,
@@ -79,7 +79,7 @@ def prepare(
     typer.echo(f"{out}: {len(store.pairs('train')):,} {what} to train on, {len(store.pairs('valid')):,} to validate on")
 
 
-def with_files(settings: Settings, files: list[str], languages: str | None) -> Settings:
+def _with_files(settings: Settings, files: list[str], languages: str | None) -> Settings:
     """The settings with the files and languages of the command line, where it gives any."""
     from onehop.data.corpus import entries_from_names
 
@@ -97,7 +97,7 @@ def with_files(settings: Settings, files: list[str], languages: str | None) -> S
     )
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def train(
     settings: SettingsArgument,
     out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
@@ -134,7 +134,7 @@ def train(
             typer.echo(model)
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def finetune(
     model: Annotated[str, typer.Argument(help="An installed model, a model file or a run folder.")],
     files: Annotated[
@@ -189,7 +189,7 @@ def finetune(
             typer.echo(written)
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def average(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
@@ -204,7 +204,7 @@ def average(
     typer.echo(f"{out}: {what} after {'step' if ema else 'steps'} {', '.join(map(str, steps))}")
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def shortlist(
     store: Annotated[Path, typer.Argument(help="The store that the model was trained on, or one of its tokenizer.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: MODEL.shortlist beside MODEL.")],
@@ -226,7 +226,7 @@ def shortlist(
     typer.echo(f"{out}: {table}, {out.stat().st_size / 1e6:.2f} MB")
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def curves(
     run: Annotated[Path, typer.Argument(help="A run folder, or a metrics.jsonl.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The picture: .png or .svg.")] = Path("curves.svg"),
@@ -238,7 +238,7 @@ def curves(
     typer.echo(out)
 
 
-@app.command(name="verify-resume", rich_help_panel=PANEL)
+@app.command(name="verify-resume", rich_help_panel=_PANEL)
 def verify_resume(
     folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep the runs here.")] = None,
     kills: Annotated[int, typer.Option(min=1, help="How often the run is killed.")] = 3,

@@ -21,7 +21,7 @@ from onehop.cli.app import (
 )
 from onehop.errors import SettingsError
 
-PANEL = "Use a model"
+_PANEL = "Use a model"
 
 ComputeOption = Annotated[
     Literal["int8", "float32", "bfloat16", "float16"] | None,
@@ -29,7 +29,7 @@ ComputeOption = Annotated[
 ]
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def translate(
     words: Annotated[
         list[str] | None,
@@ -127,7 +127,7 @@ def translate(
     text = " ".join(words) if words and not paths else None
     job = documents.job_of(paths, out, format=format, join_lines=join_lines, fields=fields, as_json=as_json)
     if not as_json:
-        check_plain(n_best, alignments, moses=whole_lines and job is None)
+        _check_plain(n_best, alignments, moses=whole_lines and job is None)
     line_filter.check_workers(workers, files)
     line_filter.check_readable(files)
     line_filter.check_not_overwritten(files, out)
@@ -186,7 +186,7 @@ def translate(
     line_filter.translate(bulk, pipeline, windows, out, files=files)
 
 
-def check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
+def _check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
     """Refuse what plain text cannot show; Moses's format has room for the n best."""
     if n_best > 1 and not moses:
         remedy = "Give --json, or --whole-lines for Moses's format."
@@ -202,7 +202,7 @@ def via(route: Sequence[Path]) -> str:
     return str(describe(route[0]).content["target"])
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def serve(
     models: Annotated[
         list[str] | None,
@@ -259,7 +259,7 @@ def serve(
     )
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def evaluate(
     src: Annotated[Path | None, typer.Option(help="What was translated, one sentence a line.")] = None,
     ref: Annotated[Path | None, typer.Option(help="How it should be translated.")] = None,
@@ -315,7 +315,7 @@ def evaluate(
         report.show(result)
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=_PANEL)
 def export(
     model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
     target: Annotated[str, typer.Option("--to", help="huggingface, onnx or ctranslate2.")],
@@ -331,7 +331,7 @@ def export(
     typer.echo("\n".join([f"{out}: {model} for {target}", *parity.lines()]))
 
 
-@app.command(name="import", rich_help_panel=PANEL)
+@app.command(name="import", rich_help_panel=_PANEL)
 def import_(
     folder: Annotated[
         Path, typer.Argument(help="A Hugging Face folder, such as OPUS-MT or MiniLM, or an .argosmodel package.")
