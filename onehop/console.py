@@ -14,7 +14,7 @@ Report = Mapping[str, Any]
 
 # What a run that was stopped says, where its folder stays.
 GOES_ON = "the same command goes on from here."
-EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
+_EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
 
 
 def console(*, stderr: bool = True) -> Console:
@@ -54,7 +54,7 @@ class NoProgress:
 
 
 # In a log, a stage that takes long says how far it is so often.
-LOG_SECONDS = 30.0
+_LOG_SECONDS = 30.0
 
 
 class PrepareDisplay:
@@ -101,7 +101,7 @@ class PrepareDisplay:
         now = time.monotonic()
         rate = (self.done - self.before) / max(1e-6, now - self.began)
         self.bars.update(self.task, rate=f"{rate:,.0f}/s")
-        if not self.out.is_terminal and now - self.logged >= LOG_SECONDS:
+        if not self.out.is_terminal and now - self.logged >= _LOG_SECONDS:
             self.logged = now
             self.out.print(self.line(rate))
 
@@ -132,7 +132,7 @@ class PrepareDisplay:
         self.out.print(text)
 
 
-class BarAndLine(Progress):
+class _BarAndLine(Progress):
     """A bar with a line below it, which a terminal of the usual width has room for."""
 
     line = ""
@@ -154,7 +154,7 @@ class TrainDisplay:
         self.kept = kept
         self.every = every
         self.recent: deque[tuple[float, float, float]] = deque(maxlen=50)
-        self.bar = BarAndLine(
+        self.bar = _BarAndLine(
             TextColumn("step {task.completed:,.0f}/{task.total:,.0f}"),
             BarColumn(),
             TimeRemainingColumn(compact=True),
@@ -176,7 +176,7 @@ class TrainDisplay:
         self.last = int(facts["steps"])
         self.task = self.bar.add_task("", total=self.last)
         device = f"{facts['device']}, {facts['processes']} process" + ("es" if facts["processes"] > 1 else "")
-        examples = f"{facts['pairs']:,} {EXAMPLES[facts['holds']]}"
+        examples = f"{facts['pairs']:,} {_EXAMPLES[facts['holds']]}"
         text = f"{facts['parameters']:,} parameters, {examples}, batches of {facts['batch_tokens']:,} tokens"
         self.out.print(f"{facts['run']}: {text}, {device}")
 
