@@ -94,7 +94,6 @@ class PrepareDisplay:
             self.out.print(name)
 
     def advance(self, amount: int) -> None:
-        """So much more is done."""
         if self.task is None:
             return
         self.bars.advance(self.task, amount)
@@ -128,7 +127,6 @@ class PrepareDisplay:
         return int(self.bars.tasks[self.task].completed) if self.task is not None else 0
 
     def note(self, text: str) -> None:
-        """A line."""
         self.out.print(text)
 
 
@@ -138,7 +136,6 @@ class _BarAndLine(Progress):
     line = ""
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """What is drawn."""
         yield self.make_tasks_table(self.tasks)
         yield Text(self.line, no_wrap=True, overflow="ellipsis")
 
@@ -181,7 +178,6 @@ class TrainDisplay:
         self.out.print(f"{facts['run']}: {text}, {device}")
 
     def stepped(self, report: Report) -> None:
-        """A step is done."""
         if self.task is not None and not self.recent:
             # A run that goes on has not done the steps before just now: they say nothing about the time left.
             self.bar.reset(self.task, total=self.last, completed=report["step"] - 1)
@@ -203,7 +199,6 @@ class TrainDisplay:
         )
 
     def validated(self, report: Report) -> None:
-        """A validation is done."""
         scores = "  ".join(f"{name} {report[name]:.2f}" for name in ("bleu", "chrf") if name in report)
         self.out.print(
             f"[bold]step {report['step']:,}[/bold]  validation: nll {report['valid_nll']:.3f}  "
@@ -214,5 +209,4 @@ class TrainDisplay:
             self.out.print(f"    {source}\n  → {translation}")
 
     def said(self, text: str) -> None:
-        """A line."""
         self.out.print(text if self.kept else text.replace(GOES_ON, "nothing is kept without -o."))

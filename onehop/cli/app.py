@@ -37,18 +37,15 @@ class OneLineErrors(TyperGroup):
             raise refused(e, f"{parent.command_path} {info_name}" if parent else "onehop") from None
 
     def get_params(self, ctx: Any) -> Any:
-        """The options before the verb."""
         return _with_plain_types(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A verb."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _with_plain_types(command.get_params(ctx))
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find a verb."""
         if not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
             known = [name for name, command in self.commands.items() if not command.hidden]
             raise SettingsError(
@@ -57,7 +54,6 @@ class OneLineErrors(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb."""
         try:
             return super().invoke(ctx)
         except _UsageError as e:
@@ -251,7 +247,6 @@ def write_text(file: Path, text: str) -> None:
 
 
 def read_bytes(file: Path) -> bytes:
-    """A file's content."""
     try:
         return file.read_bytes()
     except OSError as e:

@@ -45,7 +45,6 @@ def is_argos(path: Path) -> bool:
 
 
 def import_package(path: Path) -> Imported:
-    """Read a package."""
     read = opened(path)
     about = _json_object(read, METADATA)
     languages = [about.get(name) for name in ("from_code", "to_code")]
@@ -163,7 +162,6 @@ class _Converter:
     pieces: ImportedPieces
 
     def convert(self) -> tuple[ModelSettings, dict[str, Tensor]]:
-        """The settings and the tensors."""
         if self.config.get("add_source_bos") or self.config.get("layer_norm_epsilon") not in (None, 1e-5):
             raise ExportError("The model has a beginning mark in the source, or another ε in its norms.", _REFUSED)
         layers = [self.count(stack) for stack in ("encoder", "decoder")]

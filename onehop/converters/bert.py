@@ -42,7 +42,6 @@ _LAYER = {
 
 
 def import_bert(folder: Path) -> StoredModel:
-    """Read a folder."""
     config = read_json(folder / "config.json")
     _refuse(folder, config)
     weights, digest = read_weights(folder)
@@ -101,7 +100,6 @@ def _model_settings(config: Mapping[str, Any]) -> ModelSettings:
 
 
 def _to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
-    """The weights under our names."""
     plain = {name.removeprefix("bert."): tensor for name, tensor in weights.items()}
     table = "embeddings.word_embeddings.weight"
     found = {
@@ -117,7 +115,6 @@ def _to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str,
 
 
 def _both(ours: str, theirs: str, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """A weight and its bias."""
     return {f"{ours}.{part}": weights[f"{theirs}.{part}"] for part in ("weight", "bias")}
 
 
@@ -133,7 +130,6 @@ class VectorParity:
     near: float = _NEAR
 
     def lines(self) -> list[str]:
-        """For people."""
         verdict = "the same" if self.largest_difference <= self.near else "NOT THE SAME"
         return [
             f"{self.sentences} sentences: vectors {verdict} as transformers', "
@@ -141,7 +137,6 @@ class VectorParity:
         ]
 
     def write(self, file: Path) -> None:
-        """As JSON."""
         write_json(file, asdict(self))
 
 

@@ -95,7 +95,6 @@ def sentences_of(file: Path | None) -> Sequence[str]:
 
 
 def _target_module(target: str) -> Any:
-    """The module of a target."""
     if target not in TARGETS:
         raise ExportError(f"There is no export to {target!r}.", nearest(target, TARGETS))
     return importlib.import_module(f"onehop.converters.{target}")

@@ -58,7 +58,6 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def config(model: ModelSettings, vocab_size: int) -> dict[str, Any]:
-    """The architecture in Marian's names."""
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",

@@ -46,7 +46,6 @@ class Imported:
 
 
 def import_marian(folder: Path) -> Imported:
-    """Read a folder."""
     config = read_json(folder / "config.json")
     _refuse_other_program(folder, config)
     _refuse(config)
@@ -71,7 +70,6 @@ def import_marian(folder: Path) -> Imported:
 
 
 def read_json(file: Path, *, needed: bool = True) -> dict[str, Any]:
-    """A JSON object."""
     if not needed and not file.is_file():
         return {}
     try:

@@ -40,7 +40,6 @@ def places(settings: ModelSettings) -> Iterator[TensorPlace]:
 
 
 def _in_layer(layer: str, *, cross: bool) -> Iterator[TensorPlace]:
-    """The tensors of one layer."""
     theirs = f"model.{layer}"
     kinds = {"self": "self_attn", "cross": "encoder_attn"} if cross else {"self": "self_attn"}
     for kind, name in kinds.items():
@@ -63,7 +62,6 @@ def _in_attention(ours: str, theirs: str) -> Iterator[TensorPlace]:
 def _both(
     ours: str, theirs: str, weight_axis: int, bias_axis: int | None, *, optional_bias: bool = False
 ) -> Iterator[TensorPlace]:
-    """A weight and its bias."""
     yield TensorPlace(f"{ours}.weight", f"{theirs}.weight", weight_axis)
     yield TensorPlace(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
 

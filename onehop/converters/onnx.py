@@ -120,7 +120,6 @@ def _write_graphs(model: Transformer, folder: Path) -> None:
 def _to_onnx(
     module: nn.Module, inputs: Mapping[str, Tensor], free: Mapping[str, Any], outputs: list[str], file: Path
 ) -> None:
-    """One graph in one file."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter's own parts, about each other

@@ -143,11 +143,9 @@ class Parity:
     machine: str
 
     def write(self, file: Path) -> None:
-        """As JSON."""
         file.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def lines(self) -> list[str]:
-        """As a person reads it."""
         ours, theirs = self.median_ms["onehop"], self.median_ms[self.target]
         left_out = f" ({self.too_long} more too long to compare)" if self.too_long else ""
         found = [

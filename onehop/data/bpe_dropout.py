@@ -62,7 +62,6 @@ class Resegmenter:
         return Pairs(joined([c.source for c in chunks]), joined([c.target for c in chunks]), self.pairs.parts)
 
     def begin(self, number: int) -> None:
-        """Have an epoch made."""
         assert self.pool is not None
         for future in self.coming[1]:
             future.cancel()
@@ -90,7 +89,6 @@ def chunks_of(pairs: Pairs, epoch: int) -> Iterator[Chunk]:
 
 
 def joined(sides: list[Side]) -> Side:
-    """Sides one after the other."""
     starts = np.cumsum([0, *(len(side.ids) for side in sides)])
     ends = [side.ends + start for side, start in zip(sides, starts[:-1], strict=True)]
     return Side(np.concatenate([side.ids for side in sides]), np.concatenate(ends))

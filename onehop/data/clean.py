@@ -185,7 +185,6 @@ class _EncodingWatch:
         self._first: dict[tuple[int, Path], int] = {}
 
     def look(self, file: ParallelFile, chunk: _FilteredChunk) -> None:
-        """Count a chunk."""
         self._read[chunk.file] += chunk.read
         read = self._read[chunk.file]
         for path, lines in _unreadable_lines(file, chunk).items():

@@ -213,7 +213,6 @@ class _ZstdStream(io.RawIOBase):
         self._text = b""
 
     def readable(self) -> bool:
-        """It is for reading."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -252,7 +251,6 @@ class RawFile:
 
     @contextmanager
     def opened(self) -> Iterator[io.BufferedReader]:
-        """The file open for reading."""
         with reading(self.path), self.path.open("rb") as raw, _unpacked(raw, self.path) as stream:
             self._raw = raw
             # The decompressors look for line ends in Python; this buffer does it in C.

@@ -108,7 +108,6 @@ class WordIds(dict[str, bytes]):
         return ids
 
     def encode(self, texts: Iterable[str]) -> list[bytes]:
-        """The ids of normalised texts."""
         if not self._by_words:
             return [self._packed(ids) for ids in self.tokenizer.encode_batch(list(texts), threads=1, tags=True)]
         return [b"".join(map(self.__getitem__, text.split(" "))) for text in texts]
@@ -121,7 +120,6 @@ class WordIds(dict[str, bytes]):
         return len(ids) // self.type.itemsize
 
     def side(self, sentences: Sequence[bytes]) -> Side:
-        """Encoded texts end to end."""
         lengths = np.fromiter(map(self.count, sentences), END_TYPE, len(sentences))
         return Side(np.frombuffer(b"".join(sentences), self.type), np.cumsum(lengths, dtype=END_TYPE))
 
@@ -195,7 +193,6 @@ def _encode_chunk(chunk: Span) -> _EncodedChunk:
 
 
 def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], list[bytes]]:
-    """Ids of both sides."""
     return words.encode(line[0] for line in lines), words.target.encode(line[1] for line in lines)
 
 

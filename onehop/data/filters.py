@@ -325,6 +325,5 @@ def sample_of(place: str, columns: tuple[bytes, ...]) -> Sample:
 
 
 def shown(side: bytes) -> str:
-    """The beginning of a side."""
     text = side[: _SHOWN * 4].decode(errors="replace")
     return text[:_SHOWN] + ("…" if len(text) > _SHOWN else "")

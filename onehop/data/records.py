@@ -214,7 +214,6 @@ class _TableRecords(Records):
             self.share = 1.0
 
     def batches(self, path: Path) -> Iterator[Any]:
-        """Batches of rows."""
         raise NotImplementedError
 
     def rows(self, batch: Any) -> Iterator[_Record]:
@@ -326,7 +325,6 @@ class _Units:
         return self.done
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
         if tag == "tu":
             self.unit = _Unit()
         elif tag == "tuv":
@@ -349,11 +347,9 @@ class _Units:
         self.unit.whole = False
 
     def refuse(self, name: str, *_: object) -> None:
-        """The file declares an entity."""
         raise TextError(f"{self.file.names} declares the entity {name}.", "Write its text in place of it.")
 
     def end(self, tag: str) -> None:
-        """An element ends."""
         if tag in _CODES:
             self.unit.codes -= 1
         elif tag == "seg" and self.unit.text is not None:

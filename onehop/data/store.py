@@ -278,13 +278,11 @@ class _SideWriter:
         self.tokens = 0
 
     def write(self, chunk: Side) -> None:
-        """Append sentences."""
         self._ids.write(chunk.ids.tobytes())
         self._ends.write((chunk.ends + self.tokens).astype(END_TYPE).tobytes())
         self.tokens += len(chunk.ids)
 
     def close(self) -> None:
-        """Bring everything to the disk."""
         for stream in (self._ids, self._ends):
             with stream:
                 stream.flush()
@@ -305,7 +303,6 @@ class PairsWriter:
         self.count += len(chunk)
 
     def close(self) -> None:
-        """Bring everything to the disk."""
         self.source.close()
         self.target.close()
 

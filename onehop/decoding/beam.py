@@ -153,7 +153,6 @@ class Beam:
     def keep_aside(
         self, sentence: int, ids: RowInts, log_prob: float, score: float, finished: bool, looped: bool
     ) -> None:
-        """One hypothesis that is out."""
         self.found[sentence].append(Hypothesis(tuple(ids.tolist()), log_prob, score, finished, looped))
 
     def stop(self, totals: Slots) -> Slots:

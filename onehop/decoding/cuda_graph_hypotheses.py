@@ -67,7 +67,6 @@ class Limits:
         self.last_best = torch.zeros(1, dtype=torch.int64, device=device)
 
     def load(self, request: Request) -> None:
-        """Take a new batch."""
         options = request.options
         max_lengths = np.zeros(len(self.max_lengths), dtype=np.int64)
         max_lengths[: len(request.max_lengths)] = request.max_lengths
@@ -167,7 +166,6 @@ class DevicePaths:
         return {"chosen": self.chosen[:steps], "totals": self.totals, "ends": self.ends}
 
     def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
-        """The path of each sentence."""
         n = len(request.max_lengths)
         totals, ends = host["totals"][:n], host["ends"][:n]
         _check_numbers(totals)

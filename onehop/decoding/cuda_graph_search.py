@@ -211,7 +211,6 @@ class CapturedSearch:
             self.stations.popitem(last=False)
 
     def new_pool(self) -> Pool:
-        """Memory that graphs share."""
         return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
 
     def addresses_now(self) -> tuple[int, ...]:

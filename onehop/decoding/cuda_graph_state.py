@@ -68,7 +68,6 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Hypotheses."""
         return self.sentences * self.beam
 
     def numbers(self, model: Transformer) -> int:
@@ -78,7 +77,6 @@ class Shape:
         return cells * s.n_decoder_layers * s.n_heads * (s.key_width + s.value_width)
 
     def bytes(self, model: Transformer) -> int:
-        """Memory of keys and values."""
         return self.numbers(model) * model.embedding.weight.itemsize
 
 
@@ -167,7 +165,6 @@ class Decoder:
         self.tables = (model.source_input.positions, model.target_input.positions)
 
     def begin(self) -> None:
-        """Read the sources."""
         src = Tokens.padded(self.src, PAD)
         assert src.inside is not None
         memory = self.model.encode(src)
@@ -215,7 +212,6 @@ class Decoder:
         return self.add_norm(layer.feed_add_norm, x, feed_forward)
 
     def add_norm(self, wrap: AddNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Wrap a sub-layer."""
         norm: nn.LayerNorm = wrap.norm
         if wrap.pre:
             return x + sublayer(norm(x))

@@ -53,7 +53,6 @@ def attend_source(
 def add_norm(
     x: Rows, added: Rows, gain: Float[Tensor, " d_model"], bias: Float[Tensor, " d_model"], eps: float
 ) -> Rows:
-    """LayerNorm(x + added)."""
     return F.layer_norm(x + added, gain.shape, gain, bias, eps)
 
 

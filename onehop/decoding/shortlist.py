@@ -163,7 +163,6 @@ def spread(pairs: Pairs, most: int) -> Pairs:
 
 
 def _gathered(side: Side, places: Places) -> Side:
-    """Some sentences of a side."""
     ends, lengths = side.ends[places], side.lengths[places]
     return Side(side.ids[_ranges(ends - lengths, lengths)], np.cumsum(lengths, dtype=np.int64))
 

@@ -63,12 +63,10 @@ class TorchEngine:
 
     @property
     def compute(self) -> str:
-        """The number format."""
         return str(self.model.embedding.weight.dtype).removeprefix("torch.")
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
         return self.model.embedding.weight.device
 
     @property
@@ -107,7 +105,6 @@ class TorchEngine:
     def search(
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """One batch."""
         most = self.greatest_lengths(sources)
         if self.captured is not None and self.captured.suits(sources, most, options):
             return self.captured.search(sources, most, options)

@@ -42,12 +42,10 @@ class Likelihood:
         return self.nll / math.log(2) / max(1, self.bytes)
 
     def figures(self) -> dict[str, float]:
-        """For programs."""
         shares = {"word_perplexity": self.word_perplexity, "bits_per_byte": self.bits_per_byte}
         return {**asdict(self), "perplexity": self.perplexity, **shares}
 
     def lines(self) -> list[str]:
-        """For people."""
         return [
             f"{self.texts:,} texts, {self.tokens:,} tokens, {self.words:,} words, {self.bytes:,} bytes",
             f"perplexity {self.perplexity:.2f} a token, {self.word_perplexity:.2f} a word;"

@@ -35,7 +35,6 @@ class Kind:
     commonest: int
 
     def line(self, name: str) -> str:
-        """For people."""
         found = [self.first, self.among_five, self.commonest]
         first, five, commonest = (f"{count / max(1, self.hidden):.1%}" for count in found)
         return f"{self.hidden:,} {name}: {first} found, {five} among five guesses; always the commonest: {commonest}"
@@ -56,12 +55,10 @@ class Recall:
         return math.exp(self.nll / self.pieces.hidden)
 
     def figures(self) -> dict[str, Any]:
-        """For programs."""
         kinds = {"pieces": vars(self.pieces), "words": vars(self.words)}
         return {"texts": self.texts, **kinds, "nll": self.nll, "perplexity": self.perplexity}
 
     def lines(self) -> list[str]:
-        """For people."""
         head = f"{self.texts:,} texts, every piece hidden once, one in {EVERY} at a time"
         kinds = [self.pieces.line("pieces"), self.words.line("of them a whole word")]
         return [head, *kinds, f"perplexity {self.perplexity:.2f} a hidden piece"]

@@ -166,7 +166,6 @@ def aligned(files: Sequence[Path]) -> list[list[str]]:
 
 
 def lines_of(file: Path) -> list[str]:
-    """A file's lines as text."""
     lines = []
     for number, line in enumerate(Lines(file), start=1):
         try:
@@ -251,7 +250,6 @@ def _by_length(texts: Texts) -> list[Bucket]:
 
 
 def _bucket(texts: Texts, number: int, places: list[int]) -> Bucket:
-    """One bucket's scores."""
     hypotheses, references = ([side[i] for i in places] for side in (texts.hypotheses, texts.references))
     return Bucket(
         # The first begins at nothing: an empty line is a sentence of no words.
@@ -337,7 +335,6 @@ def table(*columns: str, lined: bool) -> Table:
 
 
 def _score_table(report: EvaluationReport, *, lined: bool) -> Table:
-    """A row for each convention."""
     more = ("against", "95%", "difference", "p") if report.against else ()
     made = table("convention", "score", "95%", *more, lined=lined)
     for found in report.scores.values():

@@ -57,7 +57,6 @@ class Images:
         return len(self.digits)
 
     def take(self, places: NDArray[np.int64]) -> "Images":
-        """Some of them."""
         return Images(self.pixels[places], self.digits[places])
 
 
@@ -73,7 +72,6 @@ class DigitsOutcome:
 
     @property
     def share(self) -> float:
-        """The accuracy."""
         return self.right / self.of
 
 

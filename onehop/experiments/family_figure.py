@@ -41,7 +41,6 @@ class _Part:
 
 
 def layers(model: Predictor) -> list[Layer]:
-    """Every layer of every stack."""
     return [module for module in model.modules() if isinstance(module, Layer)]
 
 
@@ -51,7 +50,6 @@ def _masks(settings: ModelSettings, model: Predictor) -> str:
 
 
 def asked(settings: ModelSettings, model: Predictor) -> str:
-    """What the logits are of."""
     return {None: "next token", "decoder": "next token", "encoder": "hidden tokens", "vision": "class"}[settings.kind]
 
 
@@ -124,7 +122,6 @@ def table_text() -> str:
 
 
 def _in_words(what: Change, own: str) -> str:
-    """A cell."""
     more = "" if own in ("yes", "") or what == "keeps" else f": {own}"
     return f"{what}{more}" if what else "–"
 
@@ -150,7 +147,6 @@ def picture() -> str:
 
 
 def box(x: float, y: float, what: Change, own: str) -> str:
-    """One cell."""
     if not what:
         return ""
     fill, ink = _COLOURS[what]

@@ -110,8 +110,6 @@ def _one_place(place: int) -> Pattern:
 
 
 def pair(query: str, key: str) -> Pattern:
-    """One word looks at another."""
-
     def wanted(tokens: Sequence[str]) -> Wanted:
         found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
         for i, j in itertools.product(places_of(query, tokens), places_of(key, tokens)):

@@ -45,7 +45,6 @@ class _MeasureRequest:
 
     @property
     def tracer(self) -> Tracer:
-        """The model."""
         if self._tracer is None:
             self._tracer = Tracer.load(self.needed("model", "-m MODEL"), self.asked.device)
         return self._tracer
@@ -79,7 +78,6 @@ class _MeasureRequest:
         return settings_from_dict(settings).data.longest
 
     def table3(self) -> _Json:
-        """A finished table."""
         file = self.needed("table3", "--table3 FILE")
         try:
             found: _Json = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -133,7 +131,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def _measure(name: str, request: _MeasureRequest) -> _Json:
-    """One measurement with its provenance."""
     model = None
     if "model" in OPTIONS[name]:
         about = request.tracer.about()
@@ -143,7 +140,6 @@ def _measure(name: str, request: _MeasureRequest) -> _Json:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The command line."""
     found = argparse.ArgumentParser(
         prog="python -m onehop.experiments.measure", description=str(__doc__).split("\n")[0]
     )

@@ -17,12 +17,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#3
 
 
 def origin(command: str) -> Json:
-    """How a file was made."""
     return {"made_by": command, "date": datetime.now(UTC).date().isoformat(), "machine": machine()}
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
@@ -68,7 +66,6 @@ def made(name: str, command: str) -> Json:
 
 
 def machine() -> Json:
-    """What it was measured on."""
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

@@ -36,7 +36,6 @@ class Head:
 
     @property
     def path(self) -> str:
-        """Its attention in the model."""
         stack = "encoder" if self.role == "encoder" else "decoder"
         return f"{stack}.layers.{self.layer}.{'cross' if self.role == 'cross' else 'self'}_attention"
 

@@ -97,7 +97,6 @@ def in_words(strings: list[str]) -> list[str]:
 
 
 def write_pairs(file: Path, strings: list[str]) -> None:
-    """Each string and its reverse."""
     file.write_text("".join(f"{s}\t{s[::-1]}\n" for s in strings), encoding="utf-8")
 
 

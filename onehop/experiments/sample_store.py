@@ -45,7 +45,6 @@ def chosen(pairs: Pairs, places: Places) -> Pairs:
 
 
 def _some(side: Side, places: Places) -> Side:
-    """Some sentences of a side."""
     ids = np.concatenate([side[i] for i in places.tolist()])
     return Side(ids, np.cumsum(side.lengths[places], dtype=np.int64))
 

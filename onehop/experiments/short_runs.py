@@ -26,11 +26,9 @@ class _Losses(Callback):
         self.validation: Report = {}
 
     def stepped(self, report: Report) -> None:
-        """Keep its loss."""
         self.found.append((report["step"], report["loss"]))
 
     def validated(self, report: Report) -> None:
-        """Keep it."""
         self.validation = report
 
 

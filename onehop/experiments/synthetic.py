@@ -164,7 +164,6 @@ def timed(
 
 
 def full_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
-    """Every position with every other."""
     heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
     return fused_attention(heads, heads, heads)
 

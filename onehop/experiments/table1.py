@@ -54,7 +54,6 @@ def table1(lengths: Sequence[int] = LENGTHS, widths: Sequence[int] = WIDTHS, rep
 
 
 def measured(d: int, n: int, repeats: int) -> Json:
-    """One width and length."""
     torch.manual_seed(SEED)
     layers, x = layers_of(d), torch.randn(1, n, d)
     with torch.inference_mode():

@@ -60,7 +60,6 @@ def _key_width(times: float) -> Callable[[ModelSettings, float], list[str]]:
 
 
 def layers(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """More or fewer layers."""
     stacks = ("n_encoder_layers", "n_decoder_layers")
     return lambda m, _: [f"model.{stack}={max(1, round(getattr(m, stack) * times))}" for stack in stacks]
 
@@ -76,12 +75,10 @@ def _inner(times: float) -> Callable[[ModelSettings, float], list[str]]:
 
 
 def dropout(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """Another dropout."""
     return lambda m, _: [f"model.dropout={min(0.9, m.dropout * times)}"]
 
 
 def smoothing(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """Another label smoothing."""
     return lambda _, smoothed: [f"train.label_smoothing={min(0.9, smoothed * times)}"]
 
 
@@ -237,17 +234,14 @@ def _say_if_done(task: ParallelTask, folder: Path, say: Say) -> None:
 
 
 def _in_a_line(found: Json) -> str:
-    """What one training gave."""
     return f"{found['row']}, seed {found['seed']}: perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f}"
 
 
 def _row_name(row: Row, seed: int) -> str:
-    """What its files are called."""
     return f"{row.name.replace('/', '-of-')}-seed-{seed}"
 
 
 def row_file(folder: Path, name: str) -> Path:
-    """Where a finished row lies."""
     return folder / "rows" / f"{name}.json"
 
 

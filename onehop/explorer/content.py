@@ -124,7 +124,6 @@ class Explorer:
         return self.tracer.neurons(stack, layer, places)
 
     def weights(self, role: Role, layer: int, head: int) -> Json:
-        """One head's matrices."""
         return self.tracer.weights(role, layer, head)
 
     def about(self) -> Json:

@@ -24,7 +24,6 @@ class CrossOriginGuard:
         self.app, self.origins, self.pages = app, origins, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] == "http" and self.is_foreign(scope["method"], scope["path"], Headers(scope=scope)):
             await JSONResponse({"error": REFUSED}, 403)(scope, receive, send)
         else:

@@ -17,7 +17,6 @@ PORT = 8117
 def serve(
     explorer: Explorer, *, port: int | None, browser: bool, say: Callable[[str], None], edits: Sequence[str] = ()
 ) -> None:
-    """Serve until interrupted."""
     require("starlette", "uvicorn", instead="write a file with --export")
     import uvicorn
     from starlette.applications import Starlette

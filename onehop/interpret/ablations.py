@@ -40,7 +40,6 @@ class Place:
         return self.role in (None, role) and self.layer in (None, layer)
 
     def heads(self, n_heads: int) -> slice:
-        """The heads that are meant."""
         return slice(0, n_heads) if self.head is None else slice(self.head, self.head + 1)
 
     def __str__(self) -> str:
@@ -80,7 +79,6 @@ class Edit:
 
     @classmethod
     def parse(cls, text: str) -> "Edit":
-        """Read NAME=VALUE@PLACE."""
         name, _, rest = text.strip().partition("=")
         value, at, place = rest.partition("@")
         form = FORMS.get(name)

@@ -42,7 +42,6 @@ def heatmap_svg(panels: Sequence[Panel], columns: int, caption: str) -> str:
 
 
 def _drawn(panel: Panel) -> str:
-    """One panel at the origin."""
     parts = [label(_LABEL, 12, panel.title, "start", QUIET, 12)]
     top = _TITLE + _LABEL
     for j, key in enumerate(panel.keys):

@@ -59,7 +59,6 @@ class EmbeddingSpace:
         return self.places[id]
 
     def cloud(self) -> list[list[float]]:
-        """The background's points."""
         return [self.places[i] for i in self.cloud_ids]
 
     def nearest(self, ids: Sequence[int], count: int) -> list[list[tuple[int, float]]]:

@@ -54,11 +54,9 @@ class Recording:
 
     @property
     def memory(self) -> Float[Tensor, "1 source d_model"]:
-        """The encoder's output."""
         return self.value(attention_inputs(self.model)["decoder.layers.0.cross_attention"]["memory"])
 
     def entering(self, stack: str, layer: int) -> Float[Tensor, "1 length d_model"]:
-        """What a layer was given."""
         if layer:
             last = "residual" if self.model.settings.norm == "pre" else "norm"
             return self.value(f"{stack}.layers.{layer - 1}.feed_add_norm.{last}")

@@ -189,7 +189,6 @@ class Tracer:
     def header(
         self, text: str, ids: Sequence[int], edits: Sequence[Edit], options: SearchOptions, searched: Searched
     ) -> Json:
-        """Who translated what into what."""
         return {
             "format": FORMAT,
             "version": VERSION,

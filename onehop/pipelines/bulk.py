@@ -26,7 +26,6 @@ class SameText:
     """Gives lines back as they are, for a text that is in the target language already."""
 
     def translate(self, lines: Sequence[str], begin: int = 0) -> list[Result]:
-        """The lines."""
         return [Result(source=line, text=line, sentences=()) for line in lines]
 
 
@@ -76,12 +75,10 @@ class BulkJob:
     alignments: bool = False
 
     def translator(self) -> Translator:
-        """The models, loaded."""
         how = {"device": self.device, "engine": self.engine, "compute": self.compute, "threads": self.threads}
         return Translator(self.route, shortlist=self.shortlist, **how)  # type: ignore[arg-type]
 
     def pipeline(self, translator: Translator) -> LinePipeline:
-        """What translates lines."""
         how = {"whole_lines": self.whole_lines, "keep_capitals": self.keep_capitals, "batch_size": self.batch_size}
         return translator.pipeline(self.options, self.terms, **how)  # type: ignore[arg-type]
 
@@ -96,7 +93,6 @@ class BulkJob:
         }
 
     def translate(self, pipeline: Pipeline, window: Window) -> TranslatedWindow:
-        """The output of a window."""
         results = pipeline.translate(window.lines, window.offset)
         shown = (self.shown(result, number) for number, result in enumerate(results, window.offset))
         data = "".join(f"{lines}\n" for lines in shown).encode("utf-8", "replace")

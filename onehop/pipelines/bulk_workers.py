@@ -111,7 +111,6 @@ class _Pool:
         self.deaths: Counter[int] = Counter()
 
     def give(self, number: int, window: Window) -> None:
-        """Have a window translated."""
         worker = self.idle.pop() if self.idle else _Worker(self.job, self.start)
         self.busy[number] = worker, window
         worker.give(window)
@@ -139,7 +138,6 @@ class _Pool:
         return found
 
     def close(self) -> None:
-        """End all processes."""
         for worker in (*self.idle, *(worker for worker, _ in self.busy.values())):
             worker.end()
 

@@ -32,7 +32,6 @@ class Aligned:
     attention: Float[np.ndarray, "target source"] | None = None
 
     def details(self, tokenizer: Tokenizer) -> dict[str, Any] | None:
-        """As JSON holds it."""
         if self.attention is None:
             return None
         return alignment.details(tokenizer, self.sentence.read, self.sentence.found[0].tokens, self.attention)
@@ -51,7 +50,6 @@ def aligned(translator: SentenceTranslator, sentences: Sequence[Sentence]) -> li
 
 
 def flows(pieces: Sequence[Piece]) -> list[Flow]:
-    """What is to be translated."""
     return [piece for piece in pieces if isinstance(piece, Flow)]
 
 
@@ -153,7 +151,6 @@ def verbatim(flow: Flow, begin: int, end: int, marks: Sequence[Mark]) -> str:
 def _sentence_html(
     flow: Flow, begin: int, segment: Segment, marks: Sequence[Mark], aligned: Aligned, spelling: dict[str, str]
 ) -> str:
-    """One sentence with its marks."""
     sentence = aligned.sentence
     end = begin + len(segment.text)
     if not sentence.found:

@@ -76,11 +76,9 @@ class Flow:
 
     @property
     def text(self) -> str:
-        """What a reader sees."""
         return "".join(self.characters)
 
     def add(self, text: str) -> None:
-        """Append text with its entities."""
         end = 0
         for entity in ENTITY.finditer(text):
             self._add_plain(text[end : entity.start()])

@@ -219,7 +219,6 @@ class ParagraphTranslator:
 def paragraph(
     line: str, segments: Sequence[Segment], translated: Sequence[Sentence], models: tuple[str, ...] = ()
 ) -> Result:
-    """A line put together again."""
     text = "".join(s.around(t.text) for s, t in zip(segments, translated, strict=True))
     return Result(source=line, text=text, sentences=tuple(t for t in translated if t.source), models=models)
 

@@ -261,7 +261,6 @@ class SentenceTranslator:
         return reaches and not names
 
     def translation(self, hypothesis: Hypothesis, engine: Engine) -> Translation:
-        """Ids as text."""
         return Translation(
             self.tokenizer.decode(hypothesis.ids),
             tuple(self.tokenizer.tokens(hypothesis.ids)),

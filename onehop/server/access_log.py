@@ -104,7 +104,6 @@ class KnownNames:
         self.app, self.names = app, tuple(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http" or _name_in(Headers(scope=scope).get("host", "")) in self.names:
             await self.app(scope, receive, send)
             return
@@ -125,7 +124,6 @@ class Access:
         self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

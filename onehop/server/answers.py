@@ -46,7 +46,6 @@ def details(paragraph: Result, n_best: int) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """The same without infinities."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -94,7 +93,6 @@ def page(file: Traversable, kind: str) -> Callable[[Request], Awaitable[Response
 
 
 async def on_problem(request: Request, problem: Exception) -> Response:
-    """One of ours."""
     assert isinstance(problem, Problem)
     return JSONResponse({"error": problem.sentence}, problem.status, headers=problem.headers)
 

@@ -116,7 +116,6 @@ class Application:
         self.asgi = access_log.Access(inner, metrics=counts, paths=paths, write=write or self.log)
 
     def routes(self) -> list[BaseRoute]:
-        """Our own paths."""
         static = resources.files("onehop.server") / "static"
         explorers = self.explorers()
         return [
@@ -350,7 +349,6 @@ class Application:
             raise Problem(400, str(e).replace("--from", "source")) from None
 
     def service(self, source: str, target: str) -> Service | PivotService:
-        """What translates between two languages."""
         if (source, target) not in self.services:
             there = ", ".join(f"{s} to {t}" for s, t in self.services)
             raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {there}.")

@@ -80,7 +80,6 @@ class Guarded:
         self.inner, self.let_in = inner, let_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if "/page/" not in scope["path"]:  # files that are the same everywhere
             self.let_in(Request(scope))
         await self.inner(scope, receive, send)

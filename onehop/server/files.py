@@ -58,7 +58,6 @@ class Files:
         self.running = 0
 
     def routes(self) -> list[Route]:
-        """LibreTranslate's paths and our own."""
         return [
             Route("/translate_file", self.libre, methods=["POST"]),
             Route("/download_file/{name}", self.download),
@@ -66,7 +65,6 @@ class Files:
         ]
 
     def offer(self) -> dict[str, Any]:
-        """What /frontend/settings says."""
         endings = [f".{ending}" for ending in readable_endings()] if self.settings.max_files else []
         return {
             "filesTranslation": bool(endings),
@@ -321,7 +319,6 @@ async def _lines_through(
 async def _group_through(
     service: Translating, group: Sequence[str], *, patient: bool
 ) -> tuple[list[list[Segment]], list[list[Sentence]]]:
-    """The same for one group."""
     while True:
         try:
             return await service.parted(group, Wish())
@@ -355,5 +352,4 @@ def _attachment(name: str, data: bytes) -> Response:
 
 
 def _event(name: str, content: dict[str, Any]) -> str:
-    """A server-sent event."""
     return f"event: {name}\ndata: {json.dumps(content)}\n\n"

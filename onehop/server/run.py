@@ -47,7 +47,6 @@ class _Announcing(uvicorn.Server):
     line = ""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
         await super().startup(sockets)
         for server in self.servers:
             for each in server.sockets:
@@ -105,7 +104,6 @@ def _remove_folders(plan: dict[str, Any]) -> None:
 
 
 def _uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
-    """What uvicorn is told."""
     return {
         "host": doors.host,
         "port": doors.port,
@@ -150,7 +148,6 @@ def application(plan: dict[str, Any]) -> ASGIApp:
 
 
 def from_environment() -> ASGIApp:
-    """In one of several processes."""
     threading.Thread(target=_stop_without_parent, name="onehop-parent", daemon=True).start()
     plan = json.loads(os.environ[VARIABLE])
     try:

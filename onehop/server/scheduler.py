@@ -268,7 +268,6 @@ class Lane:
 
 
 def tokens(jobs: Sequence[QueuedSentence]) -> int:
-    """Of all sentences together."""
     return sum(job.length for job in jobs)
 
 

@@ -125,7 +125,6 @@ class Service:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Of every lane."""
         return {
             "budget": self.settings.batch_tokens,
             "batch_seconds": self.settings.batch_seconds,
@@ -199,7 +198,6 @@ class Service:
         return parted, await self.sentences(by, parted, wish)
 
     def paragraph(self, line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Result:
-        """A line put together again."""
         return replace(paragraph(line, segments, translated), models=self.models)
 
     def by(self, wish: Wish) -> ParagraphTranslator:
@@ -364,7 +362,6 @@ class Service:
             raise _too_much_markup() from None
 
     def close(self) -> None:
-        """End the threads."""
         for name in ("fast", "reference", "joining"):
             if (lane := self.__dict__.get(name)) is not None:
                 lane.close()

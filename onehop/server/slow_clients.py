@@ -55,7 +55,6 @@ class PunctualProtocol(H11Protocol):
         self.transport.close()
 
     def connection_made(self, transport: Any) -> None:
-        """The first head is awaited."""
         super().connection_made(transport)
         self._deadline = self.loop.call_later(self.head_seconds, self._hang_up)
 
@@ -74,12 +73,10 @@ class PunctualProtocol(H11Protocol):
         self._untaken = self.loop.call_later(self.taking_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
         self._forget_untaken()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is awaited any more."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._forget_untaken()

@@ -70,7 +70,6 @@ def _check_pairs(paths: Sequence[Path]) -> None:
 
 
 def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:
-    """The settings with KEY=VALUE changes."""
     known = {f.name: f for f in fields(ServerSettings) if f.type in (int, float)}
     values: dict[str, Any] = dict(more)
     for change in changes:

@@ -110,7 +110,6 @@ def _aliases(model: ModelSettings) -> dict[str, str]:
 
 
 def _switches(stack: str, model: ModelSettings) -> dict[str, Array]:
-    """What a stack is like."""
     flags = {"pre_norm": model.norm == "pre", "scale_embeddings": True, "activation": ACTIVATIONS[model.activation]}
     flags |= {"embeddings_merge": _EMBEDDINGS_ADDED} if stack == "encoder" else {"start_from_zero_embedding": False}
     found: dict[str, Array] = {f"{stack}/{name}": np.array(value, dtype=np.int8) for name, value in flags.items()}

@@ -36,7 +36,6 @@ class ModelReading:
         return self.data[self.at - count : self.at]
 
     def number(self, kind: str) -> int:
-        """A number of struct's kind."""
         return int(struct.unpack(f"<{kind}", self.take(struct.calcsize(f"<{kind}")))[0])
 
     def string(self) -> str:

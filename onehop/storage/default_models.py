@@ -26,7 +26,6 @@ def read_defaults(folder: Path) -> Defaults:
 
 
 def write_defaults(folder: Path, defaults: Mapping[str, tuple[str, str]]) -> None:
-    """Keep the choices."""
     from onehop.atomic import write_json  # only here: every start reads the choices
 
     try:

@@ -35,7 +35,6 @@ def _search_in_words(path: Path) -> str:
 
 
 def _number_format(tensor: Tensor) -> str:
-    """How a tensor is held."""
     if isinstance(tensor, Int8Rows):
         return "int8"
     return {"uint16": "bfloat16"}.get(tensor.dtype.name, tensor.dtype.name)

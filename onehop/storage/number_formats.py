@@ -24,11 +24,9 @@ class Int8Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the matrix."""
         return self.values.shape
 
     def to_float32(self) -> Float32[np.ndarray, "rows cols"]:
-        """The matrix that is meant."""
         return np.asarray(self.values * self.scale[:, None])
 
 

@@ -240,7 +240,6 @@ class Run:
         )
 
     def weights(self, step: int) -> Arrays:
-        """The weights after a step."""
         return read_arrays(self.folder(step) / "weights.safetensors")
 
     def averaged(self, last: int) -> tuple[Arrays, list[int]]:

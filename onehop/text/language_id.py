@@ -115,7 +115,6 @@ class LanguageCheck:
 
 @cache
 def _language_check() -> LanguageCheck:
-    """The one that everybody uses."""
     return LanguageCheck()
 
 

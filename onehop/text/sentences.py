@@ -52,7 +52,6 @@ class Segment:
 
     @property
     def source(self) -> str:
-        """As it stood."""
         return self.text if self.stood is None else self.stood
 
     def around(self, text: str) -> str:
@@ -76,7 +75,6 @@ def segment(text: str, *, split: bool = False) -> Segment:
 
 
 def sentences(line: str, language: str) -> list[Segment]:
-    """The sentences of a line."""
     return [segment(piece) for piece in _sentence_pieces(line, language)]
 
 

@@ -103,7 +103,6 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are."""
         return int(self._pieces.GetPieceSize())
 
     def encode(self, text: str, *, tags: bool = False) -> list[int]:
@@ -291,7 +290,6 @@ class Classes:
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are."""
         return 1 + len(self.names)
 
     @property
@@ -300,7 +298,6 @@ class Classes:
         return json.dumps(self.names).encode()
 
     def name(self, i: int) -> str:
-        """What an id stands for."""
         return "" if i == PAD else self.names[i - 1]
 
 

@@ -70,7 +70,6 @@ def _check_kind(kind: str | None, store: Store) -> None:
 
 
 def _lengths_of(pairs: Pairs) -> tuple[Any, Any]:
-    """Both sides' lengths."""
     return pairs.src_lengths, pairs.tgt_lengths
 
 

@@ -35,7 +35,6 @@ class World:
         return self.rank == 0
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over all processes."""
         if self.size > 1:
             value = value.clone()
             distributed.all_reduce(value)
@@ -95,7 +94,6 @@ def world(device: str | None = None) -> Iterator[World]:
 
 
 def processes() -> int:
-    """How many torchrun started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -41,7 +41,6 @@ class Average:
     @staticmethod
     @torch.no_grad()
     def copy_into(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        """Overwrite the model's weights."""
         for name, p in model.named_parameters():
             p.copy_(weights[name])
 
@@ -95,7 +94,6 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, arrays: A
 
 @torch.no_grad()
 def load_weights(model: nn.Module, arrays: Arrays) -> None:
-    """Overwrite a model's weights."""
     for name, p in model.named_parameters():
         p.copy_(spread_like(torch.from_numpy(arrays[name]), p))
 

@@ -214,7 +214,6 @@ class PlainStep:
             self.model.train()
 
     def feed(self, batch: Batch, fixed: Fixed | None) -> Fed:
-        """A batch on the device."""
         return feed(batch, self.world, fixed, twice=self.train.r_drop > 0)
 
     def _backward(

@@ -185,7 +185,6 @@ class Trainer:
         return Fixed(rows, int(1.1 * most) + rows // longest + 2, longest)
 
     def finish(self) -> Path | None:
-        """Write the model file."""
         if self.world.any(self.stop.by_signal):  # each of the processes may have been told, or only one
             self.callback.said(f"Stopped at step {self.progress.step}; {GOES_ON}")
             return None
@@ -349,7 +348,6 @@ class Trainer:
             self.stop.reason = f"no better {train.watch} in {train.patience} validations"
 
     def save(self) -> None:
-        """Write a checkpoint."""
         weights = {name: to_numpy(p) for name, p in self.model.named_parameters()}
         optimizer = optimizer_arrays(self.model, self.optimizer)
         if self.average:

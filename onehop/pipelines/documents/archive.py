@@ -26,7 +26,6 @@ class Archive:
 
     @property
     def flows(self) -> list[Flow]:
-        """What is to be translated."""
         return [flow for member in self.members.values() for flow in member.flows]
 
     def written(self, texts: Sequence[str]) -> bytes:

@@ -56,12 +56,10 @@ class Paragraph:
 
     @property
     def flows(self) -> list[Flow]:
-        """What is to be translated."""
         return [piece for piece in self.pieces if isinstance(piece, Flow)]
 
     @property
     def flow(self) -> Flow:
-        """The one that grows."""
         last = self.pieces[-1]
         if not isinstance(last, Flow):
             last = Flow(escape=xml_character)
@@ -90,7 +88,6 @@ class Part:
 
     @property
     def flows(self) -> list[Flow]:
-        """What is to be translated."""
         return [flow for paragraph in self.paragraphs for flow in paragraph.flows]
 
     def written(self, texts: Sequence[str]) -> bytes:
@@ -109,7 +106,6 @@ class Part:
 
 
 def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
-    """A Word document."""
     return read_archive(data, name, part, most_unpacked)
 
 
@@ -173,7 +169,6 @@ class _Walk:
         self.open: tuple[bytes, int] | None = None  # the look that is not the base's, and its number
 
     def children(self, element: Any) -> None:
-        """All that an element holds."""
         for child in element:
             if self.depth or child.find(f".//{_W}fldChar") is not None:
                 self.part_of_field(child)
@@ -200,7 +195,6 @@ class _Walk:
             self.field = []
 
     def point(self, elements: list[Any], run: Any = None) -> None:
-        """What stays as it is."""
         self.found.mark(Thing("point", elements, run))
 
     def run(self, run: Any) -> None:
@@ -298,7 +292,6 @@ def tokens(content: str) -> Iterator[tuple[bool, str]]:
 
 
 def _text_run(template: Any, text: str) -> Any:
-    """A run with a text."""
     made = _like(template)
     element = made.makeelement(f"{_W}t", {_SPACE: "preserve"}, template.nsmap)
     element.text = text

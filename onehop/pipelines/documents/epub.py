@@ -8,10 +8,8 @@ _CHAPTERS = (".xhtml", ".html", ".htm")
 
 
 def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
-    """A book."""
     return read_archive(data, name, _chapter, most_unpacked)
 
 
 def _chapter(name: str, data: bytes) -> Pieces | None:
-    """A chapter, or nothing."""
     return html.read(data, name) if name.lower().endswith(_CHAPTERS) else None

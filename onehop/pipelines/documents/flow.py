@@ -72,7 +72,6 @@ class Pieces:
 
     @property
     def flows(self) -> list[Flow]:
-        """What is to be translated."""
         return [piece for piece in self.pieces if isinstance(piece, Flow)]
 
     def written(self, texts: Sequence[str]) -> bytes:
@@ -102,7 +101,6 @@ def flow_of(units: Iterable[Unit], escape: Callable[[str], str] = str, marks: re
 
 
 def add(flow: Flow, units: Iterable[Unit]) -> None:
-    """Append characters."""
     for raw, character in units:
         flow.raw.append(raw)
         flow.characters.append(character)
@@ -116,7 +114,6 @@ def add_kept(flow: Flow, units: Iterable[Unit], before: str = "", after: str = "
 
 
 def tag(found: re.Match[str], place: int, markup: str) -> Mark:
-    """A tag, or a comment."""
     name = (found["name"] or "").lower()
     kind: Kind = "close" if found["close"] else "open"
     if not name or name in VOID or found[0].endswith("/>"):

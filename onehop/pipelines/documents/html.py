@@ -5,6 +5,5 @@ from onehop.pipelines.html_markup import parse
 
 
 def read(data: bytes, name: str) -> Pieces:
-    """An HTML file."""
     source = decoded(data, name)
     return Pieces(source, parse(source.text))

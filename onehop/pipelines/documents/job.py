@@ -30,7 +30,6 @@ class File:
     target: Path | None
 
     def data(self) -> bytes:
-        """Its content."""
         try:
             return self.source.read_bytes()
         except OSError as e:
@@ -163,14 +162,12 @@ def job_of(paths: Sequence[Path], out: Path | None, how: Reading) -> Job:
 
 
 def existing(path: Path) -> Path:
-    """A path that is there."""
     if not path.exists():
         raise TextError(f"{path} does not exist.", "Check the path.")
     return path
 
 
 def single(path: Path, out: Path | None, how: Reading) -> File:
-    """One file."""
     name = how.format or str(format_of(path))
     for option, given in (("join_lines", how.join_lines), ("fields", how.fields)):
         if given and option not in FORMATS[name].options:

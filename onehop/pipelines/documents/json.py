@@ -45,7 +45,6 @@ def pieces(text: str, fields: Collection[str], ascii_only: bool) -> Iterator[Pie
 
 
 def _string(raw: str, escape: Callable[[str], str]) -> Iterator[Piece]:
-    """The lines of a string."""
     if _CHOICE.search(raw):
         yield raw
         return

@@ -25,7 +25,6 @@ class _Unlike(Exception):  # noqa: N818
 
 
 def read(data: bytes, name: str) -> Pieces:
-    """A Markdown file."""
     source = decoded(data, name)
     front = _FRONT_MATTER.match(source.text)
     begin = front.end() if front else 0
@@ -119,7 +118,6 @@ class _Walk:
         self.new_flow()
 
     def new_flow(self) -> None:
-        """Begin a flow."""
         self.flow = Flow(escape=self.escape)
         self.breaks: list[str] = []
 
@@ -128,7 +126,6 @@ class _Walk:
         return f"\\{character}" if character in _SPECIAL and character not in self.content else character
 
     def pieces(self) -> Iterator[Piece]:
-        """Flows and hard breaks."""
         inside_autolink = False
         for token in self.tokens:
             if inside_autolink:
@@ -146,7 +143,6 @@ class _Walk:
         yield self.content[self.at :]
 
     def ended(self) -> Iterator[Flow]:
-        """The flow so far."""
         self.flow.finish = self.finish()
         if self.flow.characters or self.flow.marks:
             yield self.flow
@@ -222,7 +218,6 @@ class _Walk:
         return found[0]
 
     def mark(self, markup: str, kind: str) -> None:
-        """A mark at this place."""
         self.take(markup)
         name, _, which = kind.rpartition("_")
         if kind == "html_inline":

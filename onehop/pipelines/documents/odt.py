@@ -18,7 +18,6 @@ def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
 
 
 def content(name: str, data: bytes) -> Pieces | None:
-    """The document's text, or nothing."""
     if name != "content.xml":
         return None
     source = decoded(data, name)

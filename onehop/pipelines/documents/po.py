@@ -22,7 +22,6 @@ class Message:
     numbers: Sequence[int] = ()  # of the plural forms; none where the entry has no plural
 
     def take(self, text: str) -> None:
-        """Give the entry its translation."""
         if self.numbers:
             self.entry.msgstr_plural.update(dict.fromkeys(self.numbers, text))
         else:
@@ -39,7 +38,6 @@ class Catalog:
 
     @property
     def flows(self) -> list[Flow]:
-        """What is to be translated."""
         return [piece for message in self.messages for piece in message.pieces if isinstance(piece, Flow)]
 
     def written(self, texts: Sequence[str]) -> bytes:

@@ -47,7 +47,6 @@ class RemotePipeline:
         return [next(found) if id(s) in self.places else Aligned(s) for s in sentences]
 
     def ask(self, kind: bytes, content: Any) -> Any:
-        """The answer to a question."""
         self.say(kind, content)
         return _receive(self.incoming)
 
@@ -57,7 +56,6 @@ class RemotePipeline:
 
 
 def _send(stream: BinaryIO, kind: bytes, data: bytes) -> None:
-    """Write a message."""
     stream.write(HEAD.pack(kind, len(data)))
     stream.write(data)
     stream.flush()

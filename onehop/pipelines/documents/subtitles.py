@@ -134,5 +134,4 @@ def shared(words: Sequence[str], shares: Sequence[int]) -> list[str]:
 
 
 def width(text: str) -> int:
-    """Characters that are shown."""
     return len(_SHOWN.sub("", text)) or 1

@@ -19,13 +19,11 @@ _ITEM = re.compile(r"(?:[-*+•–]|\(?\w{1,3}[.)])\s+")
 
 
 def read(data: bytes, name: str, *, join_lines: bool = False) -> Pieces:
-    """A text file."""
     source = decoded(data, name)
     return Pieces(source, list(_paragraphs(source.text) if join_lines else lines(source.text)))
 
 
 def lines(text: str) -> Iterator[Piece]:
-    """The lines, parted at tabs."""
     for part in _SEPARATORS.split(text):
         if not part.strip():
             yield part

@@ -91,7 +91,6 @@ class Memory:
                 file.write("".join(f"\n{json.dumps(entry)}" for entry in entries) + "\n")
 
     def add(self, done: Mapping[str, Done]) -> None:
-        """Remember some translations."""
         self.done.update(done)
         self._write([{"source": s, "text": d.text, "warnings": d.warnings} for s, d in done.items()])
 

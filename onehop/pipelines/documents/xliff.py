@@ -20,7 +20,6 @@ _INLINE = _CODE | {"g", "mrk", "pc", "sub", "sm", "em"}
 
 
 def read(data: bytes, name: str) -> Pieces:
-    """An XLIFF file."""
     from lxml import etree
 
     source = decoded(data, name)
