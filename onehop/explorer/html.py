@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_name("page")
+WORKER = "local/"  # modules of the thread that runs the model, which a file has not
 _START = 'import "onehop/main.js";'
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -33,7 +34,8 @@ def served_page(data: Mapping[str, Any]) -> str:
 
 def page_alone(data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
     """The page in one file that asks nobody for anything; what its first picture can do without comes late in it."""
-    modules = {f"onehop/{path}": _data_url(content) for path, content in assets().items() if path.endswith(".js")}
+    scripts = {path: text for path, text in assets().items() if path.endswith(".js") and not path.startswith(WORKER)}
+    modules = {f"onehop/{path}": _data_url(content) for path, content in scripts.items()}
     policy = f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">'
     styles = [f"<style>\n{text.decode()}</style>" for path, text in assets().items() if path.endswith(".css")]
     return _filled(modules, "\n".join([policy, *styles]), data, late)

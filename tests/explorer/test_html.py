@@ -10,7 +10,7 @@ from page_data import HOSTILE, TEXT, data_of
 from onehop.explorer.content import (
     is_shown,
 )
-from onehop.explorer.html import ALONE, assets, in_script
+from onehop.explorer.html import ALONE, WORKER, assets, in_script
 from onehop.interpret.trace_file import Trace, unpack
 
 
@@ -27,7 +27,8 @@ def test_the_page_alone_holds_everything_and_asks_for_nothing(explorer):
     assert set(data) >= {"about", "measured", "worked", "paper"}
     (imports,) = re.findall(r'<script type="importmap">(.*?)</script>', html)
     modules = json.loads(imports)["imports"]
-    assert set(modules) == {f"onehop/{path}" for path in assets() if path.endswith(".js")}
+    in_page = {path for path in assets() if path.endswith(".js") and not path.startswith(WORKER)}
+    assert set(modules) == {f"onehop/{path}" for path in in_page}
     for name, url in modules.items():
         content = base64.b64decode(url.removeprefix("data:text/javascript;base64,"))
         assert content == assets()[name.removeprefix("onehop/")]
@@ -64,10 +65,16 @@ def test_no_text_can_end_the_script_it_stands_in(explorer):
 
 
 def test_every_bare_import_of_the_page_has_a_file():
-    """The page's modules name each other as onehop/…, which the import map resolves in every home."""
+    """The page's modules name each other as onehop/…, which the import map resolves in every home.
+
+    A worker has no import map: its modules name each other by their place.
+    """
     for path, content in assets().items():
         if path.endswith(".js") and not path.startswith("vendor/"):
             for name in re.findall(
                 r'^(?:import|export)\b(?:[^;"=]*\bfrom)?\s+"([^"]+)"', content.decode(), re.MULTILINE
             ):
-                assert name.removeprefix("onehop/") in assets(), f"{path} imports {name}"
+                if path.startswith(WORKER):
+                    assert WORKER + name.removeprefix("./") in assets(), f"{path} imports {name}"
+                else:
+                    assert name.removeprefix("onehop/") in assets(), f"{path} imports {name}"

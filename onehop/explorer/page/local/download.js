@@ -1,0 +1,64 @@
+// The model file, from the browser's cache or else from the site, straight into the memory that computes with it.
+
+import { Trouble } from "./trouble.js";
+import { room } from "./weights.js";
+
+const CACHE = "onehop-model";
+
+/** The cache, where the browser has one: it is missing at an address that is neither local nor https. */
+const cacheOf = () => globalThis.caches?.open(CACHE).catch(() => null) ?? null;
+
+async function ask(address) {
+  const answer = await fetch(address).catch(() => null);
+  if (!answer?.ok) {
+    const why = answer ? `status ${answer.status}` : "no answer";
+    throw new Trouble(`The model cannot be fetched (${why}). Check the connection, then reload.`);
+  }
+  return answer;
+}
+
+/** Read a body into bytes that are there; `progress(loaded, total)` is told now and then. */
+async function readInto(file, answer, progress) {
+  const reader = answer.body.getReader();
+  let loaded = 0;
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    if (loaded + part.value.length > file.length) break;
+    file.set(part.value, loaded);
+    loaded += part.value.length;
+    progress(loaded, file.length);
+  }
+  if (loaded !== file.length)
+    throw new Trouble(
+      `The model has ${file.length} bytes, and ${loaded} have come. Reload the page.`,
+    );
+}
+
+/** The model's description and its weights. A newer model takes the place of the one in the cache. */
+export async function fetchModel(base, progress) {
+  const site = await (await ask(new URL("model.json", base))).json();
+  const place = room(site.bytes);
+  const key = new URL(`${site.file}?${site.about.hash}`, base).href;
+  const cache = await cacheOf();
+  const kept = await cache?.match(key);
+  if (kept)
+    try {
+      await readInto(place.file, kept, progress);
+      return { site, place };
+    } catch {
+      await cache.delete(key); // it was cut off: the site has it whole
+    }
+  await readInto(place.file, await ask(key), progress);
+  await keep(cache, key, place.file);
+  return { site, place };
+}
+
+/** A full disk is no reason to stop. */
+async function keep(cache, key, file) {
+  try {
+    for (const old of (await cache?.keys()) ?? [])
+      if (old.url.split("?")[0] === key.split("?")[0]) await cache.delete(old);
+    await cache?.put(key, new Response(file.slice()));
+  } catch {
+    // it is fetched again next time
+  }
+}
