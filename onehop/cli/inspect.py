@@ -16,7 +16,7 @@ from onehop.cli.app import (
     in_the_words_of_options,
     use_threads,
 )
-from onehop.errors import require
+from onehop.errors import SettingsError, require
 
 _PANEL = "Look inside"
 
@@ -60,6 +60,10 @@ def explore(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Write the page as one HTML file and leave.")
     ] = None,
+    site: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write a static site with the model in it, which runs in the browser."),
+    ] = None,
     edits: Edits = None,
     limit: Limit = 32,
     patches: Annotated[
@@ -70,13 +74,17 @@ def explore(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Watch a translation from inside, in the browser or as one file."""
-    from onehop.storage.registry import find_model
+    """Watch a translation from inside, in the browser, as one file or as a static site."""
+    from onehop.storage.registry import DEFAULT, SMALL, find_model, installed
 
-    if export is None:
+    if site is not None:
+        check_site(site, export, edits)
+    elif export is None:
         require("starlette", "uvicorn", instead="write a file with --export")
     else:
         check_writable(export)
+    if site is not None and model is None and DEFAULT + SMALL in installed():
+        model = DEFAULT + SMALL  # visitors have to fetch it
     path = find_model(model)
     use_threads(threads)
     from onehop.explorer import serve
@@ -88,8 +96,27 @@ def explore(
     explorer = Explorer(tracer, text, patches, limit=limit * 2**20)
     if text is None and not explorer.readable:
         typer.echo(f"It reads {tracer.translator.source}, and the page opens in English: give a TEXT.", err=True)
-    if export is None:
+    if site is not None:
+        from onehop.explorer.site import write_site
+
+        size = write_site(explorer, path, site)
+        typer.echo(f"{site}: {size / 1e6:.0f} MB. Put it on any web server, or run: python -m http.server -d {site}")
+    elif export is None:
         serve.serve(explorer, port=port, browser=browser, say=typer.echo, edits=edits or [])
     else:
         View(explorer.alone(explorer.opening, edits or [])).save(export)
         typer.echo(export)
+
+
+def check_site(site: Path, export: Path | None, edits: list[str] | None) -> None:
+    """Refuse, before any work, what cannot be a site, and a folder in which something lies."""
+    if export is not None:
+        raise SettingsError("--site and --export are both given.", "Write one at a time.")
+    if edits:
+        raise SettingsError("A site opens with the model as trained.", "Leave out --edit: the page has the switches.")
+    if site.exists() and not site.is_dir():
+        raise SettingsError(f"{site} is a file.", "Give --site the name of a new folder.")
+    if not site.absolute().parent.is_dir():
+        raise SettingsError(f"There is no folder {site.absolute().parent} to put the site into.", "Create it first.")
+    if site.is_dir() and any(site.iterdir()):
+        raise SettingsError(f"The folder {site} is not empty.", "Choose a new one, or empty it first.")

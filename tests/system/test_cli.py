@@ -143,6 +143,8 @@ EARLY = [
     ["trace", "x", "-o", "no/t.json"],
     ["explore", "-m", "no"],
     ["explore", "--export", "."],
+    ["explore", "--site", "no/site"],
+    ["explore", "--site", "."],
     ["generate", "-m", "no"],
     ["embed", "x", "-m", "no"],
     ["fill", "x", "-m", "no"],
@@ -174,6 +176,16 @@ def test_what_is_wrong_is_said_before_torch_is_imported(here):
         ),
         (["trace", "x", "-o", "folder.toml"], "folder.toml cannot be written: Is a directory. Give another file."),
         (["explore", "--export", "folder.toml"], "folder.toml cannot be written: Is a directory. Give another file."),
+        (["explore", "--site", "bad.toml"], "bad.toml is a file. Give --site the name of a new folder."),
+        (["explore", "--site", "."], "The folder . is not empty. Choose a new one, or empty it first."),
+        (
+            ["explore", "--site", "new", "--export", "x.html"],
+            "--site and --export are both given. Write one at a time.",
+        ),
+        (
+            ["explore", "--site", "new", "--edit", "mask=off"],
+            "A site opens with the model as trained. Leave out --edit: the page has the switches.",
+        ),
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(here, args, message):

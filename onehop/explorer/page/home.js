@@ -1,4 +1,7 @@
-// Where the page's data comes from: a live server, or the file it stands in. Figures cannot tell the difference.
+// Where the page's data comes from: a live server, a model in the browser, or the file that the page stands in. Figures
+// cannot tell the difference.
+
+import { LocalHome } from "onehop/localhome.js";
 
 /** What stands in the page as JSON under a name. */
 const written = (name) => JSON.parse(document.getElementById(`onehop-${name}`).textContent);
@@ -146,5 +149,6 @@ class FileHome {
 
 export function openHome() {
   const data = given();
+  if (data.home === "local") return new LocalHome(data);
   return data.home === "live" ? new LiveHome(data) : new FileHome(data);
 }

@@ -20,8 +20,9 @@ export function halfToFloat(bits) {
   return sign * 2 ** (exponent - 25) * (1024 + fraction);
 }
 
-/** The bytes that a base64 text stands for. */
+/** The bytes that a base64 text stands for; a model in the browser gives them as they are. */
 export function bytesOf(base64) {
+  if (base64 instanceof Uint8Array) return base64;
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   const text = atob(base64);
   const bytes = new Uint8Array(text.length);

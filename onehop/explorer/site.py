@@ -1,0 +1,144 @@
+"""`onehop explore --site`: the page as a folder of files in which the model itself runs in the visitor's browser."""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from onehop.decoding import engine
+from onehop.errors import ModelFileError, OnehopError
+from onehop.explorer.content import Explorer
+from onehop.explorer.html import assets, policy_of, served_page
+from onehop.interpret.embedding_space import EmbeddingSpace
+from onehop.interpret.trace_file import Json
+from onehop.storage.model_io import read_unchanged, write_model
+from onehop.text.tokenizer import Tokenizer
+
+MODEL, DESCRIPTION = "model.safetensors", "model.json"
+BPE, UNKNOWN = 2, " \u2047 "  # SentencePiece's number for byte-pair encoding, and how it writes an unknown piece
+
+
+def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
+    """Write the site of an explorer whose model lies at `model`; the folder appears when all is in it.
+
+    Returns its size in bytes.
+    """
+    rules = tokenizer_rules(explorer.tracer.translator.tokenizer)
+    tracer = explorer.tracer
+    assert tracer.hash is not None
+    stored = read_unchanged(model, tracer.hash)
+    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        beside.mkdir()
+        for path, content in assets().items():
+            (beside / "page" / path).parent.mkdir(parents=True, exist_ok=True)
+            (beside / "page" / path).write_bytes(content)
+        write_model(beside / MODEL, stored)
+        described = {**description(explorer), **rules, "bytes": (beside / MODEL).stat().st_size}
+        (beside / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
+        (beside / "index.html").write_text(page_of(explorer), encoding="utf-8")
+        size = sum(file.stat().st_size for file in beside.rglob("*") if file.is_file())
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
+        os.replace(beside, folder)
+    except OSError as e:
+        raise OnehopError(f"The site cannot be written to {folder} ({e.strerror}).", "Choose another place.") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return size
+
+
+def page_of(explorer: Explorer) -> str:
+    """The first file. A static server sends no headers of ours, so the page says itself what it may load."""
+    html = served_page({"home": "local", **explorer.constant()})
+    policy = policy_of(html).replace("; frame-ancestors 'self'", "; worker-src 'self'")
+    charset = '<meta charset="utf-8">'
+    return html.replace(charset, f'{charset}\n<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)
+
+
+def description(explorer: Explorer) -> Json:
+    """What the browser needs besides the weights."""
+    tracer = explorer.tracer
+    options = tracer.translator.with_defaults(None)
+    named = ("beam", "penalty", "min_length", "patience", "loop_repeats")
+    matrices = ["embedding.weight", "embedding.weight" if tracer.model.settings.tied else "target_embedding.weight"]
+    return {
+        "file": MODEL,
+        "about": tracer.about(),
+        "limit": explorer.limit,
+        "options": {
+            **{name: value for name, value in asdict(options).items() if name in named},
+            "alpha": options.exponent,
+            "more_than_source": engine.MORE_THAN_SOURCE,
+        },
+        "spaces": [_plane(matrix, space) for matrix, space in zip(matrices, tracer.spaces, strict=True)],
+    }
+
+
+def _plane(matrix: str, space: EmbeddingSpace) -> Json:
+    return {
+        "matrix": matrix,
+        "mean": space.mean.tolist(),
+        "plane": space.plane.tolist(),
+        "explained": space.explained,
+    }
+
+
+# --- the tokenizer ---------------------------------------------------------------------------------------------
+
+
+def tokenizer_rules(tokenizer: Tokenizer) -> Json:
+    """The pieces with score and kind, and how an unknown one is written, read from SentencePiece's own format.
+
+    The page knows the rules of tokenizers that onehop learns. Those of other programs are refused.
+    """
+    parts = list(_fields(tokenizer.model))
+    trainer = dict(_fields(next((value for number, value in parts if number == 2), b"")))
+    normalizer = dict(_fields(next((value for number, value in parts if number == 3), b"")))
+    plain = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not normalizer.get(2) and not trainer.get(24)
+    if trainer.get(3) != BPE or not plain or tokenizer.target is not tokenizer:
+        raise ModelFileError(
+            "The model's tokenizer was made by another program, and a site has only the rules of onehop's.",
+            "Use onehop explore or its --export, or give a model that onehop has trained.",
+        )
+    pieces = [_piece(dict(_fields(value))) for number, value in parts if number == 1]
+    return {"pieces": pieces, "unknown": trainer.get(44, UNKNOWN.encode()).decode()}
+
+
+def _piece(fields: dict[int, Any]) -> tuple[str, float, int]:
+    return fields[1].decode(), fields.get(2, 0.0), fields.get(3, 1)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protocol buffer by number: whole numbers, floats and bytes."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield number, value
+        elif kind == 2:
+            length, at = _varint(message, at)
+            yield number, message[at : at + length]
+            at += length
+        else:
+            width = {1: 8, 5: 4}[kind]
+            yield number, struct.unpack("<d" if kind == 1 else "<f", message[at : at + width])[0]
+            at += width
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
