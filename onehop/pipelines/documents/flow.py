@@ -14,12 +14,13 @@ from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece
 from onehop.text.sentences import ADDRESS
 
 # What programs fill in: {{name}}, ${name}, {0}, %(name)s, %d, %1$s, %@. A per cent sign after a number is none.
+# No two neighbours match the same character, and no comment holds the beginning of another: a text may be long.
 _PLACEHOLDER = (
-    r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!\[\]-]{0,64}\}|(?<![\d%])%\(\w+\)[-+0#]*[\d.]*[a-zA-Z]"
-    r"|(?<![\d%])%(?:\d+\$)?[-+0#]*(?:\d+|\*)?(?:\.\d+)?(?:hh?|ll?|[jztLq])?[diouxXeEfgGcrs@](?![a-zA-Z])"
+    r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!\[\]-]{0,64}\}|(?<![\d%])%\(\w+\)[-+0#]*(?:[1-9.][\d.]*)?[a-zA-Z]"
+    r"|(?<![\d%])%(?:\d+\$)?[-+0#]*(?:[1-9]\d*|\*)?(?:\.\d+)?(?:hh?|ll?|[jztLq])?[diouxXeEfgGcrs@](?![a-zA-Z])"
 )
 KEPT = re.compile(rf"{_PLACEHOLDER}|{ADDRESS.pattern}")
-TAG = r"<(?P<close>/)?(?P<name>[a-zA-Z][\w:.-]*)(?:\s[^<>]*)?/?>|<!--.*?-->"
+TAG = r"<(?P<close>/)?(?P<name>[a-zA-Z][\w:.-]*)(?:\s[^<>]*)?/?>|<!--(?:(?!<!--).)*?-->"
 TAGGED = re.compile(rf"(?P<tag>{TAG})|{KEPT.pattern}")
 
 Unit = tuple[str, str]  # a character as it is written, and as it is read

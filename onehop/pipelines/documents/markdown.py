@@ -16,7 +16,7 @@ _BREAK = re.compile(r"[ \t]*\\?\n[ \t]*")
 # What an item of a list, a heading or a quotation would begin with.
 _BLOCK_START = re.compile(r"(\d+)?([-+*#>=~.)])(?=\s|[=#~]|$)")
 # Footnotes and mathematics, which markdown-it takes for text.
-_FOREIGN = re.compile(rf"\[\^[^\]\s]+\]|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|{KEPT.pattern}")
+_FOREIGN = re.compile(rf"\[\^[^\[\]\s]+\]|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|{KEPT.pattern}")
 _CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 
 

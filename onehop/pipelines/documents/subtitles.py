@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onehop.pipelines.documents.flow import TAG, Pieces, Unit, as_stood, decoded, flow_of
 from onehop.pipelines.html_markup import ENTITY, Flow, Piece, escaped_html
 
-_TIMES = re.compile(r"(?:\d+:)?\d+:\d+[.,]\d+[ \t]+-->[ \t]+(?:\d+:)?\d+:\d+[.,]\d+[^\n]*\n")
+_TIMES = re.compile(r"(?<![\d:])(?:\d+:)?\d+:\d+[.,]\d+[ \t]+-->[ \t]+(?:\d+:)?\d+:\d+[.,]\d+[^\n]*\n")
 _BLANK = re.compile(r"\n[ \t\r]*(?=\n)|\Z")
 # Tags, times inside a cue, and the positions of another format that players know: {\an8}.
 _MARKS = re.compile(rf"(?P<tag>{TAG}|<\d[\d:.]*>|\{{\\[^{{}}\n]*\}})")
