@@ -2,7 +2,7 @@
 # make demo      translates three sentences, shows where the model looked, writes the explorer's page
 # make test      everything that CI runs, from a fresh machine
 # make test-fast the working loop: the same without the slow tests
-# make test-long both engines on a thousand real sentences, alone and in batches
+# make test-long both engines on a thousand real sentences, alone and in batches, and many examples of costly properties
 # make test-gpu  the tests that run on a GPU; where there is none it says what they need
 # make docs      the site of docs/, into site/
 # make wheel     dist/onehop-….whl, the same bytes from the same commit
@@ -56,6 +56,9 @@ node_modules/.package-lock.json: package.json package-lock.json
 browser:
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || echo "chromium is missing and cannot be installed here"
 
+# Tests start the command some hundred times; it would be compiled anew each time where Python may not keep what it compiled.
+test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
+
 # A worker a core; a file stays with one worker, so that what its tests share is made once.
 test: check browser
 	$(BIN)/pytest -n auto --dist loadfile
@@ -63,6 +66,7 @@ test: check browser
 # Both engines on a thousand real sentences, alone and in batches: half an hour.
 test-long: $(VENV)/.dev
 	ONEHOP_LONG_TESTS=1 $(BIN)/pytest -s tests/decoding/test_engine.py -k "thousand or 1000"
+	ONEHOP_LONG_TESTS=1 $(BIN)/pytest -m examples
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/pytest -m gpu

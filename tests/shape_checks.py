@@ -33,21 +33,24 @@ def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
         return thing
     if "<locals>" in thing.__qualname__:
         return thing  # made anew in every call: to decorate it takes longer than to call it
-    if inspect.isgeneratorfunction(thing):
-        return thorough(thing, typechecker=typechecker)  # what it yields is checked after its context has ended
-    checked = typechecker(thing)
-    shaped = any(has_shapes(annotation) for annotation in thing.__annotations__.values())
-    if not shaped and thing.__name__ != "__init__":
-        return checked
+    checked, shaped = None, False
 
     @functools.wraps(thing)
-    def in_context(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal checked, shaped
         if jaxtyping.config.jaxtyping_disable:
             return thing(*args, **kwargs)
+        if checked is None:  # the first call: most functions of a module are never called in one run
+            shaped = any(has_shapes(annotation) for annotation in thing.__annotations__.values())
+            # beartype would check what a generator yields, after the context of its call has ended.
+            of_generators = functools.partial(thorough, typechecker=typechecker)
+            checked = (of_generators if inspect.isgeneratorfunction(thing) else typechecker)(thing)
+        if not shaped:
+            return checked(*args, **kwargs)
         with thorough("context"):
             return checked(*args, **kwargs)
 
-    return in_context
+    return call
 
 
 def install(modules: Sequence[str]) -> None:

@@ -24,9 +24,9 @@ CARD = "card.md"
 _SHORTLIST = ".shortlist"
 SEARCH = ".search.toml"
 GROUP = "onehop.models"
-_DEFAULT = "en-de"
+DEFAULT = "en-de"
 Pair = tuple[str, str]
-_SMALL = "-small"  # NAME-small is the fast form of the model NAME, and no rival of it
+SMALL = "-small"  # NAME-small is the fast form of the model NAME, and no rival of it
 
 
 def user_folder() -> Path:
@@ -170,7 +170,7 @@ def _chosen_model(source: str | None, target: str | None) -> Path:
 
 def _own_default() -> Path | None:
     """en-de, if it is a translator and in a folder of ours: then no other model need be looked at."""
-    path = _in_folders().get(_DEFAULT)
+    path = _in_folders().get(DEFAULT)
     with suppress(OnehopError):
         if path and describe(path).content["settings"].get("model", {}).get("kind") is None:
             return path
@@ -182,13 +182,13 @@ def usual_model(known: Mapping[str, Pair]) -> str | None:
     chosen = list(defaults().items())
     if chosen:
         return model_for(chosen[-1][1], known)
-    return _DEFAULT if _DEFAULT in known else None
+    return DEFAULT if DEFAULT in known else None
 
 
 def model_for(pair: Pair, known: Mapping[str, Pair]) -> str:
     """The name of the model for two languages: the only one, or the user's default."""
     names = [name for name, other in known.items() if other == pair]
-    rivals = [name for name in names if name.removesuffix(_SMALL) not in set(names) - {name}]
+    rivals = [name for name in names if name.removesuffix(SMALL) not in set(names) - {name}]
     chosen = next((name for name, other in defaults().items() if other == pair), None)
     if chosen in names:
         return chosen
@@ -303,7 +303,7 @@ def list_defaults() -> Iterator[str]:
     """A line for each default, the one that counts without languages last."""
     known = defaults()
     if not known:
-        yield f"No default is set. Where no language is named, {_DEFAULT} translates."
+        yield f"No default is set. Where no language is named, {DEFAULT} translates."
     for name, (source, target) in known.items():
         also = ", and where no language is named" if name == list(known)[-1] else ""
         yield f"{name}: from {source} to {target}{also}"
