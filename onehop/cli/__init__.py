@@ -1,4 +1,4 @@
-"""The command line: `onehop VERB …`. Each verb imports what it needs when it runs, so that help comes at once."""
+"""The command line: `onehop VERB …`. Each verb imports what it needs when it runs, so that `--help` is fast."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 def main() -> None:
-    """Run the command line. A closed pipe, Ctrl-C and SIGTERM end it without a traceback and with what is done kept."""
+    """Run the command line. A closed pipe, Ctrl-C and SIGTERM end it without a traceback; finished work is kept."""
     # OpenMP threads sleep while they wait. Spinning threads take the cores from other programs, and each step then
     # waits for a thread without a core. OpenMP reads the variable when torch is imported.
     # Figures: docs/results/translation-speed.md.

@@ -27,7 +27,7 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class OneLineErrors(TyperGroup):
-    """The verbs; an error that the user can put right is one line and exit status 2."""
+    """The verbs. A user error is one line and exit status 2."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read the options before the verb."""
@@ -67,14 +67,14 @@ class OneLineErrors(TyperGroup):
         except OSError as e:
             if e.errno not in FULL or ctx.find_root().params["debug"]:
                 raise
-            # What is still held back for standard output could not be written either when the program ends.
+            # Flushing the buffered output at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             typer.echo(f"onehop: The output cannot be written: {e.strerror}. Make room for it.", err=True)
             raise typer.Exit(2) from None
 
 
 def _leave(error: OnehopError, ctx: Any) -> NoReturn:
-    """End with an error on one line, or its traceback with `--debug`; where a package is missing, name the verb."""
+    """Exit with an error on one line, or with its traceback if `--debug` is given. A missing package names the verb."""
     if ctx.find_root().params["debug"]:
         traceback.print_exc()
     else:
@@ -86,14 +86,14 @@ def _leave(error: OnehopError, ctx: Any) -> NoReturn:
 
 
 def _with_plain_types(params: list[Any]) -> list[Any]:
-    """The parameters with the types that the help shall show: `<int>` for `<int range>`."""
+    """The parameters with the types shown in the help: `<int>` for `<int range>`."""
     for param in params:
         param.type.name = param.type.name.removesuffix(" range")
     return params
 
 
 def refused(e: Any, command: str) -> Exception:
-    """Say in one line what is wrong with the command line; what ends the program."""
+    """Print in one line what is wrong with the command line, and return what ends the program."""
     if type(e).__name__ == "NoArgsIsHelpError":  # it shows the help
         return cast("Exception", e)
     command = e.ctx.command_path if e.ctx else command
@@ -108,14 +108,14 @@ def refused(e: Any, command: str) -> Exception:
 
 
 def _did_you_mean(name: str, known: Iterable[str], command: str) -> str:
-    """The known name that was probably meant; else where they stand."""
+    """A hint with the closest known name, or else with the command that lists them."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"Did you mean {close[0]}?" if close else f"See `{command} --help`."
 
 
 @contextmanager
 def in_the_words_of_options() -> Iterator[None]:
-    """A search's settings are called what they are called on the command line."""
+    """Errors about search options name the command line's options."""
     try:
         yield
     except SettingsError as e:
@@ -149,41 +149,37 @@ SettingsArgument = Annotated[
 
 
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; repeatable.")
 ]
 
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; otherwise what is there.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one.")]
 
 
 NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": models}
 
 
-Threads = Annotated[int | None, typer.Option(min=1, help="Of torch on a CPU; otherwise one a core.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch on a CPU. Default: one per core.")]
 
 
 ModelName = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", **NAME_OR_FILE, help="A model file or an installed model; otherwise your default, en-de."
+        "--model", "-m", **NAME_OR_FILE, help="A model file or an installed model. Default: your default, or en-de."
     ),
 ]
 
 
-Alpha = Annotated[
-    float | None, typer.Option(help="α of the length penalty |Y|^α; 0: none; otherwise what suits the model.")
-]
+Alpha = Annotated[float | None, typer.Option(help="α of the length penalty |Y|^α; 0: none. Default: the model's own.")]
 
 
 Edits = Annotated[
     list[str] | None,
-    typer.Option("--edit", metavar="NAME=VALUE", help="Switch a part off for this run, as scale=off; may be repeated."),
+    typer.Option("--edit", metavar="NAME=VALUE", help="Switch a part of the model off, e.g. scale=off; repeatable."),
 ]
 
 
-Sentences = Annotated[
-    Path | None, typer.Option(help="Sentences to compare on, one a line; otherwise some that are built in.")
-]
+Sentences = Annotated[Path | None, typer.Option(help="Sentences to compare on, one per line. Default: built-in ones.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -196,7 +192,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -204,7 +200,7 @@ def options(
 
 
 def use_threads(threads: int | None) -> None:
-    """Let torch compute with so many threads, here and in processes that this one starts."""
+    """Set torch's number of threads, here and in child processes."""
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
         if "torch" in sys.modules:  # it has read the variable already
@@ -217,14 +213,14 @@ def settings_of(name: str, changes: list[str] | None) -> Settings:
 
 
 def say_waiting() -> None:
-    """On a terminal, say that lines are awaited: a program that waits in silence looks stuck."""
+    """On a terminal, print that lines are expected: a silent program looks stuck."""
     if sys.stdin is not None and sys.stdin.isatty():
         end = "Ctrl-Z and Enter end" if os.name == "nt" else "Ctrl-D ends"
         typer.echo(f"onehop: Waiting for lines on standard input; {end} them.", err=True)
 
 
 def check_writable(file: Path) -> None:
-    """Refuse, before any work, a file that could not be written after it."""
+    """Refuse, before any work, a file that cannot be written."""
     folder = file.absolute().parent
     if file.is_dir():
         why = errno.EISDIR

@@ -1,4 +1,4 @@
-"""What the shell offers after Tab: installed models and presets. Where none fits, it offers files."""
+"""Shell completion of installed models and presets. If none matches, the shell completes files."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ from onehop.config import preset_names
 
 
 def presets(incomplete: str) -> list[str]:
-    """Presets that begin so."""
+    """Presets that begin with the given text."""
     return [name for name in preset_names() if name.startswith(incomplete)]
 
 
 def models(incomplete: str) -> Iterator[tuple[str, str]]:
-    """Installed models that begin so, each with its languages."""
+    """Installed models that begin with the given text, each with its languages."""
     from onehop.storage.registry import labels
 
     for name, label in labels().items():

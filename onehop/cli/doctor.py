@@ -1,6 +1,6 @@
-"""`onehop doctor`: what this installation has to work with, what is missing, and how to get it.
+"""`onehop doctor`: what this installation has, what is missing, and how to install it.
 
-It is run where something is wrong, so nothing here may fail: what cannot be found out is said to be so.
+It runs when something is wrong, so nothing here may fail: a part that raises is reported.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from onehop.errors import is_installed
 from onehop.machine import available_cores
 from onehop.storage.cache import cache_root, entries
 
-# Instructions that the engines use where the processor has them.
+# Instructions that the engines use if the CPU has them.
 _CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
 CPU_INFO = Path("/proc/cpuinfo")
@@ -63,7 +63,7 @@ OPTIONAL = (
 
 
 def report() -> Iterator[str]:
-    """The lines to print, a part at a time: a part that fails does not keep the others back."""
+    """The lines to print, part by part. A part that fails does not stop the others."""
     for title, part in PARTS.items():
         yield title
         try:
@@ -73,7 +73,7 @@ def report() -> Iterator[str]:
 
 
 def installation() -> Iterator[str]:
-    """Versions of what onehop needs."""
+    """Versions of the required packages."""
     yield f"onehop {__version__} in {Path(__file__).parent.parent}"
     yield f"python {platform.python_version()} on {platform.platform()}"
     for name in NEEDED:
@@ -82,7 +82,7 @@ def installation() -> Iterator[str]:
 
 
 def extras() -> Iterator[str]:
-    """Versions of what makes onehop do more, or how to get it."""
+    """Versions of the optional packages, or how to install them."""
     lacking = []
     for name, purpose, extra in OPTIONAL:
         found = _version_of(name)
@@ -93,7 +93,7 @@ def extras() -> Iterator[str]:
 
 
 def install_command(*extras: str) -> str:
-    """What installs extras into this environment: by its own pip, from where onehop came from, with the right torch."""
+    """The command that installs extras: this environment's pip, onehop's source, and the right build of torch."""
     pip = f"{shlex.quote(sys.executable)} -m pip" if is_installed("pip") else "uv pip"
     origin = json.loads(distribution("onehop").read_text("direct_url.json") or "{}")
     url = urllib.parse.urlsplit(origin.get("url", ""))

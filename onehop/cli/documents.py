@@ -1,4 +1,4 @@
-"""`onehop translate` for documents: which words are files, and what the user sees while they are translated."""
+"""`onehop translate` for documents: which arguments are files, and the progress of their translation."""
 
 import os
 import sys
@@ -31,9 +31,11 @@ def existing(words: Sequence[str]) -> list[Path]:
 def job_of(
     paths: Sequence[Path], out: Path | None, *, as_json: bool, fields: Sequence[str] | None, **how: Any
 ) -> "job.Job | None":
-    """What is to be done with documents; nothing if there are none."""
+    """The job for the documents, or None if there are none."""
     if paths and as_json:
-        raise SettingsError("--json has no room in a document.", "Give the file with --input, to translate its lines.")
+        raise SettingsError(
+            "--json does not work with documents.", "Give the file with --input, to translate its lines."
+        )
     reading = Reading(fields=tuple(fields or ()), **how)
     if paths:
         from onehop.pipelines.documents import job  # only here: a text on the command line shall come soon
@@ -46,7 +48,7 @@ def job_of(
 
 
 class _Display:
-    """Shows a bar for each file, and the first warnings of a kind."""
+    """Shows a progress bar per file, and the first warnings of each kind."""
 
     def __init__(self, bar: Any, say: Callable[[str], None]) -> None:
         self.bar, self.say = bar, say
@@ -58,17 +60,17 @@ class _Display:
             self.bar.stage(file.name, flows, "segments")
 
     def advance(self, flows: int) -> None:
-        """So many more flows of it are done."""
+        """Advance the current file's bar."""
         if self.bar:
             self.bar.advance(flows)
 
     def warn(self, file: "job.File", text: str, warnings: Sequence[str]) -> None:
-        """What a reader of a part of the file should know."""
+        """Print a warning about a part of a file."""
         self.warnings.add(f"{shortened(' '.join(text.split()))} of {file.source}", warnings)
 
 
 def give_back(work: "job.Job", already: AlreadyTranslatedError) -> None:
-    """Write a document as it is. Of several only the first was looked at, so they are refused."""
+    """Write a document unchanged. Several documents are refused, since only the first was identified."""
     if len(work.files) > 1:
         raise already
     print(f"onehop: {already.given_back()}", file=sys.stderr)
@@ -79,7 +81,7 @@ def give_back(work: "job.Job", already: AlreadyTranslatedError) -> None:
 
 
 def run(work: "job.Job", pipeline: "Pipeline", identity: Mapping[str, Any], out: Path | None) -> None:
-    """Translate, with a bar on standard error unless the translation goes to standard output."""
+    """Translate, with a progress bar on stderr unless the translation goes to stdout."""
     if out is None:
         display = _Display(None, lambda text: print(f"onehop: {text}", file=sys.stderr))
         work.run(pipeline, identity, display)
@@ -93,7 +95,7 @@ def run(work: "job.Job", pipeline: "Pipeline", identity: Mapping[str, Any], out:
             work.run(pipeline, identity, display)
             bar.note(str(out) if len(work.files) == 1 else f"{out}: {len(work.files):,} files")
         except KeyboardInterrupt:
-            bar.note("onehop: Stopped. The same command goes on where it was.")
+            bar.note("onehop: Stopped. The same command resumes.")
             raise
         finally:
             display.warnings.close()

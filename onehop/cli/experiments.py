@@ -1,4 +1,4 @@
-"""`onehop demo` and `onehop paper`: what can be seen in a minute, and the paper's tables, measured here."""
+"""`onehop demo` and `onehop paper`: short demonstrations, and the paper's tables measured again."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -70,7 +70,7 @@ def demo_reverse(
 def demo_captions(
     folder: Annotated[Path, typer.Option("-o", "--out", help="The folder for the files.")] = Path("captions"),
 ) -> None:
-    """Fetch 29,000 English and German captions (Multi30k) to try a training on; research only."""
+    """Download 29,000 English and German captions (Multi30k) for a first training; research only."""
     from onehop.experiments.captions import fetch
 
     fetch(folder, typer.echo)
@@ -83,7 +83,7 @@ def demo_digits(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Train a Transformer to read handwritten digits, and let it read some that it has never seen."""
+    """Train a Transformer to read handwritten digits, and test it on held-out ones."""
     use_threads(threads)
     from onehop.experiments.digits import run
 
@@ -101,7 +101,7 @@ app.add_typer(_paper_app, name="paper", rich_help_panel=_PANEL)
 
 
 PaperOut = Annotated[
-    Path | None, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers; otherwise none.")
+    Path | None, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers. Default: none.")
 ]
 
 
@@ -110,9 +110,9 @@ def paper_table1(
     out: PaperOut = None,
     longest: Annotated[int, typer.Option(min=256, help="Greatest length.")] = 2048,
     widest: Annotated[int, typer.Option(min=128, help="Greatest width.")] = 512,
-    repeats: Annotated[int, typer.Option(min=1, help="The fastest of so many runs counts.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of runs; the fastest counts.")] = 5,
 ) -> None:
-    """What layers cost at growing n and d, and how far gradients reach."""
+    """Measure time and memory of layers at growing n and d, and how far gradients reach."""
     from onehop.experiments import provenance, table1
 
     found = table1.table1(
@@ -124,13 +124,13 @@ def paper_table1(
 
 @_paper_app.command(name="family")
 def paper_family(
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="The picture, an .svg; otherwise none.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The picture, an .svg. Default: none.")] = None,
 ) -> None:
-    """Which parts of the paper's model its relatives keep, drop and add."""
+    """Show which parts of the paper's model BERT, GPT and ViT keep, drop and add."""
     from onehop.experiments import family_figure
 
     if out is not None and out.suffix != ".svg":
-        raise SettingsError(f"{out} does not end in .svg.", "The picture is an SVG: give such a name with -o.")
+        raise SettingsError(f"{out} does not end in .svg.", "Give a name that ends in .svg with -o.")
     typer.echo(family_figure.table_text())
     if out is not None:
         write_text(out, family_figure.picture())
@@ -138,15 +138,15 @@ def paper_family(
 
 @_paper_app.command(name="heads")
 def paper_heads(
-    source: Annotated[Path, typer.Option(help="Sentences, one a line.")],
-    reference: Annotated[Path, typer.Option(help="How they should be translated.")],
+    source: Annotated[Path, typer.Option(help="Sentences, one per line.")],
+    reference: Annotated[Path, typer.Option(help="Their reference translations.")],
     out: PaperOut = None,
     model: ModelName = None,
-    sentences: Annotated[int, typer.Option(min=1, help="So many of them.")] = 300,
+    sentences: Annotated[int, typer.Option(min=1, help="How many.")] = 300,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """What the heads of a model look at, and what is left without some of them."""
+    """Measure what the heads of a model look at, and its quality without some of them."""
     from onehop.evaluation.report import aligned
     from onehop.storage.registry import find_model
 
@@ -168,18 +168,22 @@ def paper_heads(
 def paper_table3(
     settings: SettingsArgument,
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder for the trainings, table and picture.")],
-    rows: Annotated[str | None, typer.Option(help="Letters or names, such as A,E,dropout-0; otherwise all.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder that the files of the settings lie in.")] = None,
+    rows: Annotated[str | None, typer.Option(help="Letters or names, such as A,E,dropout-0. Default: all.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the files that the settings name.")] = None,
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made, instead of files.")] = None,
-    pairs: Annotated[int | None, typer.Option(min=1, help="Train on so many of its pairs; otherwise on all.")] = None,
+    pairs: Annotated[int | None, typer.Option(min=1, help="Number of its pairs to train on. Default: all.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each row.")] = 1,
-    at_once: Annotated[int, typer.Option(min=1, help="Trainings at once, a process each, on one device.")] = 1,
-    finished: Annotated[bool, typer.Option("--finished", help="Train nothing: the table of what is there.")] = False,
+    at_once: Annotated[
+        int, typer.Option(min=1, help="Trainings at the same time on one device, one process each.")
+    ] = 1,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Make the table of finished rows; train nothing.")
+    ] = False,
     changes: Changes = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Train every variation of the model and put its scores beside the paper's; started again, it goes on."""
+    """Train every variation of the model and show its scores beside the paper's. The same command resumes."""
     chosen = settings_of(settings, changes)
     use_threads(threads)
     from onehop.experiments import provenance, table3, table3_report
@@ -202,7 +206,7 @@ def paper_table3(
 
 
 def _show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:
-    """Print the table; with a folder, leave it there too, and say where."""
+    """Print the table. With a folder, write it there too and print the path."""
     from onehop.experiments.provenance import leave
 
     typer.echo(text)

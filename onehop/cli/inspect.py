@@ -1,4 +1,4 @@
-"""Verbs that look inside a translation."""
+"""Verbs that show the inside of a translation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from onehop.errors import SettingsError, require
 
 _PANEL = "Look inside"
 
-Limit = Annotated[int, typer.Option(min=1, help="Megabytes of tensors at most; a long sentence needs more.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum megabytes of tensors; a long sentence needs more.")]
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -35,7 +35,7 @@ def trace(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Translate a sentence and write down every number on the way."""
+    """Translate a sentence and write every number of the forward pass."""
     from onehop.decoding.options import SearchOptions
     from onehop.storage.registry import find_model
 
@@ -55,10 +55,10 @@ def trace(
 
 @app.command(rich_help_panel=_PANEL)
 def explore(
-    text: Annotated[str | None, typer.Argument(help="The sentence that the page opens with.")] = None,
+    text: Annotated[str | None, typer.Argument(help="The first sentence of the page.")] = None,
     model: ModelName = None,
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="FILE", help="Write the page as one HTML file and leave.")
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the page as one HTML file and exit.")
     ] = None,
     site: Annotated[
         Path | None,
@@ -69,12 +69,12 @@ def explore(
     patches: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Images to show: the patches.json of onehop demo digits.")
     ] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Otherwise one that is free.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Default: a free port.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Watch a translation from inside, in the browser, as one file or as a static site."""
+    """Look inside a translation, in the browser, in one HTML file or as a static site."""
     from onehop.storage.registry import DEFAULT, SMALL, find_model, installed
 
     if site is not None:

@@ -1,4 +1,4 @@
-"""Verbs about what is installed here: models, their converted forms, the machine."""
+"""Verbs about this installation: models, the cache, the machine."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ _PANEL = "What is installed here"
 _models_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The models that are installed.")
 
 
-_cache_app = typer.Typer(cls=OneLineErrors, help="Models as converted for the fast engine.")
+_cache_app = typer.Typer(cls=OneLineErrors, help="Models converted for CTranslate2.")
 
 
 app.add_typer(_models_app, name="models", rich_help_panel=_PANEL)
@@ -24,7 +24,7 @@ app.add_typer(_cache_app, name="cache", rich_help_panel=_PANEL)
 
 @_models_app.command(name="list")
 def list_models() -> None:
-    """The models that have a name here."""
+    """List the installed models."""
     from onehop.storage.registry import list_installed
 
     for line in list_installed():
@@ -33,7 +33,7 @@ def list_models() -> None:
 
 @_models_app.command(name="show")
 def show_model(model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")]) -> None:
-    """What a model is and where it comes from; its hash is verified."""
+    """Show a model's settings, provenance and card, and verify its hash."""
     from onehop.storage.model_text import model_to_text
     from onehop.storage.registry import find_model
 
@@ -42,10 +42,12 @@ def show_model(model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A mode
 
 @_models_app.command(name="default")
 def default_model(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="An installed model; otherwise show them.")] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Forget this default, or without NAME all.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="An installed model. Without it, the defaults are listed.")
+    ] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Remove this default, or all without NAME.")] = False,
 ) -> None:
-    """The model that translates between its languages where several could, and where no language is named."""
+    """Choose the default model of its language pair, and for calls that name no language."""
     from onehop.storage import registry
 
     if unset:
@@ -61,13 +63,13 @@ def write_again(
     model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
     store: Annotated[
-        Literal["float32", "bfloat16", "int8"] | None, typer.Option(help="Number format; otherwise as it is.")
+        Literal["float32", "bfloat16", "int8"] | None, typer.Option(help="Number format. Default: unchanged.")
     ] = None,
     shard: Annotated[
-        float | None, typer.Option(min=0, metavar="MB", help="In several files of at most so many megabytes.")
+        float | None, typer.Option(min=0, metavar="MB", help="Split into files of at most this many megabytes.")
     ] = None,
 ) -> None:
-    """Write a model again, smaller or in parts: what trained in float32 ships as int8."""
+    """Convert a model to another number format, or split it into files."""
     from onehop.storage.model_io import read_model, write_model
     from onehop.storage.registry import copy_alpha, find_model
 
@@ -79,7 +81,7 @@ def write_again(
 
 @_cache_app.callback(invoke_without_command=True)
 def show_cache(ctx: typer.Context) -> None:
-    """Where models lie that were converted for the fast engine, and how large they are."""
+    """List the models converted for CTranslate2, with their sizes."""
     from onehop.storage import cache
     from onehop.storage.registry import labels
 
@@ -94,7 +96,7 @@ def show_cache(ctx: typer.Context) -> None:
 
 @_cache_app.command(name="clear")
 def clear_cache() -> None:
-    """Empty the cache; it fills again by itself."""
+    """Clear the cache. It fills again when needed."""
     from onehop.storage import cache
 
     typer.echo(f"{cache.clear() / 1e6:,.1f} MB freed in {cache.cache_root()}")
@@ -102,7 +104,7 @@ def clear_cache() -> None:
 
 @app.command(rich_help_panel=_PANEL)
 def doctor() -> None:
-    """What this installation has, what is missing, and how to get it."""
+    """Show what this installation has, what is missing, and how to install it."""
     from onehop.cli.doctor import report
 
     for line in report():

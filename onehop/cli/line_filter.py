@@ -1,7 +1,7 @@
-"""`onehop translate` as a filter: lines from a text, files or a pipe, through a translator, out in the same order.
+"""`onehop translate` as a filter: lines of a text, files or a pipe are translated in order.
 
-A window of lines is worked on at a time, so that memory is bounded. What is read before an error is translated and
-written before the error is reported.
+It works on one window of lines at a time, so memory is bounded. Lines before an error are translated and written
+before the error is reported.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window, t
 from onehop.storage.model_label import describe
 from onehop.text.language_id import LanguageWatch
 
-# The first windows are small, so that the first lines come soon; the later ones let the translator fill its batches.
+# The first windows are small for low latency; later ones are large, to fill the batches.
 FIRST_WINDOW, LAST_WINDOW = 64, 4096
 WINDOW_BYTES = 1 << 20
 CHUNK = 1 << 16
@@ -31,12 +31,12 @@ CHUNK = 1 << 16
 # On a GPU all windows are large: their sentences, sorted by length, fill batches of few shapes.
 _GPU_WINDOW, _GPU_WINDOW_BYTES = 8192, 1 << 23
 
-# A kind of warning is shown for so many lines; then it is only counted.
+# Warnings of a kind that are shown; more are only counted.
 _WARNINGS_SHOWN = 10
 
 
 class Windows:
-    """Windows of lines of which the first can be looked at before they are worked on."""
+    """An iterator of windows whose first can be peeked at."""
 
     def __init__(self, windows: Iterator[Window]) -> None:
         self.windows = windows
@@ -62,7 +62,7 @@ def windows_of(text: str | None, files: Sequence[Path], *, gpu: bool = False) ->
 
 
 def _numbered(found: Iterable[Window]) -> Iterator[Window]:
-    """The windows, which know how many lines come before them in all files."""
+    """The windows, _numbered by the lines before them in all files."""
     offset = 0
     for window in found:
         yield replace(window, offset=offset)
@@ -90,7 +90,7 @@ def stdin_windows() -> Iterator[Window]:
 
 
 def check_readable(files: Sequence[Path]) -> None:
-    """Find out about a missing file before hours are spent on the one before it."""
+    """Refuse a missing or unreadable file before the first one is translated."""
     for file in files:
         if not file.exists():
             raise TextError(f"{file} does not exist.", "Check the path.")
@@ -99,19 +99,19 @@ def check_readable(files: Sequence[Path]) -> None:
 
 
 def check_workers(workers: int, files: Sequence[Path]) -> None:
-    """Refuse several processes where there are no files."""
+    """Refuse several workers without files."""
     if workers > 1 and not files:
         raise SettingsError(f"--workers {workers} share the lines of files.", "Give them with --input.")
 
 
 def check_not_overwritten(files: Sequence[Path], out: Path | None) -> None:
-    """A text is not replaced by its own translation."""
+    """Refuse to overwrite an input with its translation."""
     if out is not None and out.is_file() and any(out.samefile(file) for file in files):
-        raise TextError(f"{out} is what is to be translated.", "Give another -o.")
+        raise TextError(f"{out} is also an input.", "Give another -o.")
 
 
 def _lines_in(files: Sequence[Path]) -> int | None:
-    """Lines of all files; not known where there are none or one of them can be read only once."""
+    """The number of lines of all files, or None if there are none or one can be read only once."""
     if not files or not all(file.is_file() for file in files):
         return None
     with contextlib.suppress(OnehopError):  # it is reported when the translation comes to it
@@ -120,9 +120,9 @@ def _lines_in(files: Sequence[Path]) -> int | None:
 
 
 def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True, gpu: bool = False) -> Iterator[Window]:
-    """Lines, which come in groups, as windows of text. Without `wait` a group is not held back for the next one.
+    """Windows of text from groups of lines. Without `wait`, a group is not held back for the next one.
 
-    Before an error, such as a line that is not UTF-8, the lines before it are given out.
+    Before an error, such as a line that is not UTF-8, the lines before it are yielded.
     """
     size, last, most = (
         (_GPU_WINDOW, _GPU_WINDOW, _GPU_WINDOW_BYTES) if gpu else (FIRST_WINDOW, LAST_WINDOW, WINDOW_BYTES)
@@ -183,7 +183,7 @@ def arriving(stream: Any) -> Iterator[list[bytes]]:
 
 
 def _is_ready(stream: Any) -> bool:
-    """Whether reading would not wait; what is not a file of the system, such as a buffer, never waits."""
+    """Whether reading would not block. A stream without a file descriptor never blocks."""
     try:
         return bool(select.select([stream.fileno()], [], [], 0)[0])
     except (OSError, ValueError):
@@ -194,7 +194,7 @@ def _is_ready(stream: Any) -> bool:
 
 
 def _is_direct(path: Path) -> bool:
-    """Whether a path is no plain file, such as a pipe or /dev/null: it is written to at once."""
+    """Whether a path is a pipe or a device, which is written to directly."""
     return path.exists() and not path.is_file()
 
 
@@ -210,7 +210,7 @@ def translate(
     files: Sequence[Path] = (),
     workers: int = 1,
 ) -> None:
-    """Translate to a file, with a bar on standard error, or to standard output, with none.
+    """Translate to a file, with a progress bar on stderr, or to stdout, without one.
 
     Several `workers` translate in processes of their own; one translates here, with the `pipeline`.
     """
@@ -263,7 +263,7 @@ def run(
             advance(len(done.window.lines))
             for number, warned in done.warnings:
                 warnings.add(f"line {number} of {done.window.name}", warned)
-            # Only now: a person who waits for the translation need not wait for the identifier to load.
+            # Only now, so that the first translation does not wait for the identifier to load.
             if doubt := language.look_at(done.window.lines):
                 say(doubt)
     finally:
@@ -291,14 +291,14 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 class LineWarnings:
-    """Says the first warnings of a kind and counts the others."""
+    """Prints the first warnings of each kind and counts the others."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.counts: Counter[str] = Counter()
 
     def add(self, place: str, warnings: Iterable[str]) -> None:
-        """Take what is to be said about a line; what stands before a colon is its kind."""
+        """Add a warning about a line. Its kind is the text before the colon."""
         for warning in warnings:
             kind = warning.partition(":")[0]
             self.counts[kind] += 1
@@ -306,7 +306,7 @@ class LineWarnings:
                 self.say(f"{place}: {warning}")
 
     def close(self) -> None:
-        """Say how many were not shown."""
+        """Print how many were not shown."""
         for kind, count in self.counts.items():
             if count > _WARNINGS_SHOWN:
                 self.say(f"and {count - _WARNINGS_SHOWN:,} more: {kind} (--json has them all)")

@@ -1,6 +1,6 @@
-"""The file that `onehop translate -i FILE -o FILE` writes: a stopped job goes on where it was.
+"""The output file of `onehop translate -i FILE -o FILE`: a stopped job resumes.
 
-Until it is complete it is called FILE.partial, and FILE.progress says what is in it. Work is kept window by window.
+Until it is complete it is FILE.partial, and FILE.progress describes its content. Work is saved window by window.
 """
 
 import contextlib
@@ -37,10 +37,10 @@ class ResumableFile:
             self._read()
 
     def _read(self) -> None:
-        """Take up what a stopped job has left."""
+        """Read the state of a stopped job."""
         if not self.progress.exists():
             return
-        again = f"Remove {self.progress} to begin anew, or give another -o."
+        again = f"Remove {self.progress} to start over, or give another -o."
         try:
             left = json.loads(self.progress.read_bytes())
             same = left["identity"] == self.identity
@@ -51,7 +51,7 @@ class ResumableFile:
         if not same:
             raise TextError(f"{self.partial} was begun with another model or other options.", again)
         if not self.partial.exists() or self.partial.stat().st_size < self.bytes:
-            raise TextError(f"{self.partial} has lost what {self.progress} says of it.", again)
+            raise TextError(f"{self.partial} is shorter than {self.progress} says.", again)
 
     def skip_done(self, windows: Iterable[Window], skipped: Callable[[int], None]) -> Iterator[Window]:
         """The windows that are not done yet; `skipped` is told how many lines are."""
@@ -70,7 +70,7 @@ class ResumableFile:
         if not same:
             self._foreign = True
             what = f"{self.partial} was begun with another text."
-            raise TextError(what, f"Remove {self.progress} to begin anew, or give another -o.")
+            raise TextError(what, f"Remove {self.progress} to start over, or give another -o.")
 
     def _add(self, window: Window) -> None:
         self.text.update("\n".join([*window.lines, ""]).encode("utf-8", "surrogatepass"))
@@ -121,4 +121,4 @@ class ResumableFile:
 
     def _kept(self) -> str:
         kept = f"What was translated before is in {self.partial}"
-        return f"{kept}." if self.identity is None else f"{kept}; the same command goes on there."
+        return f"{kept}." if self.identity is None else f"{kept}; the same command resumes."

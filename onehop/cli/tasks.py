@@ -1,4 +1,4 @@
-"""Verbs of the other members of the family."""
+"""Verbs of the other models: GPT and BERT."""
 
 import sys
 from pathlib import Path
@@ -15,21 +15,19 @@ _PANEL = "The same blocks in other models"
 @app.command(rich_help_panel=_PANEL)
 def generate(
     model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="A decoder that onehop trained.")],
-    prompt: Annotated[str, typer.Argument(help="The beginning; otherwise from nothing.")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 200,
-    temperature: Annotated[
-        float, typer.Option(min=0, help="Below 1 sharper, above 1 flatter; 0: the likeliest each time.")
-    ] = 0.8,
+    prompt: Annotated[str, typer.Argument(help="The beginning of the text. Default: empty.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0, help="Below 1 sharper, above 1 flatter; 0: greedy.")] = 0.8,
     top_k: Annotated[int, typer.Option(help="Only the k most probable tokens; 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Only the fewest tokens that reach this share.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="The same text again for the same seed.")] = 1,
-    count: Annotated[
-        int, typer.Option("--count", "-n", min=1, help="So many texts; one alone is shown as it grows.")
-    ] = 1,
+    top_p: Annotated[
+        float, typer.Option(help="Only the most probable tokens that reach this probability together.")
+    ] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sampling.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of texts; a single one is streamed.")] = 1,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Continue a text, shown as it grows."""
+    """Continue a text, token by token."""
     _check_model(model, "decoder")
     use_threads(threads)
     from onehop.pipelines.generate import Writer, options_of
@@ -48,15 +46,15 @@ def generate(
 @app.command(rich_help_panel=_PANEL)
 def embed(
     model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="An encoder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Sentences; otherwise --input, or standard input.")] = None,
-    input_: Annotated[Path | None, typer.Option("--input", "-i", help="A file, one sentence a line.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(help="Sentences. Default: --input, or stdin.")] = None,
+    input_: Annotated[Path | None, typer.Option("--input", "-i", help="A file, one sentence per line.")] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Save the vectors as .npy instead of printing.")
     ] = None,
     among: Annotated[
-        Path | None, typer.Option("--nearest", metavar="FILE", help="Show the nearest lines of this file instead.")
+        Path | None, typer.Option("--nearest", metavar="FILE", help="Print the nearest lines of this file instead.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many of them.")] = 5,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")] = 5,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -81,18 +79,20 @@ def embed(
     else:
         typer.echo("\n".join(neighbours(vectors, embedder.vectors(others), sentences, others, count)))
     if embedder.cut:
-        typer.echo(f"onehop: longer than the model reads, and cut there: {embedder.cut} of the texts.", err=True)
+        typer.echo(
+            f"onehop: {embedder.cut} of the texts were longer than the model's maximum and were truncated.", err=True
+        )
 
 
 @app.command(rich_help_panel=_PANEL)
 def fill(
-    text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is wanted.")],
+    text: Annotated[str, typer.Argument(help="A text with [MASK] at the wanted word.")],
     model: Annotated[str, typer.Option("--model", "-m", **NAME_OR_FILE, help="An encoder that onehop trained.")],
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many for each gap.")] = 5,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Predictions per mask.")] = 5,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Say what could stand in the gaps of a text."""
+    """Predict the masked words of a text."""
     _check_model(model, "encoder")
     use_threads(threads)
     from onehop.pipelines.fill_mask import Filler

@@ -1,4 +1,4 @@
-"""Verbs that make a model: settings, text, training and what remains of it."""
+"""Verbs that make a model: settings, data, training, checkpoints."""
 
 import sys
 from dataclasses import replace
@@ -47,15 +47,15 @@ def prepare(
     languages: Annotated[
         str | None, typer.Option("--languages", "-l", help="Source and target, such as en-de.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder that the files of the settings lie in.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the files that the settings name.")] = None,
     changes: Changes = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Use this SentencePiece model, or that of this onehop model, and learn none.")
+        str | None, typer.Option(help="Use this SentencePiece model, or that of this onehop model.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a store made from something else.")] = False,
-    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes; otherwise one a core.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a store made from other files or settings.")] = False,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per core.")] = None,
 ) -> None:
-    """Turn raw parallel text into a token store: check, filter, learn the pieces, encode."""
+    """Turn raw text into a token store: filter, learn the vocabulary, encode."""
     from onehop.console import PrepareDisplay
     from onehop.data.filters import report_to_text
     from onehop.data.prepare import prepare as make
@@ -100,22 +100,22 @@ def _with_files(settings: Settings, files: list[str], languages: str | None) -> 
 @app.command(rich_help_panel=_PANEL)
 def train(
     settings: SettingsArgument,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")],
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder that the files of the settings lie in; they are prepared first, in OUT/store."),
+        typer.Option(help="Folder of the files that the settings name; they are prepared first, in OUT/store."),
     ] = None,
     changes: Changes = None,
     device: Device = None,
     threads: Threads = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would take, and leave (raw files are prepared).")
+        bool, typer.Option("--dry-run", help="Print memory, epochs and time, and exit (raw files are prepared).")
     ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
 ) -> None:
-    """Train a model; started again with the same command, it goes on as if never stopped."""
+    """Train a model. The same command resumes a stopped run exactly."""
     chosen = settings_of(settings, changes)
     use_threads(threads)
     from onehop.training import workflow  # torch comes last: what is wrong with the settings is said at once
@@ -141,26 +141,26 @@ def finetune(
         list[str],
         typer.Argument(help="Aligned files such as mine.en mine.de, or files with both sides: TSV, CSV, JSONL, TMX …"),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to begin or to go on in.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")],
     valid: Annotated[
-        list[str] | None, typer.Option(help="Pairs to validate on; otherwise some are cut off. May be repeated.")
+        list[str] | None, typer.Option(help="Validation pairs. Default: some are split off. Repeatable.")
     ] = None,
     mix: Annotated[
-        list[str] | None, typer.Option(help="General pairs, against forgetting: as many are seen. May be repeated.")
+        list[str] | None, typer.Option(help="General pairs, as many per epoch, against forgetting. Repeatable.")
     ] = None,
     settings: Annotated[
-        Path | None, typer.Option("-s", "--settings", help="A TOML file with the settings that shall differ.")
+        Path | None, typer.Option("-s", "--settings", help="A TOML file with the settings to change.")
     ] = None,
     changes: Changes = None,
     device: Device = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and how long it takes, and leave.")
+        bool, typer.Option("--dry-run", help="Print the plan and the time that it takes, and exit.")
     ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 200,
     threads: Threads = None,
 ) -> None:
-    """Make a model better at your own text; started again with the same command, it goes on."""
+    """Adapt a model to your own text. The same command resumes."""
     from onehop.training import finetune as tuning
     from onehop.training.distributed import last_work
     from onehop.training.workflow import leads
@@ -193,10 +193,10 @@ def finetune(
 def average(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
-    last: Annotated[int, typer.Option(min=1, help="So many of the last checkpoints.")] = 5,
-    ema: Annotated[bool, typer.Option("--ema", help="The run's exponential average instead, as of its end.")] = False,
+    last: Annotated[int, typer.Option(min=1, help="Number of last checkpoints.")] = 5,
+    ema: Annotated[bool, typer.Option("--ema", help="The EMA of the last checkpoint instead.")] = False,
 ) -> None:
-    """Average a run's last checkpoints into a model file, also of a run that was stopped."""
+    """Average a run's last checkpoints into a model file. The run may be unfinished."""
     from onehop.training.workflow import average as average_run
 
     steps = average_run(run, last, out, ema=ema)
@@ -208,11 +208,13 @@ def average(
 def shortlist(
     store: Annotated[Path, typer.Argument(help="The store that the model was trained on, or one of its tokenizer.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: MODEL.shortlist beside MODEL.")],
-    best: Annotated[int, typer.Option(min=1, help="Translations of a piece at most.")] = 40,
-    frequent: Annotated[int, typer.Option(min=0, help="So many pieces are always allowed.")] = 1000,
-    pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs to learn from at most.")] = 1_000_000,
+    best: Annotated[int, typer.Option(min=1, help="Maximum candidates per source token.")] = 40,
+    frequent: Annotated[
+        int, typer.Option(min=0, help="Most frequent target tokens, which are always candidates.")
+    ] = 1000,
+    pairs: Annotated[int, typer.Option(min=1, help="Maximum number of sentence pairs to learn from.")] = 1_000_000,
 ) -> None:
-    """Learn which piece may become which: a vocabulary shortlist for `onehop translate --fast`."""
+    """Learn a vocabulary shortlist for `onehop translate --fast`."""
     from onehop.console import PrepareDisplay
     from onehop.data.store import Store
     from onehop.decoding.shortlist import check_target, make_shortlist, steps_of, write_shortlist
@@ -241,13 +243,13 @@ def curves(
 @app.command(name="verify-resume", rich_help_panel=_PANEL)
 def verify_resume(
     folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep the runs here.")] = None,
-    kills: Annotated[int, typer.Option(min=1, help="How often the run is killed.")] = 3,
-    steps: Annotated[int, typer.Option(min=10, help="Length of the run.")] = 120,
-    seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 1,
+    kills: Annotated[int, typer.Option(min=1, help="Number of kills.")] = 3,
+    steps: Annotated[int, typer.Option(min=10, help="Steps of the run.")] = 120,
+    seed: Annotated[int, typer.Option(help="Seed of the steps at which it is killed.")] = 1,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Threads = None,
 ) -> None:
-    """Train, kill at random moments, resume, and compare with a run that was never stopped."""
+    """Train, kill at random steps, resume, and compare with an uninterrupted run."""
     use_threads(threads)
     from onehop.experiments.verify_resume import verify_resume as verify
 
@@ -256,7 +258,7 @@ def verify_resume(
 
 
 def tokenizer_of(name: str) -> bytes:
-    """A SentencePiece model: the content of such a file, or what a model of ours has, also one in a run folder."""
+    """The bytes of a SentencePiece model: of a file, a model or a run folder."""
     from onehop.storage.model_io import read_model
     from onehop.storage.model_label import SUFFIX
     from onehop.storage.registry import installed, named_model

@@ -1,4 +1,4 @@
-"""Verbs that use a model: translate, score, hand it on to other programs, serve it."""
+"""Verbs that use a model: translate, serve, evaluate, export, import."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _PANEL = "Use a model"
 
 ComputeOption = Annotated[
     Literal["int8", "float32", "bfloat16", "float16"] | None,
-    typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch."),
+    typer.Option(help="Default: int8 for CTranslate2, float32 for torch."),
 ]
 
 
@@ -35,82 +35,86 @@ def translate(
         list[str] | None,
         typer.Argument(
             metavar="[TEXT | FILE | FOLDER]...",
-            help="A text, or documents; otherwise --input, or standard input line by line.",
+            help="A text, or documents. Default: --input, or stdin line by line.",
         ),
     ] = None,
     inputs: Annotated[
         list[Path] | None,
-        typer.Option("--input", "-i", help="A text file, line by line, .gz .xz .zst too; may be repeated."),
+        typer.Option("--input", "-i", help="A text file, line by line, also .gz .xz .zst; repeatable."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="The file to write, or the folder for several; each appears when complete."),
     ] = None,
-    is_text: Annotated[bool, typer.Option("--text", help="The words are a text, even if a file is called so.")] = False,
+    is_text: Annotated[
+        bool, typer.Option("--text", help="The words are a text, even if a file has that name.")
+    ] = False,
     format: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="Of the documents; otherwise by ending (docs/guide/documents.md)."),
+        typer.Option(metavar="FORMAT", help="Format of the documents. Default: by ending (docs/guide/documents.md)."),
     ] = None,
     join_lines: Annotated[
-        bool, typer.Option("--join-lines", help="Lines of a text document that form a paragraph belong together.")
+        bool, typer.Option("--join-lines", help="Join the lines of a paragraph in text documents.")
     ] = False,
     fields: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="NAME", help="Only this key or column of documents; may be repeated."),
+        typer.Option("--field", metavar="NAME", help="Translate only this key or column; repeatable."),
     ] = None,
     model: ModelName = None,
     source: Annotated[
-        str | None, typer.Option("--from", "--source", metavar="LANGUAGE", help="Otherwise identified, or the model's.")
+        str | None,
+        typer.Option(
+            "--from", "--source", metavar="LANGUAGE", help="Source language. Default: identified, or the model's."
+        ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--to", "--target", metavar="LANGUAGE", help="Target language; without it, the model's."),
+        typer.Option("--to", "--target", metavar="LANGUAGE", help="Target language. Default: the model's."),
     ] = None,
     beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
     alpha: Alpha = None,
     n_best: Annotated[
-        int, typer.Option(help="So many translations: in --json, or of --whole-lines as NUMBER ||| TEXT ||| SCORE.")
+        int, typer.Option(help="Number of translations: in --json, or with --whole-lines as NUMBER ||| TEXT ||| SCORE.")
     ] = 1,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random, with no beam.")] = False,
-    temperature: Annotated[float, typer.Option(help="In sampling: below 1 sharper, above 1 flatter.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="In sampling: only the k most probable tokens; 0: all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="In sampling: the fewest tokens that reach this share.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the sampling; a line's number and it decide.")] = 1,
-    glossary: Annotated[
-        Path | None, typer.Option(help="TSV of terms, source TAB target, that the translation should have.")
-    ] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Sample tokens instead of beam search.")] = False,
+    temperature: Annotated[float, typer.Option(help="Of sampling: below 1 sharper, above 1 flatter.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Of sampling: only the k most probable tokens; 0: all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Of sampling: the most probable tokens that reach this probability together.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of sampling; the sample depends on it and the line number.")] = 1,
+    glossary: Annotated[Path | None, typer.Option(help="TSV of wanted terms: source TAB target.")] = None,
     keep: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help="A word not to be translated; may be repeated.")
+        list[str] | None, typer.Option(metavar="WORD", help="A word that stays as it is; repeatable.")
     ] = None,
     formality: Annotated[
         Literal["formal", "informal"] | None,
         typer.Option(help="How German and French address the reader: Sie and vous, or du and tu."),
     ] = None,
-    whole_lines: Annotated[
-        bool, typer.Option("--whole-lines", help="A line is one sentence: do not split it.")
-    ] = False,
+    whole_lines: Annotated[bool, typer.Option("--whole-lines", help="Translate each line as one sentence.")] = False,
     keep_capitals: Annotated[
-        bool, typer.Option("--keep-capitals", help="Give the model sentences IN CAPITALS as they are.")
+        bool, typer.Option("--keep-capitals", help="Do not change the case of sentences IN CAPITALS.")
     ] = False,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Sentences at a time; otherwise what suits the engine.")
+        int | None, typer.Option(min=1, help="Maximum sentences per batch. Default: by tokens.")
     ] = None,
     compute: ComputeOption = None,
     engine: Annotated[
-        Literal["auto", "ctranslate2", "torch"], typer.Option(help="auto: what is there, and has the options.")
+        Literal["auto", "ctranslate2", "torch"],
+        typer.Option(help="auto: CTranslate2 on a CPU, torch on a GPU or for its options."),
     ] = "auto",
     device: Device = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the device, for the lines of --input.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes for --input; they share the device.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
+    ] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Look in the model's vocabulary shortlist alone (docs/guide/translate.md).")
+        bool, typer.Option("--fast", help="Use the model's vocabulary shortlist (docs/guide/translate.md).")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For each line a JSON object with all details.")] = False,
-    alignments: Annotated[
-        bool, typer.Option("--alignments", help="Which tokens come from which, in --json; takes longer.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line, with all details.")] = False,
+    alignments: Annotated[bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.")] = False,
 ) -> None:
-    """Translate a text, documents and folders of them, or lines of files and of standard input."""
+    """Translate a text, documents, folders, or lines of files and stdin."""
     from onehop.cli import documents, line_filter
     from onehop.decoding.options import SearchOptions
     from onehop.pipelines.arguments import terms_of
@@ -178,7 +182,7 @@ def translate(
         return
     translator = bulk.translator()
     if fast and "torch" in translator.engines:
-        typer.echo("onehop: --fast is left out: this goes to torch, which has no shortlist.", err=True)
+        typer.echo("onehop: --fast is ignored: torch translates, which has no shortlist.", err=True)
     pipeline = bulk.pipeline(translator)
     if job is not None:
         documents.run(job, pipeline, translator.identity(options, terms, whole_lines, keep_capitals), out)
@@ -187,12 +191,12 @@ def translate(
 
 
 def _check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
-    """Refuse what plain text cannot show; Moses's format has room for the n best."""
+    """Refuse options whose result plain text cannot show. Moses's format can show n-best lists."""
     if n_best > 1 and not moses:
         remedy = "Give --json, or --whole-lines for Moses's format."
-        raise SettingsError(f"--n-best {n_best} has no room in plain text.", remedy)
+        raise SettingsError(f"--n-best {n_best} does not work with plain text.", remedy)
     if alignments:
-        raise SettingsError("--alignments have no room in plain text.", "Give --json too.")
+        raise SettingsError("--alignments do not work with plain text.", "Give --json too.")
 
 
 def via(route: Sequence[Path]) -> str:
@@ -206,40 +210,40 @@ def via(route: Sequence[Path]) -> str:
 def serve(
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", **NAME_OR_FILE, help="Otherwise every one installed; may be repeated."),
+        typer.Option("--model", "-m", **NAME_OR_FILE, help="Default: every installed model; repeatable."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: everybody's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: one that is free.")] = 5000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, each with the models of its own.")] = 1,
-    keys: Annotated[
-        Path | None, typer.Option(help="File of hashed API keys; ONEHOP_API_KEYS has more of them.")
-    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free one.")] = 5000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with its own copy of the models.")] = 1,
+    keys: Annotated[Path | None, typer.Option(help="File of hashed API keys, beside those in ONEHOP_API_KEYS.")] = None,
     make_key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Make a key, print it with its line for the file, and leave.")
+        str | None, typer.Option(metavar="NAME", help="Print a new key and its line for the file, and exit.")
     ] = None,
     cors: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="Pages that may call, or *; may be repeated.")
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Origin that may call, or *; repeatable.")
     ] = None,
     proxy: Annotated[
-        str | None, typer.Option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For is believed.")
+        str | None, typer.Option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For is trusted.")
     ] = None,
     explore: Annotated[
         bool | None,
-        typer.Option("--explore/--no-explore", help="Let clients look inside; otherwise on this machine alone."),
+        typer.Option("--explore/--no-explore", help="Allow the explorer and traces. Default: only on localhost."),
     ] = None,
     limits: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/reference/http.md); repeatable."),
     ] = None,
-    log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts into the access log.")] = False,
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts to the access log.")] = False,
     compute: Annotated[
-        Literal["int8", "float32"] | None, typer.Option(help="Otherwise int8 by CTranslate2, float32 by torch.")
+        Literal["int8", "float32"] | None, typer.Option(help="Default: int8 for CTranslate2, float32 for torch.")
     ] = None,
     engine: Annotated[
-        Literal["auto", "ctranslate2", "torch"], typer.Option(metavar="ENGINE", help="As for translate.")
+        Literal["auto", "ctranslate2", "torch"], typer.Option(metavar="ENGINE", help="Engine, as for translate.")
     ] = "auto",
     device: Device = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Otherwise one a core, shared by the workers.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
+    ] = None,
 ) -> None:
     """Serve translations over HTTP, with a page at / and LibreTranslate's API."""
     from onehop.server import start
@@ -261,30 +265,32 @@ def serve(
 
 @app.command(rich_help_panel=_PANEL)
 def evaluate(
-    src: Annotated[Path | None, typer.Option(help="What was translated, one sentence a line.")] = None,
-    ref: Annotated[Path | None, typer.Option(help="How it should be translated.")] = None,
+    src: Annotated[Path | None, typer.Option(help="The source, one sentence per line.")] = None,
+    ref: Annotated[Path | None, typer.Option(help="The reference translation.")] = None,
     text: Annotated[
         Path | None,
-        typer.Option(help="Plain text, a text a line: a decoder's perplexity, or what an encoder finds again of it."),
+        typer.Option(
+            help="Plain text, one per line, for a decoder's perplexity or an encoder's masked-token accuracy."
+        ),
     ] = None,
-    hyp: Annotated[Path | None, typer.Option(help="How it was translated.")] = None,
+    hyp: Annotated[Path | None, typer.Option(help="The translation to score.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", **NAME_OR_FILE, help="A model that translates it now.")
+        str | None, typer.Option("--model", "-m", **NAME_OR_FILE, help="A model that translates the source now.")
     ] = None,
     against: Annotated[Path | None, typer.Option(help="Another system's translations, to compare with.")] = None,
     language: Annotated[
         str | None,
-        typer.Option("--language", "-l", help="Target, for Moses; otherwise the model's, or from REF's name."),
+        typer.Option("--language", "-l", help="Target language for Moses. Default: the model's, or from REF's name."),
     ] = None,
-    resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap.")] = 1000,
-    worst: Annotated[int, typer.Option(min=0, help="So many of the worst sentences are shown.")] = 5,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1000,
+    worst: Annotated[int, typer.Option(min=0, help="Number of worst sentences to show.")] = 5,
     beam: Annotated[int, typer.Option(min=1, help="Width of the beam of --model; 1: greedy.")] = 4,
     compute: ComputeOption = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Score translations in every convention, with confidence, by length and sentence by sentence."""
+    """Score translations in every BLEU convention, chrF and TER, with confidence intervals."""
     use_threads(threads)
     from onehop.evaluation import report
 
@@ -295,7 +301,7 @@ def evaluate(
     if src is None or ref is None:
         lacking = " and ".join(name for name, given in (("--src", src), ("--ref", ref)) if given is None)
         remedy = "Give --src and --ref, or --text for a decoder or an encoder."
-        raise SettingsError(f"There is nothing to evaluate without {lacking}.", remedy)
+        raise SettingsError(f"Evaluation needs {lacking}.", remedy)
     result = report.evaluate(
         src,
         ref,
@@ -319,11 +325,11 @@ def evaluate(
 def export(
     model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
     target: Annotated[str, typer.Option("--to", help="huggingface, onnx or ctranslate2.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to make.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
     sentences: Sentences = None,
     threads: Threads = None,
 ) -> None:
-    """Write a model for another program, and prove that it translates the same."""
+    """Convert a model for another program, and compare the translations."""
     use_threads(threads)
     from onehop.converters import convert
 
@@ -340,7 +346,7 @@ def import_(
     sentences: Sentences = None,
     threads: Threads = None,
 ) -> None:
-    """Make a model file of another program's model, and prove that it gives the same."""
+    """Convert another program's model to a model file, and compare the results."""
     use_threads(threads)
     from onehop.converters import convert
 

@@ -49,7 +49,10 @@ def test_files_and_folders(here):
     [
         (["no.md"], "no.md does not exist. Check the path, or give --text to translate the words."),
         (["a.md", "no"], "no does not exist. Check the path, or give --text to translate the words."),
-        (["a.md", "--json"], "--json has no room in a document. Give the file with --input, to translate its lines."),
+        (
+            ["a.md", "--json"],
+            "--json does not work with documents. Give the file with --input, to translate its lines.",
+        ),
         (["one", "--join-lines"], "--join-lines is for documents. Give the file without --input."),
         (["a.md", "--format", "pdf"], "There is no format 'pdf'. There are: "),
         (["a.md", "-i", "a.md"], "Both a text and --input are given. Give one of them."),

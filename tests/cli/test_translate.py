@@ -412,7 +412,7 @@ def test_what_an_interruption_leaves_is_told(here, capitals, monkeypatch):
 
     monkeypatch.setattr(line_filter, "run", interrupted)
     found = onehop(*M, "-i", "a.txt", "-o", "out")
-    kept = f"What was translated before is in {here / 'out.partial'}; the same command goes on there."
+    kept = f"What was translated before is in {here / 'out.partial'}; the same command resumes."
     assert f"onehop: Stopped. {kept}\n" in found.stderr
     assert found.exit_code == 130
 
@@ -436,7 +436,7 @@ def test_after_an_error_nothing_is_lost(here, capitals):
     refused(found, message)
     found = onehop(*M, "-i", "bad", "-o", "out")
     partial = here / "out.partial"
-    kept = f"What was translated before is in {partial}; the same command goes on there."
+    kept = f"What was translated before is in {partial}; the same command resumes."
     assert found.stderr == f"translating\nonehop: {message} {kept}\n"
     assert (Path("out").read_text(), partial.read_text()) == ("old", "LINE\n" * 499)
     found = onehop(*M, stdin=b"\n".join(lines))
@@ -472,7 +472,7 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
         (["one", "-i", "a.txt"], "Both a text and --input are given. Give one of them."),
         (
             ["one", "--n-best", "2"],
-            "--n-best 2 has no room in plain text. Give --json, or --whole-lines for Moses's format.",
+            "--n-best 2 does not work with plain text. Give --json, or --whole-lines for Moses's format.",
         ),
         (["one", "--workers", "2"], "--workers 2 share the lines of files. Give them with --input."),
         (["one", "--temperature", "2"], "--temperature is 2.0, but nothing is sampled. Set --sample to true."),
@@ -480,7 +480,7 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
             ["one", "--compute", "bfloat16", "--fast"],
             "There is no shortlist in bfloat16: torch has none. Do without one of the two.",
         ),
-        (["one", "--alignments"], "--alignments have no room in plain text. Give --json too."),
+        (["one", "--alignments"], "--alignments do not work with plain text. Give --json too."),
         (["one", "--alpha", "-1"], "--alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
         (
             ["one", "--alpha", "1e9"],
@@ -491,8 +491,8 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
             ["one", "--n-best", "9", "--json"],
             "--n-best is 9, but --beam is 4. A beam finds as many as it is wide: set --beam to 9 or more.",
         ),
-        (["-i", "a.txt", "-o", "a.txt"], "a.txt is what is to be translated. Give another -o."),
-        (["-i", "b.gz", "-i", "a.txt", "-o", "./a.txt"], "a.txt is what is to be translated. Give another -o."),
+        (["-i", "a.txt", "-o", "a.txt"], "a.txt is also an input. Give another -o."),
+        (["-i", "b.gz", "-i", "a.txt", "-o", "./a.txt"], "a.txt is also an input. Give another -o."),
         (["one", "--glossary", "a.txt"], "Line 1 of a.txt is not a term. Write: source TAB target."),
         (
             ["one", "--source", "fr"],

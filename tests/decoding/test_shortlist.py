@@ -384,7 +384,7 @@ def test_where_torch_translates_it_is_said_that_there_is_none(store, model, tmp_
     monkeypatch.setattr(translator_module, "prefers_ctranslate2", lambda device: False)
     found = onehop("translate", "-m", mine, "--device", "cpu", "--fast", "--beam", 1, "one two")
     assert found.exit_code == 0
-    assert found.stderr.startswith("onehop: --fast is left out: this goes to torch, which has no shortlist.\n")
+    assert found.stderr.startswith("onehop: --fast is ignored: torch translates, which has no shortlist.\n")
 
 
 def test_the_verb_s_defaults_are_the_module_s():

@@ -358,8 +358,6 @@ def test_bad_input_is_one_line(args, message, tmp_path, monkeypatch):
 def test_source_and_reference_are_needed(option):
     args = ["--src", SRC] if option == "--ref" else ["--ref", REF]
     found = onehop(*args, "--hyp", FIRST)
-    said = (
-        f"There is nothing to evaluate without {option}. Give --src and --ref, or --text for a decoder or an encoder."
-    )
+    said = f"Evaluation needs {option}. Give --src and --ref, or --text for a decoder or an encoder."
     assert found.stderr == f"onehop: {said}\n"
     assert found.exit_code == 2

@@ -16,7 +16,7 @@ def test_the_picture_of_the_family_overwrites_no_text(tmp_path):
     text = tmp_path / "train.en"
     text.write_text("mine")
     found = onehop("paper", "family", "-o", str(text))
-    said = f"onehop: {text} does not end in .svg. The picture is an SVG: give such a name with -o.\n"
+    said = f"onehop: {text} does not end in .svg. Give a name that ends in .svg with -o.\n"
     assert (found.stderr, found.exit_code, text.read_text()) == (said, 2, "mine")
 
 

@@ -110,7 +110,7 @@ def test_vectors_are_saved_under_numpys_ending_alone(tmp_path, minilm):
 
 def test_a_cut_text_is_told(minilm):
     told = onehop("embed", "short", "long " * 600, "-m", str(minilm)).stderr
-    assert told == "onehop: longer than the model reads, and cut there: 1 of the texts.\n"
+    assert told == "onehop: 1 of the texts were longer than the model's maximum and were truncated.\n"
 
 
 def test_an_imported_encoder_fills_no_gaps(minilm):

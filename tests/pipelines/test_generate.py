@@ -243,7 +243,7 @@ def test_a_wrong_option_is_called_what_it_is_called_there(trained):
 
 
 def test_an_evaluation_of_nothing_is_refused(tmp_path):
-    said = "There is nothing to evaluate without --src and --ref. Give --src and --ref, or --text for "
+    said = "Evaluation needs --src and --ref. Give --src and --ref, or --text for "
     assert said in onehop("evaluate").stderr
     (tmp_path / "held.txt").write_text("words\n")
     found = onehop("evaluate", "--text", str(tmp_path / "held.txt"))

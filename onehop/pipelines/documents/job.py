@@ -192,7 +192,7 @@ def _state_beside(target: Path | None) -> Path | None:
 def _check_target(file: File) -> None:
     """Refuse to replace a file by its own translation."""
     if file.target is not None and file.target.exists() and file.target.samefile(file.source):
-        raise TextError(f"{file.target} is what is to be translated.", "Give another -o.")
+        raise TextError(f"{file.target} is also an input.", "Give another -o.")
 
 
 def below(path: Path, out: Path, how: Reading) -> Iterator[File]:

@@ -122,8 +122,8 @@ def test_a_bad_file_does_not_stop_the_others(here, pipeline):
     [
         (["in"], None, {}, "Several files have no room on standard output. Give a folder with -o."),
         (["in", "note.txt"], "note.txt", {}, "note.txt is a file. Give a folder with -o: there are several"),
-        (["note.txt"], "note.txt", {}, "note.txt is what is to be translated. Give another -o."),
-        (["in"], "in", {}, "in/a.txt is what is to be translated. Give another -o."),
+        (["note.txt"], "note.txt", {}, "note.txt is also an input. Give another -o."),
+        (["in"], "in", {}, "in/a.txt is also an input. Give another -o."),
         (["in/a.txt", "other/a.txt"], "out", {}, "in/a.txt and other/a.txt would both become out/a.txt."),
         (["empty"], "out", {}, "empty has no file that can be translated. Formats: text, "),
         (["x.gz"], "out", {}, "x.gz is compressed. Give it with --input, or unpack it."),
