@@ -1,4 +1,4 @@
-"""Attention, in the paper's order: equation 1 spelled out, the same fused, then many heads of it (section 3.2).
+"""Attention, in the paper's order: equation 1, a fused version, then multi-head attention (section 3.2).
 
 Who may attend to whom is a boolean mask in which True means "may attend", or a `Packed` pattern: sentences that stand
 end to end in one row and must not see each other. `kernels.fuse` puts a GPU's kernels in place of this.
@@ -21,12 +21,12 @@ HeadOutputs = Float[Tensor, "batch heads query d_v"]
 
 
 def untapped(name: str, value: Tensor) -> Tensor:
-    """The tap of a pass that nobody watches."""
+    """The identity tap."""
     return value
 
 
 def attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None, tap: Tap = untapped) -> HeadOutputs:
-    """Equation 1: softmax(Q Kᵀ / √d_k) V, each step by its name.
+    """Equation 1: softmax(Q Kᵀ / √d_k) V, with a tap at each step.
 
     A query that may attend to nothing gets zeros, where the formula alone would give 0/0.
     """
@@ -38,7 +38,7 @@ def attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None, tap: Tap
 
 
 def fused_attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None) -> HeadOutputs:
-    """Equation 1 in one kernel, which never holds the scores. Specified by `attention`."""
+    """Equation 1 in one kernel that never stores the scores. Specified by `attention`."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
@@ -46,9 +46,9 @@ def fused_attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None) ->
 
 
 def padded_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
-    """One row a sentence, with padding, for as long as the attention takes. Specifies the ragged kernels.
+    """Attention with one padded row per sentence. Specifies the ragged kernels.
 
-    Sentences go in a few groups of neighbours: where a batch is sorted by length, hardly any padding is left.
+    Sentences are padded in a few groups of neighbours: in a batch sorted by length this leaves little padding.
     """
     queries, keys = pattern.query.groups(), pattern.key.groups()
     rows_q, rows_k = ([int(group.starts[-1]) for group in groups] for groups in (queries, keys))
@@ -70,7 +70,7 @@ def _padded_group(q: Queries, k: Keys, v: Values, query: Packing, key: Packing, 
 def _unpack(
     packed: Float[Tensor, "1 heads rows d"], inside: Bool[Tensor, "sentences longest"]
 ) -> Float[Tensor, "sentences heads longest d"]:
-    """Give each sentence a row of its own, filled up with zeros."""
+    """Give each sentence its own row, padded with zeros."""
     padded = packed.new_zeros(*inside.shape, packed.shape[1], packed.shape[3])
     padded[inside] = packed[0].transpose(0, 1)
     return padded.transpose(1, 2)
@@ -82,7 +82,7 @@ def _unpack(
 class MultiHeadAttention(Tapped):
     """Section 3.2.2: Concat(head_1 … head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); biases on request.
 
-    The h projections stand side by side in one matrix; that splits the projection into heads, not the input.
+    The h projections are stacked in one matrix, so the projection is split into heads, not the input.
     """
 
     def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int, *, bias: bool = False) -> None:
@@ -103,11 +103,11 @@ class MultiHeadAttention(Tapped):
         return self.attend(self.queries(x), *self.keys_and_values(memory), pattern)
 
     def queries(self, x: Float[Tensor, "batch query d_model"]) -> Queries:
-        """What each position is looking for."""
+        """The queries of x, split into heads."""
         return self.tap("q", self._split(self.w_q(x)))
 
     def keys_and_values(self, memory: Float[Tensor, "batch key d_model"]) -> tuple[Keys, Values]:
-        """What each position offers, and what it hands over."""
+        """The keys and values of the memory, split into heads."""
         return self.tap("k", self._split(self.w_k(memory))), self.tap("v", self._split(self.w_v(memory)))
 
     def attend(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> Float[Tensor, "batch query d_model"]:

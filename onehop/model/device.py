@@ -1,4 +1,4 @@
-"""Where the arithmetic happens: the device asked for, if this machine has it."""
+"""The choice of device."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from onehop.errors import SettingsError
 
 
 def pick_device(name: str | None) -> torch.device:
-    """The device asked for, else this process's GPU, else the CPU."""
+    """The requested device, else this process's GPU, else the CPU."""
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":
@@ -34,18 +34,18 @@ def unknown(name: str) -> SettingsError:
 
 
 def device_name(device: torch.device) -> str:
-    """The device in words."""
+    """A readable name of the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def is_out_of_memory(e: RuntimeError) -> bool:
-    """Whether memory ran out, on a GPU or, where torch has no class for it, on the CPU."""
+    """Whether an error means out of memory, on a GPU or on the CPU, for which torch has no class."""
     return isinstance(e, torch.OutOfMemoryError) or "can't allocate memory" in str(e)
 
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Only algorithms that give the same bits again, for a while."""
+    """Use only deterministic algorithms within the block."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(wanted)
     try:

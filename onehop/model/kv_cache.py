@@ -1,4 +1,4 @@
-"""Keys and values that decoding keeps from step to step."""
+"""The KV cache of decoding."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ WhoAcross = Bool[Tensor, "#batch #heads #length source"] | Packed | None
 
 @dataclass
 class LayerCache:
-    """Keys and values that a decoder layer has already computed."""
+    """The cached keys and values of one decoder layer."""
 
     keys: Float[Tensor, "batch heads capacity d_k"]
     values: Float[Tensor, "batch heads capacity d_v"]
@@ -24,15 +24,15 @@ class LayerCache:
     def append(
         self, k: Float[Tensor, "batch heads new d_k"], v: Float[Tensor, "batch heads new d_v"], length: int
     ) -> tuple[Float[Tensor, "batch heads past d_k"], Float[Tensor, "batch heads past d_v"]]:
-        """Write new positions behind the first `length`; all of them so far."""
+        """Append new positions after the first `length`, and return all of them so far."""
         end = length + k.shape[2]
-        assert end <= self.keys.shape[2], "the cache is full"  # torch would drop a single position in silence
+        assert end <= self.keys.shape[2], "the cache is full"  # torch would silently drop a single position
         self.keys[:, :, length:end] = k
         self.values[:, :, length:end] = v
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def select(self, rows: Int[Tensor, " rows"], length: int, *, same_sources: bool) -> "LayerCache":
-        """The cache of these rows of the batch, in this order; only what is filled is copied."""
+        """The cache of these rows of the batch, in this order. Only filled positions are copied."""
         keys, values = (_selected(t, rows, length) for t in (self.keys, self.values))
         if same_sources:
             return LayerCache(keys, values, self.cross_keys, self.cross_values)
@@ -42,7 +42,7 @@ class LayerCache:
 def _selected(
     filled: Float[Tensor, "batch heads capacity d"], rows: Int[Tensor, " rows"], length: int
 ) -> Float[Tensor, "rows heads capacity d"]:
-    """These rows with the same capacity, of which the first `length` positions are filled."""
+    """These rows with the same capacity; the first `length` positions are filled."""
     out = filled.new_empty(len(rows), *filled.shape[1:])
     out[:, :, :length] = filled[rows, :, :length]
     return out
@@ -50,14 +50,14 @@ def _selected(
 
 @dataclass
 class Cache:
-    """What decoding remembers: every decoder layer's keys and values, those of the source projected once."""
+    """The KV cache of all decoder layers; the source's keys and values are projected once."""
 
     layers: list[LayerCache]
     who_across: WhoAcross
     length: int = 0
 
     def positions_of(self, ids: Ids) -> Ids:
-        """Places of new tokens behind the cached ones."""
+        """Positions of new tokens after the cached ones."""
         return torch.arange(self.length, self.length + ids.shape[1], device=ids.device).expand_as(ids)
 
     def select(self, rows: Int[Tensor, " rows"], *, same_sources: bool = False) -> "Cache":

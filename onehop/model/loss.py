@@ -1,4 +1,4 @@
-"""Label smoothing (section 5.4), and the divergence between two dropout passes that R-Drop adds to it."""
+"""Label-smoothed cross-entropy (section 5.4), and R-Drop's divergence between two dropout passes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,7 @@ def sayable_by(bias: Float[Tensor, " vocab"] | None) -> Pieces | None:
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
-    """Cross-entropy with its gradient p - q written out: one pass over the vocabulary instead of four."""
+    """Cross-entropy with a hand-written gradient p - q: one pass over the vocabulary instead of four."""
 
     @staticmethod
     def forward(

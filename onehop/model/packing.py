@@ -1,4 +1,4 @@
-"""Who may attend to whom: boolean masks, and sentences packed end to end in one row without padding."""
+"""Attention masks, and sentences packed end to end in one row without padding."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ _GROUPS = 8
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
-    """The lower triangle: each position may attend to itself and to what stands before."""
+    """The lower triangle: each position may attend to itself and to earlier ones."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the sentences of one packed row begin and end: sentence i is rows starts[i] to starts[i + 1].
+    """The boundaries of a packed row: sentence i is rows starts[i] to starts[i + 1].
 
     The last entry is the row's length, so that every position belongs to a sentence, and `sentence_of_row` says to
     which. `longest` is a plain number and may be an upper bound: shapes that depend on it stay the same from batch to
@@ -53,7 +53,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Packed:
-    """Attention within each sentence of a packed row; `causal`: to oneself and to what stands before."""
+    """Attention within each sentence of a packed row; `causal`: only to itself and to earlier positions."""
 
     query: Packing
     key: Packing
@@ -61,7 +61,7 @@ class Packed:
 
     @property
     def mask(self) -> Mask:
-        """The same as a mask over the whole rows, which only a watched model can afford."""
+        """The same as a dense mask over the whole rows, for a model under a tap."""
         same = self.query.sentence_of_row[:, None] == self.key.sentence_of_row
         return (same & causal_mask(len(same), same.device) if self.causal else same)[None, None]
 

@@ -1,4 +1,4 @@
-"""The tap: every named quantity of the forward pass goes through one, at its single definition.
+"""Taps: every named quantity of the forward pass goes through one, where it is defined.
 
 Off, a tap returns its value and compiles away. On, it is a function (name, value) → value: a recorder keeps what
 it is given, an edit gives back something else. There is no second model for looking: `watch` returns the same model,
@@ -48,7 +48,7 @@ class Tapped(nn.Module):
 
     @property
     def watched(self) -> bool:
-        """Whether somebody looks: attention is then spelled out, so that its scores and weights exist."""
+        """Whether a tap is on. Attention then runs unfused, so that its scores and weights exist."""
         return self._tap is not None
 
     def tap(self, name: str, value: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def _with_path(tap: Tap, path: str, name: str, value: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Recorded:
-    """One quantity as it passed: its value and the names of its axes."""
+    """One recorded quantity: its value and the names of its axes."""
 
     axes: tuple[str, ...]
     value: Tensor

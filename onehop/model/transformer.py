@@ -30,7 +30,7 @@ Who = Bool[Tensor, "#batch #heads #length past"] | Packed | None
 
 @dataclass(frozen=True)
 class Tokens:
-    """Sentences as the model takes them: ids, each one's place in its sentence, and what keeps sentences apart.
+    """The model's input: ids, positions, and the boundaries of the sentences.
 
     Padded: a row a sentence, `inside` False at the padding (None: there is none). Packed: all sentences end to end in
     one row, no padding at all.
@@ -56,7 +56,7 @@ class Tokens:
 
 
 def pattern(query: Tokens, key: Tokens, *, causal: bool = False) -> Pattern:
-    """Who may attend to whom, from one set of tokens to another."""
+    """The attention mask or `Packed` pattern from one set of tokens to another."""
     if query.packing is not None and key.packing is not None:
         return Packed(query.packing, key.packing, causal)
     mask = None if key.inside is None else key.inside[:, None, None, :]
@@ -96,7 +96,7 @@ class Input(Tapped):
         self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, embeddings: Activations, positions: Ids, segments: Ids | None = None) -> Activations:
-        """The stack's input; where no segments are given, all is of the first."""
+        """The stack's input. Without segments, all tokens have the first one."""
         scaled = self.tap("scaled", self.tap("embeddings", embeddings) * self.scale)
         added = scaled + self.positions[positions]
         if self.segment_embeddings is not None:
@@ -108,7 +108,7 @@ class Input(Tapped):
         return dropped
 
     def reach(self, length: int) -> None:
-        """Make sure that positions up to `length` exist: sinusoids are defined everywhere, a learned table is not."""
+        """Make sure that positions up to `length` exist. Sinusoids are extended; a learned table cannot be."""
         table = self.positions
         if length <= len(table):
             return
@@ -117,7 +117,7 @@ class Input(Tapped):
                 f"A sentence of {length} tokens is longer than the {len(table)} learned positions.",
                 "Split it, or train with a larger model.max_length.",
             )
-        with torch.inference_mode(False):  # a tensor made while translating could not be trained with
+        with torch.inference_mode(False):  # a tensor made in inference mode could not be trained with
             longer = sinusoids(2 * length, table.shape[1]).to(table)
         if len(longer) > len(self.positions):  # another thread may have been here
             self.positions = longer
@@ -126,7 +126,7 @@ class Input(Tapped):
 # --- the layer ------------------------------------------------------------------------------------------------
 
 
-# The paper's is ReLU; the others are what models made elsewhere were trained with.
+# The paper uses ReLU; imported models use the others.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "swish": F.silu,
@@ -136,7 +136,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(Tapped):
-    """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2; another activation may stand in the maximum's place."""
+    """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or with another activation than ReLU."""
 
     def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class AddNorm(Tapped):
 
 
 class Layer(nn.Module):
-    """Figure 1: self-attention, cross-attention in a decoder, feed-forward; each wrapped in add & norm."""
+    """Figure 1: self-attention, cross-attention (decoder only) and feed-forward, each with add & norm."""
 
     def __init__(self, settings: ModelSettings, *, cross: bool) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Layer(nn.Module):
         return out
 
     def step(self, x: Activations, cache: LayerCache, length: int, who: Who, who_across: WhoAcross) -> Activations:
-        """The same for new positions behind `length` cached ones."""
+        """The same for new positions after `length` cached ones."""
 
         def attend_to_past(y: Activations) -> Activations:
             k, v = cache.append(*self.self_attention.keys_and_values(y), length)
@@ -241,7 +241,7 @@ class Stack(Tapped):
         return self.finish(x)
 
     def step(self, x: Activations, cache: Cache) -> Activations:
-        """The same for new positions behind the cached ones; the cache grows by them."""
+        """The same for new positions after the cached ones, which are added to the cache."""
         new = x.shape[1]
         who = None if new == 1 else causal_mask(cache.length + new, x.device)[None, None, -new:]
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
@@ -251,7 +251,7 @@ class Stack(Tapped):
         return self.finish(x)
 
     def finish(self, x: Activations) -> Activations:
-        """What pre-norm adds after the last layer."""
+        """The final norm of pre-norm."""
         return x if self.last_norm is None else self.tap("norm", self.last_norm(x))
 
 
@@ -259,7 +259,7 @@ class Stack(Tapped):
 
 
 class Predictor(Tapped):
-    """What every member of the family is to a training: states at each target position, and logits out of them.
+    """The interface of every model to training: states at each target position, and their logits.
 
     Initialisation, which the paper leaves open: Xavier-uniform for every projection, normal with standard deviation
     d_model^-0.5 for embeddings and learned positions (so that embeddings times √d_model have unit variance), zero
@@ -291,7 +291,7 @@ class Predictor(Tapped):
         return self.logits(self.states(src, tgt))
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """What the logits are read from, at each target position."""
+        """The states that the logits are computed from, at each target position."""
         raise NotImplementedError
 
     @property
@@ -300,7 +300,7 @@ class Predictor(Tapped):
         raise NotImplementedError
 
     def logits(self, x: Activations) -> Float[Tensor, "batch length vocab"]:
-        """Scores of every piece of the vocabulary."""
+        """Logits over the vocabulary."""
         return self.tap("logits", F.linear(x, self.output_weight, self.output_bias))
 
 
@@ -334,26 +334,26 @@ class Transformer(Predictor):
         return self.decode(tgt, self.encode(src), src)
 
     def encode(self, src: Tokens) -> Activations:
-        """The encoder's output, which the paper calls z and everyone else memory."""
+        """The encoder's output, z in the paper."""
         x = self.source_input(self.embedding(src.ids), src.positions)
         memory: Activations = self.encoder(x, pattern(src, src))
         return memory
 
     def decode(self, tgt: Tokens, memory: Memory, src: Tokens) -> Activations:
-        """The decoder's output over whole target sentences, the future hidden from each position."""
+        """The decoder's output over whole target sentences, with the causal mask."""
         x = self.target_input(self.embed_target(tgt.ids), tgt.positions)
         out: Activations = self.decoder(x, pattern(tgt, tgt, causal=True), memory, pattern(tgt, src))
         return out
 
     def embed_target(self, ids: Ids) -> Activations:
-        """Target embeddings: the source's matrix again when tied."""
+        """The target embedding, which is the source's if tied."""
         table = self.embedding if self.target_embedding is None else self.target_embedding
         embedded: Activations = table(ids)
         return embedded
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection: the embedding matrix once more when tied."""
+        """The output projection, which is the embedding if tied."""
         return self.embedding.weight if self.output is None else self.output.weight
 
     def log_probabilities(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
@@ -362,7 +362,7 @@ class Transformer(Predictor):
         return logits.log_softmax(-1)
 
     def begin(self, src: Tokens, capacity: int) -> Cache:
-        """Encode padded sentences and make room for `capacity` target tokens."""
+        """Encode padded sentences and allocate a cache for `capacity` target tokens."""
         self.source_input.reach(src.ids.shape[1])
         self.target_input.reach(capacity)
         memory = self.encode(src)
@@ -378,11 +378,11 @@ class Transformer(Predictor):
         return LayerCache(memory.new_empty(*room, s.key_width), memory.new_empty(*room, s.value_width), k, v)
 
     def step(self, ids: Ids, cache: Cache) -> Float[Tensor, "batch length vocab"]:
-        """Logits after each of these new target tokens, given all cached ones; the cache grows by them."""
+        """Logits after each of these new target tokens, which are added to the cache."""
         x = self.target_input(self.embed_target(ids), cache.positions_of(ids))
         return self.logits(self.decoder.step(x, cache))
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Trainable numbers, each counted once however often it is used."""
+    """The number of parameters; a shared one counts once."""
     return sum(p.numel() for p in model.parameters())

@@ -11,7 +11,7 @@ from onehop.model.transformer import Activations, Input, Predictor, Stack, Token
 
 
 class DecoderOnly(Predictor):
-    """GPT's place, the causal stack without cross-attention: logits of the token after each token."""
+    """GPT: a causal stack without cross-attention, which gives the logits of the next token."""
 
     def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
         super().__init__(settings, vocab_size)
@@ -23,18 +23,18 @@ class DecoderOnly(Predictor):
         self.initialise()
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """The stack's output; there is no source to look at."""
+        """The stack's output. There is no source."""
         x = self.target_input(self.embedding(tgt.ids), tgt.positions, tgt.segments)
         out: Activations = self.decoder(x, pattern(tgt, tgt, causal=True))
         return out
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection: the embedding matrix once more when tied."""
+        """The output projection, which is the embedding if tied."""
         return self.embedding.weight if self.output is None else self.output.weight
 
     def begin(self, rows: int, capacity: int) -> Cache:
-        """Make room for `capacity` tokens in each of so many texts."""
+        """An empty cache for `capacity` tokens of each text."""
         self.target_input.reach(capacity)
         return Cache([self._room(rows, capacity) for _ in self.decoder.layers], None)
 
@@ -44,13 +44,13 @@ class DecoderOnly(Predictor):
         return LayerCache(keys, values, keys[:, :, :0], values[:, :, :0])
 
     def step(self, ids: Ids, cache: Cache) -> Float[Tensor, "batch length vocab"]:
-        """Logits after each of these new tokens, given all cached ones; the cache grows by them."""
+        """Logits after each of these new tokens, which are added to the cache."""
         x = self.target_input(self.embedding(ids), cache.positions_of(ids))
         return self.logits(self.decoder.step(x, cache))
 
 
 class EncoderOnly(Predictor):
-    """BERT's place, the stack that looks both ways: logits of the token at each place, hidden by a mask or not."""
+    """BERT: a bidirectional stack, which gives the logits of the token at each position, masked or not."""
 
     def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
         super().__init__(settings, vocab_size)
@@ -62,7 +62,7 @@ class EncoderOnly(Predictor):
         self.initialise()
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """The stack's output over the text in which words are hidden."""
+        """The stack's output over the masked text."""
         return self.encode(tgt)
 
     def encode(self, text: Tokens) -> Activations:
@@ -73,7 +73,7 @@ class EncoderOnly(Predictor):
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection: the embedding matrix once more when tied."""
+        """The output projection, which is the embedding if tied."""
         return self.embedding.weight if self.output is None else self.output.weight
 
     def sentence_vectors(self, text: Tokens) -> Float[Tensor, "batch d_model"]:
@@ -86,11 +86,11 @@ class EncoderOnly(Predictor):
 
 
 class VisionTransformer(Predictor):
-    """Gives the logits of each image's class. An image is its pixels row by row, as steps of grey from 0."""
+    """ViT: gives the logits of each image's class. An image is its pixels row by row, as grey levels from 0."""
 
     def __init__(self, settings: ModelSettings, vocab_size: int) -> None:
         super().__init__(settings, vocab_size)
-        self.side, self.patch = settings.image or 0, settings.patch or 0  # the settings see to it that they are there
+        self.side, self.patch = settings.image or 0, settings.patch or 0  # settings of kind vision have them
         self.white = (settings.levels or 0) - 1
         self.projection = nn.Linear(self.patch**2, settings.d_model)
         self.answer_embedding = nn.Parameter(torch.empty(settings.d_model))
@@ -101,14 +101,16 @@ class VisionTransformer(Predictor):
         self.source_input.reach(1 + (self.side // self.patch) ** 2)
         self.initialise()
         if settings.positions == "learned":
-            nn.init.normal_(self.source_input.positions)  # as strong as the patches, or it learns slowly where they are
+            nn.init.normal_(
+                self.source_input.positions
+            )  # the scale of the patches; smaller positions are learned slowly
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """What was gathered of each image; its class is all that is asked, so a target has one position."""
+        """The class token's state of each image; a target has one position."""
         return self.gathered(src.ids.view(-1, self.side, self.side))[None]
 
     def gathered(self, images: Int[Tensor, "images height width"]) -> Float[Tensor, "images d_model"]:
-        """The stack's output at the token in front of the patches."""
+        """The stack's output at the class token."""
         patches: Tensor = self.projection(self.patches(images))
         x = torch.cat([self.answer_embedding.expand(len(patches), 1, -1), patches], dim=1)
         positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])

@@ -1,5 +1,5 @@
-"""Fast versions for the GPU, in Triton. Each stands for a plain function of the model, which specifies it and takes its
-place wherever there is no GPU or no Triton.
+"""Triton kernels for the GPU. Each is specified by a plain function of the model, which runs without a GPU or without
+Triton.
 """
 
 import importlib.util
@@ -15,22 +15,22 @@ FLASH_WIDTH = 256  # the widest head that the flash kernel takes
 
 @cache
 def usable() -> bool:
-    """Whether this machine can run them: a GPU of NVIDIA's; on others they have never been tried."""
+    """Whether this machine can run them: Triton and an NVIDIA GPU. Other GPUs were never tried."""
     return importlib.util.find_spec("triton") is not None and torch.cuda.is_available() and torch.version.hip is None
 
 
 def short_type(x: torch.Tensor) -> torch.dtype:
-    """The type that matrix products of this tensor are made in."""
+    """The dtype of matrix products with this tensor."""
     return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
 
 
 def fast(x: torch.Tensor) -> bool:
-    """Whether kernels may take over here: on a GPU, the products being in bfloat16 or float16."""
+    """Whether kernels may be used: on a GPU, with products in bfloat16 or float16."""
     return x.is_cuda and short_type(x) in (torch.float16, torch.bfloat16)
 
 
 def shortened(x: torch.Tensor) -> torch.Tensor:
-    """The tensor in the type of the matrix products, where that is shorter: half the bytes for all who read it."""
+    """The tensor cast to the dtype of the matrix products, which halves the memory traffic."""
     return x.to(short_type(x)) if fast(x) else x
 
 

@@ -1,9 +1,9 @@
 """Residual, dropout and norm in one pass each way. Specified by post-norm in `onehop.model.transformer.AddNorm`.
 
-What is dropped is never stored: it comes from a seed and the place of a number, forwards and backwards alike. The sum
-is made again in the backward pass from its two parts, which are in the precision of the matrix products, so that
-nothing in float32 goes through memory but a mean and a spread a row. A norm's output goes two ways, into the next
-sub-layer and past it, so two gradients come back; in a compiled pass the kernel adds them up itself (`sums_inside`).
+The dropout mask is not stored: both passes compute it from a seed and the position. The backward pass recomputes the
+sum from its two inputs in the dtype of the matrix products, so only a mean and a deviation per row are float32.
+A norm's output goes into the next sub-layer and past it, so two gradients come back. In a compiled step the kernel adds
+them (`sums_inside`).
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ PROGRAMS = 16  # backwards, a multiprocessor: each keeps its own sums for the gr
 
 @triton.jit
 def dropout_factors(seed, row, drop, TILE: tl.constexpr):
-    """For each number of a row nought or 1 / (1 - drop); eight numbers share one draw, 16 bits each."""
+    """Dropout factors of a row: 0 or 1 / (1 - drop). Eight numbers share one draw, 16 bits each."""
     eighths = row * (TILE // 8) + tl.arange(0, TILE // 8)
     a, b, c, d = tl.randint4x(tl.load(seed), eighths, 7)  # seven rounds of Philox are the fewest without a known flaw
     words = tl.interleave(tl.interleave(a, b), tl.interleave(c, d)).to(tl.uint32, bitcast=True)
@@ -56,7 +56,7 @@ def backward_kernel(
     skip, added, gain, seed, means, spreads, d_out, d_past, d_skip, d_added, d_gains, d_biases, rows, drop,
     WIDTH: tl.constexpr, TILE: tl.constexpr, DROPS: tl.constexpr, TWO: tl.constexpr,
 ):  # fmt: skip
-    """Every so many rows: their gradients, and what they add to those of gain and bias."""
+    """The gradients of a strided set of rows, and their part of the gradients of gain and bias."""
     program, columns = tl.program_id(0), tl.arange(0, TILE)
     inside = columns < WIDTH
     gains = tl.load(gain + columns, mask=inside, other=0.0)
@@ -88,7 +88,7 @@ def backward_kernel(
 
 
 def constants(width: int, drop: float) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """The compile-time constants of a kernel."""
     tile = max(8, triton.next_power_of_2(width))
     return {"WIDTH": width, "TILE": tile, "DROPS": drop > 0.0, "num_warps": max(1, tile // CELLS)}
 
@@ -124,7 +124,7 @@ def add_norm_backward(
     skip: Tensor, added: Tensor, gain: Tensor, seed: Tensor | None, means: Tensor, spreads: Tensor, d_out: Tensor,
     d_past: Tensor | None, drop: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of `skip` and `added`, and the parts that add up to those of gain and bias.
+    """The gradients of `skip` and `added`, and the partial sums of those of gain and bias.
 
     The output's gradient is `d_out`, or the sum of `d_out` and `d_past`.
     """
@@ -176,7 +176,7 @@ add_norm.register_autograd(_gradient, setup_context=_keep)
 
 
 def sums_inside(graph: fx.Graph) -> None:
-    """Let the backward kernel add up the gradients that meet at a norm's output, instead of a kernel before it."""
+    """Let the backward kernel add the gradients that meet at a norm's output, instead of a separate kernel."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.onehop.add_norm_backward.default):
         *before, d_out, d_past, drop = node.args
         parts = summands(d_out)
@@ -188,7 +188,7 @@ def sums_inside(graph: fx.Graph) -> None:
 
 
 def summands(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """The two tensors of one shape and type that a gradient is the sum of, if nobody else wants the sum."""
+    """The two tensors whose sum is a gradient, if nothing else uses the sum."""
     while node.target in (torch.ops.aten.view.default, torch.ops.aten.reshape.default) and len(node.users) == 1:
         node = node.all_input_nodes[0]
     if node.target is not torch.ops.aten.add.Tensor or node.kwargs or len(node.users) > 1:

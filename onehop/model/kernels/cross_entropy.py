@@ -1,7 +1,7 @@
 """Output projection and label-smoothed cross-entropy as one operator. Specified by `onehop.model.loss.cross_entropy`.
 
-The logits exist once, in the precision of the matrix product, and one pass over them leaves their gradient in their
-place: what the backward pass needs is then two matrix products.
+The logits exist once, in the dtype of the matrix product. One pass replaces them by their gradient, so the backward
+pass is two matrix products.
 """
 
 import math
@@ -45,7 +45,7 @@ def loss_kernel(logits, labels, objective, nll, smoothing, ignore, VOCAB: tl.con
     tl.store(objective + row, tl.where(counts, (1.0 - smoothing) * surprise + smoothing * spread, 0.0))
     tl.debug_barrier()  # the label's logit is read before it is written over
     even = tl.where(counts, smoothing / VOCAB, 0.0)
-    shift = tl.where(counts, lse, float("inf"))  # of filling, every probability is nought
+    shift = tl.where(counts, lse, float("inf"))  # padding: every probability is 0
     for at in range(0, VOCAB, BLOCK):
         inside = at + columns < VOCAB
         x = tl.load(logits + at + columns, mask=inside, other=0.0).to(tl.float32)
@@ -60,8 +60,8 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float, ignore: 
     """Each row's objective and negative log-likelihood; the logits become their gradient."""
     rows, vocab = logits.shape
     objective, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(2))
-    # The vocabulary as a constant: of a number that is no multiple of 16, a kernel would not know that it is one of 8,
-    # and read and write the logits one by one instead of eight at a time.
+    # The vocabulary size is a constant. Triton specialises arguments only for multiples of 16; with a multiple of 8 it
+    # would load and store the logits one by one instead of eight at a time.
     loss_kernel[(rows,)](logits, labels, objective, nll, smoothing, ignore, VOCAB=vocab, BLOCK=BLOCK, num_warps=WARPS)
     return objective, nll
 

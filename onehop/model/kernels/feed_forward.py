@@ -2,9 +2,9 @@
 
 Specified by `onehop.model.transformer.FeedForward`.
 
-Forwards, bias and maximum happen inside the matrix product's own kernel. Backwards, the product that leads to the inner
-layer lets through only what was positive there and adds up what the first bias gets of it, all before anything reaches
-memory; the sign is read from the inner layer, so nothing else is kept.
+Bias and ReLU run inside the kernel of the first matrix product. In the backward pass, the product that leads to the
+inner layer applies ReLU's gradient and sums the first bias's gradient before it writes. It reads the sign from the
+inner layer's output, so nothing else is stored.
 """
 
 from typing import Any
@@ -24,9 +24,9 @@ def hidden_gradient_kernel(
     WIDTH: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the gradient below the maximum, d_out W_2 where the inner layer is positive, and its columns' sums.
+    """A tile of the gradient below ReLU, d_out W_2 where the inner layer is positive, and its column sums.
 
-    Matrices come as descriptors, for the card's copy engine: past the last row they read nought and write nothing.
+    Matrices come as TMA descriptors: out-of-bounds rows read as zero and are not written.
     """
     column, tile = tl.program_id(0) * COLUMNS, tl.program_id(1)
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -46,7 +46,7 @@ def fits(d_model: int, d_ff: int) -> bool:
 
 @torch.library.custom_op("onehop::hidden_gradient", mutates_args=())
 def hidden_gradient(d_out: Tensor, w_2: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient below the maximum, and parts that add up to the first bias's."""
+    """The gradient below ReLU, and partial sums of the first bias's gradient."""
     (rows, width), wide = d_out.shape, hidden.shape[1]
     down, across, deep = TILE["ROWS"], TILE["COLUMNS"], TILE["DEPTH"]
     tiles = triton.cdiv(rows, down)

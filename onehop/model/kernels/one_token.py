@@ -1,7 +1,7 @@
-"""One new token a row, as decoding needs it. Specified by the functions of the same names in `decoding.one_token`.
+"""One new token per row, for decoding. Specified by the functions of the same names in `decoding.one_token`.
 
-A step of decoding has so little to compute that the number of its kernels decides how long it takes: each of these
-stands for five to fifteen of torch's, and reads nothing that is not yet written or belongs to nobody.
+A decoding step computes so little that the number of kernels determines its time. Each of these replaces five to
+fifteen of torch's, and never reads an uninitialised slot.
 """
 
 import torch
@@ -18,7 +18,7 @@ def past_kernel(
     HEADS: tl.constexpr, D_K: tl.constexpr, D_V: tl.constexpr,
     K_TILE: tl.constexpr, V_TILE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row. Its own new key and value never leave the registers on their way into the sum."""
+    """One head of one row. Its new key and value stay in registers."""
     row, head = tl.program_id(0), tl.program_id(1)
     now = tl.load(position).to(tl.int32)
     k_columns, v_columns = tl.arange(0, K_TILE), tl.arange(0, V_TILE)
@@ -59,7 +59,7 @@ def attend_past(qkv: Tensor, keys: Tensor, values: Tensor, origins: Tensor, posi
     capacity, rows, heads, d_k = keys.shape
     d_v = values.shape[3]
     out = qkv.new_empty(rows, heads * d_v)
-    # Few rows leave the chip empty: then more threads work on each.
+    # With few rows, more threads work on each, to fill the GPU.
     tile, warps = (64, 4) if rows * heads < 1024 else (16, 1)
     past_kernel[(rows, heads)](
         qkv, keys, values, origins, position, out, rows, capacity, d_k**-0.5,
@@ -154,7 +154,7 @@ def take_best(x, ids, beyond, FEW: tl.constexpr, KEPT: tl.constexpr):
     best_ids = tl.zeros([KEPT], tl.int32)
     for i in tl.static_range(FEW):
         largest = tl.max(x, 0)
-        # Where nothing is left, or nothing is a number, the id must still be one that exists.
+        # If nothing is left, or all values are NaN, the id must still be valid.
         lowest = tl.minimum(tl.min(tl.where(x == largest, ids, beyond), 0), beyond - 1)
         best_x = tl.where(places == i, largest, best_x)
         best_ids = tl.where(places == i, lowest, best_ids)
@@ -185,7 +185,7 @@ def best_kernel(
     VOCAB: tl.constexpr, PARTS: tl.constexpr, END: tl.constexpr, FEW: tl.constexpr, KEPT: tl.constexpr,
     PARTS_TILE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One row. Its best stand in the parts with the greatest hopes, so that only as many parts are read again."""
+    """One row. Its best tokens are in the parts with the largest maxima, so only those parts are read again."""
     row = tl.program_id(0)
     each, places = tl.arange(0, PARTS_TILE), tl.arange(0, KEPT)
     there = each < PARTS
@@ -215,7 +215,7 @@ def best_of_rows(logits: Tensor, few: int, end: int, position: Tensor, min_lengt
     summary_kernel[(rows, parts)](
         logits, peaks, sums, hopes, position, min_length, VOCAB=vocab, PARTS=parts, END=end, TILE=PART, num_warps=1
     )
-    # A warp for two parts: with more of them a thread runs out of registers, and the compiler out of patience.
+    # One warp per two parts: with more, a thread runs out of registers and compilation takes too long.
     best_kernel[(rows,)](
         logits, peaks, sums, hopes, log_probs, best, position, min_length,
         VOCAB=vocab, PARTS=parts, END=end, FEW=few, KEPT=kept,
@@ -243,7 +243,7 @@ def keep_best_kernel(
     kept = tl.full([], 0, tl.int32)
     for i in range(CANDIDATES):
         best = tl.max(tl.where(free, sums, float("-inf")), 0)
-        # Of equals the first; where nothing is a number, still one that exists.
+        # Ties: the first. If all values are NaN, still a valid one.
         at = tl.minimum(tl.min(tl.where(free & (sums == best), cells, CELLS), 0), BEAM * FEW - 1)
         token = tl.sum(tl.where(cells == at, new, 0), 0)
         free = free & (cells != at)

@@ -1,9 +1,9 @@
 """Attention over sentences packed end to end. Specified by `onehop.model.attention.padded_attention`.
 
-Forwards, a program takes a tile of rows, whatever sentences they belong to, and walks over the keys from where its
-first row's sentence begins to where its last row's ends, with other sentences masked. Backwards it takes whole
-sentences: those that begin within half a tile, which mostly fit into one. No weight ever reaches the device's memory,
-and nothing is added up atomically: the same bits every time.
+In the forward pass, a program takes a tile of rows of any sentences. It visits the keys from the start of its first
+sentence to the end of its last one and masks other sentences. In the backward pass it takes whole sentences, those that
+begin within half a tile. Attention weights never reach global memory, and there are no atomic adds, so the result is
+deterministic.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def span(row_sentences, starts, first, rows, TILE: tl.constexpr):
 
 @triton.jit
 def rows_of(matrix, rows, stride, columns, inside):
-    """One head's part of some rows, nought for those that are not inside."""
+    """One head's part of some rows; zero for rows outside."""
     return tl.load(matrix + rows[:, None] * stride + columns, mask=inside[:, None], other=0.0)
 
 
@@ -256,7 +256,7 @@ def backward(
 
 
 def constants(q: Tensor, width: int, causal: bool) -> dict[str, Any]:
-    """What a kernel is compiled for."""
+    """The compile-time constants of a kernel."""
     return {
         "CAUSAL": causal,
         "WIDTH": width,
