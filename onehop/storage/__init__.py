@@ -1,4 +1,4 @@
-"""What is on disk: the model file, run folders, installed models, the cache. Every write is atomic.
+"""Model files, run folders, installed models and the cache. Every write is atomic.
 
 It holds weights as NumPy arrays and knows nothing of torch.
 """

@@ -1,7 +1,7 @@
-"""The user's cache folder: what can be made again from something else, kept so that it need not be.
+"""The user's cache folder, for data that can be recomputed.
 
-An entry is a folder of files. It appears in one move, so nobody sees half of one; two processes that make the same
-entry at once do not disturb each other; and an entry whose bytes are not those that were written counts as missing.
+An entry is a folder of files. It appears by one rename, so it is never seen half-written and two processes can make the
+same entry at once. An entry with a wrong checksum counts as missing.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def cache_root() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The folder of an entry, if it is there and whole."""
+    """The folder of an entry, if it exists and is complete."""
     folder = cache_root() / name
     return folder if _is_whole(folder) else None
 
@@ -50,7 +50,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _checksum_of(file: Path) -> int:
-    """CRC-32: it guards against damage, not malice, and every start waits for it."""
+    """The CRC-32 of a file. It detects damage, not tampering; every start computes it, so it must be fast."""
     checksum = 0
     with open(file, "rb") as opened:
         while chunk := opened.read(CHUNK):
@@ -59,7 +59,7 @@ def _checksum_of(file: Path) -> int:
 
 
 def put(name: str, files: Mapping[str, Pieces]) -> Path:
-    """Make an entry; where another process was faster, its entry stays. An OSError says why there can be none."""
+    """Make an entry. If another process was faster, its entry stays. An OSError says why it cannot be written."""
     folder = cache_root() / name
     try:
         with new_folder(folder) as temporary:
@@ -74,7 +74,7 @@ def put(name: str, files: Mapping[str, Pieces]) -> Path:
 
 
 def write(folder: Path, files: Mapping[str, Pieces]) -> None:
-    """The files and, at the end, their sums."""
+    """Write the files, then their checksums."""
     sums = {}
     for name, pieces in files.items():
         size = checksum = 0
@@ -90,7 +90,7 @@ def write(folder: Path, files: Mapping[str, Pieces]) -> None:
 
 
 def entries() -> dict[Path, int]:
-    """Every entry and what was left of one by a process that was killed, with its bytes on disk."""
+    """Every entry, and leftovers of killed processes, with their sizes on disk."""
     root = cache_root()
     found = [file.parent for file in root.rglob(SUMS)] + list(root.rglob(".*.tmp"))
     folders = sorted({folder for folder in found if folder.is_dir() and folder != root})
@@ -98,7 +98,7 @@ def entries() -> dict[Path, int]:
 
 
 def clear() -> int:
-    """Take away every entry, and nothing else that may lie in the folder; how many bytes are free now."""
+    """Remove every entry and nothing else, and return the number of freed bytes."""
     sizes = entries()
     for folder in sizes:
         shutil.rmtree(folder, ignore_errors=True)
@@ -106,7 +106,7 @@ def clear() -> int:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Tidy up after processes that were killed."""
+    """Remove temporary folders of killed processes."""
     for left in parent.glob(".*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:

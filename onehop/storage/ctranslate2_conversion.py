@@ -1,7 +1,7 @@
-"""A model as the files that CTranslate2 reads, made straight from a model file: no torch, no converter.
+"""Converts a model file to CTranslate2's files, without torch and without CTranslate2's converter.
 
 Stored int8 rows go over as they are. CTranslate2 divides a row by its `weight_scale` where we multiply by a scale, so
-one is the inverse of the other. Everything that CTranslate2 has no word for is refused with the reason.
+one is the inverse of the other. Models that CTranslate2 cannot express are refused with the reason.
 """
 
 import json
@@ -58,7 +58,7 @@ def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
 
 
 def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
-    """The same with what a translator needs besides: the model file need not be read again."""
+    """The same plus what a translator needs, so that the model file need not be read again."""
     model = stored.settings.model
     facts: dict[str, Any] = {
         "source": stored.source,
@@ -99,7 +99,7 @@ def _variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
 
 
 def _aliases(model: ModelSettings) -> dict[str, str]:
-    """Variables that are others under a second name; scales follow their weights."""
+    """Variables that share another one's tensor; scales follow their weights."""
     found = {}
     if model.tied:
         for name in ("encoder/embeddings_0", "decoder/projection"):
@@ -121,7 +121,7 @@ def _switches(stack: str, model: ModelSettings) -> dict[str, Array]:
 
 
 def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[str, Array]:
-    """One layer: projections that read the same input stand in one matrix."""
+    """One layer; projections of the same input are stacked in one matrix."""
     q, k, v, o = (f"{ours}.self_attention.w_{x}.weight" for x in "qkvo")
     found = tensors.matrix(f"{theirs}/self_attention/linear_0", q, k, v)
     found |= tensors.matrix(f"{theirs}/self_attention/linear_1", o)
@@ -138,7 +138,7 @@ def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[st
 
 
 class Tensors:
-    """A model's tensors in the number format that is computed with."""
+    """A model's tensors in the dtype of the computation."""
 
     def __init__(self, stored: StoredModel, compute: Compute) -> None:
         self.stored, self.compute = stored, compute
@@ -152,7 +152,7 @@ class Tensors:
         return {f"{theirs}/gamma": self.plain(f"{ours}.weight"), f"{theirs}/beta": self.plain(f"{ours}.bias")}
 
     def matrix(self, theirs: str, *ours: str) -> dict[str, Array]:
-        """Matrices one below the other, and their biases where they have any."""
+        """Matrices stacked by rows, with their biases if they have any."""
         biases = [
             name for name in (f"{name.removesuffix('.weight')}.bias" for name in ours) if name in self.stored.tensors
         ]

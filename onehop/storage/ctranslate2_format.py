@@ -1,6 +1,6 @@
-"""What is known of a model in CTranslate2's files without its weights; `ctranslate2_conversion` makes the files.
+"""What a translator needs of a converted model besides its weights; `ctranslate2_conversion` writes the files.
 
-A translator whose model is in the cache needs no more than this, and no NumPy.
+For a model in the cache, this module is enough, and NumPy is not imported.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,8 +11,8 @@ from onehop.text.tokenizer import Tokenizer
 
 Compute = Literal["int8", "float32"]
 
-CONVERTER = 3  # goes up when the converted files change: older ones in a cache are then made again
-# Sinusoids have no end and a table has: longer sentences go to torch.
+CONVERTER = 3  # increases when the converted files change, so that cached ones are converted again
+# CTranslate2 has a position table of fixed size: longer sentences go to torch.
 _SHORTEST_TABLE = 1024
 
 TOKENIZER_FILE = "tokenizer.model"
@@ -21,7 +21,7 @@ SHORTLIST_FILE = "vmap.txt"
 
 
 def inexpressible(settings: ModelSettings) -> str | None:
-    """What CTranslate2 cannot do of a model, or None."""
+    """Why CTranslate2 cannot express a model, or None."""
     s = settings
     if not s.key_width == s.value_width == s.d_model / s.n_heads:
         return f"d_k {s.key_width} and d_v {s.value_width} are not d_model / n_heads"

@@ -1,6 +1,6 @@
 """The variables of a CTranslate2 file, as `ctranslate2_format` and CTranslate2's own converters write it.
 
-A file from elsewhere is not trusted: every length is compared with what is there.
+The file is not trusted: every length is checked against the file's size.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Which model a user has chosen for each pair of languages, in a file of the user's model folder.
+"""The user's default model of each language pair, kept in a file of the user's model folder.
 
-The last choice also counts where neither a model nor a language is named.
+The last choice is also used if neither a model nor a language is named.
 """
 
 import json
@@ -14,7 +14,7 @@ Defaults = dict[str, tuple[str, str]]  # name and languages of each, in the orde
 
 
 def read_defaults(folder: Path) -> Defaults:
-    """What was chosen; nothing where there is no file."""
+    """The chosen defaults; empty if there is no file."""
     file = folder / FILE
     try:
         content = json.loads(file.read_bytes())

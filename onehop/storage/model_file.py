@@ -1,6 +1,6 @@
 """One model file: weights, settings, tokenizer, languages, provenance, and a hash over all of it.
 
-It is a safetensors file, so it holds numbers and text and nothing that could be run, and it is read without torch.
+It is a safetensors file, so reading it executes nothing and needs no torch.
 `docs/reference/model-file.md` describes the layout, the hash and the shards.
 """
 
@@ -38,7 +38,7 @@ _SCALE = ".scale"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredModel:
-    """What a model file holds. Two are equal when their hashes are."""
+    """The content of a model file. Two are equal if their hashes are."""
 
     settings: Settings
     tokenizer: bytes
@@ -49,7 +49,7 @@ class StoredModel:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over everything, tensors in the number format that they are held in."""
+        """The SHA-256 of the content, with tensors in their stored number format."""
         return content_hash(content_of(self), to_arrays(self))
 
     def __eq__(self, other: object) -> bool:
@@ -63,7 +63,7 @@ class StoredModel:
         return {name: to_float32(tensor) for name, tensor in self.tensors.items()}
 
     def stored_as(self, store: Store) -> "StoredModel":
-        """The same model in another number format. What already is in that format is kept bit for bit."""
+        """The same model in another number format. Tensors that already have it are kept bit for bit."""
         return replace(self, tensors={name: convert(name, t, store) for name, t in self.tensors.items()})
 
 
@@ -73,7 +73,7 @@ def canonical(value: Any) -> str:
 
 
 def content_of(model: StoredModel) -> dict[str, Any]:
-    """Everything about a model but its arrays."""
+    """The description of a model, without its arrays."""
     try:
         provenance = json.loads(canonical(dict(model.provenance)))
     except (TypeError, ValueError) as e:
@@ -129,7 +129,7 @@ def content_hash(content: Mapping[str, Any], arrays: Mapping[str, Array]) -> str
 
 
 def check_fits(path: Path, model: StoredModel) -> None:
-    """Refuse a model whose tokenizer, settings and weights do not belong together."""
+    """Refuse a model whose tokenizer, settings and weights do not match."""
     try:
         vocab_size = vocabulary_of(model.tokenizer).vocab_size
     except ModelFileError as e:
@@ -144,7 +144,7 @@ def check_fits(path: Path, model: StoredModel) -> None:
 
 
 def _first_difference(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What is wrong with tensors of these shapes, or None."""
+    """The first mismatch between tensor shapes and the expected ones, or None."""
     for name in sorted(shapes.keys() | expected.keys()):
         if name not in expected:
             return f"the settings make no tensor {name[:100]!r}"

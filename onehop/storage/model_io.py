@@ -47,7 +47,7 @@ from onehop.storage.model_label import (
 )
 from onehop.storage.number_formats import DTYPES, TAGS, Array, Store, plain_bytes
 
-# A temporary that nobody has written to for so long was left by a process that was killed.
+# A temporary file of this age was left by a killed process.
 _ABANDONED_SECONDS = 3600
 
 
@@ -79,7 +79,7 @@ def read_model(path: str | Path) -> StoredModel:
 
 
 def read_unchanged(path: str | Path, expected: str) -> StoredModel:
-    """Read a model again whose hash is known. One that was replaced or removed in the meantime is refused."""
+    """Read a model again and refuse it if its hash has changed."""
     check_unchanged(path, expected)
     model = read_model(path)
     if model.hash != expected:
@@ -135,8 +135,8 @@ def write_model(
 ) -> list[Path]:
     """Write a model, in another number format if `store` is given, in files of at most `shard_bytes`.
 
-    The first of the returned files bears the given name, and moving it into place is the moment in which the new
-    model takes the place of the old one. One process at a time may write to a name.
+    The first of the returned files has the given name. Renaming it replaces the old model by the new one.
+    One process at a time may write to a name.
     """
     head = with_suffix(Path(path))
     model = model if store is None else model.stored_as(store)

@@ -1,6 +1,6 @@
-"""What a model file says about itself, read from its header alone: no weights, no NumPy, no safetensors.
+"""The label of a model file, read from its header without weights, NumPy or safetensors.
 
-Every start of a translator looks here, so that nothing heavy is imported.
+Every start of a translator uses it, so it imports nothing heavy.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def check_unchanged(path: str | Path, expected: str) -> None:
 
 
 def changed() -> ModelChangedError:
-    """Without the path, which is nobody's business who asks a server."""
+    """The error without the path, which a server's clients must not see."""
     return ModelChangedError("The model file has changed since it was loaded.", "Restart the server or load it again.")
 
 
@@ -129,7 +129,7 @@ def read_label(path: Path, data: bytes) -> Label:
 
 
 def _what_it_is(data: bytes) -> str:
-    """A guess at a file that is none of ours, from how it begins. Nothing of it is unpacked."""
+    """The likely format of a foreign file, judged by its first bytes."""
     if not data:
         return "empty"
     if data.startswith(b"PK\x03\x04"):
@@ -178,7 +178,7 @@ def _check_types(content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def refused_if_malformed(path: Path) -> Iterator[None]:
-    """Turn the errors that a malformed description or array leads to into the one that says so."""
+    """Turn errors of a malformed description or array into a ModelFileError."""
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:

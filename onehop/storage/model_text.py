@@ -12,7 +12,7 @@ from onehop.storage.registry import CARD, SEARCH, card, default_alpha
 
 
 def model_to_text(path: Path) -> str:
-    """All that a model file says about itself, its hash verified by reading it, and its card."""
+    """The description and the card of a model file, whose hash is verified."""
     stored = read_model(path)
     parameters = sum(math.prod(tensor.shape) for tensor in stored.tensors.values())
     kept_as = sorted({_number_format(tensor) for tensor in stored.tensors.values()})

@@ -17,7 +17,7 @@ Array: TypeAlias = Num[np.ndarray, "..."]
 
 @dataclass(frozen=True)
 class Int8Rows:
-    """A matrix as whole numbers from -127 to 127, each row with the scale that it is multiplied by."""
+    """A matrix as int8 rows from -127 to 127, each with a float32 scale."""
 
     values: Int8[np.ndarray, "rows cols"]
     scale: Float32[np.ndarray, " rows"]
@@ -27,6 +27,7 @@ class Int8Rows:
         return self.values.shape
 
     def to_float32(self) -> Float32[np.ndarray, "rows cols"]:
+        """The dequantised matrix."""
         return np.asarray(self.values * self.scale[:, None])
 
 
@@ -44,7 +45,7 @@ def to_float32(tensor: Tensor) -> Float32[np.ndarray, "..."]:
 
 
 def to_bfloat16(values: Float32[np.ndarray, "*shape"]) -> UInt16[np.ndarray, "*shape"]:
-    """The nearest bfloat16, as its bits; of two equally near the even one."""
+    """The bits of the nearest bfloat16, ties to even."""
     bits = np.array(values, dtype=np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     # Rounding the bits of a NaN could carry into the sign, so its upper half is taken and kept a NaN.
@@ -59,7 +60,7 @@ def to_int8(values: Float[np.ndarray, "rows cols"]) -> Int8Rows:
 
 
 def convert(name: str, tensor: Tensor, store: Store) -> Tensor:
-    """A tensor in a number format. Only matrices are made smaller: vectors are few bytes and matter more."""
+    """Convert a tensor to a number format. Vectors stay float32: they are small and sensitive."""
     shrink = len(tensor.shape) == 2
     if store == "int8" and shrink and not isinstance(tensor, Int8Rows):
         values = to_float32(tensor)
@@ -82,5 +83,5 @@ def int8_rows(values: Array, scale: Array) -> Int8Rows:
 
 
 def plain_bytes(array: Array) -> bytes | memoryview:
-    """An array's bytes in C order, little end first, without a copy where it lies so already."""
+    """An array's bytes in C order, little-endian, without a copy if possible."""
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data

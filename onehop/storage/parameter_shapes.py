@@ -1,4 +1,4 @@
-"""Name and shape of every parameter that settings make, without building the model.
+"""Names and shapes of all parameters, computed from the settings without building the model.
 
 `model.transformer` and `model.variants` define the same in torch; a test compares the two for every variant.
 """

@@ -65,7 +65,7 @@ def _packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
 
 
 def installed() -> dict[str, Path]:
-    """Every model by its name; of two with one name the user's counts."""
+    """Every model by its name; a user's model shadows others of the same name."""
     return model_packages() | _in_folders()
 
 
@@ -82,7 +82,7 @@ def _in_folders() -> dict[str, Path]:
 
 
 def labels() -> dict[str, Label]:
-    """What each installed model says about itself; a file that is no model is left out."""
+    """The label of each installed model; files that are not models are left out."""
     found = {}
     for name, path in installed().items():
         with suppress(OnehopError):
@@ -121,7 +121,7 @@ def translators() -> dict[str, Pair]:
 
 
 def find_model(name: str | None = None, source: str | None = None, target: str | None = None) -> Path:
-    """The file that a name or path means, or the model for the languages.
+    """The model file of a name or path, or the installed model for the languages.
 
     If nothing is asked for, it is the default that was chosen last, else en-de.
     """
@@ -202,7 +202,7 @@ def model_for(pair: Pair, known: Mapping[str, Pair]) -> str:
 
 
 def _no_model(source: str | None, target: str | None) -> ModelFileError:
-    """The error where no model has the languages: it says which there are."""
+    """The error if no model has the languages; it lists the available pairs."""
     known, readable = translators(), labels()
     pair = f" from {source or 'any language'} to {target or 'any language'}" if source or target else ""
     unread = [str(path) for name, path in installed().items() if name not in readable]

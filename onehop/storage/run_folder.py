@@ -1,4 +1,4 @@
-"""A training run's folder: settings, checkpoints, metrics. Nothing in it is ever half-written.
+"""A training run's folder: settings, checkpoints, metrics. Every write is atomic.
 
     settings.toml        what the run uses
     run.json             what it found out: token budget, data, versions
@@ -8,7 +8,7 @@
     best.safetensors     weights of the best validation, where the training may stop early
     model.safetensors    the result
 
-A checkpoint is a folder that is written under another name and then renamed, so it is there as a whole or not at all.
+A checkpoint folder is written under a temporary name and then renamed, so it is complete or absent.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from onehop.storage.checkpoint_arrays import (
     write_arrays,
 )
 
-# These may differ when a run goes on: they say how long, and what is kept and shown of it, not what a step computes.
+# Settings that may change on resume: they do not affect what a step computes.
 FREE_TO_CHANGE = {
     *("train.steps", "train.save_every", "train.validate_every", "train.report_every", "train.patience"),
     *("train.keep", "train.average", "train.shard"),
@@ -52,7 +52,7 @@ _WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetenso
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run stands, besides its weights."""
+    """The state of a run besides its weights."""
 
     step: int = 0
     epoch: int = 0
@@ -64,7 +64,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything that is needed to go on as if never stopped."""
+    """Everything that an exact resume needs."""
 
     progress: Progress
     weights: Arrays
@@ -82,7 +82,7 @@ class Run:
     # --- beginning and going on ---
 
     def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
-        """Make the folder, or check that what is there was begun with the same settings and data."""
+        """Create the folder, or check that it was begun with the same settings and data."""
         with writing(self.path):
             self.check_overwrites_nothing()
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -103,11 +103,11 @@ class Run:
             ) from None
 
     def release(self) -> None:
-        """Let another process hold the folder."""
+        """Release the folder's lock."""
         self._lock.release()
 
     def check_overwrites_nothing(self) -> None:
-        """Refuse a folder that no run has begun in and that has files of a run's names."""
+        """Refuse a folder without a run that has files of the same names."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file.", "Choose a new folder.")
         if (self.path / DESCRIPTION).exists():
@@ -122,8 +122,8 @@ class Run:
                 )
 
     def check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
-        """Refuse to go on with other settings or data than it was begun with."""
-        # A cosine is stretched over all steps, so that every one of them depends on their number.
+        """Refuse to resume with other settings or data."""
+        # A cosine schedule depends on the total number of steps.
         fixed = {"train.steps"} if settings.train.decay == "cosine" else set()
         for name, (old, new) in differences(load_settings(str(self.path / "settings.toml")), settings).items():
             if name not in FREE_TO_CHANGE - fixed:
@@ -191,10 +191,10 @@ class Run:
         return self.path / "checkpoints" / f"step-{step:08d}"
 
     def save(self, checkpoint: Checkpoint, keep: int, every: int) -> None:
-        """Write a checkpoint, then drop what is no longer needed: old optimiser states and old weights.
+        """Write a checkpoint, then remove old optimizer states and old weights.
 
-        The optimiser state before the last stays, to go on from should a disk damage the last. A checkpoint that
-        an interruption made between two regular ones goes, so that an average does not depend on interruptions.
+        The previous optimizer state stays as a fallback for a damaged last one. A checkpoint of an interruption,
+        between two regular ones, is removed, so that an average does not depend on interruptions.
         """
         step = checkpoint.progress.step
         with writing(self.path):
@@ -208,7 +208,7 @@ class Run:
                 (self.folder(old) / "optimizer.safetensors").unlink(missing_ok=True)
 
     def _is_regular(self, step: int) -> bool:
-        """Whether a checkpoint's turn had come when it was made, whatever the turns are now."""
+        """Whether a checkpoint was due when it was made, whatever `save_every` is now."""
         with contextlib.suppress(OSError, ValueError):  # a damaged one is no reason to lose what is being saved
             state: dict[str, Any] = json.loads((self.folder(step) / "state.json").read_text(encoding="utf-8"))
             return bool(state.get("regular", step > 0))
@@ -223,7 +223,7 @@ class Run:
             (partial / "state.json").write_text(json.dumps(state), encoding="utf-8")
 
     def latest(self) -> Checkpoint | None:
-        """The checkpoint to go on from, if there is one."""
+        """The checkpoint to resume from, or None."""
         steps = self.steps()
         if not steps:
             return None
@@ -268,7 +268,7 @@ class Run:
             write_arrays(weights, file, {"step": str(step)})
 
     def forget_best(self) -> None:
-        """What was the best is no longer, and what is was not kept."""
+        """Delete best.safetensors: a newer best exists but was not saved."""
         (self.path / "best.safetensors").unlink(missing_ok=True)
 
     def best(self) -> tuple[Arrays, list[int]] | None:
@@ -287,7 +287,7 @@ class Run:
             out.write(json.dumps(line) + "\n")
 
     def rewind_metrics(self, step: int) -> None:
-        """Drop the lines after a step: they will be written again. A line cut off by a kill goes too."""
+        """Drop the lines after a step, which will be written again, and a line truncated by a kill."""
         file = self.path / "metrics.jsonl"
         if file.exists():
             kept = [line for line in read_metrics(file) if line["step"] <= step]
@@ -296,7 +296,7 @@ class Run:
 
 
 def average(weights: Iterable[Arrays]) -> Arrays:
-    """The mean of several sets of weights, one at a time in memory, summed in double precision."""
+    """The mean of several sets of weights, summed in float64 with one set in memory at a time."""
     sums: dict[str, NDArray[np.float64]] = {}
     count = 0
     for one in weights:
@@ -327,7 +327,7 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failing disk into one clear line; what was there before is still there."""
+    """Turn an error of the disk into one clear line. Earlier files stay."""
     try:
         yield
     except OSError as e:

@@ -1,6 +1,6 @@
-"""Sentences in capitals and Headlines in Title Case, of which models meet few: the model gets ordinary letters.
+"""Normalises the case of sentences in capitals and headlines in Title Case, which models have rarely seen.
 
-Neither way changes the number of characters, so that a place in one form is the same place in the other.
+The number of characters never changes, so positions are the same in both forms.
 """
 
 import re
@@ -10,7 +10,7 @@ Span = tuple[int, int]
 
 WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may stand as a character of its own
 _FEWEST_LETTERS = 4  # OK, USA: what is shorter is left to the model
-_MOST_SMALL = 0.1  # the share of small letters up to which a sentence counts as one in capitals
+_MOST_SMALL = 0.1  # maximum share of lowercase letters of a sentence in capitals
 _CONTRACTION = re.compile(r"(?<=[^\W\d_]['’])(?:S|M|T|D|LL|RE|VE)\b")
 _NOUNS_IN_CAPITALS = ("de", "lb")  # languages whose ordinary sentences look like titles
 _FEWEST_TITLED, _LEAST_TITLED = 3, 0.8  # in a title so many of the longer words have a capital, and at least this share

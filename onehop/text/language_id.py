@@ -21,12 +21,12 @@ _NAMES = {
 
 
 def name_of(code: str) -> str:
-    """A language's name in English; its code where we have none."""
+    """A language's English name, or its code if the name is unknown."""
     return _NAMES.get(code, code)
 
 
 def code_of(language: str) -> str:
-    """A language's code, given that or the name in English: German, DE and de are de."""
+    """The code of a language given as code or English name: German, DE and de are de."""
     codes = {name.lower(): code for code, name in _NAMES.items()}
     return codes.get(language.lower(), language.lower())
 
@@ -45,14 +45,14 @@ class Identifier:
         self._detector: Any = None
 
     def guess(self, text: str) -> dict[str, Any] | None:
-        """The most probable language of a text and the identifier's confidence in percent; None: no idea."""
+        """The most probable language of a text and the confidence in percent; None if unknown."""
         found = self.detect(text, 1)
         if not found:
             return None
         return {"language": str(found[0]["lang"]), "confidence": round(100 * min(1.0, float(found[0]["score"])), 1)}
 
     def choose(self, text: str, languages: Collection[str]) -> str | None:
-        """The most probable of some languages; None: no idea, or the text is plainly in another one."""
+        """The most probable of some languages; None if unknown, or if the text is clearly in another one."""
         text = _in_unicode(text)
         found = self.detect(text, _ALL_LANGUAGES)
         if found and len(text.encode()) >= _LANGUAGE_BYTES and found[0]["score"] >= LANGUAGE_CERTAINTY:
@@ -86,7 +86,7 @@ LETTERS, _CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
 
 
 class LanguageCheck:
-    """Whether a text is plainly in another language, by fastText's small model, which the identifier brings along."""
+    """Checks whether a text is clearly in another language, with fastText's small model."""
 
     def __init__(self) -> None:
         # The model is asked directly: what the package does around it takes half as long again as the model itself.
@@ -98,13 +98,13 @@ class LanguageCheck:
         self.known = frozenset(label.removeprefix(_LABEL) for label in labels)
 
     def wrong(self, text: str, language: str) -> bool:
-        """True when the text is long enough to judge and the identifier is sure that it is something else."""
+        """True if the text is long enough and the identifier is sure of another language."""
         if len(text.encode()) < _LANGUAGE_BYTES or language not in self.known:
             return False
-        # Nearly every text shows its language early; the whole of it is judged where its beginning leaves a doubt.
+        # The beginning is enough for nearly every text; the whole is judged only in doubt.
         if self._sure_of(text[:LANGUAGE_BEGINNING]) == language or self._sure_of(text) in (language, None):
             return False
-        # Addresses, version numbers and code look like some language too: judge again by the words alone.
+        # Addresses, version numbers and code can look like another language: judge again without them.
         words = _NO_WORD.sub(" ", text)
         return words == text or self.wrong(words, language)
 
@@ -115,11 +115,12 @@ class LanguageCheck:
 
 @cache
 def _language_check() -> LanguageCheck:
+    """The shared instance."""
     return LanguageCheck()
 
 
 class LanguageWatch:
-    """Says once if most of the first lines are plainly not in the source language; silent without the identifier."""
+    """Warns once if most of the first lines are clearly not in the source language."""
 
     def __init__(self, language: str) -> None:
         self.language = language

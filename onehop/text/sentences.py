@@ -1,6 +1,6 @@
-"""A line of text in sentences and back, and where a sentence that is too long parts.
+"""Splits a line into sentences and joins them again; splits sentences that are too long.
 
-Whatever is taken apart here gives, put together unchanged, the same text again, to the last space.
+Joining unchanged segments gives the same text again, including spaces.
 """
 
 import re
@@ -39,9 +39,9 @@ _PLACES = (
 
 @dataclass(frozen=True)
 class Segment:
-    """A sentence, or a part of one that was too long, between spaces and emoji that stay as they are.
+    """A sentence, or a part of a long one, with the surrounding spaces and emoji.
 
-    Where it stood in capitals, `text` is it in ordinary letters, as many as `stood` has.
+    If it was in capitals, `text` has ordinary case and the same length as `stood`.
     """
 
     before: str
@@ -105,7 +105,7 @@ def _sentence_pieces(line: str, language: str) -> list[str]:
 
 
 def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> list[Segment]:
-    """A segment in parts none of which is longer than `longest`, marked as split, or itself if it is not."""
+    """The parts of a segment of at most `longest`, marked as split, or the segment itself."""
     if length(whole.text) <= longest:
         return [whole]
     parts = [segment(part, split=True) for part in _halves(whole.text, longest, length)]
@@ -126,7 +126,7 @@ def as_stood(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
 
 
 def _halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
-    """Halve again and again: parts of like length translate better than a full one and a scrap."""
+    """Halve repeatedly: parts of similar length translate better than a long one and a scrap."""
     if length(text) <= longest or len(text) < 2:
         return [text]
     place = _best_place(text)

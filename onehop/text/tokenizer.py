@@ -1,10 +1,9 @@
-"""Text ↔ integers: byte-pair encoding with one vocabulary for both languages, learned from raw text.
+"""Text ↔ ids: joint BPE of both languages, learned from raw text.
 
-What comes back from `decode(encode(text))` is `normalise(text)`, exactly, for any string at all: pieces that
-were never seen fall back to their UTF-8 bytes.
+`decode(encode(text))` equals `normalise(text)` for any string: unknown characters fall back to UTF-8 bytes.
 
-Below it stand the other things that a model's ids can mean: the word pieces of a model made elsewhere, and the names
-of classes. A model file holds any of the three as bytes; `vocabulary_of` tells them apart.
+The module also has the other vocabularies of a model file: word pieces of an imported model, and class names.
+`vocabulary_of` tells the three apart.
 """
 
 import io
@@ -37,8 +36,8 @@ def normalise(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).replace(WORD_MARK, " ").split())
 
 
-# A model that was imported may cut its target language by other rules. They lie behind the source's model, as a field
-# that SentencePiece leaves to others: the target's model, how many of its ids count, its length, and this mark.
+# An imported model may have another SentencePiece model for its target language. It is stored after the source's model,
+# in a field that SentencePiece ignores: the target's model, the number of its known ids, its length, and this mark.
 _TARGET_FIELD, _TARGET_MARK, _TARGET_TAIL = bytes([0xC2, 0x0C]), b"onehop target", struct.Struct("<QQ")
 
 
@@ -106,12 +105,12 @@ class Tokenizer:
         return int(self._pieces.GetPieceSize())
 
     def encode(self, text: str, *, tags: bool = False) -> list[int]:
-        """Ids of a text, without beginning or end marks. What looks like a tag is ordinary text without `tags`."""
+        """Ids of a text, without BOS or EOS. Without `tags`, a tag is encoded as ordinary text."""
         ids = list(self._pieces.EncodeAsIds(normalise(text)))
         return ids if tags else self._spelled_out(ids)
 
     def encode_batch(self, texts: Sequence[str], threads: int = -1, *, tags: bool = False) -> list[list[int]]:
-        """Ids of many texts, worked on by so many threads; -1: one a core."""
+        """Ids of many texts, with this many threads; -1: one per core."""
         if not texts:
             return []
         batch = list(self._pieces.EncodeAsIds([normalise(t) for t in texts], num_threads=threads))
@@ -143,7 +142,7 @@ class Tokenizer:
 
     @cached_property
     def target(self) -> "Tokenizer":
-        """What cuts text of the target language, in the same ids: nearly always this tokenizer itself."""
+        """The tokenizer of the target language, in the same ids: usually this one."""
         if not self.model.endswith(_TARGET_MARK):
             return self
         end = len(self.model) - len(_TARGET_MARK) - _TARGET_TAIL.size
@@ -151,11 +150,11 @@ class Tokenizer:
         return _TargetTokenizer(self.model[max(0, end - length) : end], min(known, self.vocab_size))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; marks and padding are left out."""
+        """The text of ids, without special tokens and padding."""
         return str(self._pieces.DecodeIds([int(i) for i in ids if int(i) not in (PAD, BOS, EOS)]))
 
     def decode_batch(self, batch: Sequence[list[int]]) -> list[str]:
-        """Texts of many lists of ids, which hold neither marks nor padding."""
+        """The texts of lists of ids without special tokens and padding."""
         return [str(text) for text in self._pieces.DecodeIds(list(batch), num_threads=1)] if batch else []
 
     def vocabulary(self) -> list[tuple[str, float]]:
@@ -184,7 +183,7 @@ class Tokenizer:
 
 
 class _TargetTokenizer(Tokenizer):
-    """Cuts text of a target language; pieces that the model does not know are unknown."""
+    """Segments text of a target language; tokens outside the vocabulary are unknown."""
 
     def __init__(self, model: bytes, known: int) -> None:
         super().__init__(model)
@@ -234,7 +233,7 @@ def _keeping(failures: list[BaseException], sentences: Iterable[str]) -> Iterato
 
 
 def _learning_error(reason: str, settings: TokenizerSettings) -> TextError:
-    """Why no vocabulary could be learned, in our words: SentencePiece names its own source lines."""
+    """A readable error for a failed training of SentencePiece, whose own message names its source lines."""
     if "required_chars" in reason:
         return TextError(
             f"A vocabulary of {settings.vocab_size} pieces is too small for the characters of this text.",
@@ -248,7 +247,7 @@ _DAMAGED = "The file is damaged: make it again."
 
 @runtime_checkable
 class _Vocabulary(Protocol):
-    """Anything that has ids."""
+    """A vocabulary of a model file."""
 
     @property
     def vocab_size(self) -> int:
