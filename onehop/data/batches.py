@@ -1,8 +1,8 @@
-"""Sentence pairs packed end to end into batches of at most so many source and so many target tokens.
+"""Batches of sentence pairs packed end to end, limited by source and target tokens.
 
-An epoch is a permutation of all pairs that depends on the seed and the epoch's number alone, cut into batches where
-one of the two budgets is full. So every pair comes exactly once, or as often as the weight of its source says, and any
-batch of any epoch can be made directly.
+An epoch is a permutation of all pairs that depends only on the seed and the epoch's number. A batch ends when one of
+the two budgets is full. So every pair occurs exactly once, or as often as its source's weight says, and any batch of
+any epoch can be made directly.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ from onehop.text.tokenizer import BOS, EOS, PAD
 
 Ids = Int[np.ndarray, " rows"]
 Lengths = Int[np.ndarray, " sentences"]
-_FILLING = 64  # tokens of a sentence that only fills a batch up
+_FILLING = 64  # tokens of a padding sentence
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs end to end: sources with their end mark, targets shifted right (`tgt`), and what to predict (`labels`)."""
+    """Packed pairs: sources with EOS, targets shifted right (`tgt`), and the labels."""
 
     src: Int[np.ndarray, " src_rows"]
     src_lengths: Lengths
@@ -38,7 +38,7 @@ class Batch:
         return int((self.labels != PAD).sum())
 
     def part(self, first: int, last: int) -> "Batch":
-        """The sentences first … last - 1 as a batch of their own."""
+        """The sentences first … last - 1 as a batch."""
         src = np.concatenate([[0], np.cumsum(self.src_lengths)])
         tgt = np.concatenate([[0], np.cumsum(self.tgt_lengths)])
         return Batch(
@@ -55,17 +55,17 @@ class Batch:
         return self.part(0, middle), self.part(middle, len(self.src_lengths))
 
     def share(self, rank: int, of: int) -> "Batch":
-        """What one of several processes works on: a run of sentences with about its part of the target tokens."""
+        """The share of one of several processes: a run of sentences with about 1/N of the target tokens."""
         ends = np.cumsum(self.tgt_lengths)
         cuts = np.searchsorted(ends - self.tgt_lengths / 2, [rank * ends[-1] / of, (rank + 1) * ends[-1] / of])
         return self.part(int(cuts[0]), int(cuts[1]))
 
     def twice(self) -> "Batch":
-        """The whole batch and then the whole batch again."""
+        """The batch twice, for R-Drop."""
         return Batch(*(np.concatenate([x, x]) for x in vars(self).values()))
 
     def filled(self, rows: int, sentences: int, longest: int) -> "Batch":
-        """The same batch in fixed shapes, so that one compiled graph and one memory plan serve every step.
+        """The batch padded to fixed shapes, so that every step uses the same compiled graph.
 
         Both sides grow to `rows` by sentences of padding, of at most `longest` tokens each since a kernel may rely on
         that bound, and to `sentences` by empty ones. What is larger already stays as it is.
@@ -83,9 +83,9 @@ class Batch:
 
 
 def filling(rows: int, sentences: int, longest: int) -> list[int]:
-    """Lengths of sentences, none too long and if possible no more than given, that make up so many rows.
+    """Lengths of padding sentences that fill this many rows.
 
-    Rather short ones: a long sentence, though of nothing, would keep a GPU waiting for its attention.
+    They are short: attention over a long padding sentence would cost time on a GPU.
     """
     rows = max(0, rows)
     length = min(longest, max(_FILLING, -(-rows // max(1, sentences))))
@@ -99,7 +99,7 @@ def _padded(lengths: list[int], count: int) -> Lengths:
 
 
 def pack(pairs: Pairs, indexes: NDArray[np.int64]) -> Batch:
-    """Put these pairs end to end, with their marks."""
+    """Pack these pairs end to end, with BOS and EOS."""
     src, src_lengths = gather(pairs.source, indexes)
     tgt, tgt_lengths = gather(pairs.target, indexes)
     return Batch(
@@ -120,7 +120,7 @@ def gather(side: Side, indexes: NDArray[np.int64]) -> tuple[Ids, Lengths]:
 
 
 def _with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
-    """A mark before or behind each sentence."""
+    """Insert a special token before or after each sentence."""
     ends = np.cumsum(lengths + 1)
     marked = np.full(ends[-1], mark)
     is_text = np.ones(len(marked), dtype=bool)
@@ -145,7 +145,7 @@ class Epoch:
 
     def __getitem__(self, i: int) -> Batch:
         chosen = self.order[self.cuts[i] : self.cuts[i + 1]]
-        # Within a batch the order is free: where attention pads, neighbours of one length pad least.
+        # Order within a batch is free: neighbours of similar length need the least padding in attention.
         by_length = np.argsort(self.pairs.src_lengths[chosen] + self.pairs.tgt_lengths[chosen], kind="stable")
         return pack(self.pairs, chosen[by_length])
 
@@ -159,7 +159,7 @@ class Epoch:
 
 
 def cut(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
-    """Where batches begin, given the running sums of both sides: as many pairs as fit both budgets, in order."""
+    """The starts of the batches, given the cumulative lengths of both sides."""
     cuts = [0]
     while cuts[-1] < len(src):
         done = cuts[-1]

@@ -1,7 +1,7 @@
-"""BPE-dropout (Provilkov et al., 2020): every epoch sees the same sentences cut into other pieces.
+"""BPE-dropout (Provilkov et al., 2020): every epoch segments the same sentences differently.
 
-SentencePiece can sample too, but its random numbers differ from process to process whatever the seed, and a run
-that resumes must see the pieces it would have seen.
+SentencePiece can sample too, but its result differs between processes with the same seed, which would break exact
+resume.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ CACHED = 400_000
 
 
 class Resegmenter:
-    """The same pairs under another random segmentation each epoch, which depends on (seed, epoch) alone.
+    """The same pairs with another segmentation in each epoch, which depends only on (seed, epoch).
 
     A side that would have more than `longest` pieces keeps the segmentation it had. An epoch is held in memory; with
     several processes, the next one is made while the present one is used.

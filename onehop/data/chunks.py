@@ -1,6 +1,6 @@
-"""Parallel text in chunks of raw pairs, whatever file it stands in.
+"""Parallel text of any format in chunks of raw pairs.
 
-Nothing here holds more than a chunk: a corpus is as long as the disk allows.
+Only one chunk is in memory at a time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

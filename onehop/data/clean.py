@@ -1,4 +1,4 @@
-"""The first stage of `prepare`: read the text, filter it, set the validation pairs apart. Its result is on disk."""
+"""The first stage of `prepare`: read and filter the text, and split off the validation pairs."""
 
 import json
 import os

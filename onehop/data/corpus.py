@@ -1,4 +1,4 @@
-"""Which files the settings mean, and how their bytes are read: plain or compressed, line by line."""
+"""Finds the files that the settings name, and reads them line by line, plain or compressed."""
 
 import gzip
 import hashlib
@@ -30,7 +30,7 @@ FORMATS = {
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
-# A line so long is no sentence. The cap keeps one broken file from filling the memory.
+# The limit keeps a broken file from filling the memory.
 LONGEST_LINE = 1_000_000
 
 
@@ -161,7 +161,7 @@ def checked(file: ParallelFile) -> ParallelFile:
 
 
 def content_hash(file: ParallelFile) -> str:
-    """A hash of the bytes on disk, by which an input is known again whatever its name or date."""
+    """A hash of the bytes on disk, which identifies an input whatever its name or date."""
     digest = hashlib.blake2b(digest_size=16)
     for path in file.paths:
         with reading(path), path.open("rb") as stream:
@@ -173,7 +173,7 @@ def content_hash(file: ParallelFile) -> str:
 
 
 class reading:  # noqa: N801, it reads as a phrase: with reading(path)
-    """Turn what can go wrong with a file while it is read into an error that names the file."""
+    """Turn errors while reading a file into one that names the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -203,7 +203,7 @@ def _unpacked(raw: IO[bytes], path: Path) -> Any:
 
 
 class _ZstdStream(io.RawIOBase):
-    """All frames of a .zst file one after the other; unlike the package's own reader it notices a missing end."""
+    """Reads all frames of a .zst file and, unlike the package's own reader, detects a truncated one."""
 
     def __init__(self, raw: IO[bytes], zstandard: Any) -> None:
         self._raw = raw

@@ -1,4 +1,4 @@
-"""The second and third stage of `prepare`: learn the tokenizer, then encode with it on all cores."""
+"""The second and third stage of `prepare`: learn the tokenizer, then encode on all cores."""
 
 import shutil
 from collections import Counter
@@ -47,7 +47,7 @@ def learn_stage(
     if given is None:
         progress.stage("learning the vocabulary", None, "")
         job = (work, filtered, settings)
-        # In a process of its own where there are several, so that the memory it takes is given back.
+        # In a separate process if there are several, so that its memory is released.
         (given,) = in_order(learn, [job], 2 if processes > 1 else 1, nothing)
     Tokenizer(given)
     write_whole(work / TOKENIZER, given)
@@ -91,7 +91,7 @@ _NO_PIECE = "\U0010fffd"  # a character for private use, the last one, which no 
 
 
 class WordIds(dict[str, bytes]):
-    """The ids of words, as the bytes that the store holds. Each is encoded once: most words of a text come again."""
+    """A cache of words' ids, as the bytes of the store: most words occur again."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -125,7 +125,7 @@ class WordIds(dict[str, bytes]):
 
 
 def encodes_by_words(tokenizer: Tokenizer) -> bool:
-    """Whether a text's pieces are those of its words, as in every vocabulary learned here; a given one may differ."""
+    """Whether no token crosses a space, as in every vocabulary learned here; a given one may differ."""
     within_words = all(WORD_MARK not in piece[1:] for piece, _ in tokenizer.vocabulary())
     # Unknown words too: a vocabulary of whole words makes one piece of several that it does not know.
     return within_words and all(tokenizer.encode(f"{w} {w}") == 2 * tokenizer.encode(w) for w in ("a", _NO_PIECE))

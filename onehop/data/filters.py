@@ -1,4 +1,4 @@
-"""What is left out of parallel text and why: each check on a pair, and the report that counts and shows it."""
+"""The filters of parallel text, and the report that counts and shows what they drop."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ from onehop.text.tokenizer import normalise
 _SAMPLES = 3
 _SHOWN = 100  # characters of a side in a sample
 
-# In the order in which a pair meets them: it is counted where it fails first.
+# In the order of the checks: a pair is counted at the first that it fails.
 REASONS = {
     "columns": "the line or record has not two sides",
     "utf8": "the line is not UTF-8",
@@ -149,7 +149,7 @@ def _sample_to_text(sample: Sample, *, parallel: bool) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """So many things, in the singular where there is one."""
+    """A count with its noun, singular for 1."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
@@ -191,7 +191,7 @@ def held_out_sides(pairs: Iterable[tuple[str, str]]) -> HeldOut:
 
 
 class SeenHashes:
-    """A set of 64-bit hashes in little more than eight bytes each: sorted arrays, each much larger than the next."""
+    """A set of 64-bit hashes in about eight bytes each: sorted arrays of decreasing size."""
 
     def __init__(self) -> None:
         self._sorted: list[npt.NDArray[Any]] = []

@@ -1,4 +1,4 @@
-"""How often the pairs of each source come: a source is one training file, known by its name without endings."""
+"""Weights of sources. A source is one training file, named without its endings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

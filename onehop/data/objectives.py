@@ -1,7 +1,7 @@
-"""What a batch asks of a member of the family: the next token, the hidden ones, or what an image shows.
+"""The training objective of each model kind: next token, masked tokens, or an image's class.
 
-A batch is packed for a translator: source, target shifted right, target. The others ask something else of the same
-arrays. What is random in it depends on the numbers it is asked with, so that a run that goes on asks the same again.
+A batch is packed for a translator: source, target shifted right, target. The other kinds change these arrays. Random
+choices depend only on the given numbers, so a resumed run makes the same ones.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from onehop.data.batches import Batch
 from onehop.shapes import Int
 from onehop.text.tokenizer import EOS, PAD, UNK
 
-# Byte fallback leaves the unknown without a use, so it stands for what is hidden.
+# The mask is the unknown token, which byte fallback leaves unused.
 MASK = UNK
 MARKS = 4
 # Devlin et al. 2019: so many tokens are asked for; of these so many are hidden and so many replaced by any other.
@@ -43,7 +43,7 @@ class TrainingTask:
 
 
 def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
-    """Some tokens of the text with its end mark are asked for, and most of them are hidden."""
+    """Select some tokens for prediction, and mask most of them."""
     text = batch.labels
     there = np.flatnonzero((text != PAD) & (text != EOS))
     asked = there[rng.random(len(there)) < _ASKED]

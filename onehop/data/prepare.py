@@ -1,7 +1,7 @@
-"""Raw parallel text in, token store out, in three stages: filter, learn the tokenizer, encode.
+"""Makes a token store from raw text in three stages: filter, learn the tokenizer, encode.
 
-Each stage leaves its result in a work folder beside the store, so that a run that was killed goes on where it
-stopped and ends with the same bytes. The store appears by a rename at the very end: there is never half a one.
+Each stage writes its result to a work folder beside the store, so a killed run resumes and ends with the same bytes.
+The store appears by an atomic rename at the end.
 """
 
 import errno
@@ -92,7 +92,7 @@ def _make_store(
 
 @contextmanager
 def work_folder(out: Path) -> Iterator[Path]:
-    """A folder beside the store to be, for one process at a time. What was finished in it stays after an error."""
+    """A work folder beside the future store, locked by one process. Finished stages stay after an error."""
     work = out.with_name(out.name + ".partial")
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def work_folder(out: Path) -> Iterator[Path]:
 
 
 def held(lock: Path, out: Path) -> AbstractContextManager[Any]:
-    """Refuse to work where another process does. The lock goes with its process, however that ends."""
+    """Lock the work folder. The lock ends with its process."""
     try:
         return FileLock(lock).acquire(timeout=0)
     except Timeout:

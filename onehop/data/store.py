@@ -1,4 +1,4 @@
-"""The token store: a folder of memory-mapped ids that opens at once, however large it is.
+"""The token store: a folder of memory-mapped ids, which opens at once at any size.
 
 store.json                      what this is, from what it was made, the report
 tokenizer.model                 the SentencePiece model the ids belong to
@@ -283,6 +283,7 @@ class _SideWriter:
         self.tokens += len(chunk.ids)
 
     def close(self) -> None:
+        """Flush and sync to disk."""
         for stream in (self._ids, self._ends):
             with stream:
                 stream.flush()
@@ -303,6 +304,7 @@ class PairsWriter:
         self.count += len(chunk)
 
     def close(self) -> None:
+        """Flush and sync to disk."""
         self.source.close()
         self.target.close()
 

@@ -1,4 +1,4 @@
-"""Work spread over spawned processes, in order and with little in flight."""
+"""Maps a function over spawned processes, in order and with bounded memory."""
 
 import multiprocessing
 import os
@@ -46,7 +46,7 @@ def in_order(
 
 
 def spawned_pool(processes: int, setup: Callable[..., None], given: tuple[Any, ...]) -> ProcessPoolExecutor:
-    """Processes that are spawned, not forked: the caller may hold threads, a GPU or a gigabyte of tokens."""
+    """A pool of spawned processes. Forking would copy the caller's threads, GPU context and memory."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(processes, context, _end_with_parent, (setup, given))
 
@@ -73,7 +73,7 @@ def _end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None
 
 
 def leave_when_orphaned() -> None:
-    """Wait for the parent's end, then end at once: nobody would read what is still computed."""
+    """Wait for the parent's end, then exit at once."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

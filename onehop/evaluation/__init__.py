@@ -1,4 +1,4 @@
-"""How good an output or a model is: BLEU, chrF and TER, reports, perplexity, training curves.
+"""BLEU, chrF and TER, evaluation reports, perplexity, training curves.
 
 It knows nothing of the training loop: it reads texts, model files and run folders.
 """

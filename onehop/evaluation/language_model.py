@@ -1,4 +1,4 @@
-"""How well a decoder foresees a text: perplexity by token and by word, bits by byte."""
+"""Perplexity of a decoder per token and per word, and bits per byte."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ BATCH_TOKENS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """The negative log-likelihood of texts in nats, and what it is divided by; the end marks count as tokens."""
+    """The negative log-likelihood of texts in nats, and the counts to divide it by. EOS counts as a token."""
 
     texts: int
     tokens: int
@@ -33,7 +33,7 @@ class Likelihood:
 
     @property
     def word_perplexity(self) -> float:
-        """The same spread over words, so that vocabularies can be compared."""
+        """The perplexity of a word, which is comparable across vocabularies."""
         return math.exp(min(700.0, self.nll / max(1, self.words)))
 
     @property

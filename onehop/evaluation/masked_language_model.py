@@ -1,4 +1,4 @@
-"""How well an encoder finds again what is hidden from it in a text: every piece once, a few at a time."""
+"""Accuracy of an encoder on masked tokens: every token is masked once, a few at a time."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ from onehop.model.variants import EncoderOnly
 from onehop.pipelines.fill_mask import Filler
 from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, normalise
 
-# One piece in so many is hidden at a time: about the share that training hides.
+# One token in this many is masked at a time: about the share in training.
 EVERY = 7
 _GUESSES = 5
 

@@ -1,7 +1,7 @@
-"""How good a translation is, in scores that carry their provenance: each comes with sacreBLEU's signature.
+"""Translation scores, each with sacreBLEU's signature.
 
-The same output gets a different number in every convention, so each convention here is a metric of sacreBLEU, and
-sacreBLEU computes the number, its confidence interval and the test between two systems.
+Every convention gives another number, so each is a metric of sacreBLEU, which computes the score, its confidence
+interval and the test between two systems.
 """
 
 import importlib
@@ -47,7 +47,7 @@ class MetricScore:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems on the same sentences; p_value: how often chance alone would part them at least so far."""
+    """Two systems on the same sentences; `p_value` is that of the difference."""
 
     score: MetricScore
     against: MetricScore

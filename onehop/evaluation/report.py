@@ -1,4 +1,4 @@
-"""`onehop evaluate`: one output in every convention, how sure the numbers are, and where it fails."""
+"""`onehop evaluate`: scores in every convention, their confidence, and the worst sentences."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -278,7 +278,7 @@ def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
 
 
 def notes(texts: Texts, language: str) -> list[str]:
-    """What a reader of the numbers must know besides."""
+    """Warnings about the texts and the language."""
     found = []
     sides = {"reference": texts.references, "hypothesis": texts.hypotheses, "other system": texts.against or []}
     for name, lines in sides.items():
