@@ -1,7 +1,7 @@
 """`onehop import` of an Argos package: a ZIP with a CTranslate2 model, a SentencePiece model and the languages.
 
-Nothing is unpacked to disk. What CTranslate2's file holds goes over as it is, int8 rows too. A variable that ours has
-no place for is refused by its name, so that no model is read half.
+Nothing is unpacked to disk. Weights are copied as they are, int8 rows too. An unknown variable is refused by its name,
+so that no model is read incompletely.
 """
 
 import hashlib
@@ -330,7 +330,7 @@ class _Converter:
         return np.ascontiguousarray(values * inverse[:, None], dtype=np.float32)
 
     def refuse_the_rest(self) -> None:
-        """A variable that nobody asked for would be missing from the model; a switch that is off would not."""
+        """Refuse variables that were not used, except switches that are off."""
         self.variables.pop("encoder/embeddings_merge", None)
         for name in ("decoder/alignment_layer", "decoder/alignment_heads"):
             self.variables.pop(name, None)

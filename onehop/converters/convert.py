@@ -1,4 +1,4 @@
-"""`onehop export` and `onehop import`: a model for or from another program, and the proof that it is the same."""
+"""`onehop export` and `onehop import`: convert a model for or from another program, and compare the two."""
 
 import importlib
 from collections.abc import Iterator, Sequence

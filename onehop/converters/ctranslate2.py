@@ -1,4 +1,4 @@
-"""A CTranslate2 folder, with the tokenizer beside the model: CTranslate2 itself takes pieces, not text."""
+"""A CTranslate2 folder with the tokenizer beside the model: CTranslate2 takes tokens, not text."""
 
 import importlib
 import json

@@ -1,6 +1,6 @@
 """`onehop import`: a Hugging Face Marian folder, such as OPUS-MT publishes, as a model file of ours.
 
-Our ids begin with pad, unk, bos and eos, theirs stand anywhere, so every row that belongs to a piece moves with it.
+Our ids begin with pad, unk, bos and eos. Theirs may be anywhere, so rows are reordered.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Where each of our tensors stands in Hugging Face's Marian, and in which order it keeps d_model.
 
-Marian's positions are all sines and then all cosines, the paper's alternate. Nothing else in a post-norm Transformer
-knows the order of d_model, so reordering it in every weight makes one model of the other.
+Marian's positions are all sines and then all cosines; the paper's alternate. Nothing else in a post-norm Transformer
+depends on the order of d_model, so a permutation of it in every weight converts one model to the other.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Two ONNX graphs: the encoder, and one step of the decoder with its cache. Every model of ours can be expressed."""
+"""Two ONNX graphs: the encoder, and one decoder step with its cache. Every model can be exported."""
 
 import importlib
 import json

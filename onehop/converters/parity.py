@@ -1,4 +1,4 @@
-"""The proof that follows an export: the same sentences here and there, compared and timed."""
+"""The parity report of an export: the same sentences on both sides, compared and timed."""
 
 import json
 import platform

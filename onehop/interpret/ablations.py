@@ -1,7 +1,7 @@
-"""What happens if a part is missing: edits of one run, written as `NAME=VALUE@PLACE` and made by a tap.
+"""Ablations: edits of one run, written as `NAME=VALUE@PLACE` and applied by a tap.
 
-The model is never changed: an edited run goes through `watch` with an `EditTap` in it, and the next run knows nothing
-of it. `docs/guide/explore.md` lists the edits.
+The model is never changed: an edited run goes through `watch` with an `EditTap`, which the next run does not have.
+`docs/guide/explore.md` lists the edits.
 """
 
 import math
@@ -29,7 +29,7 @@ _INPUT = re.compile(r"(source|target)_input\.(\w+)")
 
 @dataclass(frozen=True)
 class Place:
-    """Where an edit acts: a role or stack, a layer of it, a head of that; what is None stands for all."""
+    """Where an edit acts: a role or stack, a layer and a head; None means all."""
 
     role: str | None = None
     layer: int | None = None
@@ -143,7 +143,7 @@ def parse_edits(texts: Iterable[str]) -> tuple[Edit, ...]:
 
 
 class EditTap:
-    """A tap that makes edits: a fresh one for each run, as it remembers what it has seen of it."""
+    """A tap that applies edits. It keeps state, so each run needs a new one."""
 
     def __init__(self, model: Transformer, edits: Iterable[Edit]) -> None:
         self.settings = model.settings
@@ -154,7 +154,7 @@ class EditTap:
 
     @property
     def changes_the_past(self) -> bool:
-        """Whether a token written later changes what earlier positions compute, so that nothing may be cached."""
+        """Whether later tokens change the states of earlier positions, so that no cache is valid."""
         return any(edit.name == "mask" for edit in self.edits)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class EditTap:
         return value
 
     def mask(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """The decoder sees what it has not written yet; one sentence at a time, so that no padding is unmasked."""
+        """Remove the causal mask. Runs have one sentence, so no padding is unmasked."""
         unmasked = _attention_at(Place("decoder"), name, "masked_scores")
         return self.seen["scaled_scores"] if unmasked else value
 
@@ -202,16 +202,16 @@ class EditTap:
         return value.masked_fill(gone[:, None, None], 0.0)
 
     def heads(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """Every head looks where all of them look on average."""
+        """Give every head the mean attention weights of all heads."""
         averaged = _attention_at(edit.place, name, "weights")
         return value.mean(1, keepdim=True).expand_as(value) if averaged else value
 
     def residual(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """Only what a sub-layer computes goes on, without what went in."""
+        """Remove the residual connection."""
         return torch.zeros_like(value) if _add_norm_at(edit.place, name, "skip") else value
 
     def norm(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """What would be normalised goes on as it is."""
+        """Skip the layer norm."""
         if not _add_norm_at(edit.place, name, "norm"):
             return value
         within_layer = ".layers." in name

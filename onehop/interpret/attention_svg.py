@@ -1,4 +1,4 @@
-"""Attention matrices as a picture: one square a pair of tokens, darker where more of the weight lies."""
+"""Attention matrices as an SVG: one square per pair of tokens, darker for more weight."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

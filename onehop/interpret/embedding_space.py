@@ -1,4 +1,4 @@
-"""The space of the embeddings: which pieces lie near each other, and the plane that shows most of it."""
+"""The embedding space: nearest neighbours, and the plane of the first two principal components."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A search that is watched: the model under taps, every step's choices kept, and the way to its result."""
+"""A search under taps, with every step's choices and the path to its result recorded."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from onehop.text.tokenizer import EOS
 
 
 class Watched:
-    """A model with a tap in it that can be changed: copying the modules for every run would take longer than a run."""
+    """A model with an exchangeable tap: copying the modules for every run would take longer than a run."""
 
     def __init__(self, model: Transformer) -> None:
         self._tap: Tap = untapped
@@ -54,7 +54,7 @@ def _in_turn(taps: Sequence[Tap]) -> Tap:
 
 
 class _RerunStep:
-    """A step that computes every row's whole past anew: right even where later tokens change it."""
+    """A step without a cache, which is right even if later tokens change earlier states."""
 
     def __init__(self, model: Transformer, src: Tokens, capacity: int) -> None:
         self.model, self.src = model, src

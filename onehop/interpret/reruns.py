@@ -1,4 +1,4 @@
-"""A recorded translation, passed through the model once more with something changed: no mask, or one head off."""
+"""Reruns of a recorded translation with a change: without the mask, or with one head off."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class Recording:
 
 
 def leak(recording: Recording) -> Json | None:
-    """What the causal mask hides: how probable each token becomes that the decoder can already see."""
+    """The probability of each token without the causal mask, when the decoder can see it."""
     if any(edit.name == "mask" for edit in recording.edits):
         return None
     unmasked, edits = Recorder(), (*recording.edits, Edit("mask", "off"))

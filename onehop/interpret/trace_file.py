@@ -16,10 +16,10 @@ from onehop.errors import OnehopError, TextError
 
 FORMAT, VERSION = "onehop trace", 1
 
-# Numbers that the reader of a trace computes with keep all their digits; of the rest float16 shows more than enough.
+# Tensors that a reader computes with are float32; float16 is enough for the rest.
 _EXACT = ("q", "k", "v", "scores", "scaled_scores", "weights", "head_outputs", "positions")
-# What goes first when a trace is too large: what can be computed again from what stays, then what is shown least.
-# Everything else is always there.
+# Tensors that are dropped first if a trace is too large: those that can be recomputed, then those shown least.
+# All others always stay.
 LEAVE_OUT: tuple[str, ...] = ("logits", "hidden", "concatenation", "masked_scores", "scaled_scores", "projection")
 LEAVE_OUT += ("skip", "norm", "residual", "output")
 
@@ -78,7 +78,7 @@ def compact(name: str, values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Trace(Mapping[str, Array]):
-    """A translation and what was computed on the way.
+    """A translation with its recorded tensors.
 
     trace = Tracer.load("model.safetensors").trace("Hello world.")
     trace["encoder.layers.0.self_attention.weights"]  # a numpy array; its axes: trace.axes(name)
@@ -149,7 +149,7 @@ class Trace(Mapping[str, Array]):
 
 
 def within(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], list[Json]]:
-    """What fits into so many bytes, and what had to be left out."""
+    """The tensors that fit into the limit, and those that were left out."""
     kept, left_out = dict(tensors), []
     for kind in LEAVE_OUT:
         size = sum(tensor.values.nbytes for tensor in kept.values())

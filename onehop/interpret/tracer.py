@@ -1,4 +1,4 @@
-"""One translation with everything that was computed on the way: tensors by name, choices, the beam as a tree.
+"""One translation with everything that was computed: tensors by name, choices, the beam as a tree.
 
 `Tracer` makes traces of one model's translations, `Trace` is one.
 """
@@ -60,7 +60,7 @@ def trace(
     alpha: float | None = None,
     device: str | None = None,
 ) -> Trace:
-    """The translation of a sentence and every number on the way, as tensors by name.
+    """Translate a sentence and return every number of the forward pass, as tensors by name.
 
     `model` is the name of an installed model or a path; otherwise it is `en-de`. `edits` switch parts of it off, such
     as "mask=off". The model stays in memory for the next call.
@@ -92,7 +92,7 @@ def _kept_tracer(path: Path, hash: str, device: str | None) -> "Tracer":
 
 
 class Tracer:
-    """One model, to be looked into as often as one likes.
+    """Makes traces of one model.
 
     Tracer.load("model.safetensors").trace("Hello world.", edits=["scale=off"])
     """
