@@ -16,6 +16,7 @@ __all__ = [
     "options",
     "request",
     "search",
+    "settled",
     "shortlist",
     "torch_engine",
 ]

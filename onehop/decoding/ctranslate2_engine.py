@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ctranslate2
 
-from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
+from onehop.decoding.engine import EngineName, GivenUp, Settled, batches_by_length, greatest_lengths
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, beam_of, loop_span
 from onehop.errors import SettingsError
 from onehop.machine import asked_threads, available_cores
@@ -21,6 +21,9 @@ from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import EOS, Tokenizer
+
+if TYPE_CHECKING:
+    from onehop.decoding.engine import Alignment
 
 # Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.
 BATCH_TOKENS = 1024
@@ -132,7 +135,7 @@ class Ct2Engine:
             for i, _, hypotheses in self.results(equal, sources, most, options):
                 found[i] = hypotheses
         each = zip(sources, found, most, strict=True)
-        return [self.ranked([self.stopped(s, h, m, options) for h in f], options) for s, f, m in each]
+        return [options.ranked([self.stopped(s, h, m, options) for h in f]) for s, f, m in each]
 
     def results(
         self,
@@ -178,10 +181,6 @@ class Ct2Engine:
             ids = ids[:-1] if finished else ids
             found.append(Hypothesis(ids, log_prob, options.score(log_prob, len(pieces)), finished))
         return found
-
-    def ranked(self, found: list[Hypothesis], options: SearchOptions) -> list[Hypothesis]:
-        """The n best, those that loop behind the others."""
-        return sorted(found, key=lambda h: (h.looped, -h.score))[: options.n_best]
 
     def stopped(self, source: Sequence[int], found: Hypothesis, most: int, options: SearchOptions) -> Hypothesis:
         """A hypothesis as it is, or up to where the greatest length or the guard against loops stops it."""
@@ -233,6 +232,64 @@ class Ct2Engine:
             max_input_length=0,
         )
         return [list(map(float, each.log_probs)) for each in scored]
+
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list["Alignment"]:
+        """Greedy search that is given every token; the layer stands in the converted files."""
+        import numpy as np  # most translations are made without
+
+        results = self.translator.translate_batch(
+            [self.tokenizer.tokens(ids) for ids in sources],
+            target_prefix=[self.tokenizer.tokens(ids) for ids in targets],
+            beam_size=1,
+            max_batch_size=32,
+            max_decoding_length=max(map(len, targets)),
+            max_input_length=0,
+            min_decoding_length=0,
+            return_attention=True,
+        )
+        each = zip(results, targets, strict=True)
+        return [np.array(result.attention[0][: len(ids)], dtype=np.float32) for result, ids in each]
+
+    def stream(
+        self,
+        source: Sequence[int],
+        options: SearchOptions,
+        settled: Settled,
+        *,
+        prefix: Sequence[int] = (),
+        number: int = 0,
+    ) -> list[Hypothesis]:
+        """A single path, heard token by token. It cannot raise through the library: it is stopped instead."""
+        assert not prefix, "only torch goes on from a prefix"
+        most = greatest_lengths([source], self.positions if self.learned else math.inf)[0]
+        ids: list[int] = []
+        given_up: list[GivenUp] = []
+
+        def hear(step: Any) -> bool:
+            if step.token_id == EOS:
+                return False
+            ids.append(step.token_id)
+            try:
+                settled(ids)
+            except GivenUp as e:
+                given_up.append(e)
+            return bool(given_up) or end_of_loop(ids, options.loop_repeats) is not None
+
+        (result,) = self.translator.translate_batch(
+            [self.tokenizer.tokens(source)],
+            beam_size=1,
+            length_penalty=options.exponent or _NO_PENALTY,
+            max_decoding_length=most,
+            min_decoding_length=0,
+            max_input_length=0,
+            return_scores=True,
+            return_end_token=True,
+            callback=hear,
+        )
+        if given_up:
+            raise given_up[0]
+        (found,) = self.hypotheses(result, options)
+        return [self.stopped(source, found, most, options)]
 
 
 def length(hypothesis: Hypothesis) -> int:

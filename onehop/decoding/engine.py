@@ -6,10 +6,15 @@ its own, which is much faster on a CPU. This module says what they share, and wh
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import SettingsError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Alignment = np.ndarray[Any, Any]  # target tokens by source tokens
 
 EngineName = Literal["torch", "ctranslate2"]
 ComputeType = Literal["int8", "float32", "bfloat16", "float16"]
@@ -17,6 +22,14 @@ HALF = ("bfloat16", "float16")  # torch has them alone, and it has no int8
 
 # Section 6.1: the output may be so many tokens longer than the source.
 MORE_THAN_SOURCE = 50
+
+
+# Takes the ids settled so far; to give the search up, it raises GivenUp.
+Settled = Callable[[Sequence[int]], None]
+
+
+class GivenUp(Exception):  # noqa: N818  # nothing went wrong
+    """Nobody waits for this search any more."""
 
 
 @runtime_checkable
@@ -45,6 +58,20 @@ class Engine(Protocol):
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of each target's tokens and, last, of its end mark."""
+
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list["Alignment"]:
+        """For each pair a row for every target token; what the source's end mark draws is left out. None is empty."""
+
+    def stream(
+        self,
+        source: Sequence[int],
+        options: SearchOptions,
+        settled: Settled,
+        *,
+        prefix: Sequence[int] = (),
+        number: int = 0,
+    ) -> list[Hypothesis]:
+        """The n best of one sentence; `settled` hears of each longer beginning that they will share."""
 
 
 # The one table: for each option, when CTranslate2 lacks what it asks for. Where none is listed, both engines do the

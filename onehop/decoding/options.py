@@ -60,6 +60,10 @@ class SearchOptions:
         """What a log-probability is divided by."""
         return ((5 + length) / 6 if self.penalty == "paper" else length) ** self.exponent
 
+    def ranked(self, found: Sequence["Hypothesis"]) -> list["Hypothesis"]:
+        """The n best; a looped one only for want of others. Equal scores stay in the order they were found."""
+        return sorted(found, key=lambda h: (h.looped, -h.score))[: self.n_best]
+
     @property
     def exponent(self) -> float:
         """α, also where nobody has said one."""

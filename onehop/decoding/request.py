@@ -79,9 +79,8 @@ class Request:
         return looped
 
     def ranked(self, found: list[Hypothesis]) -> list[Hypothesis]:
-        """The n best; a looped one only for want of others. Equal scores stay in the order they were found."""
-        best = sorted(found, key=lambda h: (h.looped, -h.score))[: self.options.n_best]
-        return best or [Hypothesis((), -math.inf, -math.inf, finished=False)]
+        """As the options rank; where nothing was found, an empty output of no probability."""
+        return self.options.ranked(found) or [Hypothesis((), -math.inf, -math.inf, finished=False)]
 
 
 def fetch(

@@ -7,20 +7,28 @@ It has every option on any device and hides nothing. On a GPU the usual searches
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from onehop.decoding.beam import History
 from onehop.decoding.cuda_graph_search import MOST_SENTENCES, CapturedSearch
 from onehop.decoding.cuda_graph_state import operations, round_down, source_width
-from onehop.decoding.engine import EngineName, batches_by_length, greatest_lengths
+from onehop.decoding.engine import EngineName, Settled, batches_by_length, greatest_lengths
 from onehop.decoding.options import Hypothesis, SearchOptions, beam_of
 from onehop.decoding.search import search
+from onehop.decoding.settled import HeardStep
 from onehop.model import kernels
 from onehop.model.kv_cache import Cache
+from onehop.model.taps import watch
 from onehop.model.transformer import Tokens, Transformer
+from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import BOS, EOS, PAD
+
+if TYPE_CHECKING:
+    from onehop.decoding.engine import Alignment
 
 BATCH_TOKENS = 4096
 _SCORED_TOKENS = 1024  # a number for every piece of the vocabulary is held of each of them
@@ -137,6 +145,42 @@ class TorchEngine:
             for i, row in zip(batch, each, strict=True):
                 found[i] = row[: len(targets[i]) + 1]
         return found
+
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list["Alignment"]:
+        """One forward pass a pair, with a tap in it."""
+        return list(map(self._align, sources, targets))
+
+    @torch.inference_mode()
+    def _align(self, source: Sequence[int], target: Sequence[int]) -> "Alignment":
+        wanted, kept = f"decoder.layers.{alignment_layer(self.model.settings)}.cross_attention.weights", {}
+
+        def keep(name: str, value: Tensor) -> Tensor:
+            if name == wanted:
+                kept[name] = value[0].mean(dim=0)[: len(target), : len(source)].float().cpu().numpy()
+            return value
+
+        src = source_rows(self.model, [source]).to(self.device)
+        tgt = torch.tensor([[BOS, *target]], device=self.device)
+        watch(self.model, keep)(Tokens.padded(src, PAD), Tokens.padded(tgt, PAD))
+        return kept[wanted]
+
+    @torch.inference_mode()
+    def stream(
+        self,
+        source: Sequence[int],
+        options: SearchOptions,
+        settled: Settled,
+        *,
+        prefix: Sequence[int] = (),
+        number: int = 0,
+    ) -> list[Hypothesis]:
+        """The search, heard before each step."""
+        most = self.greatest_lengths([source])
+        history = None if options.sample else History()
+        src = source_rows(self.model, [source]).to(self.device)
+        step = HeardStep(CachedStep(self.model, src, max(most)), history, settled)
+        numbers, prefixes = [number], [list(prefix)]
+        return search(step, most, options, prefixes=prefixes, numbers=numbers, history=history, device=self.device)[0]
 
     def greatest_lengths(self, sources: Sequence[Sequence[int]]) -> list[int]:
         """How long each output may become: sinusoids go on for ever, a learned table ends."""

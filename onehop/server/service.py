@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from onehop.decoding.engine import Engine
+from onehop.decoding.engine import Engine, GivenUp, Settled
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
 from onehop.pipelines.glossary import Terms
@@ -19,7 +19,7 @@ from onehop.pipelines.html_tags import TooMuchMarkup
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of, nth_best, paragraph
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.streaming import GivenUp, Settled, settle, tells
+from onehop.pipelines.streaming import settle, tells
 from onehop.server.joining_lane import JoiningLane, Steps
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy

@@ -5,9 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onehop.decoding.beam import History, Kept
+from onehop.decoding.engine import GivenUp
 from onehop.decoding.options import SearchOptions
+from onehop.decoding.settled import extended, shared_by_beam
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.streaming import GivenUp, extended, settle, settled_text, shared_by_beam
+from onehop.pipelines.streaming import settle, settled_text
 
 TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
 WAYS = [

@@ -1,0 +1,56 @@
+"""What a torch search has settled while it goes on: the beginning of every hypothesis that may still win."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from jaxtyping import Int
+from torch import Tensor
+
+from onehop.decoding.beam import History
+from onehop.decoding.engine import Settled
+from onehop.decoding.request import LogProbs, Step
+from onehop.text.tokenizer import EOS
+
+
+class HeardStep:
+    """A step function that tells, before each step, what the steps before it have settled."""
+
+    def __init__(self, step: Step, history: History | None, settled: Settled) -> None:
+        self.step, self.history, self.settled = step, history, settled
+        self.paths: list[list[int]] | None = None
+
+    def __call__(self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None) -> LogProbs:
+        """Row i appends tokens[i] to row parents[i], as `request.Step` has it."""
+        if self.history is not None:
+            self.settled(shared_by_beam(self.history))
+        else:
+            self.paths = extended(self.paths, tokens.tolist(), None if parents is None else parents.tolist())
+            self.settled(shared(self.paths))
+        return self.step(tokens, parents)
+
+
+def extended(paths: list[list[int]] | None, tokens: list[int], parents: list[int] | None) -> list[list[int]]:
+    """Drawn paths with one more token each; the first call brings the beginning mark, which is none of theirs."""
+    if paths is None:
+        return [[]]
+    return [[*paths[parent], token] for parent, token in zip(parents or range(len(tokens)), tokens, strict=True)]
+
+
+def shared_by_beam(history: History) -> list[int]:
+    """What all hypotheses begin with that may yet win: those that go on and the best that ended.
+
+    Before the last step only loops are stopped, and those win only for want of others.
+    """
+    steps = history.steps[0] if history.steps else []
+    if not steps:
+        return []
+    every = [(kept, at, place) for at, step in enumerate(steps) for place, kept in enumerate(step)]
+    finished = sorted((e for e in every if e[0].state == "finished"), key=lambda e: -e[0].score)[:1]
+    ended = finished or [e for e in every if e[0].state == "stopped"]
+    live = [e for e in every if e[1] == len(steps) - 1 and e[0].state == "live"]
+    return shared([[i for i in history.replay(0, at, place) if i != EOS] for _, at, place in [*live, *ended]])
+
+
+def shared(paths: Sequence[Sequence[int]]) -> list[int]:
+    """The beginning that all paths have in common."""
+    return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*paths, strict=False))]
