@@ -1,6 +1,7 @@
 // Motion with a purpose: a figure's frames, stepped by button or key, played only where motion is welcome.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
+import { store } from "onehop/session.js";
 import { TEXTS } from "onehop/texts.js";
 
 const T = TEXTS.player;
@@ -14,12 +15,15 @@ export function frameOf(view, id, frames) {
   return Number.isNaN(frame) ? frames : Math.max(0, Math.min(frame, frames));
 }
 
+/** Stop, and let the figure show that it has stopped. */
 export function stopPlaying() {
-  clearInterval(playing?.timer);
+  if (!playing) return;
+  const { id, timer } = playing;
+  clearInterval(timer);
   playing = null;
+  store.set({}, [id]);
 }
 
-/** Go to a frame; the last one needs no place in the address. */
 const go = (view, id, frame, frames) =>
   view.turn(`${id}.frame`, Math.max(0, Math.min(frame, frames)));
 
@@ -45,10 +49,8 @@ export function player(view, { id, frames, label, says = nothing }) {
     go(view, id, by > 0 && frame >= frames ? 0 : frame + by, frames);
   };
   const toggle = () => {
-    if (on) {
-      stopPlaying();
-      go(view, id, frame, frames);
-    } else if (still.matches) step(1);
+    if (on) stopPlaying();
+    else if (still.matches) step(1);
     else play(view, id, frames);
   };
   const keys = (event) => {
