@@ -32,6 +32,7 @@ export const store = new Store({
 export const pointer = new Store({ previewed: null });
 
 let latest = 0;
+let wanted = null; // what an address selects in a sentence that is not there yet
 let reopen = false; // whether the cursor goes to where the next sentence is in doubt
 
 /** The sentence that is meant where an address names none: the one on show, or the one that the page opens with. */
@@ -96,7 +97,7 @@ export function preview(word) {
 }
 
 export function ask(text) {
-  reopen = true;
+  [reopen, wanted] = [true, null];
   store.set({ draft: text });
   load(text, store.value.selection.edits);
   window.scrollTo({ top: 0 });
@@ -124,12 +125,9 @@ async function load(text, edits) {
 
 function show(trace, base) {
   const fresh = reopen ? { source: null, step: null } : {};
-  reopen = false;
-  const selection = clamped(
-    { ...store.value.selection, ...fresh, sentence: base.source.text },
-    trace,
-    measured,
-  );
+  const selected = wanted ?? store.value.selection;
+  [reopen, wanted] = [false, null];
+  const selection = clamped({ ...selected, ...fresh, sentence: base.source.text }, trace, measured);
   store.set({ trace, base, selection, busy: false, trouble: null, draft: null });
   remember(selection);
   loadOther();
@@ -165,15 +163,15 @@ export function setTheme(theme) {
   }
 }
 
-/** The address has changed: by the reader's hand, by Back, by a link. */
+/** The address has changed: by the reader's hand, by Back, by a link. Until another sentence has come, this one stays. */
 export function followAddress() {
   const selection = fromHash(location.hash);
-  const { base, selection: before } = store.value;
+  const { base, trace, selection: before } = store.value;
   const other = selection.sentence && selection.sentence !== base?.source.text;
-  store.set({
-    selection: base && !other ? clamped(selection, store.value.trace, measured) : selection,
-  });
+  store.set({ selection: trace ? clamped(selection, trace, measured) : selection });
   remembered = keyOf(selection);
-  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) reload();
-  else if (base) loadOther();
+  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) {
+    wanted = selection;
+    load(sentenceOf(selection), selection.edits);
+  } else if (base) loadOther();
 }
