@@ -28,15 +28,29 @@ function unmeasured(view, name) {
   </button>`;
 }
 
+const RECORDED = {
+  jobs: "patterns",
+  coreference: "coreference",
+  spare: "pruning",
+  lengths: "lengths",
+};
+
+/** Where a verdict comes from; a recording of another model than the one on show names it. */
+function origin(view, name) {
+  if (T[name].from === "live") return T.here.live;
+  const model = view.measured[RECORDED[name]]?.model;
+  return model && model.hash !== view.trace.model.hash ? T.here.of(model.name) : T.here.recorded;
+}
+
 function claim(view, name) {
   const found = judged(view, name);
-  const { says, from } = T[name];
+  const { says } = T[name];
   const answer = found?.answer ?? "unmeasured";
   return html`<li class="claim" data-claim=${name} data-answer=${answer}>
     <span class="says"><span class="soft">${T.prefix}</span> ${says}</span>
     <span class="found">
       ${chip(answer)}
-      ${found ? html`<span class="soft">${T.here[from]}</span> ${found.said}` : unmeasured(view, name)}
+      ${found ? html`<span class="soft">${origin(view, name)}</span> ${found.said}` : unmeasured(view, name)}
     </span>
   </li>`;
 }

@@ -216,6 +216,7 @@ export function opened(view) {
     ${view.trouble ? html`<div class="trouble" role="alert"><p>${view.trouble}</p></div>` : nothing}
     <section
       class="answer"
+      id="answer"
       aria-label="The translation"
       aria-busy=${view.busy}
       data-sentence=${trace.source.text}

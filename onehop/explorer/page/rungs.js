@@ -82,8 +82,8 @@ export function shrunk(data, d_k) {
   const last = data.rows.at(-1);
   const times = ({ scaled, unscaled }) => number(scaled.gradient / unscaled.gradient, 1);
   return html`: for random vectors at d = ${d_k} it is ${number(here.unscaled.gradient, 3)} against
-  ${number(here.scaled.gradient, 3)} with the root, ${times(here)} times smaller, and ${times(last)}
-  times smaller at d = ${last.d}`;
+  ${number(here.scaled.gradient, 3)} with the root, ${times(here)} times smaller. At d = ${last.d}
+  it is ${times(last)} times smaller`;
 }
 
 /** The sweep's answer about the word in question, as the essay says it; null before its end. */
@@ -101,7 +101,8 @@ export function factsOf(view) {
   const { settings: s, source, target } = trace;
   const step = mystery(trace, measured);
   const open = doubt(trace);
-  const list = measured.coreference?.sentences;
+  const known = measured.coreference;
+  const list = known?.model && known.sentences;
   const layers = s.n_encoder_layers + 2 * s.n_decoder_layers;
   return {
     s,
@@ -118,7 +119,7 @@ export function factsOf(view) {
     heads: layers * s.n_heads,
     aligner: called(trace.aligner),
     found: foundOf(view, step),
-    record: list && TEXTS.record(list.filter((x) => x.right).length, list.length),
+    record: list && TEXTS.record(known.model.name, list.filter((x) => x.right).length, list.length),
     shrunk: shrunk(measured.dimension, s.d_k),
     note: glossNote(trace),
     sinusoids: sinusoids(s),

@@ -48,7 +48,8 @@ export const TEXTS = {
   },
   player: { play: "Play", stop: "Stop", back: "Step back", next: "Step", again: "From the start" },
   coda: { ...CODA_TEXTS, list: QUESTIONS, sources: REFERENCES },
-  record: (right, all) => `Of ${all} recorded sentences the model gets ${right} right.`,
+  record: (model, right, all) =>
+    `Of ${all} recorded sentences the model ${model} gets ${right} right.`,
   opening: {
     eyebrow: "One hop: the Transformer, watched from inside",
     headline: (word) => html`Who told it to write ${quoted(word)}?`,
@@ -157,6 +158,8 @@ export const TEXTS = {
       html`By look: the largest weight of the row that writes the word (encoder: of
       ${quoted(source)})`,
     byEffect: "By effect: what the word loses when the head is off",
+    grids: { look: "by look", effect: "by effect" },
+    gridsLabel: "Which grid",
     lookLabel: "All heads by how sharply they look",
     effectLabel: "All heads by their effect on the word",
     look: (share, key) => `${share} on “${key}”`,

@@ -28,7 +28,7 @@ const culprit = ({ worst }) => ({ role: worst.role, layer: worst.layer, head: wo
 
 /** Where each stop stands, and what it selects; those that `need` the sweep's finding wait for it. */
 const STOPS = [
-  { at: "masthead", set: inQuestion },
+  { at: "answer", set: inQuestion },
   {
     at: "figure-paths",
     set: ({ trace }) => ({

@@ -6,9 +6,13 @@ import { CONTINUED, beginsWord, textOf } from "onehop/text.js";
 const hasLetters = (token) =>
   token === CONTINUED || (/[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token));
 
-/** Whether a piece goes on with the word before it; punctuation stands for itself. */
+/** Whether a piece goes on with the word before it; punctuation stands for itself. A lone space belongs to what follows. */
 const goesOn = (tokens, i) =>
-  i > 0 && !beginsWord(tokens[i]) && hasLetters(tokens[i]) && hasLetters(tokens[i - 1]);
+  i > 0 &&
+  !beginsWord(tokens[i]) &&
+  (tokens[i] === CONTINUED ||
+    tokens[i - 1] === "▁" ||
+    (hasLetters(tokens[i]) && hasLetters(tokens[i - 1])));
 
 /** The places of the pieces that make up the word at a place. */
 export function wordAt(tokens, place) {

@@ -1,6 +1,6 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
-import { bars, wordPicker } from "onehop/controls.js";
+import { bars, segments, wordPicker } from "onehop/controls.js";
 import { COMPARED, finding, offEdit, strongestFirst, suspects, wordOf } from "onehop/findings.js";
 import { opening } from "onehop/frame.js";
 import { called, headGrid } from "onehop/headgrid.js";
@@ -50,14 +50,30 @@ function grids(view, heads) {
     };
   };
   const marked = (place) => Boolean(worst) && called(place) === called(worst);
-  return html` <h4 class="gridhead">
-      ${T.byLook(piece(view.trace.source.tokens[view.selection.source]))}
-    </h4>
-    <div data-grid="look">${headGrid({ view, label: T.lookLabel, cell: byLook, marked })}</div>
-    <h4 class="gridhead">${T.byEffect}</h4>
-    <div data-grid="effect">
-      ${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}
-    </div>
+  const look = () =>
+    html`<h4 class="gridhead">
+        ${T.byLook(piece(view.trace.source.tokens[view.selection.source]))}
+      </h4>
+      <div data-grid="look">${headGrid({ view, label: T.lookLabel, cell: byLook, marked })}</div>`;
+  const effect = () =>
+    html`<h4 class="gridhead">${T.byEffect}</h4>
+      <div data-grid="effect">
+        ${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}
+      </div>`;
+  // A phone has room for one of them.
+  const both = { look, effect };
+  const one =
+    view.dial("decides.grid", "effect") in both ? view.dial("decides.grid", "effect") : "effect";
+  const options = Object.keys(both).map((key) => [key, T.grids[key]]);
+  const choose = (key) => view.turn("decides.grid", key);
+  return html`${
+      view.narrow
+        ? html`<div class="controls" style="margin:0">
+              ${segments({ name: "decides-grid", label: T.gridsLabel, options, value: one, choose })}
+            </div>
+            ${both[one]()}`
+        : html`${look()}${effect()}`
+    }
     <ul class="legend">
       <li><i style="background:var(--key)"></i>${T.less(number(most, 2))}</li>
       <li><i style="background:var(--query)"></i>${T.more}</li>

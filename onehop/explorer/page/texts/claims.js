@@ -7,7 +7,11 @@ const quoted = (text) => html`“<bdi>${text}</bdi>”`;
 export const CLAIMS = {
   title: "What explainers say, and what this model does",
   prefix: "Explainers say:",
-  here: { live: "In this model, in this sentence:", recorded: "As recorded:" },
+  here: {
+    live: "In this model, in this sentence:",
+    recorded: "As recorded:",
+    of: (model) => `As recorded with the model ${model}:`,
+  },
   answers: { yes: "yes", no: "no", partly: "partly", open: "open", unmeasured: "not measured yet" },
   measure: "Measure it",
   waiting: "The model is translating …",

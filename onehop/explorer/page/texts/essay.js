@@ -220,8 +220,8 @@ export const PROSE = {
   heads: (f) =>
     html`<p>
         One softmax can look at one thing well. So ${f.s.n_heads} of them look at once in every
-        attention, each with matrices of its own, ${f.s.d_k} wide instead of ${f.s.d_model}, at
-        about the cost of one. Their outputs stand side by side, and a last matrix W<sup>O</sup>
+        attention, at about the cost of one. Each has matrices of its own, ${f.s.d_k} wide instead
+        of ${f.s.d_model}. Their outputs stand side by side, and a last matrix W<sup>O</sup>
         mixes them.
       </p>
       ${multiHead(f.s)}
