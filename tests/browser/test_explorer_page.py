@@ -266,8 +266,8 @@ def test_the_words_of_rung_four_are_the_figures_numbers(page, data):
         " const { render } = await import('onehop/vendor/lit-html.js'); const place = document.createElement('div');"
         " render(shrunk(window.onehop.view().measured.dimension, 64), place); return place.innerText; }"
     )
-    assert f"{at[64]:.1f} times smaller, and" in said
-    assert f"{at[1024]:.1f} times smaller at d = 1024" in " ".join(said.split())
+    assert f"{at[64]:.1f} times smaller." in said
+    assert f"At d = 1024 it is {at[1024]:.1f} times smaller" in " ".join(said.split())
 
 
 def test_the_page_multiplies_with_the_real_matrices(fresh):

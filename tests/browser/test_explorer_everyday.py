@@ -1,0 +1,198 @@
+"""Everyday use of the page: compare, go back, link, keep the theme, save a picture."""
+
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from explorer_page import TEXT, figure, opened, settled
+from PIL import Image
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.slow
+
+OTHER = "the new house saw it"
+
+
+def compare(page, text):
+    page.locator("input[name=against]").fill(text)
+    page.locator("input[name=against]").press("Enter")
+    expect(page.locator("[data-other]")).to_contain_text(text)
+    settled(page)
+
+
+# --- compare
+
+
+def test_two_sentences_stand_side_by_side_in_every_figure_that_shows_one(live, tracer):
+    compare(live, OTHER)
+    expect(live.locator("figure [data-compared]")).to_have_count(19)
+    scores = figure(live, "scores")
+    shown = [
+        scores.locator(f"[data-compared] > {side} .track").evaluate_all("all => all.map(t => Number(t.dataset.value))")
+        for side in ("div", "form")
+    ]
+    layer, head, step = (int(live.locator(".bar select").nth(i).input_value()) for i in range(3))
+    for text, values in zip((TEXT, OTHER), shown, strict=True):
+        trace = tracer.trace(text)
+        rows = trace[f"decoder.layers.{layer}.cross_attention.scores"][head]
+        assert any(values == pytest.approx(row.tolist(), rel=1e-3, abs=1e-5) for row in rows)
+    assert shown[0] == pytest.approx(
+        tracer.trace(TEXT)[f"decoder.layers.{layer}.cross_attention.scores"][head, step].tolist(), rel=1e-3, abs=1e-5
+    )
+    expect(scores.locator("[data-differences]")).to_contain_text("new")
+    live.locator("[data-stop-comparing]").click()
+    expect(live.locator("[data-compared]")).to_have_count(0)
+
+
+def test_the_differences_are_the_largest_and_paired_by_name(page):
+    found = page.evaluate(
+        """async () => {
+            const { differences } = await import("onehop/compare.js");
+            const one = { columns: ["key", "p"], rows: [["a", 0.1], ["b", 0.2], ["b", 0.9], ["c", 0.3]] };
+            const two = { columns: ["key", "p"], rows: [["d", 5], ["a", 0.15], ["b", 0.2], ["b", 0.1]] };
+            return differences(one, two);
+        }"""
+    )
+    assert [(d["row"], d["from"], d["to"]) for d in found["largest"]] == [("b", 0.9, 0.1), ("a", 0.1, 0.15)]
+    assert found["only"] == [["c"], ["d"]]
+
+
+def test_an_edited_model_stands_beside_itself_as_trained(browser, address, tracer):
+    with opened(browser, f"{address}#edit=scale=off") as page:
+        page.locator("[data-against-trained]").click()
+        expect(page.locator("figure [data-compared]").first).to_be_visible()
+        settled(page)
+        assert "against=%40trained" in page.evaluate("location.hash")
+        left, right = figure(page, "matrix").locator("h4.side").all_inner_texts()
+        assert (left, right) == (f"{TEXT} (scale=off)", TEXT)
+
+
+def test_a_sentence_that_cannot_be_compared_says_why(live):
+    live.locator("input[name=against]").fill("the old house " * 720)
+    live.locator("input[name=against]").press("Enter")
+    expect(live.locator(".against .trouble")).to_be_visible()
+    expect(live.locator("[data-compared]")).to_have_count(0)
+
+
+# --- back, links, theme
+
+
+def test_back_undoes_a_sentence_and_an_edit(live):
+    live.locator("input[name=sentence]").fill(OTHER)
+    live.locator("input[name=sentence]").press("Enter")
+    expect(live.locator(".answer")).to_have_attribute("data-sentence", OTHER)
+    settled(live)
+    figure(live, "breaking").get_by_label("no positions", exact=True).check()
+    expect(live.locator(".bar .edited")).to_have_text("edited: positions=off")
+    settled(live)
+    live.go_back()
+    expect(live.locator(".bar .edited")).to_have_count(0)
+    expect(live.locator(".answer")).to_have_attribute("data-sentence", OTHER)
+    settled(live)
+    live.go_back()
+    expect(live.locator(".answer")).to_have_attribute("data-sentence", TEXT)
+    settled(live)
+    live.go_forward()
+    expect(live.locator(".answer")).to_have_attribute("data-sentence", OTHER)
+
+
+def test_a_slider_makes_no_entry_to_go_back_to(fresh):
+    before = fresh.evaluate("history.length")
+    figure(fresh, "divisor").locator("input[type=range]").fill("9")
+    settled(fresh)
+    assert fresh.evaluate("history.length") == before
+
+
+def test_a_figures_link_reopens_it_in_its_state(browser, file):
+    with opened(browser, file.as_uri()) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        figure(page, "divisor").locator("input[type=range]").fill("9")
+        figure(page, "divisor").locator("[data-tool=link]").click()
+        expect(figure(page, "divisor").locator("[data-tool=link]")).to_have_text("copied")
+        link = page.evaluate("navigator.clipboard.readText()")
+    assert link.endswith("&at=divisor")
+    with opened(browser, link) as page:
+        expect(figure(page, "divisor").locator("input[type=range]")).to_have_value("9")
+        expect(figure(page, "divisor")).to_be_in_viewport()
+
+
+def test_the_theme_is_kept(browser, address):
+    context = browser.new_context(color_scheme="light")
+    try:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(address)
+        settled(page)
+        page.locator(".masthead-top button").click()
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        page.reload()
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    finally:
+        context.close()
+
+
+@pytest.mark.parametrize("width", [320, 390, 900, 1440, 2560])
+def test_the_contents_are_there_at_every_width(browser, file, width):
+    with opened(browser, file.as_uri(), width=width, offline=True) as page:
+        if page.locator(".contents summary").is_visible():
+            page.locator(".contents summary").click()
+        link = page.locator("a[data-rung=rung-7]:visible").last
+        link.click()
+        expect(page.locator("#rung-7-title")).to_be_in_viewport()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# --- pictures
+
+
+def saved(page, name, kind):
+    with page.expect_download() as download:
+        figure(page, name).locator(f"[data-tool={kind}]").click()
+    assert download.value.suggested_filename == f"{name}.{kind}"
+    return download.value.path().read_bytes()
+
+
+@pytest.mark.parametrize("name", ["matrix", "scores", "machine", "heads"])
+def test_a_figure_is_saved_as_a_drawing_that_stands_alone(page, name):
+    text = saved(page, name, "svg").decode()
+    root = ElementTree.fromstring(text)
+    size = figure(page, name).bounding_box()
+    assert float(root.get("width")) == pytest.approx(size["width"], abs=2)
+    assert "var(--" not in text
+    assert "foreignObject" not in text
+    assert len(re.findall(r"<(rect|path|circle|image)\b", text)) > 20
+    words = " ".join("".join(t.itertext()) for t in root.iter() if t.tag.endswith("text"))
+    for word in figure(page, name).locator("h3").inner_text().split():
+        assert word in words
+
+
+def test_the_drawing_has_the_marks_of_the_figure(page):
+    text = saved(page, "matrix", "svg").decode()
+    on_screen = page.eval_on_selector_all(
+        "#figure-matrix svg rect[fill-opacity]",
+        "all => all.map(r => Number(r.getAttribute('fill-opacity')).toFixed(3))",
+    )
+    shades = {f"{float(x):.3f}" for x in re.findall(r'fill-opacity="([\d.]+)"', text)}
+    assert set(on_screen) <= shades | {"1.000"}
+
+
+def test_a_figure_is_saved_as_pixels_too(page):
+    picture = Image.open(io.BytesIO(saved(page, "scores", "png")))
+    size = figure(page, "scores").bounding_box()
+    assert picture.size[0] == pytest.approx(2 * size["width"], abs=4)
+    colours = picture.convert("RGB").getcolors(1 << 24)
+    assert len(colours) > 20
+
+
+# --- the language of the sentence
+
+
+def test_a_sentence_in_another_language_is_hinted_at(live):
+    german = "Die Katze saß auf der Matte, weil sie sehr müde war."
+    live.locator("input[name=sentence]").fill(german)
+    live.locator("input[name=sentence]").press("Enter")
+    expect(live.locator("[data-language=de]")).to_contain_text("This looks like German")
+    live.get_by_role("button", name="The dog bites the man.").click()
+    expect(live.locator(".answer")).to_have_attribute("data-sentence", "The dog bites the man.")
+    expect(live.locator("[data-language]")).to_have_count(0)

@@ -1,0 +1,346 @@
+"""The essay, its verdicts, the tour, the glosses and the motion: what they say is what was measured."""
+
+import re
+
+import numpy as np
+import pytest
+from explorer_page import TEXT, figure, opened, settled
+from playwright.sync_api import expect
+
+from onehop.explorer.html import FOLDER
+
+pytestmark = pytest.mark.slow
+
+STOPS = 15
+
+
+@pytest.fixture(scope="module")
+def trace(tracer):
+    return tracer.trace(TEXT)
+
+
+def attentions(header):
+    return list(header["inputs"])
+
+
+def claim(page, name):
+    return page.locator(f".ledger [data-claim={name}]")
+
+
+# --- the essay
+
+
+def test_the_essay_is_one_argument_of_short_sentences(page):
+    """2,500 to 3,500 words with the verdicts between them, and no sentence of more than 25 words."""
+    prose = page.locator(".said p, .clue p")
+    words = page.eval_on_selector_all(
+        ".said, .clue, .claims:not(.ledger)", "all => all.map(e => e.innerText).join(' ').split(/\\s+/).length"
+    )
+    assert 2500 <= words <= 3500
+    long = [
+        sentence
+        for paragraph in prose.all_inner_texts()
+        for sentence in re.split(r"(?<=[.?!:])\s+", re.sub(r"“[^”]*”", "x", paragraph))
+        if len(sentence.split()) > 25
+    ]
+    assert long == []
+
+
+def test_the_first_words_ask_who_decided_the_word_in_doubt(page):
+    tokens = page.locator(".answer .line.target button").all_inner_texts()
+    step = int(page.locator(".bar select").nth(2).input_value())
+    assert tokens[step].strip() in page.locator("h1").inner_text()
+    assert page.locator("#case .said p").first.inner_text().startswith("Why did the model write")
+
+
+def test_a_chapter_hands_over_a_clue_and_the_last_ones_wait_for_the_sweep(live):
+    assert live.locator(".clue:not(:empty)").count() >= 9
+    expect(live.locator("#clue-rung-9")).to_contain_text("The case is open")
+    claim(live, "one").get_by_role("button").click()
+    expect(live.locator("#clue-rung-9")).to_contain_text("The case closes")
+
+
+def test_no_text_of_the_essay_stands_outside_the_catalogue():
+    for name in ("rungs.js", "essay.js", "tour.js", "claims.js"):
+        code = re.sub(r"//.*|/\*.*?\*/", "", (FOLDER / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert re.findall(r">\s*[A-Z][a-z]+ [a-z]+ [a-z]+", code) == [], name
+
+
+# --- the verdicts
+
+
+def test_every_claim_stands_in_its_chapter_and_in_the_ledger(page):
+    in_chapters = page.eval_on_selector_all(".rung .claim", "all => all.map(c => c.dataset.claim)")
+    in_ledger = page.eval_on_selector_all(".ledger .claim", "all => all.map(c => c.dataset.claim)")
+    assert sorted(in_chapters) == sorted(in_ledger)
+    assert len(in_ledger) == len(set(in_ledger)) == 17
+    answers = page.eval_on_selector_all(".ledger .claim", "all => all.map(c => c.dataset.answer)")
+    assert set(answers) <= {"yes", "no", "partly", "open", "unmeasured"}
+    said = page.locator("[data-count]").inner_text()
+    assert f"Of 17 claims {answers.count('yes')} hold, {answers.count('partly')} hold in part" in said
+
+
+def test_the_claim_about_the_root_is_computed_from_the_recorded_scores(page, trace):
+    scaled, unscaled = [], []
+    for path in attentions(trace.header):
+        scores, weights = (trace[f"{path}.{name}"].astype(float) for name in ("scores", "weights"))
+        for head, rows in enumerate(scores):
+            for query, row in enumerate(rows):
+                seen = row[: query + 1] if path.startswith("decoder") and "self" in path else row
+                powers = np.exp(seen - seen.max())
+                unscaled.append((powers / powers.sum()).max())
+                scaled.append(weights[head, query].max())
+    told = claim(page, "root").inner_text()
+    assert f"{100 * np.mean(scaled):.0f} % on average" in told
+    assert f"it would be {100 * np.mean(unscaled):.0f} %" in told
+
+
+def test_the_claim_about_the_blend_compares_outputs_with_first_values(page, trace):
+    alike = []
+    for path in attentions(trace.header):
+        weights, values, outputs = (trace[f"{path}.{name}"].astype(float) for name in ("weights", "v", "head_outputs"))
+        for head in range(len(weights)):
+            for row, output in zip(weights[head], outputs[head], strict=True):
+                value = values[head, row.argmax()]
+                alike.append(value @ output / (np.linalg.norm(value) * np.linalg.norm(output)))
+    share = np.mean(np.array(alike) > 0.9)
+    assert f"In {100 * share:.0f} % of all rows" in claim(page, "blend").inner_text()
+
+
+def test_the_claim_about_corrections_counts_what_the_trace_says(page, trace):
+    smaller = [a < s for r in trace.header["residual"] for a, s in zip(r["added"], r["stream"], strict=True)]
+    assert f"In {100 * np.mean(smaller):.0f} % of {len(smaller)} cases" in claim(page, "correction").inner_text()
+
+
+def test_the_claim_about_one_head_is_the_sweeps_own_verdict(page):
+    decided = figure(page, "decides").locator("[data-decides]").get_attribute("data-decides")
+    answer = {"one": "yes", "several": "partly", "none": "no"}[decided]
+    expect(claim(page, "one")).to_have_attribute("data-answer", answer)
+
+
+def test_the_claim_about_word_order_is_measured_when_the_reader_asks(live, tracer):
+    expect(claim(live, "order")).to_have_attribute("data-answer", "unmeasured")
+    claim(live, "order").get_by_role("button").click()
+    expect(claim(live, "order")).not_to_have_attribute("data-answer", "unmeasured")
+    expect(claim(live, "order")).not_to_contain_text("translating")
+    changed = tracer.variant(TEXT, ["positions=off"])["target"]["text"] != tracer.trace(TEXT).text
+    expect(claim(live, "order")).to_have_attribute("data-answer", "yes" if changed else "no")
+
+
+def test_what_was_not_recorded_is_not_claimed(page):
+    """A judge without its measurement has no verdict."""
+    missing = page.evaluate(
+        """async () => {
+            const { judged } = await import("onehop/claims.js");
+            const view = { ...window.onehop.view(), measured: {} };
+            return ["distance", "cost", "jobs", "coreference", "spare", "lengths", "warmup"]
+                .filter((name) => judged(view, name) !== null);
+        }"""
+    )
+    assert missing == []
+
+
+# --- the gloss
+
+
+def test_a_gloss_is_the_word_that_the_cross_attention_looked_at(page, trace):
+    """Every head is counted by the square of how well it aligns, over the pieces of a word."""
+    share = np.array(trace.header["aligner"]["all"])
+    looks = [trace[f"decoder.layers.{layer}.cross_attention.weights"].astype(float) for layer in range(len(share))]
+    looked = sum(share[i, h] ** 2 * looks[i][h] for i in range(share.shape[0]) for h in range(share.shape[1]))
+    words = {"the": [0], "old": [1], "house": [2], "saw": [4, 5, 6], "it": [7]}
+    tokens = page.evaluate("window.onehop.view().trace.target.output_tokens")  # bytes are joined to characters
+    control = {i for i, token in enumerate(tokens) if re.fullmatch("<.*>", token)}
+    groups = []
+    for i, token in enumerate(tokens):
+        if token.startswith("▁") or token == "</s>" or not groups:
+            groups.append([])
+        groups[-1].append(i)
+    wanted = []
+    for group in groups:
+        own = [i for i in group if i not in control and re.search(r"[^\W_]", tokens[i])]
+        sums = {word: looked[np.ix_(own, places)].sum() for word, places in words.items()} if own else {}
+        best = max(sums, key=sums.get, default="")
+        wanted.append(best if not own or sums[best] >= 0.25 * sum(sums.values()) else "·")
+    assert page.eval_on_selector_all(".answer [data-gloss]", "all => all.map(g => g.dataset.gloss)") == wanted
+
+
+GLOSS = """async ([tokens, language]) => {
+    const { glossesOf } = await import("onehop/gloss.js");
+    const weight = (i, j) => (i === j ? 1 : 0);
+    return glossesOf(tokens, ["▁it", "'", "s", "▁cold", "."], weight, language).map((g) => g.gloss);
+}"""
+
+
+def test_pronouns_say_their_gender_and_parts_of_a_word_stand_together(page):
+    assert page.evaluate(GLOSS, [["▁sie", "x", "y", "▁kalt", "."], "de"]) == ["it's", "cold"]
+    assert page.evaluate(GLOSS, [["▁sie", "▁ist"], "de"]) == ["it's (fem.)", "it's"]
+    assert page.evaluate(GLOSS, [["▁a", "▁b", "▁c", "▁d", "▁e"], "de"])[-1] == "·"  # looks at the full stop alone
+    assert page.evaluate(GLOSS, [["▁il"], "fr"]) == ["it's (masc.)"]
+    assert page.evaluate(GLOSS, [["▁er"], "fr"]) == ["it's"]
+
+
+def test_a_breakage_is_glossed_and_says_why(fresh, tracer, explorer):
+    plain = tracer.trace(TEXT).text
+    edit = next(e for e in explorer.edits() if e != "norm=off" and tracer.variant(TEXT, [e])["target"]["text"] != plain)
+    breaking = figure(fresh, "breaking")
+    breaking.get_by_label(explorer.edits()[edit], exact=True).check()
+    settled(fresh)
+    reasons = fresh.evaluate("async () => (await import('onehop/texts.js')).TEXTS.breaking.why")
+    reason = reasons.get(edit.split("@")[0]) or reasons[edit.split("=")[0]]
+    expect(breaking.locator(f"[data-why='{edit}']")).to_have_text(reason)
+    assert breaking.locator("[data-variant] [data-gloss]").count() > 0
+
+
+def test_every_offered_edit_has_its_reason(page, explorer):
+    reasons = page.evaluate("async () => Object.keys((await import('onehop/texts.js')).TEXTS.breaking.why)")
+    for edit in explorer.edits():
+        assert edit.split("@")[0] in reasons or edit.split("=")[0] in reasons, edit
+
+
+# --- the tour
+
+
+def stop(page):
+    return page.locator("#tour .panel")
+
+
+def test_the_keyboard_alone_completes_the_tour(live):
+    """From the first key to the last: each stop selects, says something and stands at its own figure."""
+    live.keyboard.press("t")
+    seen = []
+    for number in range(1, STOPS + 1):
+        expect(stop(live)).to_have_attribute("data-stop", str(number))
+        expect(live.locator("[data-here]")).to_have_count(1)
+        expect(stop(live)).not_to_contain_text("attentions are done")
+        seen.append(live.locator("[data-here]").get_attribute("id"))
+        assert len(stop(live).locator("p").nth(1).inner_text().split()) > 8
+        live.keyboard.press("ArrowRight")
+    assert len(set(seen)) == STOPS
+    assert f"tour.stop={STOPS}" in live.evaluate("location.hash")
+    live.keyboard.press("ArrowLeft")
+    expect(stop(live)).to_have_attribute("data-stop", str(STOPS - 1))
+    live.keyboard.press("Escape")
+    expect(stop(live)).to_have_count(0)
+    assert "tour" not in live.evaluate("location.hash")
+
+
+def test_the_proof_switches_off_the_head_that_the_sweep_has_named(browser, address):
+    """By a link to the stop: the sweep is made first, then the sentence is translated without the head."""
+    with opened(browser, f"{address}#tour.stop=13") as page:
+        expect(page.locator(".bar .edited")).to_have_text(re.compile(r"edited: head=off@\w+\.\d\.\d"))
+        edit = page.locator(".bar .edited").inner_text().removeprefix("edited: head=off@")
+        page.keyboard.press("Escape")
+        expect(page.locator(".bar .edited")).to_have_count(0)
+        settled(page)
+        strongest = figure(page, "decides").locator("[data-strongest]").get_attribute("data-strongest")
+        assert edit == strongest
+
+
+def test_the_tour_selects_the_head_that_decides_and_goes_back_to_the_one_that_aligns(fresh, trace):
+    settled(fresh)
+    strongest = figure(fresh, "decides").locator("[data-strongest]").get_attribute("data-strongest")
+    fresh.locator("[data-begin-tour]").click()
+    for _ in range(10):
+        fresh.locator("[data-tour=next]").click()
+    expect(stop(fresh)).to_have_attribute("data-stop", "11")
+    role, layer, head = strongest.split(".")
+    expect(fresh.locator(f".bar input[value={role}]")).to_be_checked()
+    expect(fresh.locator(".bar select").nth(0)).to_have_value(layer)
+    expect(fresh.locator(".bar select").nth(1)).to_have_value(head)
+    fresh.locator("[data-tour=next]").click()
+    aligner = trace.header["aligner"]
+    expect(fresh.locator(".bar select").nth(0)).to_have_value(str(aligner["layer"]))
+    expect(fresh.locator(".bar select").nth(1)).to_have_value(str(aligner["head"]))
+
+
+def test_t_typed_into_the_sentence_is_a_letter(live):
+    live.locator("input[name=sentence]").press("t")
+    expect(stop(live)).to_have_count(0)
+
+
+# --- motion
+
+PLAYED = ("scores", "divisor", "blend", "mask", "beam")
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_motion_is_stepped_by_key_and_ends_in_the_whole_figure(fresh, name):
+    place = figure(fresh, name)
+    whole = place.locator(".figure-body").inner_text()
+    player = place.locator("[data-player]")
+    frames = int(player.get_attribute("data-frames"))
+    place.locator("[data-step='1']").focus()
+    fresh.keyboard.press("ArrowRight")
+    expect(player).to_have_attribute("data-frame", "0")
+    fresh.keyboard.press("ArrowRight")
+    expect(player).to_have_attribute("data-frame", "1")
+    fresh.keyboard.press("ArrowLeft")
+    expect(player).to_have_attribute("data-frame", "0")
+    for frame in range(1, frames + 1):
+        fresh.keyboard.press("ArrowRight")
+        expect(player).to_have_attribute("data-frame", str(frame))
+    settled(fresh)
+    assert place.locator(".figure-body").inner_text() == whole
+
+
+def test_each_frame_shows_a_part_of_the_real_numbers(browser, file, trace):
+    aligner = trace.header["aligner"]
+    path = f"decoder.layers.{aligner['layer']}.cross_attention"
+    state = "step=2&scores.frame=3&blend.frame=2&mask.frame=2&beam.frame=2&divisor.frame=2"
+    with opened(browser, f"{file.as_uri()}#{state}", offline=True) as page:
+        met = page.eval_on_selector_all("#figure-scores .track", "all => all.map(t => Number(t.dataset.value))")
+        scores = trace[f"{path}.scores"][aligner["head"], 1].tolist()
+        assert met[:3] == pytest.approx(scores[:3], rel=1e-4)
+        assert np.isnan(met[3:]).all()
+        assert page.locator("#figure-blend [data-added=true]").count() == 2
+        powers = page.eval_on_selector_all("#figure-divisor .track", "all => all.map(t => Number(t.dataset.value))")
+        scaled = np.array(scores) / np.sqrt(6)
+        assert powers == pytest.approx(np.exp(scaled - scaled.max()).tolist(), rel=1e-3, abs=1e-6)
+        steps = {
+            int(n.split()[0]) for n in page.eval_on_selector_all("[data-node]", "all => all.map(n => n.dataset.node)")
+        }
+        assert steps == {0, 1}
+        future = float(page.locator("[data-future]").get_attribute("data-future"))
+        assert future > 0
+
+
+def test_play_plays_to_the_end_and_stop_stops(browser, file):
+    with opened(browser, file.as_uri(), offline=True, reduced_motion="no-preference") as page:
+        player = figure(page, "divisor").locator("[data-player]")
+        player.locator("[data-play]").click()
+        expect(player.locator("[data-play]")).to_have_attribute("aria-pressed", "true")
+        player.locator("[data-play]").click()
+        expect(player.locator("[data-play]")).to_have_attribute("aria-pressed", "false")
+        player.locator("[data-play]").press(" ")
+        expect(player).to_have_attribute("data-frame", player.get_attribute("data-frames"))
+
+
+def test_where_motion_is_unwanted_nothing_plays_and_space_steps(browser, file):
+    with opened(browser, file.as_uri(), offline=True, reduced_motion="reduce") as page:
+        expect(page.locator("[data-play]")).to_have_count(0)
+        player = figure(page, "divisor").locator("[data-player]")
+        player.locator("[data-step='1']").focus()
+        player.locator("[data-step='1']").dispatch_event("keydown", {"key": " ", "bubbles": True})
+        expect(player).to_have_attribute("data-frame", "0")
+
+
+def test_a_dial_draws_its_own_figure_alone(fresh):
+    fresh.evaluate(
+        "window.redrawn = 0; new MutationObserver(() => window.redrawn++).observe("
+        "document.querySelector('#figure-scores'), { subtree: true, childList: true, attributes: true,"
+        " characterData: true })"
+    )
+    paths = figure(fresh, "paths").locator("input[type=range]")
+    paths.fill("20")
+    settled(fresh)
+    expect(figure(fresh, "paths").locator("[data-steps]")).to_have_attribute("data-steps", "19")
+    assert fresh.evaluate("window.redrawn") == 0
+
+
+def test_what_is_kept_of_a_sentence_is_one_vector_or_one_a_word(fresh):
+    paths = figure(fresh, "paths")
+    expect(paths.locator("[data-vectors]")).to_have_attribute("data-vectors", "1")
+    expect(paths.locator("[data-word]")).to_have_count(12)
+    paths.locator("input[value=attention]").check()
+    expect(paths.locator("[data-vectors]")).to_have_attribute("data-vectors", "12")
