@@ -1,6 +1,9 @@
 """Errors that a user can cause: one line that says what happened and what to do about it."""
 
+import errno
+import os
 from importlib.util import find_spec
+from pathlib import Path
 
 # The extra of onehop that brings a module which the base install does not have.
 EXTRAS = {
@@ -105,3 +108,11 @@ def require(*modules: str, instead: str = "") -> None:
     for module in modules:
         if not is_installed(module):
             raise missing_package(module, instead)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse, before any work, a folder that could not be made or written into."""
+    around = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not around.is_dir() or not os.access(around, os.W_OK):
+        why = os.strerror(errno.EACCES if around.is_dir() else errno.ENOTDIR)
+        raise TextError(f"{folder} cannot be written: {why}.", "Give another -o.")

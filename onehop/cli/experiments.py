@@ -18,7 +18,7 @@ from onehop.cli.app import (
     use_threads,
     write_text,
 )
-from onehop.errors import SettingsError
+from onehop.errors import SettingsError, check_folder
 
 _PANEL = "The paper"
 
@@ -84,6 +84,8 @@ def demo_digits(
     threads: Threads = None,
 ) -> None:
     """Train a Transformer to read handwritten digits, and test it on held-out ones."""
+    if folder is not None:
+        check_folder(folder)
     use_threads(threads)
     from onehop.experiments.digits import run
 
@@ -113,6 +115,8 @@ def paper_table1(
     repeats: Annotated[int, typer.Option(min=1, help="Number of runs; the fastest counts.")] = 5,
 ) -> None:
     """Measure time and memory of layers at growing n and d, and how far gradients reach."""
+    if out is not None:
+        check_folder(out)
     from onehop.experiments import provenance, table1
 
     found = table1.table1(
@@ -147,6 +151,8 @@ def paper_heads(
     threads: Threads = None,
 ) -> None:
     """Measure what the heads of a model look at, and its quality without some of them."""
+    if out is not None:
+        check_folder(out)
     from onehop.evaluation.report import aligned
     from onehop.storage.registry import find_model
 

@@ -20,7 +20,7 @@ from onehop.cli.app import (
 )
 from onehop.cli.completion import presets
 from onehop.config import Settings, settings_to_toml
-from onehop.errors import TextError
+from onehop.errors import TextError, check_folder
 
 _PANEL = "Make a model"
 
@@ -250,6 +250,8 @@ def verify_resume(
     threads: Threads = None,
 ) -> None:
     """Train, kill at random steps, resume, and compare with an uninterrupted run."""
+    if folder is not None:
+        check_folder(folder)
     use_threads(threads)
     from onehop.experiments.verify_resume import verify_resume as verify
 

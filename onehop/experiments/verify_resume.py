@@ -15,6 +15,7 @@ from onehop.config import settings_to_toml, with_changes
 from onehop.data.prepare import prepare
 from onehop.errors import RunError
 from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
+from onehop.model.device import pick_device
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 
@@ -23,6 +24,7 @@ Say = Callable[[str], None]
 
 def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say: Say, device: str = "cpu") -> bool:
     """Whether a run that was killed again and again ends with the same bits as one that was not."""
+    pick_device(device)
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)

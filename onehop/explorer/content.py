@@ -66,7 +66,9 @@ class Explorer:
 
         `limit`: bytes of a trace's tensors at most.
         """
-        self.tracer, self.patches, self.limit = tracer, patches, limit
+        self.tracer, self.limit = tracer, limit
+        # Read here: a file that is none is refused before anything is computed.
+        self.own_figures = {} if patches is None else {"patches": {**patches_in(patches), "file": str(patches)}}
         self.readable = SENTENCES.get(tracer.translator.source, ())
         self.opening = (self.readable or ENGLISH)[0] if opening is None else opening
         self._one_at_a_time, self._identifier = Lock(), Identifier()
@@ -209,8 +211,7 @@ class Explorer:
 
     def constant(self) -> Json:
         """What does not depend on the sentence."""
-        own = {} if self.patches is None else {"patches": {**patches_in(self.patches), "file": str(self.patches)}}
-        given = {"about": self.about(), "measured": {**measured(), **own}}
+        given = {"about": self.about(), "measured": {**measured(), **self.own_figures}}
         return {**given, "worked": worked_example(), "paper": read_data("paper")}
 
     def variant_or_error(self, text: str, edit: str) -> Json:

@@ -1,7 +1,9 @@
 """What a server allows and where it listens."""
 
+import re
 from dataclasses import dataclass
 
+from onehop.errors import SettingsError
 from onehop.setting_fields import check_fields, setting
 
 
@@ -36,3 +38,7 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         check_fields("serve", self)
+        for origin in self.origins:
+            if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
+                what = f"--cors {origin} is not what a browser calls an origin."
+                raise SettingsError(what, "Write it as https://example.org, without a path or a slash behind it, or *.")

@@ -109,6 +109,7 @@ def finetune(
         'model.safetensors'
     """
     out = Path(out)
+    pick_device(device)  # what is wrong with it is said before minutes are spent on preparing
     tuning = begin(model, files, out, valid=valid, mix=mix, settings=settings, changes=changes)
     if workflow.leads() and len(tuning.store.pairs("train")) < _FEW_PAIRS:
         console().print(f"Fewer than {_FEW_PAIRS:,} pairs teach terms and style at best: look at the result.")
@@ -251,6 +252,8 @@ def _mix_weights(store: Store) -> dict[str, float] | None:
     domain, general = store.sources[:own], store.sources[own:]
     if not general:
         return None
+    if not sum(pairs for _, pairs in general):
+        raise TextError("No pair of --mix is left after the filters.", "Look at its files, or leave them out.")
     if both := {name for name, _ in domain} & {name for name, _ in general}:
         raise SettingsError(f"Two files are called {both.pop()}, one of them general.", "Rename one of them.")
     share = sum(n for _, n in domain) / max(1, sum(n for _, n in general))

@@ -77,6 +77,7 @@ def train(
     if bleu_on and settings.model.kind is None:
         require("sacrebleu", instead="leave BLEU out: --bleu-on 0, in Python bleu_on=0")
     Run(out).check_overwrites_nothing()  # before minutes are spent on preparing
+    pick_device(device)
     opened = open_store(settings, out, None if store is None else Path(store), None if data is None else Path(data))
     settings = as_prepared(settings, opened)
     validator = translating_validator(opened, bleu_on) if bleu_on and settings.model.kind is None else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.atomic import write_whole
-from onehop.errors import OnehopError, SettingsError, TextError
+from onehop.errors import OnehopError, SettingsError, TextError, check_folder
 from onehop.pipelines.documents import FORMATS, OPTIONS, Reading, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, Pipeline, translate_document
 from onehop.pipelines.html import reading
@@ -190,9 +190,14 @@ def _state_beside(target: Path | None) -> Path | None:
 
 
 def _check_target(file: File) -> None:
-    """Refuse to replace a file by its own translation."""
-    if file.target is not None and file.target.exists() and file.target.samefile(file.source):
-        raise TextError(f"{file.target} is also an input.", "Give another -o.")
+    """Refuse to replace a file by its own translation, and to begin what could not be written in the end."""
+    if file.target is None:
+        return
+    if file.target.exists():
+        if file.target.samefile(file.source):
+            raise TextError(f"{file.target} is also an input.", "Give another -o.")
+        return
+    check_folder(file.target.parent)
 
 
 def below(path: Path, out: Path, how: Reading) -> Iterator[File]:
