@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from long_tests import LONG, LONG_ONLY, long_only
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings, with_changes
 from onehop.data.prepare import prepare
@@ -191,7 +192,6 @@ def test_the_end_of_a_loop_is_where_search_sees_one():
 # --- with the model that comes with the package, on real sentences --------------------------------------------
 
 REAL = (Path(__file__).parents[1] / "data" / "tatoeba-1000.en").read_text(encoding="utf-8").splitlines()
-ASKED_FOR = pytest.mark.skipif("ONEHOP_LONG_TESTS" not in os.environ, reason="takes half an hour: make test-long")
 
 
 @pytest.fixture(scope="module")
@@ -203,15 +203,16 @@ def shipped():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions()], ids=["greedy", "beam"])
-def test_engines_agree_on_200_real_sentences(shipped, options):
+@pytest.mark.long
+def test_engines_agree_on_real_sentences(shipped, options):
     plain, fast = both(shipped)
-    texts = REAL[::5]
+    texts = REAL[:: 5 if LONG else 25]
     found = plain.n_best(texts, options)
     assert_agree(found, fast.n_best(texts, options))
-    assert (len(texts), len({best[0].text for best in found})) == (200, 200)
+    assert len({best[0].text for best in found}) == len(texts)
 
 
-@ASKED_FOR
+@long_only
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions()], ids=["greedy", "beam"])
 def test_how_far_the_engines_are_apart_on_a_thousand_real_sentences(shipped, options):
     found, other = (translator.translate(REAL, options) for translator in both(shipped))
@@ -226,10 +227,10 @@ def test_how_far_the_engines_are_apart_on_a_thousand_real_sentences(shipped, opt
 @pytest.mark.parametrize(
     ("engine", "count"),
     [
-        ("ctranslate2", 66),
-        ("torch", 16),
-        pytest.param("ctranslate2", 1000, marks=ASKED_FOR),
-        pytest.param("torch", 1000, marks=ASKED_FOR),
+        ("ctranslate2", 33),
+        ("torch", 8),
+        pytest.param("ctranslate2", 1000, marks=LONG_ONLY),
+        pytest.param("torch", 1000, marks=LONG_ONLY),
     ],
 )
 def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
@@ -260,7 +261,7 @@ def test_in_int8_hardly_a_real_sentence_depends_on_its_batch(shipped):
 EVERYWHERE = [
     pytest.param("ctranslate2", 200, id="ctranslate2"),
     pytest.param("torch", 30, id="torch"),
-    pytest.param("torch", 200, id="torch-all", marks=pytest.mark.slow),
+    pytest.param("torch", 200, id="torch-all", marks=LONG_ONLY),
 ]
 
 

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from long_tests import long_only
 from typer.testing import CliRunner
 
 from onehop.cli import app
@@ -79,7 +80,7 @@ def test_digits_on_the_command_line(tmp_path):
     assert found["model"]["hash"] == describe(tmp_path / "d" / "run" / "model.safetensors").hash
 
 
-@pytest.mark.slow
+@long_only
 def test_the_preset_reads_97_of_100(tmp_path):
     assert digits.run(tmp_path / "digits").share >= 0.97
 

@@ -7,9 +7,9 @@ import warnings
 
 import pytest
 import torch
-from examples import LONG, examples
 from hypothesis import given
 from hypothesis import strategies as st
+from long_tests import LONG, examples
 from torch.nn import functional as F
 from torch.torch_version import TorchVersion
 
@@ -400,7 +400,7 @@ for vocab in (16_000, 37_000) if LONG else (37_000,):  # the second is a multipl
 """
 
 
-@pytest.mark.examples
+@pytest.mark.long
 def test_kernels_compile_for_a_gpu_and_read_eight_numbers_at_a_time(tmp_path):
     """What Triton's compiler makes of them for a Hopper card, of which it needs none for this."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
