@@ -5,6 +5,7 @@ what it does not change.
 """
 
 import json
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -81,6 +82,11 @@ class ModelSettings:
     def epsilon(self) -> float:
         """ε of the layer norms, given or usual."""
         return 1e-5 if self.norm_epsilon is None else self.norm_epsilon
+
+    @property
+    def most_positions(self) -> float:
+        """How long a sentence may be: a learned table of positions ends, sinusoids go on for ever."""
+        return self.max_length if self.positions == "learned" else math.inf
 
     @property
     def key_width(self) -> int:

@@ -111,6 +111,7 @@ class Ct2Engine:
         self.tokenizer = converted.tokenizer
         self.positions: int = converted.facts["positions"]
         self.learned: bool = converted.facts["learned"]
+        self.most_positions = self.positions if self.learned else math.inf
 
     def reaches(self, source: Sequence[int]) -> bool:
         """Whether the table of positions is long enough; a learned one is all there is, and no engine has more."""
@@ -120,7 +121,7 @@ class Ct2Engine:
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """All batches into the queue, the longest sentences first, then collect."""
-        most = greatest_lengths(sources, self.positions if self.learned else math.inf)
+        most = greatest_lengths(sources, self.most_positions)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread, SHORT))
         again: list[int] = []
@@ -261,7 +262,7 @@ class Ct2Engine:
     ) -> list[Hypothesis]:
         """A single path, heard token by token. It cannot raise through the library: it is stopped instead."""
         assert not prefix, "only torch goes on from a prefix"
-        most = greatest_lengths([source], self.positions if self.learned else math.inf)[0]
+        most = greatest_lengths([source], self.most_positions)[0]
         ids: list[int] = []
         given_up: list[GivenUp] = []
 

@@ -53,7 +53,7 @@ class Shape:
         cls, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions, model: ModelSettings
     ) -> "Shape":
         """The shape that holds a batch, no longer than a learned table of positions."""
-        limit = model.max_length if model.positions == "learned" else math.inf
+        limit = model.most_positions
         longest = max(map(len, sources))
         source = int(min(limit, source_width(longest)))
         # Every batch of one source width has room, so that the shapes of a sorted text are few.

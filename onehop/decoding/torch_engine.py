@@ -4,7 +4,6 @@ It has every option on any device and hides nothing. On a GPU the usual searches
 `cuda_graph_search`, which gives the same answers sooner.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -183,9 +182,7 @@ class TorchEngine:
         return search(step, most, options, prefixes=prefixes, numbers=numbers, history=history, device=self.device)[0]
 
     def greatest_lengths(self, sources: Sequence[Sequence[int]]) -> list[int]:
-        """How long each output may become: sinusoids go on for ever, a learned table ends."""
-        model = self.model.settings
-        return greatest_lengths(sources, model.max_length if model.positions == "learned" else math.inf)
+        return greatest_lengths(sources, self.model.settings.most_positions)
 
 
 def source_rows(model: Transformer, sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:

@@ -113,7 +113,7 @@ def watched_search(watched: Watched, ids: Sequence[int], options: SearchOptions,
         raise SettingsError("A trace shows a beam, and sampling has none.", "Set search.sample to false.")
     recorded, history = StepRecorder(), History()
     with watched.by(tap, recorded) as model:
-        limit = model.settings.max_length if model.settings.positions == "learned" else math.inf
+        limit = model.settings.most_positions
         most, device = greatest_lengths([ids], limit), next(model.parameters()).device
         src = torch.tensor([read_by(model, ids)], device=device)
         step = _RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
