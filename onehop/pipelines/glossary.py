@@ -78,6 +78,10 @@ class Terms:
     def _term(self, source: str) -> Term | None:
         return self.kept.get(source) or self.glossary.get(source.casefold())
 
+    def keeping(self, words: Sequence[str]) -> "Terms":
+        """The same with more words to keep."""
+        return Terms(list(self.glossary.values()), [*self.kept, *words], self.formality)
+
     def of_legs(self) -> tuple["Terms", "Terms"]:
         """What is asked of each of two models; a glossary is in the first and the last language, so of neither."""
         return Terms(keep=list(self.kept)), Terms(keep=list(self.kept), formality=self.formality)

@@ -13,8 +13,10 @@ from pathlib import Path
 from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
+from onehop.pipelines.confidence import confidence
 from onehop.pipelines.glossary import Term, Terms, restored
 from onehop.pipelines.insist import agreeing, insisted
+from onehop.pipelines.names import missing_names
 from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.result import Result, Scorer, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
@@ -65,7 +67,8 @@ class ParagraphTranslator:
         self.longest = min(max_length, _WHOLE) - 1
         self.options = options or SearchOptions()
         self.terms = terms or Terms()
-        check_formality(self.terms, translator.tokenizer, translator.target)
+        if self.terms.formality is not None:
+            check_formality(self.terms.formality, translator.tokenizer, translator.target)
         self.whole_lines = whole_lines
         self.batch_size = batch_size
         self.keep_capitals = keep_capitals
@@ -171,7 +174,11 @@ class ParagraphTranslator:
             return Sentence(source=source.source, text=source.source, split=source.split)
         chosen = max(found, key=lambda t: (sum(term.met(t.text) for term in wanted), self.addresses(t.text)))
         chosen = self.met(source.text, chosen, wanted)
-        found = [self.in_its_letters(source, t) for t in (chosen, *(t for t in found if t is not chosen))]
+        if source.stood is None:
+            chosen = self.with_names(source.text, chosen, wanted)
+        found = [chosen, *(t for t in found if t is not chosen)]
+        if source.stood is not None:
+            found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
         written = LINE_BREAKS.sub(" ", found[0].text)
         text = restored(source.text, written)
         met_in = (text, chosen.text)  # capitals hide some inflected forms
@@ -185,7 +192,9 @@ class ParagraphTranslator:
             restored=text != written,
             unmet=tuple(term for term in wanted if not any(map(term.met, met_in))),
             missing_numbers=tuple(missing_numbers(source.text, text, self.languages)),
+            missing_names=() if source.stood is not None else tuple(self.missing_names(source.text, text)),
             address=None if self.addresses(chosen.text) else self.terms.formality,
+            confidence=self.confidence(chosen),
             scorer=self.scorer,
         )
 
@@ -200,16 +209,35 @@ class ParagraphTranslator:
             chosen = agreeing(self.translator, text, chosen, term)
         return chosen
 
+    def confidence(self, chosen: Translation) -> float | None:
+        """How likely a translation is good; None: that is not known of this model."""
+        name, tokens = next(iter(self.models), None), len(chosen.tokens) + chosen.finished
+        return confidence(name, chosen.log_prob, tokens, finished=chosen.finished and not chosen.looped)
+
+    def missing_names(self, text: str, translation: str) -> list[str]:
+        """The names of a text that its translation has changed."""
+        return missing_names(text, translation, self.languages, self.translator.tokenizer.encode)
+
+    def with_names(self, text: str, chosen: Translation, wanted: Sequence[Term]) -> Translation:
+        """A translation that keeps the names: where one was changed, it is translated again with the name as a term."""
+        names = self.missing_names(text, chosen.text)
+        if not names:
+            return chosen
+        terms = self.terms.keeping(names)
+        tagged, every = with_tags(text, terms, self.translator.tokenizer), terms.wanted(text)
+        found = [chosen] if tagged is None else self.translator.n_best([tagged], self.wide, tags=True)[0]
+        sound = [t for t in found if t.finished and not t.looped] or [chosen]
+        best = max(sound, key=lambda t: (sum(term.met(t.text) for term in every), self.addresses(t.text)))
+        if not all(term.met(best.text) for term in every):
+            best = insisted(self.translator, text, self.ids(text), best, every, self.options)
+        kept = len(self.missing_names(text, best.text)) < len(names)
+        return best if kept and all(term.met(best.text) for term in wanted if term.met(chosen.text)) else chosen
+
     def addresses(self, text: str) -> bool:
         """Whether a translation does not address the reader in the other way than the asked one."""
         return formality(text, self.translator.target) in (None, self.terms.formality) or not self.terms.formality
 
-    def in_its_letters(self, source: Segment, found: Translation) -> Translation:
-        """A translation in capitals where its source is. Only English writes titles in Title Case."""
-        text = self.text_in_its_letters(source, found.text)
-        return found if text == found.text else replace(found, text=text)
-
-    def text_in_its_letters(self, source: Segment, text: str) -> str:
+    def in_its_letters(self, source: Segment, text: str) -> str:
         """A translation in capitals where its source is. Only English writes titles in Title Case."""
         if source.stood is None or not in_capitals(source.stood, self.terms.untouched(source.stood)):
             return text

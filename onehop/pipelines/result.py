@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.errors import OnehopError
+from onehop.pipelines.confidence import DOUBTFUL
 from onehop.pipelines.glossary import Term
 from onehop.pipelines.sentence_translator import Translation
 from onehop.text.formality import Formality
@@ -34,6 +35,7 @@ class Sentence:
     Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
     given, where that is not the source: of a sentence in capitals the same in ordinary letters; `tagged` is the same
     with the tags for terms and formality. `address` is the asked formality, where the translation has the other one.
+    `confidence` is the probability that the translation is good; None: it is not known of this model.
     `legs` are the sentences of a translation through English: that into English, and those out of it.
     """
 
@@ -46,7 +48,9 @@ class Sentence:
     restored: bool = False
     unmet: tuple[Term, ...] = ()
     missing_numbers: tuple[str, ...] = ()
+    missing_names: tuple[str, ...] = ()
     address: Formality | None = None
+    confidence: float | None = None
     legs: tuple["Sentence", ...] = ()
     scorer: Scorer | None = field(default=None, compare=False)
 
@@ -111,6 +115,8 @@ class Sentence:
             yield f"not in the translation: {term}"
         for number in self.missing_numbers:
             yield f"a number is not in the translation: {number}"
+        for name in self.missing_names:
+            yield f"a name is not in the translation: {name}"
         if self.address:
             yield f"the reader is not addressed as asked: {self.address}"
 
@@ -154,6 +160,16 @@ class Result:
         return tuple(s.score for s in self.sentences)
 
     @property
+    def confidence(self) -> float | None:
+        """The lowest confidence of a sentence; None: it is not known, or nothing was translated."""
+        return min((s.confidence for s in self.sentences if s.confidence is not None), default=None)
+
+    @property
+    def doubtful(self) -> list[Sentence]:
+        """The sentences with a low confidence, which a person should read."""
+        return [s for s in self.sentences if s.confidence is not None and s.confidence < DOUBTFUL]
+
+    @property
     def warnings(self) -> list[str]:
         """What a reader should know, each thing once."""
         return list(dict.fromkeys(chain(self.notes, *(s.warnings() for s in self.sentences))))
@@ -177,6 +193,7 @@ class Result:
             "text": self.text,
             **({"models": list(self.models), "via": self.via} if self.models else {}),
             "score": self.score,
+            "confidence": self.confidence,
             "tokens": [token for t in chosen for token in t.tokens],
             "engine": next((t.engine for t in chosen), None),
             "compute": next((t.compute for t in chosen), None),
@@ -187,6 +204,7 @@ class Result:
             "capitals": any(s.given is not None for s in self.sentences),
             "unmet": [{"source": t.source, "target": t.target} for s in self.sentences for t in s.unmet],
             "missing_numbers": [number for s in self.sentences for number in s.missing_numbers],
+            "missing_names": [name for s in self.sentences for name in s.missing_names],
             "warnings": self.warnings,
             "sentences": sentences,
         }
@@ -195,6 +213,7 @@ class Result:
 def _sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
     """A sentence as JSON holds it; the first of its n best is the one that was taken."""
     details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
+    details |= {"confidence": sentence.confidence, "warnings": list(sentence.warnings())}
     details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
     best = [
         {"text": t.text, "score": t.score, "log_prob": t.log_prob, "tokens": list(t.tokens), "finished": t.finished}

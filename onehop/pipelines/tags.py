@@ -4,7 +4,7 @@ import re
 
 from onehop.errors import SettingsError
 from onehop.pipelines.glossary import Terms
-from onehop.text.formality import FORMAL
+from onehop.text.formality import FORMAL, Formality
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import Tokenizer, normalise
 
@@ -29,13 +29,11 @@ def with_tags(text: str, terms: Terms, tokenizer: Tokenizer) -> str | None:
     return None if tagged == text else tagged
 
 
-def check_formality(terms: Terms, tokenizer: Tokenizer, language: str) -> None:
+def check_formality(formality: Formality, tokenizer: Tokenizer, language: str) -> None:
     """Refuse a formality that a model or its target language does not have."""
-    if terms.formality is None:
-        return
     if language not in FORMAL:
         languages = " and ".join(map(name_of, FORMAL))
-        what = f"{name_of(language)} has no formality {terms.formality}."
+        what = f"{name_of(language)} has no formality {formality}."
         raise SettingsError(what, f"Leave it out, or translate into {languages}.")
-    if not tokenizer.knows_tag(f"<{terms.formality}>"):
-        raise SettingsError(f"This model has no tag for the formality {terms.formality}.", "Use another model.")
+    if not tokenizer.knows_tag(f"<{formality}>"):
+        raise SettingsError(f"This model has no tag for the formality {formality}.", "Use another model.")

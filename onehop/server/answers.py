@@ -56,7 +56,8 @@ def _finite(value: Any) -> Any:
 def _event(content: dict[str, Any], named: dict[str, str]) -> str:
     """A server-sent event; its name says what it tells."""
     if (result := content.get("translation")) is not None:
-        content = {**named, "translation": result.details()}
+        doubtful = [sentence.text for sentence in result.doubtful]
+        content = {**named, "translation": result.details(), "doubtful": doubtful}
     names = {"error": "error", "translation": "done", "final": "sentence"}
     name = next((names[key] for key in names if key in content), "settled")
     content = {key: value for key, value in content.items() if key != "final"}

@@ -54,6 +54,8 @@ class LibreTranslate:
         answer: dict[str, Any] = {"translatedText": [best[0].text for best in found]}
         if body.n_best > 1:
             answer["alternatives"] = [others(best) for best in found]
+        if body.doubtful:
+            answer["doubtful"] = [[sentence.text for sentence in best[0].doubtful] for best in found]
         if guesses:
             pairs = zip(guesses, sources, strict=True)
             answer["detectedLanguage"] = [guess or {"language": s, "confidence": 0.0} for guess, s in pairs]

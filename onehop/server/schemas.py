@@ -97,6 +97,7 @@ class LibreBody(BaseModel):
     alternatives: Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern="^[0-9]{0,4}$")] | None = Field(
         0, description="So many other translations."
     )
+    doubtful: bool = Field(False, description="onehop's own: say which sentences have a low confidence.")
     api_key: str | None = None
 
     @property
@@ -188,6 +189,7 @@ class LibreAnswer(BaseModel):
     translatedText: str | list[str]  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
     detectedLanguage: Guess | list[Guess] | None = None  # noqa: N815
+    doubtful: list[str] | list[list[str]] | None = Field(None, description="Sentences with a low confidence, if asked.")
 
 
 class LanguageAnswer(BaseModel):
@@ -229,6 +231,8 @@ class SentenceAnswer(BaseModel):
     restored: bool
     capitals: bool
     n_best: list[HypothesisAnswer]
+    confidence: float | None = Field(description="How likely the translation is good; null: not known.")
+    warnings: list[str]
     alignment: AlignmentAnswer | None = None
 
 
@@ -247,6 +251,7 @@ class TranslationAnswer(BaseModel):
     models: list[str] = Field(description="One, or two of which the first translates into `via`.")
     via: str | None
     score: float | None
+    confidence: float | None = Field(description="The lowest of its sentences.")
     tokens: list[str]
     engine: str | None
     compute: str | None
@@ -257,6 +262,7 @@ class TranslationAnswer(BaseModel):
     capitals: bool
     unmet: list[TermAnswer]
     missing_numbers: list[str]
+    missing_names: list[str]
     warnings: list[str]
     sentences: list[SentenceAnswer]
 

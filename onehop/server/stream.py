@@ -89,5 +89,5 @@ async def in_its_letters(
             continue
         text += event["text"]
         decided = by.terms.decided(text)
-        yield {**event, "text": by.text_in_its_letters(segment, text)[told:decided]}
+        yield {**event, "text": by.in_its_letters(segment, text)[told:decided]}
         told = decided

@@ -25,11 +25,13 @@ _TENS = {
 }
 # Ordinals and other forms that no rule makes.
 _OTHERS = {
-    "en": """first=1 second=2 third=3 fifth=5 eighth=8 ninth=9 twelfth=12 once=1 twice=2 both=2 half=2 dozen=12 dozens=12
+    "en": """first=1
+        second=2 third=3 fifth=5 eighth=8 ninth=9 twelfth=12 once=1 twice=2 both=2 half=2 dozen=12 dozens=12
         twentieth=20 thirtieth=30 fortieth=40 fiftieth=50 sixtieth=60 seventieth=70 eightieth=80
         ninetieth=90 hundredth=100 noon=12 midnight=12 single=1 double=2 triple=3 couple=2 pair=2 score=20
         quarter=4 quarters=4 ten=10""",
-    "de": """ein=1 eine=1 einen=1 einem=1 einer=1 eines=1 zwo=2 beide=2 beiden=2 erste=1 dritte=3 siebte=7 achte=8 halb=2
+    "de": """ein=1
+        eine=1 einen=1 einem=1 einer=1 eines=1 zwo=2 beide=2 beiden=2 erste=1 dritte=3 siebte=7 achte=8 halb=2
         dutzend=12 einmal=1 doppelt=2 hälfte=2 mittag=12 mitternacht=12 dreissig=30 paar=2 zweier=2 dreier=3
         zweien=2 dreien=3 vieren=4 achtel=8 viertel=4 viertelstunde=15 dreiviertel=3""",
     "fr": """une=1 premier=1 première=1 second=2 seconde=2 demi=2 demie=2 douzaine=12 dizaine=10 quinzaine=15

@@ -182,9 +182,9 @@ async function translate() {
 
 /** Both ways of asking show the translation and give the language that it was made from. */
 async function atOnce(text, source, target, signal) {
-  const body = { q: text, source, target, alternatives: ALTERNATIVES };
+  const body = { q: text, source, target, alternatives: ALTERNATIVES, doubtful: true };
   const answer = await (await post("translate", body, signal)).json();
-  at("translation").textContent = answer.translatedText;
+  show(answer.translatedText, answer.doubtful);
   at("others").replaceChildren(
     ...answer.alternatives.map((other) =>
       Object.assign(document.createElement("li"), { textContent: other, lang: target }),
@@ -204,9 +204,27 @@ async function byWord(text, source, target, signal) {
       sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.text;
     if (name === "sentence") sentences[event.sentence] = event.text;
     if (name === "done") used = event.source;
-    at("translation").textContent = name === "done" ? event.translation.text : sentences.join(" ");
+    if (name !== "done") at("translation").textContent = sentences.join(" ");
+    else show(event.translation.text, event.doubtful);
   }
   return used;
+}
+
+/** Shows a translation, with its doubtful sentences marked; they come in the order of the text. */
+function show(text, doubtful) {
+  const parts = [];
+  let begin = 0;
+  for (const sentence of doubtful) {
+    const found = text.indexOf(sentence, begin);
+    if (found < 0 || !sentence) continue;
+    const mark = Object.assign(document.createElement("mark"), {
+      textContent: sentence,
+      title: "The model is not sure of this sentence.",
+    });
+    parts.push(text.slice(begin, found), mark);
+    begin = found + sentence.length;
+  }
+  at("translation").replaceChildren(...parts, text.slice(begin));
 }
 
 function say(text, bad = false) {

@@ -1,0 +1,151 @@
+"""Whether terms, names, the address of the reader and short strings come out as they should.
+
+    python benchmarks/faithful.py terms names formality short --model en-de -o results/faithful/en-de.json
+
+- terms: the lines of terms.tsv, each with a term or a word to keep. Met means: in the translation as whole words,
+  where the words of a glossary may be inflected (`Term.met`). "before" takes the best hypothesis of the beam that has
+  the term, without tags and second tries. For German alone.
+- names: each name of names.txt in one of 20 frames. Kept means: in the translation, letter for letter, a genitive s
+  allowed. "before" is the translation of the sentence alone.
+- formality: sentences that address the reader, with and without --formality, and a mail of ten sentences. Counted is
+  how many address the reader in either way, as `onehop.text.formality` tells it.
+- short: the lines of short_strings.tsv. Right means: one of the given translations, letter for letter. German alone.
+"""
+
+import argparse
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from onehop.decoding.options import SearchOptions
+from onehop.pipelines.glossary import Term
+from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.pipelines.translator import Translator
+from onehop.text.formality import formality
+
+HERE = Path(__file__).parent
+FRAMES = """{} called me this morning.
+Yesterday I met {} at the station.
+Have you seen {}?
+I gave the key to {} last week.
+{} and I went to the same school.
+"I am tired," said {}.
+The letter was written by {}.
+My neighbour {} has two dogs.
+{} works in a hospital in London.
+We are waiting for {} to come home.
+Nobody knows where {} lives now.
+Please tell {} that the meeting is over.
+According to {}, the shop is closed.
+{} was born in 1985.
+I have not heard from {} for years.
+The doctor asked {} to sit down.
+{} bought a new car.
+She danced with {} all night.
+Thank you, {}, for your help.
+This book belongs to {}.""".splitlines()
+
+
+def rows_of(name: str) -> list[list[str]]:
+    """The lines of a table without its head."""
+    return [line.split("\t") for line in (HERE / name).read_text(encoding="utf-8").splitlines()[1:]]
+
+
+def lines_of(name: str) -> list[str]:
+    """The lines of a text."""
+    return (HERE / name).read_text(encoding="utf-8").splitlines()
+
+
+def terms(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
+    """Terms met before and after."""
+    rows = rows_of("terms.tsv")
+    beams = plain.n_best([row[3] for row in rows], SearchOptions(n_best=4))
+    lines = []
+    for (kind, source, target, english), beam in zip(rows, beams, strict=True):
+        term = Term(source, target or source, exact=kind == "keep")
+        wish: dict[str, Any] = {"keep": [source]} if kind == "keep" else {"glossary": {source: target}}
+        result = translator.translate(english, **wish)
+        looped = any(s.found[0].looped for s in result.sentences)
+        lines.append(
+            {"source": english, "term": str(term), "text": result.text, "looped": looped, "plain": beam[0].text}
+            | {"before": any(term.met(t.text) for t in beam), "met": term.met(result.text)}
+        )
+    counts = {key: sum(line[key] for line in lines) for key in ("before", "met", "looped")}
+    return {"sentences": len(lines), **counts, "lines": lines}
+
+
+def names(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
+    """Names kept before and after."""
+    every = [name for line in lines_of("names.txt") for name in line.split()[1:]]
+    texts = [FRAMES[i % len(FRAMES)].format(name) for i, name in enumerate(every)]
+    before = [t.text for t in plain.translate(texts)]
+    after = [result.text for result in translator.translate(texts)]
+
+    def kept(name: str, text: str) -> bool:
+        return re.search(rf"\b{name}(?:s|’|')?(?!\w)", text) is not None
+
+    lost = [
+        {"name": name, "before": one, "after": two}
+        for name, one, two in zip(every, before, after, strict=True)
+        if not kept(name, one) or not kept(name, two)
+    ]
+    return {
+        "names": len(every),
+        "kept_before": len(every) - sum(not kept(line["name"], line["before"]) for line in lost),
+        "kept": len(every) - sum(not kept(line["name"], line["after"]) for line in lost),
+        "lost": lost,
+    }
+
+
+def addresses(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
+    """How many sentences address the reader in which way, as asked and unasked."""
+    found: dict[str, Any] = {}
+    for name in ("formality.txt", "mail.txt"):
+        texts, counts, written = lines_of(name), {}, {}
+        for wanted in (None, "formal", "informal"):
+            text = "\n".join(texts)
+            result = translator.translate(text, formality=wanted)  # type: ignore[arg-type]
+            lines = result.text.split("\n")
+            counts[str(wanted)] = dict(Counter(str(formality(line, translator.target)) for line in lines))
+            written[str(wanted)] = lines
+        found[name] = {"sentences": len(texts), "counts": counts, "lines": written}
+    return found
+
+
+def short(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
+    """Short strings that come out as such."""
+    rows = rows_of("short_strings.tsv")
+    results = translator.translate([english for _, english, _ in rows])
+    wrong = [
+        {"kind": kind, "source": english, "text": result.text, "accepted": accepted}
+        for (kind, english, accepted), result in zip(rows, results, strict=True)
+        if result.text not in accepted.split("|")
+    ]
+    return {"strings": len(rows), "right": len(rows) - len(wrong), "wrong": wrong}
+
+
+PARTS = {"terms": terms, "names": names, "formality": addresses, "short": short}
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=list(PARTS))
+    parser.add_argument("--model", default="en-de")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="parts that it has already are kept")
+    args = parser.parse_args()
+    translator = Translator(args.model, engine="ctranslate2")
+    plain = SentenceTranslator.load(args.model, engine="ctranslate2")
+    report = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {"model": args.model}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    for part in args.parts:
+        report[part] = PARTS[part](translator, plain)
+        args.out.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        shown = {key: value for key, value in report[part].items() if key not in ("lines", "lost", "wrong")}
+        print(part, json.dumps(shown if part != "formality" else {k: v["counts"] for k, v in shown.items()}))
+
+
+if __name__ == "__main__":
+    main()

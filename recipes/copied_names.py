@@ -1,0 +1,63 @@
+"""Learn which names two languages write alike, from the training pairs of docs/prepare.md.
+
+    python recipes/copied_names.py CORPORA LANGUAGE -o onehop/text/names/en-LANGUAGE.txt
+
+A name is a word with a capital inside of sentences. It is kept where both sides mostly have it together: so Paul and
+Denver are in the list, and Munich, Monday and Parliament are not. Words that are common in small letters are left out.
+"""
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from translation_data import Corpora
+
+SOURCES = ("tatoeba", "news-clean", "news-more", "news-synthetic", "chat", "press", "games-dialogue", "books")
+# Inside of a sentence: after a word in small letters or a comma, not after a full stop, a colon or a quotation mark.
+INSIDE = re.compile(r"(?<=[a-zäöüß,àéèê] )([A-ZÄÖÜÉÁŠČŽ][a-zäöüßéèêáàíóúçñšžćčãâøåë]{2,})(?![\w-])")
+# Words side by side, of which the first may be a first name and the second a last name.
+FULL = re.compile(r"(?<![\w-])(?=([A-Z]\w*[a-z]) ([A-Z]\w*[a-z])(?![\w-]))")
+WORD = re.compile(r"[^\W\d_]+")
+LEAST = 2
+# At least half of the English sentences with a name have it on the other side, and of those with it there, this share.
+SHARE, SHARE_BACK = 0.5, 0.7
+MOST_SMALL = 0.5  # a word that is in small letters more often than this, for each capital, is no name
+
+
+def copied(pairs: Iterator[tuple[str, str]]) -> list[str]:
+    """Find the words that have a capital in English sentences and are nearly always copied."""
+    seen, kept, others, both, small, full, full_kept = (Counter[str]() for _ in range(7))
+    for english, other in pairs:
+        words, theirs, ours = set(INSIDE.findall(english)), set(WORD.findall(other)), set(WORD.findall(english))
+        seen.update(words)
+        kept.update(w for w in words if w in theirs or f"{w}s" in theirs)
+        others.update(w for w in theirs if w[0].isupper())
+        both.update(theirs & ours)
+        small.update(w.capitalize() for w in ours if w.islower())
+        for pair in set(FULL.findall(english)):
+            full.update(pair)
+            full_kept.update(pair if " ".join(pair) in other else ())
+    alone = {w for w, n in seen.items() if n >= LEAST and kept[w] >= SHARE * n and small[w] <= MOST_SMALL * n}
+    # "Mary" may become "Maria" in an everyday sentence, but nobody translates "Mary Robinson".
+    together = {w for w, n in full_kept.items() if n >= LEAST and n >= SHARE_BACK * full[w] and small[w] <= full[w]}
+    return sorted(w for w in alone | together if len(w) > 2 and both[w] >= SHARE_BACK * others[w])
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", type=Path, help="folder with train/")
+    parser.add_argument("language", choices=["de", "fr"])
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    args = parser.parse_args()
+    corpora = Corpora(args.corpora, ("en", args.language), frozenset())
+    names = copied(pair for name in SOURCES if name in corpora.files for pair in corpora.english_first(name))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text("\n".join(names) + "\n", encoding="utf-8")
+    print(f"{args.out}: {len(names)} names")
+
+
+if __name__ == "__main__":
+    main()

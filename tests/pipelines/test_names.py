@@ -1,0 +1,50 @@
+import pytest
+
+from onehop.pipelines.names import missing_names
+from onehop.pipelines.translator import Translator
+from onehop.text.names import copied_names
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return Translator("en-de", engine="ctranslate2", threads=1)
+
+
+def pieces(word):
+    """As a vocabulary that has common words whole."""
+    return [1] if word in {"mark", "will", "paul"} else [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "missing"),
+    [
+        ("Yesterday Paul came.", "Gestern kam Paulus.", []),  # the same beginning: it may be a form of the name
+        ("I met Charles there.", "Ich habe dort Karl getroffen.", ["Charles"]),
+        ("Charles called.", "Karl hat angerufen.", ["Charles"]),
+        ("I met Charles there.", "Dort traf ich Charles.", []),
+        ("She lives in Munich.", "Sie wohnt in München.", []),
+        ("On Monday we leave Germany.", "Am Montag verlassen wir Deutschland.", []),
+        ("The Stuttgart court", "Das Stuttgarter Gericht", []),
+        ("Mark the page.", "Die Seite kennzeichnen.", []),  # a word at the beginning of a sentence
+        ("I saw Mark.", "Ich sah das Zeichen.", ["Mark"]),
+    ],
+)
+def test_names_that_are_missing(source, translation, missing):
+    assert missing_names(source, translation, ("en", "de"), pieces) == missing
+
+
+def test_languages_without_a_list_have_no_names():
+    assert missing_names("I met Charles.", "…", ("en", "es"), pieces) == []
+    assert copied_names("de", "en") is copied_names("de", "en")
+    assert copied_names("de", "en") == copied_names("en", "de")
+
+
+def test_a_changed_name_is_put_back(shipped):
+    """Alone, the model writes Karl."""
+    text = "The letter was written by Charles."
+    sentences = shipped._models[0].sentences
+    assert "Charles" not in sentences.translate([text])[0].text
+    result = shipped.translate(text)
+    assert result.text == "Der Brief wurde von Charles geschrieben."
+    assert not result.warnings
+    assert not result.details()["missing_names"]
