@@ -22,7 +22,7 @@ FULL = re.compile(r"(?<![\w-])(?=([A-Z]\w*[a-z]) ([A-Z]\w*[a-z])(?![\w-]))")
 WORD = re.compile(r"[^\W\d_]+")
 LEAST = 2
 # At least half of the English sentences with a name have it on the other side, and of those with it there, this share.
-SHARE, SHARE_BACK = 0.5, 0.7
+SHARE, SHARE_BACK, SHARE_ALONE = 0.5, 0.7, 0.25
 MOST_SMALL = 0.5  # a word that is in small letters more often than this, for each capital, is no name
 
 
@@ -40,8 +40,10 @@ def copied(pairs: Iterator[tuple[str, str]]) -> list[str]:
             full.update(pair)
             full_kept.update(pair if " ".join(pair) in other else ())
     alone = {w for w, n in seen.items() if n >= LEAST and kept[w] >= SHARE * n and small[w] <= MOST_SMALL * n}
-    # "Mary" may become "Maria" in an everyday sentence, but nobody translates "Mary Robinson".
+    # "John" may become "Johannes" in an everyday sentence, but nobody translates "John Smith". "Scotland Yard" is copied
+    # too, but "Scotland" alone hardly ever.
     together = {w for w, n in full_kept.items() if n >= LEAST and n >= SHARE_BACK * full[w] and small[w] <= full[w]}
+    together = {w for w in together if kept[w] >= SHARE_ALONE * seen[w]}
     return sorted(w for w in alone | together if len(w) > 2 and both[w] >= SHARE_BACK * others[w])
 
 

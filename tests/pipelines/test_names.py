@@ -12,7 +12,7 @@ def shipped():
 
 def pieces(word):
     """As a vocabulary that has common words whole."""
-    return [1] if word in {"mark", "will", "paul"} else [1, 2]
+    return [1] if word in {"paul"} else [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ def pieces(word):
         ("She lives in Munich.", "Sie wohnt in München.", []),
         ("On Monday we leave Germany.", "Am Montag verlassen wir Deutschland.", []),
         ("The Stuttgart court", "Das Stuttgarter Gericht", []),
-        ("Mark the page.", "Die Seite kennzeichnen.", []),  # a word at the beginning of a sentence
-        ("I saw Mark.", "Ich sah das Zeichen.", ["Mark"]),
+        ("Paul came.", "Er kam.", []),  # at the beginning of a sentence it may be a word that the vocabulary has
+        ("Here is Paul.", "Hier ist er.", ["Paul"]),
     ],
 )
 def test_names_that_are_missing(source, translation, missing):
