@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ctranslate2
 
@@ -21,9 +21,6 @@ from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import EOS, Tokenizer
-
-if TYPE_CHECKING:
-    from onehop.decoding.engine import Alignment
 
 # Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.
 BATCH_TOKENS = 1024
@@ -234,7 +231,7 @@ class Ct2Engine:
         )
         return [list(map(float, each.log_probs)) for each in scored]
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list["Alignment"]:
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
         """Greedy search that is given every token; the layer stands in the converted files."""
         import numpy as np  # most translations are made without
 

@@ -6,15 +6,10 @@ its own, which is much faster on a CPU. This module says what they share, and wh
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import SettingsError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Alignment = np.ndarray[Any, Any]  # target tokens by source tokens
 
 EngineName = Literal["torch", "ctranslate2"]
 ComputeType = Literal["int8", "float32", "bfloat16", "float16"]
@@ -59,7 +54,7 @@ class Engine(Protocol):
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities of each target's tokens and, last, of its end mark."""
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list["Alignment"]:
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
         """For each pair a row for every target token; what the source's end mark draws is left out. None is empty."""
 
     def stream(

@@ -6,7 +6,7 @@ It has every option on any device and hides nothing. On a GPU the usual searches
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -25,9 +25,6 @@ from onehop.model.taps import watch
 from onehop.model.transformer import Tokens, Transformer
 from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import BOS, EOS, PAD
-
-if TYPE_CHECKING:
-    from onehop.decoding.engine import Alignment
 
 BATCH_TOKENS = 4096
 _SCORED_TOKENS = 1024  # a number for every piece of the vocabulary is held of each of them
@@ -145,12 +142,12 @@ class TorchEngine:
                 found[i] = row[: len(targets[i]) + 1]
         return found
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list["Alignment"]:
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
         """One forward pass a pair, with a tap in it."""
         return list(map(self._align, sources, targets))
 
     @torch.inference_mode()
-    def _align(self, source: Sequence[int], target: Sequence[int]) -> "Alignment":
+    def _align(self, source: Sequence[int], target: Sequence[int]) -> Any:
         wanted, kept = f"decoder.layers.{alignment_layer(self.model.settings)}.cross_attention.weights", {}
 
         def keep(name: str, value: Tensor) -> Tensor:

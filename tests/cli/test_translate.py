@@ -47,7 +47,7 @@ class Upper(SentenceTranslator):
         self.answers = answers or {}
         self.calls = []
 
-    def n_best(self, texts, options=None, numbers=None):
+    def n_best(self, texts, options=None, numbers=None, tags=False):
         self.calls.append((list(texts), options.n_best))
         self.options = options
         return [[self.made(text, n) for n in range(options.n_best)] for text in texts]

@@ -56,12 +56,12 @@ def test_the_formality_stands_before_the_rest(tokenizer):
 
 def test_what_a_model_or_a_language_lacks_is_refused_in_one_line(tokenizer, monkeypatch):
     terms = Terms(formality="formal")
-    check_formality(terms, tokenizer, "de")
+    check_formality("formal", tokenizer, "de")
     with pytest.raises(SettingsError, match="English has no formality formal"):
-        check_formality(terms, tokenizer, "en")
+        check_formality("formal", tokenizer, "en")
     monkeypatch.setattr(Tokenizer, "knows_tag", lambda self, tag: False)
     with pytest.raises(SettingsError, match="no tag for the formality"):
-        check_formality(terms, tokenizer, "de")
+        check_formality("formal", tokenizer, "de")
     assert with_tags("Your house", terms, tokenizer) is None
 
 

@@ -23,7 +23,7 @@ class WordByWord(SentenceTranslator):
         self.word, self.asked = word, []
         self.tokenizer = SimpleNamespace(encode=str.split)
 
-    def n_best(self, texts, options=None, numbers=None):
+    def n_best(self, texts, options=None, numbers=None, tags=False):
         self.asked += texts
         return [[self.made(" ".join(map(self.word, normalise(text).split(" "))))] for text in texts]
 
