@@ -40,7 +40,7 @@ def copied(pairs: Iterator[tuple[str, str]]) -> list[str]:
             full.update(pair)
             full_kept.update(pair if " ".join(pair) in other else ())
     alone = {w for w, n in seen.items() if n >= LEAST and kept[w] >= SHARE * n and small[w] <= MOST_SMALL * n}
-    # "John" may become "Johannes" in an everyday sentence, but nobody translates "John Smith". "Scotland Yard" is copied
+    # "John" may become "Johannes" in an everyday sentence, but nobody translates "John Smith". Scotland Yard is copied
     # too, but "Scotland" alone hardly ever.
     together = {w for w, n in full_kept.items() if n >= LEAST and n >= SHARE_BACK * full[w] and small[w] <= full[w]}
     together = {w for w in together if kept[w] >= SHARE_ALONE * seen[w]}
