@@ -3,4 +3,15 @@
 It knows nothing of files, models or torch.
 """
 
-__all__ = ["casing", "language_id", "sentences", "tokenizer"]
+__all__ = [
+    "casing",
+    "clock",
+    "formality",
+    "inflection",
+    "language_id",
+    "names",
+    "number_words",
+    "sentences",
+    "tokenizer",
+    "units",
+]
