@@ -8,6 +8,12 @@ from onehop.text.formality import FORMAL, Formality
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import Tokenizer, normalise
 
+# English that addresses nobody: the models were never given a tag for it, and would put a "Sie" into it.
+YOU = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.IGNORECASE)
+STATEMENT = re.compile(
+    r"(?:I|we|he|she|it|they|the|an?|this|that|these|those|there|my|our|his|her|their|its|who|what|when|where|why|how)\b",
+    re.IGNORECASE,
+)
 LIKE_TAG = re.compile(r"</?\w+>")
 
 
@@ -24,7 +30,11 @@ def with_tags(text: str, terms: Terms, tokenizer: Tokenizer) -> str | None:
         for begin, end, term in reversed(terms.places(text)):
             if begin == 0 or text[begin - 1] == " ":  # a tag's piece begins with the space
                 tagged = f"{tagged[:begin]}<term> {text[begin:end]} <as> {term.target} </term>{tagged[end:]}"
-    if terms.formality and tokenizer.knows_tag(f"<{terms.formality}>"):
+    if (
+        terms.formality
+        and (YOU.search(text) or not STATEMENT.match(text))
+        and tokenizer.knows_tag(f"<{terms.formality}>")
+    ):
         tagged = f"<{terms.formality}> {tagged}"
     return None if tagged == text else tagged
 

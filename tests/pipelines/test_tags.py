@@ -54,6 +54,12 @@ def test_the_formality_stands_before_the_rest(tokenizer):
     assert with_tags("Your house", terms, tokenizer) == "<formal> Your <term> house <as> Gebäude </term>"
 
 
+def test_a_sentence_that_addresses_nobody_gets_no_formality(tokenizer):
+    terms = Terms(formality="formal")
+    assert with_tags("We bought 3 acres.", terms, tokenizer) is None
+    assert with_tags("Wait here.", terms, tokenizer) == "<formal> Wait here."
+
+
 def test_what_a_model_or_a_language_lacks_is_refused_in_one_line(tokenizer, monkeypatch):
     terms = Terms(formality="formal")
     check_formality("formal", tokenizer, "de")
