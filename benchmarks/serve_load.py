@@ -177,6 +177,8 @@ def load(model: Path, right: dict[str, str], arguments: argparse.Namespace, misb
         after = metrics(url)
     gone = {name: after[name] - before.get(name, 0) for name in after}
     seconds = sorted(answers["seconds"])
+    if not seconds:
+        raise SystemExit(f"No request was answered, and {answers['refused']} were refused: nothing is shown.")
     done = gone["onehop_batch_sentences_sum"]
     together = "onehop_step_sentences" if arguments.engine == "torch" else "onehop_batch_sentences"
     return {

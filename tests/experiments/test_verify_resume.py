@@ -44,7 +44,7 @@ def test_elsewhere_than_on_a_cpu_the_same_bits_are_asked_for(tmp_path, device, a
 def test_a_device_that_is_not_there_is_named():
     done = CliRunner().invoke(app, ["verify-resume", "--device", "cuda", "--steps", "10"])
     assert done.exit_code == 2
-    assert done.output.startswith("onehop: The training failed: onehop: ")
+    assert done.output.startswith("onehop: There is no device cuda:0")
     assert "sees no GPU" in done.output
 
 
