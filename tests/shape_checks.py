@@ -17,8 +17,6 @@ thorough = jaxtyping.jaxtyped
 
 
 def has_shapes(annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        return True  # not known yet
     of_array = inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray)
     return of_array or any(has_shapes(part) for part in get_args(annotation))
 
@@ -41,10 +39,13 @@ def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
         if jaxtyping.config.jaxtyping_disable:
             return thing(*args, **kwargs)
         if checked is None:  # the first call: most functions of a module are never called in one run
-            shaped = any(has_shapes(annotation) for annotation in thing.__annotations__.values())
-            # beartype would check what a generator yields, after the context of its call has ended.
-            of_generators = functools.partial(thorough, typechecker=typechecker)
-            checked = (of_generators if inspect.isgeneratorfunction(thing) else typechecker)(thing)
+            annotations = thing.__annotations__.values()
+            # jaxtyping's own decorator knows names that only a type checker imports. beartype would also check what a
+            # generator yields, after the context of its call has ended.
+            if inspect.isgeneratorfunction(thing) or any(isinstance(each, str) for each in annotations):
+                checked = thorough(thing, typechecker=typechecker)
+            else:
+                shaped, checked = any(map(has_shapes, annotations)), typechecker(thing)
         if not shaped:
             return checked(*args, **kwargs)
         with thorough("context"):
