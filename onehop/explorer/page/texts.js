@@ -33,7 +33,7 @@ export const TEXTS = {
     with: "Compare with",
     placeholder: "another sentence",
     begin: "Compare",
-    withTrained: "the model as trained",
+    withTrained: "the unedited model",
     end: "Stop comparing",
     same: "No number differs.",
     largest: "They differ most in:",
