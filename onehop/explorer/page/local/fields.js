@@ -33,6 +33,21 @@ export const AXES = {
   logits: ["token", "vocabulary"],
 };
 
+/** Tensors as the page reads them: where each lies in one run of bytes, and those bytes. */
+export function pack(tensors) {
+  const entries = Object.entries(tensors);
+  const places = {};
+  let offset = 0;
+  for (const [name, { axes, shape, data }] of entries) {
+    places[name] = { axes, shape, type: "float32", offset, bytes: data.byteLength };
+    offset += data.byteLength;
+  }
+  const blob = new Uint8Array(offset);
+  for (const [name, { data }] of entries)
+    blob.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), places[name].offset);
+  return { tensors: places, blob };
+}
+
 export const range = (n) => Array.from({ length: n }, (_, i) => i);
 
 /** Arrays one behind the other. */

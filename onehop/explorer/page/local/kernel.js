@@ -26,7 +26,7 @@ const UNPACK = {
     end`,
 };
 
-/** Four sums of `lanes` accumulators of one row of x, as one vector. */
+/** The sums of a row's four accumulators, as one vector. */
 const summed = (r) => `
   local.get $a${r}0 local.get $a${r}1 i8x16.shuffle 0 4 1 5
   local.get $a${r}0 local.get $a${r}1 i8x16.shuffle 2 6 3 7 f32x4.add local.set $t

@@ -1,16 +1,17 @@
 // One translation with everything that was computed on the way, as onehop.interpret.tracer gives it.
 
-import { changesThePast, editTap, parse, parseAll } from "./edits.js";
+import { editTap, parseAll } from "./edits.js";
 import * as fields from "./fields.js";
+import { headMatrices, neurons } from "./matrices.js";
+import { lookedAt, watchedSearch } from "./recorded.js";
 import { headsOff, leak } from "./reruns.js";
-import { allowing, largest, logSoftmax, outputsOf, search } from "./search.js";
+import { allowing, largest, logSoftmax, outputsOf } from "./search.js";
 import { BOS, EOS, normalise } from "./tokenizer.js";
-import { Transformer, values } from "./transformer.js";
+import { Transformer } from "./transformer.js";
 import { Trouble } from "./trouble.js";
 
 const TOP = 10;
 const POSITIONS = 64;
-const [TOWARDS, AWAY] = [6, 3];
 // What goes first when a trace is too large: what can be computed again from what stays, then what is shown least.
 const LEAVE_OUT = [
   "logits",
@@ -23,21 +24,6 @@ const LEAVE_OUT = [
 LEAVE_OUT.push("skip", "norm", "residual", "output");
 
 const lastPart = (name) => name.slice(name.lastIndexOf(".") + 1);
-
-/** Tensors as the page reads them: where each lies in one run of bytes, and those bytes. */
-export function pack(tensors) {
-  const entries = Object.entries(tensors);
-  const places = {};
-  let offset = 0;
-  for (const [name, { axes, shape, data }] of entries) {
-    places[name] = { axes, shape, type: "float32", offset, bytes: data.byteLength };
-    offset += data.byteLength;
-  }
-  const blob = new Uint8Array(offset);
-  for (const [name, { data }] of entries)
-    blob.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), places[name].offset);
-  return { tensors: places, blob };
-}
 
 /** Rows of a value's last axis. */
 function rowsOf({ shape, data }) {
@@ -81,7 +67,7 @@ export class Tracer {
     const done = performance.now();
     const seconds = { search: (foundAt - began) / 1000, record: (done - foundAt) / 1000 };
     seconds.total = seconds.search + seconds.record;
-    return { ...header, ...numbers, left_out, fast: null, seconds, ...pack(kept) };
+    return { ...header, ...numbers, left_out, fast: null, seconds, ...fields.pack(kept) };
   }
 
   /** The translation under edits, with its cross-attention and choices alone. */
@@ -101,7 +87,7 @@ export class Tracer {
       edits: made.map((edit) => edit.text),
       target: this.#target(searched),
       steps: outputsOf(searched.best).map((_, i) => this.#step(searched, i)),
-      ...pack({ cross }),
+      ...fields.pack({ cross }),
     };
   }
 
@@ -140,26 +126,7 @@ export class Tracer {
     const { positions, max_length } = this.settings;
     const most = ids.length + options.more_than_source;
     const longest = positions === "learned" ? Math.min(most, max_length) : most;
-    const edit = editTap(edits, this.settings);
-    const [logits, looked] = [[], []];
-    let layers = [];
-    const tap = (name, raw) => {
-      const value = edit(name, raw);
-      if (name.endsWith("cross_attention.weights")) layers.push(lastRowsAveraged(value));
-      if (name === "logits") {
-        logits.push(lastRows(value));
-        looked.push(layers);
-        layers = [];
-      }
-      return value;
-    };
-    const run = changesThePast(edits) ? rerunStep : cachedStep;
-    const step = run(this.model, this.#read(ids), tap);
-    const next = (tokens, parents) => {
-      step(tokens, parents);
-      return logits.at(-1).map(logSoftmax);
-    };
-    return { ...(await search(next, longest, options, each)), logits, looked, options };
+    return watchedSearch(this.model, this.#read(ids), longest, options, edits, each);
   }
 
   /** One forward pass over the source and what was written, with every quantity of it. */
@@ -183,7 +150,7 @@ export class Tracer {
     const tensors = {};
     for (const [name, { shape, data }] of recorder)
       tensors[name] = { axes: fields.AXES[lastPart(name)], shape: shape.slice(1), data };
-    tensors["beam.cross_attention"] = looked(searched.looked);
+    tensors["beam.cross_attention"] = lookedAt(searched.looked);
     const { d_model, positions, max_length } = this.settings;
     const length = recorder.get("source_input.scaled").shape[1];
     const wanted = Math.max(POSITIONS, length);
@@ -347,124 +314,7 @@ export class Tracer {
 
   // --- asked for by themselves
 
-  /** What some neurons of a feed-forward network write: how much, and in the decoder towards which pieces. */
-  neurons(stack, layer, places) {
-    const { weights, output } = this.model;
-    const layers = this.settings[`n_${stack}_layers`];
-    if (layer >= layers || places.some((place) => place >= this.settings.d_ff))
-      throw new Trouble(
-        `There is no neuron ${Math.max(...places)} in layer ${layer} of the ${stack}. Layers count from 0 to ${layers - 1}.`,
-      );
-    return places.map((neuron) => {
-      const written = weights.column(`${stack}.layers.${layer}.feed_forward.w_2.weight`, neuron);
-      const found = { neuron, norm: fields.length(written) };
-      if (stack === "encoder") return found;
-      const scores = weights.linear(written, output);
-      const named = (id) => ({ token: this.tokenizer.token(id), score: scores[id] });
-      return {
-        ...found,
-        towards: largest(scores, TOWARDS).map(named),
-        away: largest(
-          scores.map((x) => -x),
-          AWAY,
-        ).map(named),
-      };
-    });
-  }
-
-  /** One head's own W^Q, W^K, W^V and W^O, as the paper writes them: q = x W^Q. */
-  weights(role, layer, head) {
-    editTap([parse(`head=off@${role}.${layer}.${head}`)], this.settings);
-    const { d_model, d_k, d_v } = this.settings;
-    const { weights } = this.model;
-    const path = `${role === "encoder" ? "encoder" : "decoder"}.layers.${layer}.${role === "cross" ? "cross" : "self"}_attention`;
-    const tensors = {};
-    for (const [letter, width, axis] of [
-      ["q", d_k, "d_k"],
-      ["k", d_k, "d_k"],
-      ["v", d_v, "d_v"],
-    ]) {
-      const rows = fields
-        .range(width)
-        .map((i) => weights.row(`${path}.w_${letter}.weight`, head * width + i));
-      tensors[`w_${letter}`] = {
-        axes: ["d_model", axis],
-        shape: [d_model, width],
-        data: fields.transposed(rows),
-      };
-      const bias = `${path}.w_${letter}.bias`;
-      if (weights.has(bias))
-        tensors[`b_${letter}`] = {
-          axes: [axis],
-          shape: [width],
-          data: weights.plain(bias).slice(head * width, (head + 1) * width),
-        };
-    }
-    const columns = fields
-      .range(d_v)
-      .map((i) => weights.column(`${path}.w_o.weight`, head * d_v + i));
-    tensors.w_o = { axes: ["d_v", "d_model"], shape: [d_v, d_model], data: fields.joined(columns) };
-    return { role, layer, head, ...pack(tensors) };
-  }
-}
-
-// --- steps of the search
-
-/** Each row's keys and values are remembered. */
-function cachedStep(model, source, tap) {
-  const past = model.begin(source, tap);
-  return (tokens, parents) => void model.step(tokens, parents, past, tap);
-}
-
-/** Every row's whole past is computed anew: right even where later tokens change it. */
-function rerunStep(model, source, tap) {
-  const memory = model.encode(source, tap);
-  let past = [[]];
-  return (tokens, parents) => {
-    past = tokens.map((token, i) => [...past[parents ? parents[i] : 0], token]);
-    const states = model.decode(past, memory, tap);
-    const [rows, length, d] = states.shape;
-    const last = fields.range(rows).map((row) => {
-      const end = (row + 1) * length * d;
-      return states.data.subarray(end - d, end);
-    });
-    model.logits(values([rows, 1, d], fields.joined(last)), tap);
-  };
-}
-
-/** The last position of each batch row. */
-function lastRows({ shape: [batch, length, width], data }) {
-  return fields.range(batch).map((b) => {
-    const end = (b + 1) * length * width;
-    return data.slice(end - width, end);
-  });
-}
-
-/** Where the last position of each row looked, its heads averaged. */
-function lastRowsAveraged({ shape: [batch, heads, queries, keys], data }) {
-  return fields.range(batch).map((b) => {
-    const mean = new Float32Array(keys);
-    for (let h = 0; h < heads; h++) {
-      const at = ((b * heads + h) * queries + queries - 1) * keys;
-      for (let i = 0; i < keys; i++) mean[i] += data[at + i] / heads;
-    }
-    return mean;
-  });
-}
-
-/** Where every row of every step of the beam looked; rows that a step did not have are zero. */
-function looked(steps) {
-  const slots = Math.max(...steps.map((layers) => layers[0].length));
-  const [layers, keys] = [steps[0].length, steps[0][0][0].length];
-  const data = new Float32Array(steps.length * slots * layers * keys);
-  steps.forEach((step, s) =>
-    step.forEach((rows, layer) =>
-      rows.forEach((row, slot) => data.set(row, ((s * slots + slot) * layers + layer) * keys)),
-    ),
-  );
-  return {
-    axes: ["step", "slot", "layer", "key"],
-    shape: [steps.length, slots, layers, keys],
-    data,
-  };
+  neurons = (stack, layer, places) =>
+    neurons(this.model, stack, layer, places, this.tokenizer.token);
+  weights = (role, layer, head) => headMatrices(this.model, role, layer, head);
 }
