@@ -14,6 +14,8 @@ interface EventTarget {
 
 interface Element {
   dataset: DOMStringMap;
+  click(): void;
+  focus(options?: FocusOptions): void;
 }
 
 interface Event {

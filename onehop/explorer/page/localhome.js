@@ -57,7 +57,7 @@ export class LocalHome {
   }
 
   /** Ask the worker. `each` is told parts, `written` how many pieces there are so far; `signal` takes it back. */
-  #ask(ask, question, { signal, each, written } = {}) {
+  #ask(ask, question, { signal = undefined, each = undefined, written = undefined } = {}) {
     const id = ++this.#last;
     return new Promise((found, failed) => {
       if (this.#failure) return failed(new Error(this.#failure));

@@ -69,7 +69,7 @@ function scopeOf(change) {
   return figures.some((name) => PAGEWIDE.includes(name)) ? null : figures;
 }
 
-export function choose({ token, ...change }) {
+export function choose({ token = undefined, ...change }) {
   let selection = { ...store.value.selection, ...change };
   if (token !== undefined)
     selection[sideOf(selection.role) === "source" ? "source" : "step"] = token;

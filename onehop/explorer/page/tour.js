@@ -137,11 +137,15 @@ export function drawTour() {
   learn(view);
   if (settledAt !== index && !store.value.busy && STOPS[index].needs && isKnown(view))
     queueMicrotask(() => settle(index));
-  const facts = { ...factsOf(view), live: home.kind === "live", sweep: view.sweep };
-  facts.found = isKnown(view) ? T.found(known) : null;
-  facts.base = view.base.target.text.trim();
-  facts.now = view.trace.target.text.trim();
-  facts.busy = store.value.busy;
+  const facts = {
+    ...factsOf(view),
+    live: home.kind === "live",
+    sweep: view.sweep,
+    found: isKnown(view) ? T.found(known) : null,
+    base: view.base.target.text.trim(),
+    now: view.trace.target.text.trim(),
+    busy: store.value.busy,
+  };
   render(panel(index, T.stops[index](facts)), place);
 }
 

@@ -201,6 +201,11 @@ export function scoreVariance(recorder) {
 export class Space {
   #weights;
   #norms = null;
+  matrix;
+  mean;
+  plane;
+  explained;
+  points;
 
   constructor(weights, { matrix, mean, plane, explained }) {
     this.#weights = weights;

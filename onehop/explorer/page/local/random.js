@@ -22,7 +22,7 @@ export function permutation(n, seed) {
   const order = Array.from({ length: n }, (_, i) => i);
   const numbers = mersenne(seed);
   for (let i = 0; i < n - 1; i++) {
-    const other = i + (numbers.next().value % (n - i));
+    const other = i + (Number(numbers.next().value) % (n - i));
     [order[i], order[other]] = [order[other], order[i]];
   }
   return order;

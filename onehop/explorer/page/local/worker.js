@@ -43,7 +43,7 @@ async function answer({ id, ask, ...question }) {
   try {
     await each();
     const found = await ANSWERS[ask](question, each, id);
-    postMessage({ id, found }, found?.blob ? [found.blob.buffer] : []);
+    postMessage({ id, found }, { transfer: found?.blob ? [found.blob.buffer] : [] });
   } catch (error) {
     if (!(error instanceof Trouble || error instanceof Cancelled)) console.error(error);
     postMessage({ id, error: error.message });
