@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
-from typing import Any, get_args
+from typing import Any, ForwardRef, Literal, get_args, get_origin
 
 import jaxtyping
 
@@ -19,6 +19,11 @@ thorough = jaxtyping.jaxtyped
 def has_shapes(annotation: Any) -> bool:
     of_array = inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray)
     return of_array or any(has_shapes(part) for part in get_args(annotation))
+
+
+def is_quoted(annotation: Any) -> bool:
+    parts = () if get_origin(annotation) is Literal else get_args(annotation)
+    return isinstance(annotation, str | ForwardRef) or any(map(is_quoted, parts))
 
 
 def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
@@ -42,7 +47,7 @@ def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
             annotations = thing.__annotations__.values()
             # jaxtyping's own decorator knows names that only a type checker imports. beartype would also check what a
             # generator yields, after the context of its call has ended.
-            if inspect.isgeneratorfunction(thing) or any(isinstance(each, str) for each in annotations):
+            if inspect.isgeneratorfunction(thing) or any(map(is_quoted, annotations)):
                 checked = thorough(thing, typechecker=typechecker)
             else:
                 shaped, checked = any(map(has_shapes, annotations)), typechecker(thing)
@@ -56,5 +61,5 @@ def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
 
 def install(modules: Sequence[str]) -> None:
     jaxtyping.jaxtyped = quick
-    tower = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+    tower = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, violation_type=TypeError))"
     jaxtyping.install_import_hook(modules, tower)

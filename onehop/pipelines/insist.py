@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onehop.decoding.options import SearchOptions
-from onehop.pipelines.alignment import align
 from onehop.pipelines.glossary import Term
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.text.tokenizer import WORD_MARK, normalise
@@ -94,6 +93,8 @@ def _likely(
     translator: SentenceTranslator, text: str, written: list[int], starts: Sequence[int], term: Term
 ) -> list[tuple[int, float]]:
     """Where words begin, those first that look at the term's source words most, with the logarithm of their share."""
+    from onehop.pipelines.alignment import align  # brings NumPy, which most translations are made without
+
     ids = translator.tokenizer.encode(text)
     at = normalise(text).casefold().find(term.source.casefold())
     spans = translator.tokenizer.spans(ids)

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from onehop.cli import app, doctor, line_filter
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelFileError, SettingsError, TextError
+from onehop.pipelines import paragraphs
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
@@ -60,6 +61,13 @@ class Upper(SentenceTranslator):
 @pytest.fixture(scope="module")
 def tokenizer(model_file):
     return Tokenizer(read_model(model_file).tokenizer)
+
+
+@pytest.fixture(autouse=True)
+def no_second_try(monkeypatch):
+    """Capitals have no attention that would tell where a term belongs; tests/pipelines/test_tags.py has models."""
+    monkeypatch.setattr(paragraphs, "insisted", lambda translator, text, ids, begun, *_: begun)
+    monkeypatch.setattr(paragraphs, "agreeing", lambda translator, text, chosen, term: chosen)
 
 
 @pytest.fixture
@@ -238,10 +246,10 @@ def test_capitals_without_anything_to_translate_are_copied_as_they_are(make):
 
 
 def test_a_number_that_is_gone_is_told(make):
-    (found,) = make({"At 10:30 in room 5.": ["Um 22.30 Uhr in Raum 5."]}).translate(["At 10:30 in room 5."])
+    (found,) = make({"At 10:30 in room 5.": ["Um 11.30 Uhr in Raum 5."]}).translate(["At 10:30 in room 5."])
     assert found.warnings == ["a number is not in the translation: 10:30"]
     assert found.details()["missing_numbers"] == ["10:30"]
-    assert found.text == "Um 22.30 Uhr in Raum 5."
+    assert found.text == "Um 11.30 Uhr in Raum 5."
 
 
 def test_broken_letters_are_told_of(make):
