@@ -1,10 +1,11 @@
 """Whether terms, names, the address of the reader and short strings come out as they should.
 
-    python benchmarks/faithful.py terms names formality short --model en-de -o results/faithful/en-de.json
+    python benchmarks/faithful.py terms heldout names formality short --model en-de -o results/faithful/en-de.json
 
 - terms: the lines of terms.tsv, each with a term or a word to keep. Met means: in the translation as whole words,
   where the words of a glossary may be inflected (`Term.met`). "before" takes the best hypothesis of the beam that has
   the term, without tags and second tries. For German alone.
+- heldout: the same for terms_heldout.tsv, which was written when the rules were done.
 - names: each name of names.txt in one of 20 frames. Kept means: in the translation, letter for letter, a genitive s
   allowed. "before" is the translation of the sentence alone.
 - formality: sentences that address the reader, with and without --formality, and a mail of ten sentences. Counted is
@@ -16,6 +17,7 @@ import argparse
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +60,9 @@ def lines_of(name: str) -> list[str]:
     return (HERE / name).read_text(encoding="utf-8").splitlines()
 
 
-def terms(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
+def terms(translator: Translator, plain: SentenceTranslator, file: str = "terms.tsv") -> dict[str, Any]:
     """Terms met before and after."""
-    rows = rows_of("terms.tsv")
+    rows = rows_of(file)
     beams = plain.n_best([row[3] for row in rows], SearchOptions(n_best=4))
     lines = []
     for (kind, source, target, english), beam in zip(rows, beams, strict=True):
@@ -126,7 +128,13 @@ def short(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
     return {"strings": len(rows), "right": len(rows) - len(wrong), "wrong": wrong}
 
 
-PARTS = {"terms": terms, "names": names, "formality": addresses, "short": short}
+PARTS = {
+    "terms": terms,
+    "heldout": partial(terms, file="terms_heldout.tsv"),
+    "names": names,
+    "formality": addresses,
+    "short": short,
+}
 
 
 def main() -> None:
