@@ -317,6 +317,19 @@ def test_the_patches_look_where_the_vision_model_looked(fresh, data):
     expect(place.locator(".reading").first).to_contain_text(f"It is a 3, read as {read}.")
 
 
+def test_dials_that_are_turned_before_the_next_drawing_are_all_kept(fresh):
+    fresh.evaluate(
+        """() => {
+            const figure = document.querySelector("#figure-patches");
+            const images = figure.querySelector("select");
+            images.value = "2";
+            images.dispatchEvent(new Event("change", { bubbles: true }));
+            figure.querySelectorAll(".small")[4].click();
+        }"""
+    )
+    expect(fresh).to_have_url(re.compile("patches.image=2&patches.layer=1&patches.head=1$"))
+
+
 def test_the_worked_example_has_the_golden_numbers(page):
     steps = worked_example()["steps"]
     read = {row[0]: row[1:] for row in shown_rows(page, "worked")}

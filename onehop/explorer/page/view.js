@@ -74,6 +74,15 @@ function otherView(view) {
   };
 }
 
+/** Turn several dials at once. The others stay as they are now: a figure may not have been drawn since one was turned. */
+function turnAll(dials, change = {}) {
+  const texts = Object.entries(dials).map(([name, value]) => [name, String(value)]);
+  choose({
+    ...change,
+    dials: { ...store.value.selection.dials, ...Object.fromEntries(texts) },
+  });
+}
+
 export function currentView() {
   const { selection, trace, base, other, otherTrouble } = store.value;
   return {
@@ -96,8 +105,8 @@ export function currentView() {
     startSweep: () => startSweep(),
     stopSweep,
     dial: (name, fallback) => selection.dials[name] ?? fallback,
-    turn: (name, value) =>
-      choose({ dials: { ...store.value.selection.dials, [name]: String(value) } }),
+    turn: (name, value) => turnAll({ [name]: value }),
+    turnAll,
     choose,
     chooseToken: (token) => choose({ token }),
     chooseWord,

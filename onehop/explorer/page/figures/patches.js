@@ -130,14 +130,7 @@ function strip(view, data, place) {
 }
 
 function heads(view, data, place) {
-  const turn = (layer, head) =>
-    view.choose({
-      dials: {
-        ...view.selection.dials,
-        "patches.layer": String(layer),
-        "patches.head": String(head),
-      },
-    });
+  const turn = (layer, head) => view.turnAll({ "patches.layer": layer, "patches.head": head });
   const total = data.layers * data.heads;
   const walk = (next) => turn(Math.floor(next / data.heads), next % data.heads);
   return html`<div

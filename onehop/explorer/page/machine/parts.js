@@ -23,7 +23,7 @@ export function zoom(view, event, level, { dials = {}, ...change } = /** @type {
   );
   const origin = `${box.left + box.width / 2 - whole.left}px ${box.top + box.height / 2 - whole.top}px`;
   const inwards = LEVELS.indexOf(level) > LEVELS.indexOf(levelOf(view));
-  view.choose({ ...change, dials: { ...view.selection.dials, ...dials, "machine.level": level } });
+  view.turnAll({ ...dials, "machine.level": level }, change);
   frame.focus({ preventScroll: true }); // what was clicked goes away, and Escape must still be heard
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   requestAnimationFrame(() => {
