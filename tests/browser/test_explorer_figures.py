@@ -237,13 +237,14 @@ def test_bars_that_are_compared_have_one_scale(page):
         assert max(worth) == pytest.approx(min(worth), rel=0.02), name
 
 
-def test_marks_say_their_values(fresh, trace):
+def test_marks_say_their_values(fresh, tracer, trace):
     bar = fresh.locator(".bar select")
     layer, head, step = (int(bar.nth(i).input_value()) for i in range(3))
     row = weights(trace, "cross", layer)[head, step]
     said = tip(fresh, f"#figure-matrix g[data-place='{step}'] rect >> nth=3")
     keys = trace.header["source"]["tokens"]
-    assert said.startswith(f"{trace.header['target']['output_tokens'][step].strip('▁')} → {keys[2].strip('▁')}: ")
+    written = tracer.translator.tokenizer.decode(trace.header["target"]["ids"][step : step + 1])
+    assert said.startswith(f"{written} → {keys[2].strip('▁')}: ")
     assert float(said.rsplit(" ", 1)[1]) == pytest.approx(row[2], abs=1e-4)
     assert float(tip(fresh, "#figure-scores .track").rsplit(" ", 1)[1].replace("−", "-")) == pytest.approx(
         float(fresh.locator("#figure-scores .track").first.get_attribute("data-value")), abs=1e-4
@@ -280,8 +281,8 @@ def test_the_grid_of_effects_agrees_with_heads_switched_off_one_by_one(live, tra
     place.locator("[data-start]").click()
     expect(place.locator("[data-decides]")).to_be_visible()
     step = int(live.locator(".bar select").nth(2).input_value())
-    plain, tokens = alone(tracer, trace, []), trace.header["target"]["output_tokens"]
-    word = page_word(live, tokens, step)
+    plain = alone(tracer, trace, [])
+    word = page_word(live, live.evaluate("window.onehop.view().trace.target.output_tokens"), step)
     shown = dict(
         live.eval_on_selector_all(
             "#figure-decides [data-grid=effect] [data-head]",

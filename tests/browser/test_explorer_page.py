@@ -131,7 +131,7 @@ def test_the_numbers_in_the_page_are_pythons(page, tracer, name):
 @pytest.mark.parametrize(
     "selection",
     [
-        "role=decoder&layer=2&head=3&step=4",
+        "role=decoder&layer=2&head=3&step=4&page.words=yes",
         "role=cross&layer=3&head=2&step=2&lookup.kind=attention&divisor.place=7",
     ],
 )

@@ -116,6 +116,16 @@ export class Trace {
     return role === "decoder" ? this.target.input_tokens : this.source.tokens;
   }
 
+  /** `queries` by the names that the tokenizer gives them, as tables and Python have them. */
+  queryPieces(role) {
+    return role === "encoder" ? this.json.source.tokens : this.json.target.output_tokens;
+  }
+
+  /** `keys` by the names that the tokenizer gives them. */
+  keyPieces(role) {
+    return role === "decoder" ? this.json.target.input_tokens : this.json.source.tokens;
+  }
+
   path(role, layer) {
     return PATHS[role](layer);
   }

@@ -89,7 +89,10 @@ export function caption(view) {
 export const table = (view) => {
   const { role } = view.selection;
   const row = rowsOf(view)[view.token];
-  return { columns: ["key", "weight"], rows: view.trace.keys(role).map((key, j) => [key, row[j]]) };
+  return {
+    columns: ["key", "weight"],
+    rows: view.trace.keyPieces(role).map((key, j) => [key, row[j]]),
+  };
 };
 
 export const python = (view) => {

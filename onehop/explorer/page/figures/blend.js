@@ -83,7 +83,7 @@ export const caption = () =>
 
 export const table = (view) => {
   const { weights, values, order } = parts(view);
-  const keys = view.trace.keys(view.selection.role);
+  const keys = view.trace.keyPieces(view.selection.role);
   return {
     columns: ["key", "weight", "length of value", "weight × length"],
     rows: order.map((j) => [keys[j], weights[j], norm(values[j]), weights[j] * norm(values[j])]),

@@ -109,7 +109,7 @@ export const caption = () =>
 
 export const table = (view) => {
   const { seen, scores, now, true: usual } = computed(view);
-  const keys = view.trace.keys(view.selection.role);
+  const keys = view.trace.keyPieces(view.selection.role);
   return {
     columns: ["key", "score", "weight here", "weight in the model"],
     rows: seen.map((j, i) => [keys[j], scores[j], now[i], usual[i]]),

@@ -144,7 +144,7 @@ export const caption = (view) =>
 
 export const table = (view) => {
   const rows = headRows(view);
-  const keys = view.trace.keys(view.selection.role);
+  const keys = view.trace.keyPieces(view.selection.role);
   const average = averaged(rows);
   return {
     columns: ["key", ...rows.map((_, h) => `head ${h + 1}`), "average"],

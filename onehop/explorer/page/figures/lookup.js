@@ -67,7 +67,7 @@ export const table = (view) => {
   const kind = view.dial("lookup.kind", "dictionary");
   return {
     columns: ["key", "share"],
-    rows: view.trace.keys(view.selection.role).map((k, j) => [k, given(view, kind)[j]]),
+    rows: view.trace.keyPieces(view.selection.role).map((k, j) => [k, given(view, kind)[j]]),
   };
 };
 

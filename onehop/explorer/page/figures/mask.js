@@ -104,7 +104,7 @@ export const caption = () =>
 export const table = (view) => {
   const on = rowsOf(view, true);
   const off = rowsOf(view, false);
-  const tokens = view.trace.target.input_tokens;
+  const tokens = view.trace.keyPieces("decoder");
   return {
     columns: ["token", "on the future, masked", "on the future, unmasked"],
     rows: range(tokens.length).map((i) => [tokens[i], future(on)[i], future(off)[i]]),

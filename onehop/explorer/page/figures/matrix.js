@@ -1,5 +1,5 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { opening } from "onehop/frame.js";
+import { opening, quoted } from "onehop/frame.js";
 import { heatmap } from "onehop/heatmap.js";
 import { argmax, largest, sum } from "onehop/maths.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
@@ -12,6 +12,7 @@ export const item = 7;
 export const title = "Who looks at whom";
 export const needs = ["{attention}.weights"];
 
+const inWords = (view) => view.dial("page.words", "") === "yes";
 const recorded = (view) =>
   view.trace.part(view.selection, "weights").rows({ head: view.selection.head });
 
@@ -19,7 +20,7 @@ const recorded = (view) =>
 function shown(view) {
   const { role } = view.selection;
   const [queries, keys] = [view.trace.queries(role), view.trace.keys(role)];
-  if (view.dial("page.words", "") !== "yes") {
+  if (!inWords(view)) {
     const hidden = (i, j) => j > i;
     return { rows: recorded(view), queries, keys, row: view.token, hidden, piece: (i) => i };
   }
@@ -62,8 +63,7 @@ export function draw(view) {
     </p>`;
 }
 
-export const caption = (view) =>
-  html`${named(view)} ${view.dial("page.words", "") === "yes" ? TEXTS.words.merged : ""}`;
+export const caption = (view) => html`${named(view)} ${inWords(view) ? TEXTS.words.merged : ""}`;
 
 const named = (view) =>
   view.selection.role === "cross"
@@ -73,7 +73,11 @@ const named = (view) =>
       weight${view.selection.role === "decoder" ? "; a row is named by the piece that it writes, a column by the piece that was read; hatched cells lie in the future and are masked" : ""}.`;
 
 export const table = (view) => {
-  const { rows, queries, keys } = shown(view);
+  const { trace, selection } = view;
+  const { rows, ...words } = shown(view);
+  const { queries, keys } = inWords(view)
+    ? words
+    : { queries: trace.queryPieces(selection.role), keys: trace.keyPieces(selection.role) };
   return { columns: ["query", ...keys], rows: rows.map((row, i) => [queries[i], ...row]) };
 };
 
@@ -83,11 +87,11 @@ export const python = (view) => {
   const queries = role === "encoder" ? header : 'trace.header["target"]["output_tokens"]';
   const lines = `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][${head}]
 `;
-  if (view.dial("page.words", "") !== "yes")
+  if (!inWords(view))
     return `${lines}rows = [[token, *map(float, row)] for token, row in zip(${queries}, weights)]`;
   const groups = (tokens) => JSON.stringify(allWords(tokens));
-  return `${lines}queries, tokens = ${groups(view.trace.queries(role))}, ${queries}
+  return `${lines}queries = ${groups(view.trace.queries(role))}
 keys = ${groups(view.trace.keys(role))}
-names = ["".join(tokens[i] for i in word).replace("▁", "") for word in queries]
+names = [${shown(view).queries.map(quoted).join(", ")}]
 rows = [[n, *(float(weights[word][:, key].sum(1).mean()) for key in keys)] for n, word in zip(names, queries)]`;
 };

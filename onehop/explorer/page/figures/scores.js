@@ -60,7 +60,7 @@ export const caption = (view) =>
 export const table = (view) => {
   const scores = row(view, "scores");
   const weights = row(view, "weights");
-  const keys = view.trace.keys(view.selection.role);
+  const keys = view.trace.keyPieces(view.selection.role);
   return {
     columns: ["key", "score", "weight"],
     rows: visible(view).map((j) => [keys[j], scores[j], weights[j]]),
