@@ -8,8 +8,9 @@ const CACHE = "onehop-model";
 /** The cache, where the browser has one: it is missing at an address that is neither local nor https. */
 const cacheOf = () => globalThis.caches?.open(CACHE).catch(() => null) ?? null;
 
-async function ask(address) {
-  const answer = await fetch(address).catch(() => null);
+/** @param {RequestCache} cache the browser's own cache may hold half a file, or that of an older site */
+async function ask(address, cache = "no-cache") {
+  const answer = await fetch(address, { cache }).catch(() => null);
   if (!answer?.ok) {
     const why = answer ? `status ${answer.status}` : "no answer";
     throw new Trouble(`The model cannot be fetched (${why}). Check the connection, then reload.`);
@@ -47,7 +48,7 @@ export async function fetchModel(base, progress) {
     } catch {
       await cache.delete(key); // it was cut off: the site has it whole
     }
-  await readInto(place.file, await ask(key), progress);
+  await readInto(place.file, await ask(key, cache ? "no-store" : "no-cache"), progress);
   await keep(cache, key, place.file);
   return { site, place };
 }
