@@ -175,8 +175,9 @@ with TestClient(application(plan)) as client:
 
 
 def test_with_its_extra_serve_works_without_torch(model_file):
-    *_, answer = run(SERVE, str(model_file), *of_extra("serve")).splitlines()
-    assert answer.startswith("<p>")
+    # The access log has a thread of its own: its line may come before the answer or after it.
+    lines = run(SERVE, str(model_file), *of_extra("serve")).splitlines()
+    assert [line for line in lines if line.startswith("<p>")]
 
 
 # Every module of the packages and modules that the base install uses; the server's are of the extra that is there.
