@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from onehop.text.clock import clocks
-from onehop.text.number_words import LANGUAGES, months, scaled, spoken
+from onehop.text.clock import Clock, clocks
+from onehop.text.number_words import LANGUAGES, has_number, months, scaled, spoken
 from onehop.text.units import measures
 
 NUMBER, NUMBER_PARTS = re.compile(r"\d(?:[\d.,:]*\d)?"), re.compile(r"\d+")
@@ -20,19 +20,22 @@ def missing_numbers(source: str, translation: str, languages: tuple[str, str] = 
     and French a number may stand in words on either side, a time may be said in another way ("halb drei" is 2:30),
     and a unit must not become another one.
     """
-    times = _missing_times(source, translation, languages)
+    if not has_number(source, languages[0]):
+        return []
+    said = list(clocks(translation, languages[1]))
+    known = _known(translation, languages[1], said)
+    times = _missing_times(source, said, known, languages)
     plain = _without(source, [(begin, end) for begin, end, _ in times])
-    known = _known(translation, languages[1])
     lost = [source[begin:end] for begin, end, is_met in times if not is_met]
     return list(
         dict.fromkeys([*lost, *_missing(plain, known, languages), *_changed_units(plain, translation, languages)])
     )
 
 
-def _missing_times(source: str, translation: str, languages: tuple[str, str]) -> list[tuple[int, int, bool]]:
+def _missing_times(
+    source: str, said: Sequence[Clock], known: set[str], languages: tuple[str, str]
+) -> list[tuple[int, int, bool]]:
     """Where plain times stand in a source, and whether the translation has them; of others only those that it has."""
-    said = list(clocks(translation, languages[1]))
-    known = _known(translation, languages[1])
     found: list[tuple[int, int, bool]] = []
     for clock in clocks(source, languages[0]):
         digits = NUMBER_PARTS.findall(source[clock.begin : clock.end])
@@ -59,14 +62,13 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return text
 
 
-def _known(translation: str, language: str) -> set[str]:
-    """All numbers of a translation: digits, their parts, and words."""
+def _known(translation: str, language: str, said: Sequence[Clock]) -> set[str]:
+    """All numbers of a translation: digits, their parts, words, and the hours of its clock times."""
     texts = translation, SPACED_THOUSANDS.sub("", translation)
     found = [NUMBER_PARTS.findall(number) for text in texts for number in NUMBER.findall(text)]
     words = {str(each.value) for each in spoken(translation, language)}
     large = {str(value) for _, value in scaled(translation, language)}
-    said = [clock for clock in clocks(translation, language) if clock.afternoon is None]
-    hours = {str(clock.minutes // 60 + add) for clock in said for add in (0, 12)}
+    hours = {str(clock.minutes // 60 + add) for clock in said if clock.afternoon is None for add in (0, 12)}
     known = {*chain.from_iterable(found), *map("".join, found), *words, *large, *hours, *months(translation, language)}
     return {*known, *(each.lstrip("0") for each in known)}
 

@@ -20,7 +20,8 @@ _DOTTED = ("tr", "az")  # languages in which I is the capital of ı, and İ that
 
 def in_capitals(text: str, untouched: Sequence[Span] = ()) -> bool:
     """Whether a sentence is in capitals, all of it or nearly; `untouched` are places that do not count, sorted."""
-    if sum(map(str.isupper, text)) < _FEWEST_LETTERS:
+    upper = sum(map(str.isupper, text))
+    if upper < _FEWEST_LETTERS or (not untouched and upper < sum(map(str.islower, text))):
         return False
     letters = [c for word in words(text, untouched) for c in word[0] if c.isupper() or _is_small(c)]
     return len(letters) >= _FEWEST_LETTERS and sum(map(_is_small, letters)) <= _MOST_SMALL * len(letters)

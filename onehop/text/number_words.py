@@ -69,6 +69,7 @@ _MONTHS = {
     "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
 }
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _DIGITS = r"\d+(?:[.,:]\d+)*"
 
 
@@ -81,7 +82,7 @@ class Spoken(NamedTuple):
     sure: bool
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 17)
 def value_of(word: str, language: str) -> int | None:
     """The number that one word stands for, or None."""
     word = word.lower()
@@ -154,6 +155,17 @@ def _french(word: str) -> int | None:
             return None
         total += small[part]
     return total or None
+
+
+def has_number(text: str, language: str) -> bool:
+    """Whether a number may stand in a text, in digits or in words."""
+    if any(map(str.isdigit, text)):
+        return True
+    scales = _SCALES.get(language, {})
+    return language in LANGUAGES and any(
+        word in scales or word.removesuffix("s") in scales or value_of(word, language) is not None
+        for word in _LETTERS.findall(text.lower())
+    )
 
 
 def spoken(text: str, language: str) -> Iterator[Spoken]:
