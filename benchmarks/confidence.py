@@ -1,8 +1,10 @@
 """Fit and judge the confidence of sentences: how probable a good translation is, given the model's own probabilities.
 
     python benchmarks/confidence.py features --model en-de --source newstest2013.en --reference newstest2013.de \
-        --hypothesis results/en-de/newstest2013.hyp.gz --limit 1500 -o features.json
-    python benchmarks/confidence.py fit valid.json --test test.json -o results/confidence/en-de.json
+        --hypothesis results/en-de/newstest2013.hyp.gz --limit 1000 \
+        -o results/confidence/features/en-de-newstest2013.json.gz
+    python benchmarks/confidence.py fit results/confidence/features/en-de-{newstest2013,tatoeba-valid}.json.gz \
+        --test results/confidence/features/en-de-{newstest2014,tatoeba-test}.json.gz -o results/confidence/en-de.json
 
 A translation counts as right when its chrF against the reference is RIGHT or more. A sentence is called sure when its
 confidence is SURE or more. The fit is logistic regression on valid; everything that is reported is of the test file.
@@ -42,10 +44,18 @@ def measure(args: argparse.Namespace) -> None:
     ids = tokenizer.target.encode_batch(written)
     scored = translator.score(tokenizer.encode_batch(sources), ids)
     rows = [
-        {"chrf": sentence_chrf(text, [reference]).score, "log_prob": sum(s), "tokens": len(s), "least": min(s)}
+        {"chrf": round(sentence_chrf(text, [reference]).score, 4), "log_prob": round(sum(s), 4)}
+        | {"tokens": len(s), "least": round(min(s), 4)}
         for text, reference, s in zip(written, references, scored, strict=True)
     ]
-    args.out.write_text(json.dumps(rows) + "\n")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_bytes(gzip.compress((json.dumps(rows) + "\n").encode(), mtime=0))
+
+
+def rows_of(path: Path) -> list[dict[str, float]]:
+    """What `measure` wrote."""
+    found: list[dict[str, float]] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
 
 
 def table(rows: list[dict[str, float]]) -> tuple[np.ndarray, np.ndarray]:
@@ -97,14 +107,15 @@ def judge(p: np.ndarray, y: np.ndarray) -> dict[str, object]:
 
 def fit(args: argparse.Namespace) -> None:
     """Fit on valid files, report on test files."""
-    x, y = table([row for file in args.valid for row in json.loads(file.read_text())])
+    x, y = table([row for file in args.valid for row in rows_of(file)])
     weights = logistic(x, y)
     report: dict[str, object] = {"right": f"chrF >= {RIGHT:g}", "sure": SURE, "weights": weights.round(4).tolist()}
     for file in args.test:
-        rows = json.loads(file.read_text())
+        rows = rows_of(file)
         x, y = table(rows)
-        report[file.stem] = judge(1 / (1 + np.exp(-np.c_[np.ones(len(x)), x] @ weights)), y)
-        report[file.stem]["area_of_least_token"] = round(area(np.array([math.exp(r["least"]) for r in rows]), y), 3)  # type: ignore[index]
+        judged = judge(1 / (1 + np.exp(-np.c_[np.ones(len(x)), x] @ weights)), y)
+        least = area(np.array([math.exp(r["least"]) for r in rows]), y)
+        report[file.name.removesuffix(".json.gz")] = judged | {"area_of_least_token": round(least, 3)}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))

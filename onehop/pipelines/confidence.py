@@ -1,6 +1,6 @@
 """One number a sentence: how likely its translation is good, judged by the model's own probabilities.
 
-The weights were fitted by `benchmarks/confidence.py` on newstest2013 and Tatoeba, one set for each pair of languages.
+The weights were fitted by `benchmarks/confidence.py` on newstest2013 and Tatoeba, one set for each shipped model.
 """
 
 import math
@@ -17,6 +17,9 @@ def features(log_prob: float, tokens: int) -> tuple[float, float]:
 # Bias, weight of the mean log-probability, weight of the length; by the name of a shipped model.
 WEIGHTS: dict[str, tuple[float, float, float]] = {
     "en-de": (1.8819, 7.434, 0.2868),
+    "de-en": (2.1956, 8.7166, 0.4779),
+    "en-fr": (2.1802, 7.8903, 0.2603),
+    "fr-en": (1.5087, 6.1433, 0.4568),
 }
 
 
