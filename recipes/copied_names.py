@@ -1,6 +1,9 @@
 """Learn which names two languages write alike, from the training pairs of docs/prepare.md.
 
-    python recipes/copied_names.py CORPORA LANGUAGE -o onehop/text/names/en-LANGUAGE.txt
+    python recipes/copied_names.py CORPORA LANGUAGE -o onehop/text/names
+
+It writes en-LANGUAGE.txt, the names, and SOURCE-TARGET.translated.txt for each source language that writes nouns in
+small letters: words that may stand alone with a capital, and are translated nevertheless.
 
 A name is a word with a capital inside of sentences. It is kept where both sides mostly have it together: so Paul and
 Denver are in the list, and Munich, Monday and Parliament are not. Words that are common in small letters are left out.
@@ -14,7 +17,11 @@ from pathlib import Path
 
 from translation_data import Corpora
 
+from onehop.text.names import standing_alone
+
 SOURCES = ("tatoeba", "news-clean", "news-more", "news-synthetic", "chat", "press", "games-dialogue", "books")
+# What stands alone is counted in these: Tatoeba's authors exchange names at will, and Mary becomes Maria.
+PLAIN = (*(name for name in SOURCES if name != "tatoeba"), "europarl-0", "europarl-1", "europarl-2", "stories-guides")
 # Inside of a sentence: after a word in small letters or a comma, not after a full stop, a colon or a quotation mark.
 INSIDE = re.compile(r"(?<=[a-zäöüß,àéèê] )([A-ZÄÖÜÉÁŠČŽ][a-zäöüßéèêáàíóúçñšžćčãâøåë]{2,})(?![\w-])")
 # Words side by side, of which the first may be a first name and the second a last name.
@@ -47,18 +54,40 @@ def copied(pairs: Iterator[tuple[str, str]]) -> list[str]:
     return sorted(w for w in alone | together if len(w) > 2 and both[w] >= SHARE_BACK * others[w])
 
 
+def translated(pairs: Iterator[tuple[str, str]], source: str) -> list[str]:
+    """Find the words that stand alone with a capital and are not copied in half of the sentences."""
+    seen, kept = Counter[str](), Counter[str]()
+    for text, other in pairs:
+        words, theirs = {word for _, word in standing_alone(text, source)}, set(WORD.findall(other))
+        seen.update(words)
+        kept.update(w for w in words if w in theirs or f"{w}s" in theirs)
+    return sorted(w for w, n in seen.items() if kept[w] < SHARE * n)
+
+
+def write(file: Path, words: list[str]) -> None:
+    """Write a word a line."""
+    file.write_text("\n".join(words) + "\n", encoding="utf-8")
+    print(f"{file}: {len(words)} words")
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", type=Path, help="folder with train/")
     parser.add_argument("language", choices=["de", "fr"])
-    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the lists")
     args = parser.parse_args()
     corpora = Corpora(args.corpora, ("en", args.language), frozenset())
-    names = copied(pair for name in SOURCES if name in corpora.files for pair in corpora.english_first(name))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text("\n".join(names) + "\n", encoding="utf-8")
-    print(f"{args.out}: {len(names)} names")
+
+    def pairs(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        return (pair for name in names if name in corpora.files for pair in corpora.english_first(name))
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    write(args.out / f"en-{args.language}.txt", copied(pairs(SOURCES)))
+    write(args.out / f"en-{args.language}.translated.txt", translated(pairs(PLAIN), "en"))
+    if args.language == "fr":  # German writes every noun with a capital
+        back = ((other, english) for english, other in pairs(PLAIN))
+        write(args.out / "fr-en.translated.txt", translated(back, "fr"))
 
 
 if __name__ == "__main__":

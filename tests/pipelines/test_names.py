@@ -12,13 +12,25 @@ def shipped():
 
 def pieces(word):
     """As a vocabulary that has common words whole."""
-    return [1] if word in {"paul"} else [1, 2]
+    return [1] if word in {"paul", "nobody"} else [1, 2]
 
 
 @pytest.mark.parametrize(
     ("source", "translation", "missing"),
     [
-        ("Yesterday Paul came.", "Gestern kam Paulus.", []),  # the same beginning: it may be a form of the name
+        ("She danced with Paul.", "Sie tanzte mit Paulus.", ["Paul"]),
+        ("Yesterday Pope Paul came.", "Gestern kam Papst Paulus.", []),  # the same beginning: a form of the name
+        ("She met Paul's brother.", "Sie traf Pauls Bruder.", []),
+        ("They bombed Gaza again.", "Sie bombardierten wieder den Gazastreifen.", []),
+        ("I met Alice there.", "Dort traf ich Elke.", ["Alice"]),
+        ("This book belongs to Fox.", "Dieses Buch gehört dem Fuchs.", ["Fox"]),
+        ("The fox ran to the Fox.", "Der Fuchs lief zum Fuchs.", []),  # after an article it is no name
+        ("Nobody knows Dunwhistle.", "Niemand kennt Dünnpfiff.", ["Dunwhistle"]),  # an unknown word that stands alone
+        ("He met Dunwhistle Grove.", "Er traf einen Hain.", []),
+        ("He went to Congress in June.", "Er ging im Juni in den Kongress.", []),
+        ("Dunwhistle told me.", "Dünnpfiff sagte es mir.", ["Dunwhistle"]),
+        ("Dunwhistle is bad for you.", "Durchfall ist schlecht für dich.", []),  # it may be a thing
+        ("The Mongolians met Uzbekistanis.", "Die Mongolen trafen Usbeken.", []),
         ("I met Charles there.", "Ich habe dort Karl getroffen.", ["Charles"]),
         ("Charles called.", "Karl hat angerufen.", ["Charles"]),
         ("I met Charles there.", "Dort traf ich Charles.", []),
