@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-FILE = Path(__file__).with_name("pronouns.tsv")
+FILES = {"de": Path(__file__).with_name("pronouns.tsv"), "fr": Path(__file__).with_name("pronouns-fr.tsv")}
 GENDERS = ("masculine", "feminine", "neuter")
 NOMINATIVE = dict(zip(GENDERS, ("er", "sie", "es"), strict=True))
 ACCUSATIVE = dict(zip(GENDERS, ("ihn", "sie", "es"), strict=True))
@@ -22,7 +22,7 @@ ARTICLE_ACCUSATIVE = {**ARTICLE, "masculine": "den"}
 
 @dataclass(frozen=True)
 class Item:
-    """One English sentence, the gender of what its "it" means, and its German versions."""
+    """One English sentence, the gender of what its "it" means, and its versions; French has no neuter one."""
 
     kind: str
     gender: str
@@ -30,12 +30,12 @@ class Item:
     english: str
     masculine: str
     feminine: str
-    neuter: str
+    neuter: str = ""
 
     @property
-    def german(self) -> dict[str, str]:
-        """The version with the pronoun of each gender."""
-        return {"masculine": self.masculine, "feminine": self.feminine, "neuter": self.neuter}
+    def versions(self) -> dict[str, str]:
+        """The version with the pronoun of each gender that the language has."""
+        return {gender: text for gender in GENDERS if (text := getattr(self, gender))}
 
 
 # Masculine, feminine and neuter nouns, and templates. {der} and {den} are the noun with its article as subject and
@@ -480,14 +480,15 @@ def make() -> list[Item]:
 
 def to_text(items: list[Item]) -> str:
     """A table with its heads."""
+    columns = 4 + len(items[0].versions)
     rows = [tuple(f.name for f in fields(Item)), *map(astuple, items)]
-    return "".join("\t".join(row) + "\n" for row in rows)
+    return "".join("\t".join(row[:columns]) + "\n" for row in rows)
 
 
-def read(file: Path = FILE) -> list[Item]:
-    """The sentences of a file."""
-    return [Item(*line.split("\t")) for line in file.read_text(encoding="utf-8").splitlines()[1:]]
+def read(language: str = "de") -> list[Item]:
+    """The sentences for a target language."""
+    return [Item(*line.split("\t")) for line in FILES[language].read_text(encoding="utf-8").splitlines()[1:]]
 
 
 if __name__ == "__main__":
-    FILE.write_text(to_text(make()), encoding="utf-8")
+    FILES["de"].write_text(to_text(make()), encoding="utf-8")

@@ -1,10 +1,11 @@
-"""Does the model choose er, sie or es by the noun? English "it" into German, on the sentences of pronouns.tsv.
+"""Does the model choose the pronoun by the noun? English "it" into German (er, sie, es) or French (il, elle).
 
     python benchmarks/pronouns.py --model MODEL [--json FILE]
 
-Two measures. Contrastive: of three German sentences that differ in the pronoun alone, the model is right where it gives
-the right one the highest probability (the sum over its pieces); chance is a third. Free: it translates, and the pronoun
-it wrote is compared; where it used another noun or no single pronoun, the sentence does not count.
+The sentences are those of pronouns.tsv or pronouns-fr.tsv. There are two measures. Contrastive: one version of a
+sentence for each pronoun is scored, and the model is right if the right one is the most probable (the sum over its
+pieces); chance is a third, in French a half. Free: it translates, and the pronoun it wrote is compared; if it used
+another noun or no single pronoun, the sentence does not count.
 """
 
 import argparse
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pronoun_set import ACCUSATIVE, GENDERS, NOMINATIVE, Item, read
+from pronoun_set import ACCUSATIVE, FILES, NOMINATIVE, Item, read
+from pronoun_set_fr import PRONOUN
 
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.torch_engine import padded
@@ -26,7 +28,9 @@ from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import BOS, PAD, Tokenizer
 
+FORMS = {"de": (NOMINATIVE, ACCUSATIVE), "fr": (PRONOUN, {})}  # as subject and as object
 KINDS = ("subject", "object", "next sentence", "hard")
+EXPLAINERS = "The animal did not cross the street"
 SENTENCES = 32  # at a time
 
 
@@ -61,29 +65,23 @@ def contrastive(translator: SentenceTranslator, items: Sequence[Item]) -> Iterat
     """The gender of the most probable version of each sentence."""
     for first in range(0, len(items), SENTENCES):
         some = items[first : first + SENTENCES]
-        pairs = [(item.english, item.german[gender]) for item in some for gender in GENDERS]
-        found = log_probabilities(translator.model, translator.tokenizer, pairs)
-        for i, item in enumerate(some):
-            scores = found[len(GENDERS) * i :][: len(GENDERS)]
-            yield Answer(item, GENDERS[scores.index(max(scores))])
+        pairs = [(item.english, version) for item in some for version in item.versions.values()]
+        scores = iter(log_probabilities(translator.model, translator.tokenizer, pairs))
+        for item in some:
+            by_gender = dict(zip(item.versions, scores, strict=False))
+            yield Answer(item, max(by_gender, key=by_gender.__getitem__))
 
 
 # --- the pronoun of a free translation ------------------------------------------------------------------------
 
 
-def free(translator: SentenceTranslator, items: Sequence[Item], options: SearchOptions) -> Iterator[Answer]:
-    """The gender of the pronoun in the translation of each sentence."""
-    texts = [found.text for found in translator.translate([item.english for item in items], options)]
-    return (Answer(item, pronoun_in(text, item)) for item, text in zip(items, texts, strict=True))
-
-
-def pronoun_in(text: str, item: Item) -> str | None:
+def pronoun_in(text: str, item: Item, language: str = "de") -> str | None:
     """The gender of the one pronoun behind the noun, if the noun is the one that is asked for."""
     places = [re.search(rf"\b{noun}", text) for noun in item.noun.split(", ")]
     if None in places:
         return None
     rest = text[max(place.end() for place in places if place) :]
-    forms = ACCUSATIVE if item.kind == "object" else NOMINATIVE
+    forms = FORMS[language][item.kind == "object"]
     words = re.findall(r"\w+", begin_small(rest) if item.kind == "next sentence" else rest)
     found = {gender for gender, form in forms.items() if form in words}
     return found.pop() if len(found) == 1 else None
@@ -118,7 +116,7 @@ def tally(answers: Sequence[Answer]) -> dict[str, Any]:
         "right": right,
         "accuracy": right / len(counted) if counted else None,
         "interval": interval(right, len(counted)),
-        "chosen": {gender: chosen[gender] for gender in GENDERS},
+        "chosen": {gender: chosen[gender] for gender in answers[0].item.versions},
     }
 
 
@@ -126,30 +124,42 @@ def summary(answers: Sequence[Answer]) -> dict[str, Any]:
     """All sentences with one possible noun, the same by gender and by kind, and the hard ones apart."""
     plain = [a for a in answers if a.item.kind != "hard"]
     parts = {"all": plain}
-    parts |= {gender: [a for a in plain if a.item.gender == gender] for gender in GENDERS}
+    parts |= {gender: [a for a in plain if a.item.gender == gender] for gender in answers[0].item.versions}
     parts |= {kind: [a for a in answers if a.item.kind == kind] for kind in KINDS}
     return {name: tally(part) for name, part in parts.items() if part}
 
 
 def to_text(report: dict[str, Any]) -> str:
     """A table for people."""
-    lines = [f"{'':<16}{'right':>7}{'of':>6}{'':>9}{'95%':>15}   chosen er / sie / es"]
+    lines = [
+        f"{'':<16}{'right':>7}{'of':>6}{'':>9}{'95%':>15}   chosen {' / '.join(report['contrastive']['all']['chosen'])}"
+    ]
     for measure in ("contrastive", "free"):
         lines.append(measure)
         for name, found in report[measure].items():
             share = "" if found["accuracy"] is None else f"{found['accuracy']:.1%}"
             low, high = found["interval"]
-            chosen = " / ".join(str(found["chosen"][gender]) for gender in GENDERS)
+            chosen = " / ".join(map(str, found["chosen"].values()))
             counts = f"{found['right']:>7}{found['counted']:>6}{share:>9}"
             lines.append(f"  {name:<14}{counts}{f'{low:.0%} … {high:.0%}':>15}   {chosen}")
-    return "\n".join([*lines, "Chance is 33.3%; for the hard ones 50% to who knows the two nouns.", ""])
+    lines += [f"{each['english']} → {each['translation']} ({each['contrastive']})" for each in report["explainers"]]
+    chance = 1 / len(report["contrastive"]["all"]["chosen"])
+    return "\n".join([*lines, f"Chance is {chance:.1%}; for the hard ones 50% to who knows the two nouns.", ""])
 
 
 def measure(translator: SentenceTranslator, items: Sequence[Item], options: SearchOptions) -> dict[str, Any]:
-    """Both measures on all sentences."""
+    """Both measures on all sentences, and what became of the pair that explanations of attention begin with."""
+    choices = list(contrastive(translator, items))
+    texts = [found.text for found in translator.translate([item.english for item in items], options)]
+    answers = [Answer(item, pronoun_in(text, item, translator.target)) for item, text in zip(items, texts, strict=True)]
     return {
-        "contrastive": summary(list(contrastive(translator, items))),
-        "free": summary(list(free(translator, items, options))),
+        "contrastive": summary(choices),
+        "free": summary(answers),
+        "explainers": [
+            {"english": item.english, "right": item.gender, "contrastive": choice.chosen, "translation": text}
+            for item, choice, text in zip(items, choices, texts, strict=True)
+            if item.english.startswith(EXPLAINERS)
+        ],
     }
 
 
@@ -159,7 +169,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--beam", type=int, default=4, help="for the free translations")
     chosen = parser.parse_args()
-    report = measure(SentenceTranslator.load(chosen.model), read(), SearchOptions(beam=chosen.beam))
+    translator = SentenceTranslator.load(chosen.model)
+    if (translator.source, translator.target) not in [("en", target) for target in FILES]:
+        parser.error(
+            f"The sentences are English, with versions in {' and '.join(FILES)}. Name a model for one of them."
+        )
+    report = measure(translator, read(translator.target), SearchOptions(beam=chosen.beam))
     print(to_text(report), end="")
     if chosen.json:
         chosen.json.write_text(json.dumps({"model": chosen.model, **report}, indent=1) + "\n", encoding="utf-8")

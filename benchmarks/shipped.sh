@@ -39,6 +39,7 @@ scores() {
 
 behaviour() {
     make_again pronouns $python benchmarks/pronouns.py --model en-de --json results/en-de/pronouns.json
+    make_again pronouns-fr $python benchmarks/pronouns.py --model en-fr --json results/en-fr/pronouns.json
     make_again robustness $python benchmarks/robustness.py --model en-de --json results/en-de/robustness.json
     make_again agreement $python benchmarks/agreement.py -o results/agreement.json
 }

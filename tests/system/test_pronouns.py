@@ -21,9 +21,10 @@ def modules():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
         import pronoun_set
+        import pronoun_set_fr
         import pronouns
 
-        yield pronoun_set, pronouns
+        yield pronoun_set, pronouns, pronoun_set_fr
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +37,47 @@ def scored(modules):
     return modules[1]
 
 
+@pytest.fixture(scope="module")
+def french(modules):
+    return modules[2]
+
+
 # --- the sentences --------------------------------------------------------------------------------------------
 
 
 def test_the_file_is_what_the_generator_makes(made):
-    assert made.FILE.read_text(encoding="utf-8") == made.to_text(made.make())
+    assert made.FILES["de"].read_text(encoding="utf-8") == made.to_text(made.make())
     assert made.read() == made.make()
+
+
+def test_the_french_file_is_what_its_generator_makes(made, french):
+    assert made.FILES["fr"].read_text(encoding="utf-8") == made.to_text(french.make())
+    assert made.read("fr") == french.make()
+
+
+def test_french_sentences_are_balanced_and_come_in_pairs(made):
+    items = made.read("fr")
+    counts = Counter((item.kind, item.gender) for item in items)
+    for kind in ("subject", "next sentence", "hard"):
+        assert counts[kind, "masculine"] == counts[kind, "feminine"] > 0
+    assert len({item.english for item in items}) == len(items)
+    hard = [item for item in items if item.kind == "hard"]
+    for one, two in zip(hard[::2], hard[1::2], strict=True):
+        assert one.noun == two.noun
+        assert one.gender != two.gender
+        assert one.english.split(" because it ")[0] == two.english.split(" because it ")[0]
+
+
+def test_french_versions_have_one_pronoun_and_the_noun_its_article(made):
+    for item in made.read("fr"):
+        words = [re.findall(r"\w+", text.lower()) for text in item.versions.values()]
+        differing = [column for column in zip(*words, strict=True) if len(set(column)) > 1]
+        assert differing[0] == ("il", "elle")
+        assert len(differing) <= 3  # the others agree with the pronoun
+        assert len(re.findall(r"\b[Ii]t\b", item.english)) == 1
+        if item.kind != "hard":
+            (article,) = re.findall(rf"\b(\w+) {item.noun}\b", item.versions[item.gender])
+            assert article.lower() == {"masculine": "le", "feminine": "la"}[item.gender]
 
 
 def test_genders_are_balanced_in_every_kind_but_the_hard_one(made):
@@ -56,7 +92,7 @@ def test_genders_are_balanced_in_every_kind_but_the_hard_one(made):
 
 def test_versions_differ_in_one_word_which_is_the_pronoun(made):
     for item in made.read():
-        words = [re.findall(r"[\w-]+", text) for text in item.german.values()]
+        words = [re.findall(r"[\w-]+", text) for text in item.versions.values()]
         (differing,) = [column for column in zip(*words, strict=True) if len(set(column)) > 1]
         form = made.ACCUSATIVE if item.kind == "object" else made.NOMINATIVE
         assert [word.lower() for word in differing] == list(form.values())
@@ -66,7 +102,7 @@ def test_versions_differ_in_one_word_which_is_the_pronoun(made):
 def test_the_article_has_the_gender_of_the_answer(made):
     for item in made.read():
         if item.kind != "hard":
-            (article,) = re.findall(rf"\b(\w+) {item.noun}\b", item.german[item.gender])
+            (article,) = re.findall(rf"\b(\w+) {item.noun}\b", item.versions[item.gender])
             assert article.lower() in {made.ARTICLE[item.gender], made.ARTICLE_ACCUSATIVE[item.gender]}
 
 
@@ -133,10 +169,11 @@ def test_the_pronoun_of_a_translation(made, scored, kind, noun, text, gender):
     assert scored.pronoun_in(text, item) == gender
 
 
-def test_every_right_version_is_read_as_right(made, scored):
-    for item in made.read():
-        for gender, text in item.german.items():
-            assert scored.pronoun_in(text, item) == gender
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_every_version_is_read_as_what_it_is(made, scored, language):
+    for item in made.read(language):
+        for gender, text in item.versions.items():
+            assert scored.pronoun_in(text, item, language) == gender
 
 
 def test_what_cannot_be_judged_does_not_count(made, scored):
@@ -155,7 +192,7 @@ def test_the_interval_is_wilsons(scored):
 
 
 def test_the_command(made, scored, model_file, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(scored, "read", lambda: made.read()[::40])
+    monkeypatch.setattr(scored, "read", lambda language: made.read(language)[::40])
     file = tmp_path / "pronouns.json"
     monkeypatch.setattr(sys, "argv", ["pronouns.py", "--model", str(model_file), "--beam", "1", "--json", str(file)])
     scored.main()
@@ -163,3 +200,22 @@ def test_the_command(made, scored, model_file, tmp_path, monkeypatch, capsys):
     assert "contrastive\n  all " in shown
     assert written["contrastive"]["all"]["counted"] == written["contrastive"]["all"]["sentences"] == 11
     assert written["free"]["all"]["counted"] == 0
+
+
+def test_a_model_without_a_set_is_refused_in_one_line(scored, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pronouns.py", "--model", "wrong-way"])
+    wrong = type("T", (), {"source": "de", "target": "en"})()
+    monkeypatch.setattr(scored.SentenceTranslator, "load", lambda model: wrong)
+    with pytest.raises(SystemExit):
+        scored.main()
+    assert "with versions in de and fr" in capsys.readouterr().err
+
+
+def test_french_choices_are_between_two(made, scored, monkeypatch):
+    """A model that always finds the feminine version best is right on half."""
+    items = made.read("fr")
+    monkeypatch.setattr(scored, "log_probabilities", lambda model, tokenizer, pairs: [-2.0, -1.0] * (len(pairs) // 2))
+    translator = type("T", (), {"model": None, "tokenizer": None})()
+    found = scored.summary(list(scored.contrastive(translator, items)))
+    assert found["all"]["accuracy"] == pytest.approx(1 / 2)
+    assert found["all"]["chosen"] == {"masculine": 0, "feminine": found["all"]["sentences"]}
