@@ -4,7 +4,9 @@ A lane is an engine, some threads that call it, and the sentences that wait for 
 tokens with sentences of like length and equal options. Which come first is decided by start-time fair queuing: each
 request has its own clock, which advances with the tokens it has been given, so that a long request does not keep short
 ones waiting. A batch that runs is not joined, so it is made no larger than what takes `batch_seconds`, and half of that
-where several requests wait. Everything but the engine's call happens on the event loop.
+where several requests wait. How long a batch takes is learnt from batches that ran beside others: cores share memory
+and caches, and a batch that has them to itself is up to twice as fast. Everything but the engine's call happens on the
+event loop.
 """
 
 import asyncio
@@ -23,6 +25,8 @@ from onehop.server.problems import Problem, busy
 
 # Lengths under this are alike, whatever they are.
 _SHORT = 16
+# What is no longer is an ordinary sentence: it never waits for a thread that long ones may not have.
+_ORDINARY = 32
 # Where sentences join between two steps, longer ones leave a place free for others.
 LONG = 64
 # The budget counts source tokens under this beam; wider ones get smaller batches.
@@ -177,8 +181,8 @@ class Lane:
         return self.taken(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.most_cells()))
 
     def is_slow(self, job: QueuedSentence) -> bool:
-        """Whether a sentence takes longer by itself than a batch should."""
-        return cells([job]) > self.pace * self.batch_seconds
+        """Whether a sentence that is no ordinary one takes longer by itself than a batch should."""
+        return job.length > _ORDINARY and cells([job]) > self.pace * self.batch_seconds
 
     def most_cells(self) -> float:
         """How large a batch may be that holds nobody up: half as large where several requests wait."""
@@ -204,8 +208,9 @@ class Lane:
         is_slow = any(map(self.is_slow, batch))
         self.free -= 1
         self.slow_running += is_slow
+        beside = self.free == 0
         running = asyncio.get_running_loop().run_in_executor(self.executor, self.run, batch)
-        running.add_done_callback(lambda done: self.finish(batch, is_slow, now, done))
+        running.add_done_callback(lambda done: self.finish(batch, is_slow, beside, now, done))
 
     def note(self, batch: list[QueuedSentence], now: float) -> None:
         """Count sentences that have waited until now."""
@@ -229,17 +234,20 @@ class Lane:
         self,
         batch: list[QueuedSentence],
         was_slow: bool,
+        beside: bool,
         began: float,
         done: "asyncio.Future[list[Found | BaseException]]",
     ) -> None:
-        """Give the answers out and go on."""
+        """Give the answers out and go on. `beside`: whether every thread was busy when the batch began."""
         self.free += 1
         self.slow_running -= was_slow
         for job, found in zip(batch, done.result(), strict=True):
             self.give(job, found)
         seconds = time.monotonic() - began
         self.learn(tokens(batch) * self.threads, seconds)
-        self.pace = 0.9 * self.pace + 0.1 * cells(batch) / max(seconds, 1e-3)
+        pace = cells(batch) / max(seconds, 1e-3)
+        if beside or pace < self.pace:
+            self.pace = 0.9 * self.pace + 0.1 * pace
         self.pump()
 
     def give(self, job: QueuedSentence, found: Found | BaseException) -> None:

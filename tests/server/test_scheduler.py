@@ -136,19 +136,20 @@ def test_a_long_request_does_not_hold_up_a_short_one():
 
 
 def test_sentences_that_take_long_leave_a_thread_for_others():
-    """At 60 cells a second a sentence of 11 tokens takes 1.1 seconds, and one of 2 a fifth of one."""
+    """At 200 cells a second a sentence of 40 tokens takes 1.2 seconds; one of 20 is ordinary, whatever it takes."""
     engine = Engine(held=True)
 
     async def work():
-        at = lane(engine, threads=2, budget=12, batch_seconds=1.0)
-        at.pace = 60.0
-        long = [asyncio.create_task(at.translate([ids(11)], PLAIN)) for _ in range(3)]
+        at = lane(engine, threads=2, budget=42, batch_seconds=1.0)
+        at.pace = 200.0
+        long = [asyncio.create_task(at.translate([ids(40)], PLAIN)) for _ in range(3)]
         await engine.has_begun()
         await asyncio.sleep(0.05)
-        assert engine.batches == [[11]]
-        short = asyncio.create_task(at.translate([ids(2)], PLAIN))
+        assert engine.batches == [[40]]
+        at.pace = 20.0  # the machine has become busy: even short ones take long
+        short = asyncio.create_task(at.translate([ids(20)], PLAIN))
         await engine.has_begun()
-        assert engine.batches == [[11], [2]]
+        assert engine.batches == [[40], [20]]
         engine.gate.set()
         await asyncio.gather(short, *long)
 
@@ -199,6 +200,46 @@ def test_the_pace_is_learned_from_what_batches_take(monkeypatch):
         return at.pace
 
     assert run(work()) == pytest.approx(60 / 0.5, rel=0.01)
+
+
+def test_a_batch_that_has_the_machine_to_itself_is_no_measure_of_the_pace(monkeypatch):
+    """Else a long sentence, thought to be quick, would take the last thread and hold others up twice as long."""
+    now = [1e9]
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
+    monkeypatch.setattr("onehop.server.scheduler.time", clock)
+    quick = Engine(held=True)
+
+    async def asked(at, number):
+        """So many requests at a time, of 60 cells each, answered after 0.05 seconds: 1,200 cells a second."""
+        quick.gate.clear()
+        tasks = [asyncio.create_task(at.translate([ids(10, n)], PLAIN)) for n in range(number)]
+        for _ in tasks:
+            await quick.has_begun()
+        now[0] += 0.05
+        quick.gate.set()
+        await asyncio.gather(*tasks)
+
+    async def work():
+        at = lane(quick, threads=2, batch_seconds=0.4)
+        first = at.pace
+        for _ in range(50):
+            await asked(at, 1)
+        assert at.pace == first
+        assert at.is_slow(jobs(40)[0])  # 240 cells at 500 a second
+        for _ in range(50):
+            await asked(at, 2)
+        assert at.pace == pytest.approx(1200, rel=0.01)
+        assert not at.is_slow(jobs(40)[0])
+        # A machine that has become slower shows it in any batch.
+        quick.gate.clear()
+        one = asyncio.create_task(at.translate([ids(10)], PLAIN))
+        await quick.has_begun()
+        now[0] += 10
+        quick.gate.set()
+        await one
+        assert at.pace < 1100
+
+    run(work())
 
 
 def jobs(*lengths, options=PLAIN, request=0):
