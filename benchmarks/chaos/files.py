@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import tempfile
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -25,14 +26,16 @@ from onehop.data.prepare import prepare
 from onehop.data.store import Store
 from onehop.errors import OnehopError
 from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
-from onehop.storage.model_file import CONTENT, content_hash
+from onehop.storage.model_file import content_hash
 from onehop.storage.model_io import read_model
+from onehop.storage.model_label import CONTENT
 from onehop.storage.number_formats import DTYPES
 from onehop.storage.run_folder import Run
 from onehop.training.workflow import train
 
 SECONDS = 30  # for one mutant, on a busy machine
 MEMORY = 1 << 30  # address space beyond what the process has at its start
+OBJECTS = 1 << 20  # bytes that Python's objects may take beside twice the file
 PART = 500
 VALUES = (0, 1, -1, 2, 3, 15, 17, 64, 1 << 20, 1 << 31, 1 << 62, 1.5, 1e308, "", "x", None, True, [], {}, "\ud800")
 
@@ -92,7 +95,14 @@ def try_model(folder: Path, seed: int) -> str:
     with_hash = seed % 2 == 0
     data = (signed if with_hash else mutated)(original, draw)
     file.write_bytes(data)
-    found = read_model(file)
+    tracemalloc.start()
+    try:
+        found = read_model(file)
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        if most > 2 * len(data) + OBJECTS:
+            raise MemoryError(f"{most:,} bytes for a file of {len(data):,}")
     if not with_hash:
         return "unchanged" if found.hash == read_model(folder / "small.safetensors").hash else "CHANGED SILENTLY"
     texts = []

@@ -1,5 +1,8 @@
 """What contributors rely on: the tests' set-up, workflows, hooks, templates and the files at the root."""
 
+import ast
+import importlib
+import importlib.util
 import json
 import os
 import re
@@ -243,3 +246,19 @@ def test_the_pull_request_template_asks_for_every_proof_of_the_guide():
     assert len(re.findall(r"^- \[ \] \*\*", template, re.M)) == len(
         re.findall(r"^\| (?!change|-)", GUIDE.split("## Proof of value")[1].split("\n## ")[0], re.M)
     )
+
+
+def test_what_scripts_import_is_there():
+    """Scripts of benchmarks and recipes are run seldom: a name that moved would be noticed too late."""
+    missing = []
+    for script in sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "recipes").glob("*.py")]):
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "onehop":
+                module = importlib.import_module(node.module)
+                names = [alias.name for alias in node.names]
+                missing += [f"{script.name}: {node.module}.{n}" for n in names if not there(module, n)]
+    assert missing == []
+
+
+def there(module, name):
+    return hasattr(module, name) or importlib.util.find_spec(f"{module.__name__}.{name}") is not None
