@@ -1,10 +1,13 @@
 """Around every request: its place in the metrics, a line in the access log, headers that keep browsers careful, and
 whether it calls the server by a name that it has."""
 
+import atexit
+import io
 import json
 import os
 import re
 import select
+import sys
 import threading
 import time
 import uuid
@@ -34,7 +37,7 @@ _HEADERS = {
 
 # What JSON need not escape, and a terminal obeys or shows in another order.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_STANDARD_OUTPUT = 1
+_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 MOST_BYTES = 1 << 22  # of lines that wait to be written
 
 
@@ -52,8 +55,11 @@ class LogWriter:
         self.thread = threading.Thread(target=self._write_all, name="onehop-log", daemon=True)
 
     def __call__(self, line: str) -> None:
-        """Queue a line; this never waits for the reader."""
-        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        """Queue a line."""
+        self.put(line.encode("utf-8", "backslashreplace") + b"\n")
+
+    def put(self, data: bytes) -> None:
+        """Queue some bytes; this never waits for the reader."""
         with self.changed:
             if self.closed or self.waiting_bytes + len(data) > self.most_bytes:
                 self.dropped.inc()
@@ -85,6 +91,34 @@ class LogWriter:
                 self.dropped.inc()
             with self.changed:
                 self.waiting_bytes -= len(data)
+
+
+class _Queued(io.RawIOBase):
+    """A file whose writes never wait."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        self.put = writer.put
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.put(bytes(data))
+        return len(data)
+
+
+def never_wait_for_stderr(dropped: Counter) -> None:
+    """Let tracebacks and warnings of this process go through a `LogWriter`, as the access log does."""
+    writer = LogWriter(dropped, _STANDARD_ERROR)
+    raw = io.BufferedWriter(_Queued(writer))
+    sys.stderr = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+    def end() -> None:
+        sys.stderr.flush()
+        sys.stderr = sys.__stderr__
+        writer.close()
+
+    atexit.register(end)
 
 
 def write_whole(descriptor: int, data: bytes) -> None:

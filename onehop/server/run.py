@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from onehop.decoding.ctranslate2_engine import cores
 from onehop.errors import ModelChangedError, SettingsError
 from onehop.pipelines.route import all_routes
+from onehop.server.access_log import never_wait_for_stderr
 from onehop.server.app import Application
 from onehop.server.explore import Exploring
 from onehop.server.metrics import SHARED_FOLDER, Metrics
@@ -110,6 +111,7 @@ def _uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
         "http": PunctualProtocol,
         "ws": "none",
         "access_log": False,
+        "log_config": None,  # its handlers would keep the stderr of before, and could wait for its reader
         "log_level": "error",  # a warning for each piece of garbage would let strangers fill the log
         "server_header": False,
         "timeout_graceful_shutdown": int(settings.answer_seconds + _MERCY_SECONDS),
@@ -144,6 +146,7 @@ def application(plan: dict[str, Any]) -> ASGIApp:
     folder = Path(plan["files"]) if plan["files"] else None
     made = Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"], folder=folder).asgi
     PunctualProtocol.malformed = made.malformed
+    never_wait_for_stderr(metrics.dropped_lines)
     return made
 
 

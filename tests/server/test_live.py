@@ -1,10 +1,12 @@
 """A server as its users meet it: a process of its own, real clients, and clients that misbehave."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -263,6 +265,57 @@ def test_a_reader_of_the_log_that_pauses_holds_nobody_up(model_file, expected):
     assert time.monotonic() - began < 20
     assert server.process.returncode in (0, -signal.SIGTERM)
     assert [line for line in server.errors[1:] if "it translates" not in line] == []
+
+
+FAULTY = """
+from onehop.server.service import Service
+translate = Service.translate
+async def faulty(self, lines, wish, variants=1):
+    if "fault" in lines[0]:
+        raise RuntimeError("x" * 8000)
+    return await translate(self, lines, wish, variants)
+Service.translate = faulty
+if __name__ == "__main__":  # the processes of several workers import this file
+    from onehop.cli import main
+    main()
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reader_of_standard_error_that_pauses_holds_nobody_up(model_file, expected, tmp_path, workers):
+    """Tracebacks of a fault are the most that the server says there: here eight times what a pipe holds."""
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, tmp_path / "faulty.py", "serve", "--port", str(port), "--compute", "float32"]
+    command += ["-m", model_file, "--workers", str(workers)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        one_each = httpx.Limits(max_keepalive_connections=0)  # a fault ends its connection
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=one_each) as client:
+            await_health(client)
+            for _ in range(64):
+                assert client.post("/v1/translate", json={"texts": ["a fault"]}).status_code == 500
+            answer = client.post("/v1/translate", json={"texts": [TEXTS[3]]}).json()
+            assert answer["translations"][0]["text"] == expected[TEXTS[3]]
+        process.terminate()
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+    said = process.stderr.read().decode()  # the reader goes on, and finds what was written
+    process.stderr.close()
+    assert said.startswith("onehop serves at")
+    assert "RuntimeError: xxx" in said
+
+
+def await_health(client):
+    for _ in range(600):
+        with contextlib.suppress(httpx.TransportError):
+            if client.get("/health").status_code == 200:
+                return
+        time.sleep(0.05)
+    pytest.fail("never ready")
 
 
 @pytest.mark.slow
