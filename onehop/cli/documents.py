@@ -14,7 +14,7 @@ from onehop.pipelines.route import AlreadyTranslatedError
 
 if TYPE_CHECKING:
     from onehop.pipelines.documents import job
-    from onehop.pipelines.documents.translate import Pipeline
+    from onehop.pipelines.documents.job import Pipeline
 
 
 def existing(words: Sequence[str]) -> list[Path]:

@@ -3,50 +3,23 @@
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
-from onehop.pipelines import alignment
+from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.html_markup import Flow, Mark, Piece, escaped
 from onehop.pipelines.html_tags import Span, by_words, elements, place, rendered, words
+from onehop.pipelines.plan import Plan
 from onehop.pipelines.result import Sentence
-from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.shapes import Float
 from onehop.text.sentences import Segment
-from onehop.text.tokenizer import WORD_MARK, Tokenizer, normalise
+from onehop.text.tokenizer import WORD_MARK, normalise
 
 _NO_BREAK = "\u00a0"
 _ENDS = frozenset(".!?…。！？")
-
-
-@dataclass(frozen=True)
-class Aligned:
-    """A translated sentence and, where it holds markup, which of its tokens come from which."""
-
-    sentence: Sentence
-    source_tokens: Sequence[Span] = ()
-    target_tokens: Sequence[Span] = ()
-    attention: Float[np.ndarray, "target source"] | None = None
-
-    def details(self, tokenizer: Tokenizer) -> dict[str, Any] | None:
-        if self.attention is None:
-            return None
-        return alignment.details(tokenizer, self.sentence.read, self.sentence.found[0].tokens, self.attention)
-
-
-def aligned(translator: SentenceTranslator, sentences: Sequence[Sentence]) -> list[Aligned]:
-    """Which tokens of each translation come from which; of what was copied, nothing."""
-    tokenizer, found = translator.tokenizer, [Aligned(sentence) for sentence in sentences]
-    places = [i for i, sentence in enumerate(sentences) if sentence.found]
-    sources = [tokenizer.encode(sentences[i].read) for i in places]
-    targets = [tokenizer.ids(sentences[i].found[0].tokens) for i in places]
-    matrices = alignment.align(translator, sources, targets)
-    for i, source, target, matrix in zip(places, sources, targets, matrices, strict=True):
-        found[i] = Aligned(sentences[i], tokenizer.spans(source), tokenizer.spans(target), matrix)
-    return found
 
 
 def flows(pieces: Sequence[Piece]) -> list[Flow]:
@@ -89,6 +62,22 @@ def needs_alignment(flow: Flow, segments: Sequence[Segment]) -> list[bool]:
         kept = any(mark.kept for mark in inside)
         found.append((bool(inside) and (kept or not at_ends)) or _NO_BREAK in segment.text)
     return found
+
+
+def align_flows(
+    aligning: Callable[[Sequence[Sentence]], Plan[list[Aligned]]],
+    flows: Sequence[Flow],
+    parted: Sequence[Sequence[Segment]],
+    translated: Sequence[Sequence[Sentence]],
+) -> Plan[list[list[Aligned]]]:
+    """The sentences of each flow, aligned where that is needed to place their marks."""
+    needed = list(map(needs_alignment, flows, parted))
+    wanted = [s for s, need in zip(chain(*translated), chain(*needed), strict=True) if need]
+    made = iter((yield from aligning(wanted)) if wanted else [])
+    return [
+        [next(made) if need else Aligned(s) for s, need in zip(sentences, needs, strict=True)]
+        for sentences, needs in zip(translated, needed, strict=True)
+    ]
 
 
 def check_markup(flow: Flow, segments: Sequence[Segment]) -> None:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import product
+from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
@@ -18,6 +19,7 @@ from onehop.pipelines.glossary import Term, Terms, restored
 from onehop.pipelines.insist import agreeing, insisted
 from onehop.pipelines.names import missing_names
 from onehop.pipelines.numbers import missing_numbers
+from onehop.pipelines.plan import Alignments, Plan, Search, run
 from onehop.pipelines.result import Result, Scorer, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.pipelines.tags import check_formality, with_tags
@@ -27,6 +29,9 @@ from onehop.text.casing import capitals, in_capitals, in_sentence_case, in_title
 from onehop.text.formality import formality
 from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened
 from onehop.text.tokenizer import normalise
+
+if TYPE_CHECKING:
+    from onehop.pipelines.alignment import Aligned
 
 # A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
 # a sentence of 500 words that was cut into parts of 250 tokens, and one in parts of this size.
@@ -83,17 +88,79 @@ class ParagraphTranslator:
         """
         if isinstance(lines, str):  # its letters would be taken for lines
             raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
-        return [paragraph(*each, self.models) for each in zip(lines, *self.parted(lines, first), strict=True)]
+        return self.results(lines, *run(self.plan(lines, first)))
 
-    def parted(self, lines: Sequence[str], first: int = 0) -> tuple[list[list[Segment]], list[list[Sentence]]]:
-        """The segments of each line, and their translations."""
+    def plan(
+        self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()
+    ) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
+        """The segments of each line, and their translations; `prefixes` are what those of some lines begin with."""
         parted = [self.segments(line) for line in lines]
+        return parted, (yield from self.searched(parted, first, prefixes))
+
+    def searched(
+        self, parted: Sequence[Sequence[Segment]], first: int = 0, prefixes: Sequence[str] = ()
+    ) -> Plan[list[list[Sentence]]]:
+        """The translations of each line's segments.
+
+        Where terms are to be met the whole beam is looked at, which costs no further search.
+        """
         flat = [s for segments in parted for s in segments]
-        numbers = [line * _MOST_SEGMENTS + i for line, each in enumerate(parted, first) for i in range(len(each))]
-        wanted = {s.text: self.terms.wanted(s.text) for s in flat}
-        each = zip(flat, self.found(flat, wanted, numbers), strict=True)
-        done = iter(self.sentence(s, found, wanted[s.text]) for s, found in each)
-        return parted, [[next(done) for _ in segments] for segments in parted]
+        numbers = [self.number(line, i) for line, each in enumerate(parted, first) for i in range(len(each))]
+        wanted = [self.terms.wanted(s.text) for s in flat]
+        sources, forced = self._sources(flat), self._forced(parted, prefixes)
+        shares = [
+            (places, options, choosy is None)
+            for choosy, options in ((False, self.options), (True, self.wide), (None, self.options))
+            for places in self.batches(
+                [i for i in sources if (None if i in forced else self.chooses(wanted[i])) is choosy], flat
+            )
+        ]
+        requests = [
+            Search(
+                self.translator,
+                [sources[i] for i in places],
+                options,
+                [numbers[i] for i in places],
+                [forced[i] for i in places] if is_forced else None,
+            )
+            for places, options, is_forced in shares
+        ]
+        found: list[list[Translation]] = [[] for _ in flat]
+        for (places, *_), answer in zip(shares, (yield requests), strict=True):
+            for i, best in zip(places, answer, strict=True):
+                found[i] = best
+        done = iter(list(map(self.sentence, flat, found, wanted)))
+        return [[next(done) for _ in segments] for segments in parted]
+
+    def number(self, line: int, segment: int) -> int:
+        """What names a segment for the sampling."""
+        return line * _MOST_SEGMENTS + segment
+
+    def _sources(self, segments: Sequence[Segment]) -> dict[int, list[int]]:
+        """The ids of each segment that has words to translate, by its place."""
+        places = [i for i, s in enumerate(segments) if self.terms.has_words(s.text)]
+        if self.terms.any:
+            encoded = [self.ids(segments[i].text) for i in places]
+        else:
+            encoded = self.translator.tokenizer.encode_batch([segments[i].text for i in places], 1)
+        return {i: ids for i, ids in zip(places, encoded, strict=True) if ids}
+
+    def _forced(self, parted: Sequence[Sequence[Segment]], prefixes: Sequence[str]) -> dict[int, list[int]]:
+        """The ids that a line's first segment must begin with, by its place, where the line has a prefix."""
+        begins = accumulate(map(len, parted), initial=0)
+        encode = self.translator.tokenizer.target.encode
+        return {begin: encode(prefix) for begin, prefix in zip(begins, prefixes, strict=False) if prefix}
+
+    def results(
+        self, lines: Sequence[str], parted: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
+    ) -> list[Result]:
+        """Lines put together again from the translations of their segments."""
+        return [paragraph(*each, self.models) for each in zip(lines, parted, sentences, strict=True)]
+
+    def aligning(self, sentences: Sequence[Sentence]) -> "Plan[list[Aligned]]":
+        """Which words of translated sentences come from which."""
+        [found] = yield [Alignments(self.translator, sentences)]
+        return list(found)
 
     def segments(self, line: str) -> list[Segment]:
         """The sentences of a line, none too long to be translated whole."""
@@ -116,29 +183,6 @@ class ParagraphTranslator:
         short = text if text.isascii() else normalise(text)
         most = len(short.encode()) + 1  # the mark of the first word may be a token of its own
         return most if most <= self.longest else len(self.translator.tokenizer.encode(text))
-
-    def found(
-        self, segments: Sequence[Segment], wanted: dict[str, list[Term]], numbers: Sequence[int]
-    ) -> list[list[Translation]]:
-        """What the search finds for each segment: nothing where nothing is to be translated.
-
-        Where terms are to be met the whole beam is looked at, which costs no further search.
-        """
-        found: list[list[Translation]] = [[] for _ in segments]
-        places = [i for i, s in enumerate(segments) if self.terms.has_words(s.text)]
-        tagged = {i: self.tagged(segments[i].text) for i in places}
-        for choosy, tags in product((False, True), repeat=2):
-            share = [
-                i
-                for i in places
-                if self.chooses(wanted[segments[i].text]) is choosy and (tagged[i] is not None) is tags
-            ]
-            searched = self.wide if choosy else self.options
-            for batch in self.batches(share, segments):
-                texts, named = [tagged[i] or segments[i].text for i in batch], [numbers[i] for i in batch]
-                for i, best in zip(batch, self.translator.n_best(texts, searched, named, tags=tags), strict=True):
-                    found[i] = best
-        return found
 
     @property
     def wide(self) -> SearchOptions:

@@ -2,13 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.paragraphs import ParagraphTranslator, paragraph
+from onehop.pipelines.plan import Alignments, Plan, run
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
 from onehop.text.sentences import Segment
+
+if TYPE_CHECKING:
+    from onehop.pipelines.alignment import Aligned
 
 
 class PivotTranslator:
@@ -25,13 +31,26 @@ class PivotTranslator:
 
     def translate(self, lines: Sequence[str], first: int = 0) -> list[Result]:
         """The translations of some lines, worked on together; `first` numbers them as for `ParagraphTranslator`."""
-        return self.results(lines, *self.parted(lines, first))
+        return self.results(lines, *run(self.plan(lines, first)))
 
-    def parted(self, lines: Sequence[str], first: int = 0) -> tuple[list[list[Segment]], list[list[Sentence]]]:
-        """The segments of each line, and their translations."""
-        parted, translated = self.first.parted(lines, first)
+    def plan(
+        self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()
+    ) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
+        """The segments of each line, and their translations; `prefixes` are what those of some lines begin with."""
+        parted, translated = yield from self.first.plan(lines, first)
+        each = zip_longest(translated, prefixes, fillvalue="")
+        starts = [prefix if i == 0 else "" for sentences, prefix in each for i in range(len(sentences))]
         between = [sentence.text for sentences in translated for sentence in sentences]
-        return parted, self.joined(translated, self.second.translate(between, first))
+        last = self.second.results(between, *(yield from self.second.plan(between, first, starts)))
+        return parted, self.joined(translated, last)
+
+    def aligning(self, sentences: Sequence[Sentence]) -> "Plan[list[Aligned]]":
+        """Which words of translated sentences come from which, through those of the language between."""
+        from onehop.pipelines.alignment import legs_of, through_both  # NumPy
+
+        first, second = legs_of(sentences)
+        requests = [Alignments(self.first.translator, first), Alignments(self.second.translator, second)]
+        return through_both(sentences, *(yield requests))
 
     def joined(self, translated: Sequence[Sequence[Sentence]], last: Sequence[Result]) -> list[list[Sentence]]:
         """Sentences of lines, `translated` into the language between, with their translations out of it."""

@@ -195,17 +195,18 @@ class SentenceTranslator:
     ) -> Iterator[list[Translation]]:
         if isinstance(texts, str):  # its letters would be taken for sentences
             raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
-        options, rest, begin = self.with_defaults(options), iter(texts), 0
+        rest, begin = iter(texts), 0
         while window := list(islice(rest, WINDOW)):
             end = begin + len(window)
             named = range(begin, end) if numbers is None else numbers[begin:end]
-            yield from self._window(self.tokenizer.encode_batch(window, tags=tags), options, named)
+            yield from self.found(self.tokenizer.encode_batch(window, tags=tags), options, named)
             begin = end
 
-    def _window(
-        self, encoded: list[list[int]], options: SearchOptions, numbers: Sequence[int]
+    def found(
+        self, encoded: Sequence[list[int]], options: SearchOptions | None, numbers: Sequence[int]
     ) -> list[list[Translation]]:
-        found = [[nothing()] for _ in encoded]
+        """The n best translations of sources in ids, each by the engine that has the options."""
+        options, found = self.with_defaults(options), [[nothing()] for _ in encoded]
         for engine, places in self.shares(encoded, options):
             best = self.search(engine, [encoded[i] for i in places], options, [numbers[i] for i in places])
             for i, translations in zip(places, best, strict=True):

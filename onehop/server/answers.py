@@ -13,11 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from onehop.errors import OnehopError
-from onehop.pipelines.html import Aligned
+from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.result import Result
-from onehop.server.pivot import PivotService
 from onehop.server.problems import Problem
-from onehop.server.service import Service
+from onehop.server.service import Service, Translating
 
 T = TypeVar("T")
 
@@ -28,7 +27,7 @@ def others(best: Sequence[Result]) -> list[str]:
 
 
 def batch_answer(
-    service: Service | PivotService, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
+    service: Translating, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
 ) -> JSONResponse:
     """In a thread, because it may be long: all about some paragraphs, with the alignments of their sentences if any."""
     answers = [details(paragraph, n_best) for paragraph in paragraphs]

@@ -46,7 +46,7 @@ from onehop.server.schemas import (
     read_form,
     read_json,
 )
-from onehop.server.service import Service, Wish
+from onehop.server.service import Service, Translating, Wish
 from onehop.server.settings import ServerSettings
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import normalise
@@ -135,7 +135,7 @@ class Application:
             *self.files.routes(),
         ]
 
-    def through(self, legs: Sequence[Pair]) -> Service | PivotService:
+    def through(self, legs: Sequence[Pair]) -> Translating:
         """What translates by one model, or by two."""
         services = [self.models[leg] for leg in legs]
         return services[0] if len(services) == 1 else PivotService(*services)
@@ -326,7 +326,7 @@ class Application:
         if n_best > limits.max_n_best:
             raise Problem(400, f"{n_best} translations are too many: take at most {limits.max_n_best}.")
 
-    async def service_for(self, body: Languages | LibreBody, texts: Sequence[str]) -> Service | PivotService:
+    async def service_for(self, body: Languages | LibreBody, texts: Sequence[str]) -> Translating:
         """What translates between the languages that a body names; the texts tell the source where it does not."""
         source = None if body.source == "auto" else body.source
         if source is None and body.target is not None:
@@ -348,7 +348,7 @@ class Application:
         except OnehopError as e:
             raise Problem(400, str(e).replace("--from", "source")) from None
 
-    def service(self, source: str, target: str) -> Service | PivotService:
+    def service(self, source: str, target: str) -> Translating:
         if (source, target) not in self.services:
             there = ", ".join(f"{s} to {t}" for s, t in self.services)
             raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {there}.")

@@ -25,10 +25,9 @@ from onehop.pipelines.documents import FORMATS, Reading, format_of, process, rea
 from onehop.pipelines.result import Sentence
 from onehop.server.answers import while_wanted
 from onehop.server.file_store import FileStore, download_name
-from onehop.server.pivot import PivotService
 from onehop.server.problems import Problem, busy
 from onehop.server.schemas import LibreFileBody, OwnFileBody, Upload, read_upload
-from onehop.server.service import Service, Wish
+from onehop.server.service import Translating, Wish
 from onehop.text.sentences import Segment
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ _FORM_BYTES = 1 << 16
 _SWEEP_SECONDS, LONGEST_WAIT = 60.0, 5.0
 _EVENTS = "text/event-stream"
 
-Translating = Service | PivotService
 Choose = Callable[[str], Awaitable[Translating | None]]
 
 
@@ -233,7 +231,7 @@ class Files:
                 noted["sentences"] += len(sentences)
                 await answer(child, (parted, translated))
             elif kind == process.ALIGN and service is not None:
-                await answer(child, await service.document_alignments([sentences[i] for i in content]))
+                await answer(child, await service.alignments([sentences[i] for i in content]))
 
 
 def _check_format(upload: Upload) -> None:

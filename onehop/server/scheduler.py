@@ -45,7 +45,7 @@ Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]
 
 @dataclass
 class QueuedSentence:
-    """One sentence that waits; `number` is its place in the request, `start` orders it among all that wait."""
+    """One sentence that waits; `number` names it for the sampling, `start` orders it among all that wait."""
 
     ids: list[int]
     options: SearchOptions
@@ -94,12 +94,16 @@ class Lane:
 
     # --- in ---------------------------------------------------------------------------------------------------
 
-    async def translate(self, sources: Sequence[list[int]], options: SearchOptions) -> list[Found]:
+    async def translate(
+        self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int] | None = None
+    ) -> list[Found]:
         """What the engine finds for some sentences of one request. Cancelled, those that wait are dropped."""
         loop = asyncio.get_running_loop()
         request = next(self.requests)
-        each = ((number, ids, allowing(options, ids)) for number, ids in enumerate(sources))
-        jobs = [QueuedSentence(ids, own, number, loop.create_future(), request) for number, ids, own in each]
+        jobs = [
+            QueuedSentence(ids, allowing(options, ids), number, loop.create_future(), request)
+            for number, ids in zip(numbers or range(len(sources)), sources, strict=True)
+        ]
         self.put(jobs)
         try:
             return list(await asyncio.gather(*(job.answer for job in jobs)))

@@ -2,21 +2,24 @@
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from onehop.decoding.engine import Engine, GivenUp, Settled
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
+from onehop.pipelines.alignment import Aligned, aligned
 from onehop.pipelines.glossary import Terms
-from onehop.pipelines.html import Aligned, aligned, check_markup, flows, needs_alignment, put_together, reading
-from onehop.pipelines.html_markup import Flow, parse
+from onehop.pipelines.html_plan import html_plan
 from onehop.pipelines.html_tags import TooMuchMarkup
-from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of, nth_best, paragraph
+from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of, nth_best
+from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.plan import Alignments, Plan, Search
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.pipelines.streaming import settle, tells
@@ -47,10 +50,69 @@ class Wish:
     prefixes: Sequence[str] = ()
 
 
-class Service:
-    """A model."""
+class Translating(ABC):
+    """Texts through the pipeline of one model, or of two, whose requests go through the queues of the models."""
 
-    via: str | None = None  # the language between two models; here there is one
+    source: str
+    target: str
+    via: str | None = None  # the language between two models
+    models: tuple[str, ...]
+    legs: "tuple[Service, ...]"
+
+    @abstractmethod
+    def pipeline(self, wish: Wish) -> ParagraphTranslator | PivotTranslator:
+        """What takes lines apart, chooses among translations and puts them together."""
+
+    @abstractmethod
+    def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
+        """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
+
+    async def run(self, plan: Plan[T]) -> T:
+        """What a plan returns; its own work is done in threads, and its requests wait with those of other clients."""
+        services = {id(leg.translator): leg for leg in self.legs}
+        requests, result = await asyncio.to_thread(_advanced, plan)
+        while requests is not None:
+            self.check_sentences(sum(len(each.sources) for each in requests if isinstance(each, Search)))
+            answers = await together([services[id(each.translator)].answer(each) for each in requests])
+            requests, result = await asyncio.to_thread(_advanced, plan, answers)
+        return cast("T", result)
+
+    def check_sentences(self, count: int) -> None:
+        """Refuse more sentences than one request may have."""
+        most = self.legs[0].settings.max_sentences
+        if count > most:
+            raise Problem(413, f"{count:,} sentences are too many: send at most {most:,}.")
+
+    async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
+        """Lines, each on its own: so many translations of each, best first."""
+        by = await asyncio.to_thread(self.pipeline, wish)
+        parted, sentences = await self.run(by.plan(lines, prefixes=wish.prefixes))
+
+        def nth(n: int) -> list[Result]:
+            chosen = [[nth_best(s, n, by.languages) for s in translated] for translated in sentences]
+            return by.results(lines, parted, chosen)
+
+        return await asyncio.to_thread(lambda: [list(best) for best in zip(*map(nth, range(variants)), strict=True)])
+
+    async def parted(self, lines: Sequence[str], wish: Wish) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+        """The segments of each line, and their translations."""
+        return await self.run((await asyncio.to_thread(self.pipeline, wish)).plan(lines))
+
+    async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
+        """The same for HTML: its markup around the translations of its sentences."""
+        by = await asyncio.to_thread(self.pipeline, wish)
+        try:
+            return await self.run(html_plan(by, documents, variants))
+        except TooMuchMarkup:
+            raise Problem(400, "A sentence has hundreds of tags: send its text, or less markup.") from None
+
+    async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+        """Which words of sentences that were translated here come from which."""
+        return await self.run(self.pipeline(Wish()).aligning(sentences))
+
+
+class Service(Translating):
+    """One model, with a queue for each of its engines."""
 
     def __init__(
         self,
@@ -64,6 +126,7 @@ class Service:
         self.models = (name,)
         self.settings, self.metrics = settings, metrics
         self.source, self.target = self.languages = translator.source, translator.target
+        self.legs = (self,)
         self.state: _State = "starting"
         self.settling = 0
         if translator.fast is not None:
@@ -80,6 +143,21 @@ class Service:
         """Read a model file; `engine` as for SentenceTranslator.load."""
         translator = SentenceTranslator.load(path, **engine)
         return cls(translator, max_length_of(path), settings, metrics, short_name(path))
+
+    def pipeline(self, wish: Wish) -> ParagraphTranslator:
+        """The pipeline of this model; what is given of a translation decides on its letters."""
+        return ParagraphTranslator(
+            self.translator,
+            max_length=self.max_length,
+            options=wish.options,
+            terms=wish.terms,
+            keep_capitals=any(wish.prefixes),
+            model=self.models[0],
+        )
+
+    def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
+        """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
+        return stream(self, text, wish)
 
     # --- lanes ------------------------------------------------------------------------------------------------
 
@@ -146,7 +224,7 @@ class Service:
         if not is_installed("torch"):
             raise Problem(501, "This needs torch, which is not installed on the server: ask for a plain beam.")
 
-    async def n_best(self, sources: Sequence[list[int]], options: SearchOptions) -> list[Found]:
+    async def n_best(self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]) -> list[Found]:
         """The n best of each sentence, by the engine that has the options."""
         options = self.translator.with_defaults(options)
         quick = [i for i, ids in enumerate(sources) if self.translator.is_fast(ids, options)]
@@ -155,7 +233,10 @@ class Service:
         if rest:
             self.check_torch()
             shares.append((self.reference if options.sample else self.joining, rest))
-        waits = [lane.translate([sources[i] for i in places], options) for lane, places in shares]
+        waits = [
+            lane.translate([sources[i] for i in places], options, [numbers[i] for i in places])
+            for lane, places in shares
+        ]
         found: list[Found] = [[] for _ in sources]
         with self.watching():
             answers = await together(waits)
@@ -176,92 +257,16 @@ class Service:
             raise
         self.state = "ok"
 
-    # --- text -------------------------------------------------------------------------------------------------
+    # --- what a plan asks for ---------------------------------------------------------------------------------
 
-    async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
-        """Lines, each on its own: so many translations of each, best first."""
-        parted, sentences = await self.parted(lines, wish)
-        return await asyncio.to_thread(
-            lambda: [
-                [
-                    self.paragraph(line, segments, [nth_best(s, n, self.languages) for s in translated])
-                    for n in range(variants)
-                ]
-                for line, segments, translated in zip(lines, parted, sentences, strict=True)
-            ]
-        )
-
-    async def parted(self, lines: Sequence[str], wish: Wish) -> tuple[list[list[Segment]], list[list[Sentence]]]:
-        """The segments of each line, and their translations."""
-        by = self.by(wish)
-        parted = await asyncio.to_thread(lambda: [by.segments(line) for line in lines])
-        return parted, await self.sentences(by, parted, wish)
-
-    def paragraph(self, line: str, segments: Sequence[Segment], translated: Sequence[Sentence]) -> Result:
-        return replace(paragraph(line, segments, translated), models=self.models)
-
-    def by(self, wish: Wish) -> ParagraphTranslator:
-        """What takes lines apart and chooses among translations; what is given of one decides on its letters."""
-        return ParagraphTranslator(
-            self.translator,
-            max_length=self.max_length,
-            options=wish.options,
-            terms=wish.terms,
-            keep_capitals=any(wish.prefixes),
-            model=self.models[0],
-        )
-
-    async def sentences(
-        self, by: ParagraphTranslator, parted: Sequence[Sequence[Segment]], wish: Wish
-    ) -> list[list[Sentence]]:
-        """The sentences of each line, translated together with all others that wait."""
-        flat = [segment for segments in parted for segment in segments]
-        if len(flat) > self.settings.max_sentences:
-            raise Problem(413, f"{len(flat):,} sentences are too many: send at most {self.settings.max_sentences:,}.")
-        sources = await asyncio.to_thread(self.sources, by, flat)
-        wanted = await asyncio.to_thread(lambda: [by.terms.wanted(segment.text) for segment in flat])
-        found: list[Found] = [[] for _ in flat]
-        forced = {i: prefix for i, prefix in self.forced(parted, wish) if i in sources}
-        plain = [i for i in sources if not by.chooses(wanted[i]) and i not in forced]
-        choosy = [i for i in sources if by.chooses(wanted[i]) and i not in forced]
-        waits: dict[Any, list[int]] = {}
-        for share, options in ((plain, wish.options), (choosy, by.wide)):
-            if share:
-                waits[self.n_best([sources[i] for i in share], options)] = share
-        if forced:
-            waits[self.completed(sources, wish.options, forced)] = list(forced)
-        for share, answer in zip(waits.values(), await together(waits), strict=True):
-            for i, best in zip(share, answer, strict=True):
-                found[i] = best
-        done = iter(await asyncio.to_thread(lambda: list(map(by.sentence, flat, found, wanted))))
-        return [[next(done) for _ in segments] for segments in parted]
-
-    def sources(self, by: ParagraphTranslator, segments: Sequence[Segment]) -> dict[int, list[int]]:
-        """The ids of each sentence that has words to translate, by its place."""
-        places = [i for i, segment in enumerate(segments) if by.terms.has_words(segment.text)]
-        if by.terms.any:
-            encoded = [by.ids(segments[i].text) for i in places]
-        else:
-            encoded = self.translator.tokenizer.encode_batch([segments[i].text for i in places], 1)
-        return {i: ids for i, ids in zip(places, encoded, strict=True) if ids}
-
-    def forced(self, parted: Sequence[Sequence[Segment]], wish: Wish) -> list[tuple[int, list[int]]]:
-        """The sentences that must begin with a prefix: the first of each text that has one."""
-        found, at = [], 0
-        for segments, prefix in zip(parted, wish.prefixes or [""] * len(parted), strict=True):
-            if prefix and segments:
-                found.append((at, self.translator.tokenizer.target.encode(prefix)))
-            at += len(segments)
-        return found
-
-    async def completed(
-        self, sources: dict[int, list[int]], options: SearchOptions, prefixes: dict[int, list[int]]
-    ) -> list[Found]:
-        """Sentences that go on from a prefix, one after the other."""
-        return [
-            await self.settled(sources[i], options, prefix=prefix, number=number)
-            for number, (i, prefix) in enumerate(prefixes.items())
-        ]
+    async def answer(self, request: Search | Alignments) -> list[Any]:
+        """What a request of a plan is answered with."""
+        if isinstance(request, Alignments):
+            return await self._aligned(request.sentences)
+        if request.prefixes is None:
+            return await self.n_best(request.sources, request.options, request.numbers)
+        each = zip(request.sources, request.prefixes, request.numbers, strict=True)
+        return [await self.settled(ids, request.options, prefix=prefix, number=n) for ids, prefix, n in each]
 
     async def settled(
         self,
@@ -297,69 +302,12 @@ class Service:
         """In the thread for what is done one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self.reference.executor, work)
 
-    def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
-        """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
-        return stream(self, text, wish)
-
-    # --- alignments -------------------------------------------------------------------------------------------
-
-    async def document_alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
-        """Which words of a document's sentences come from which."""
-        return await self.alignments(sentences)
-
-    async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+    async def _aligned(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """Which tokens of each translation come from which; in parts, between which others have their turn."""
         found: list[Aligned] = []
         for part in _parts_of_tokens(sentences, _ALIGNED_TOKENS):
             found += await self.in_thread(partial(aligned, self.translator, part))
         return found
-
-    # --- HTML -------------------------------------------------------------------------------------------------
-
-    async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
-        """The same for HTML: its markup around the translations of its sentences."""
-        by = self.by(wish)
-        parsed = await asyncio.to_thread(lambda: [parse(document) for document in documents])
-        every = [flow for pieces in parsed for flow in flows(pieces)]
-        parted = await asyncio.to_thread(lambda: [by.segments(reading(flow)) for flow in every])
-        try:
-            await asyncio.to_thread(lambda: list(map(check_markup, every, parted)))
-        except TooMuchMarkup:
-            raise _too_much_markup() from None
-        sentences = await self.sentences(by, parted, wish)
-        found: list[list[Result]] = [[] for _ in documents]
-        for n in range(variants):
-            texts = iter(await self.flows_html(every, parted, sentences, n))
-            chosen = iter(sentences)
-            for document, pieces, best in zip(documents, parsed, found, strict=True):
-                text = "".join(next(texts) if isinstance(piece, Flow) else piece for piece in pieces)
-                mine = [s for _ in flows(pieces) for s in next(chosen) if s.source]
-                best.append(Result(source=document, text=text, sentences=tuple(mine), models=self.models))
-        return found
-
-    async def flows_html(
-        self, every: Sequence[Flow], parted: Sequence[list[Segment]], sentences: Sequence[list[Sentence]], n: int
-    ) -> list[str]:
-        """Flows with the n-th best translation of each sentence."""
-        chosen = await asyncio.to_thread(
-            lambda: [[nth_best(s, n, self.languages) for s in translated] for translated in sentences]
-        )
-        needed = await asyncio.to_thread(lambda: list(map(needs_alignment, every, parted)))
-        wanted = [
-            s
-            for translated, needs in zip(chosen, needed, strict=True)
-            for s, need in zip(translated, needs, strict=True)
-            if need
-        ]
-        aligned = iter(await self.alignments(wanted) if wanted else [])
-        each = [
-            [next(aligned) if need else Aligned(s) for s, need in zip(translated, needs, strict=True)]
-            for translated, needs in zip(chosen, needed, strict=True)
-        ]
-        try:
-            return await asyncio.to_thread(lambda: list(map(put_together, every, parted, each)))
-        except TooMuchMarkup:  # in a sentence without letters
-            raise _too_much_markup() from None
 
     def close(self) -> None:
         for name in ("fast", "reference", "joining"):
@@ -367,9 +315,12 @@ class Service:
                 lane.close()
 
 
-def _too_much_markup() -> Problem:
-    """A sentence has more tags than can be placed."""
-    return Problem(400, "A sentence has hundreds of tags: send its text, or less markup.")
+def _advanced(plan: Plan[T], answers: Sequence[Any] | None = None) -> tuple[Sequence[Any] | None, T | None]:
+    """The next requests of a plan, or None and what it returns."""
+    try:
+        return (next(plan) if answers is None else plan.send(answers)), None
+    except StopIteration as end:
+        return None, end.value
 
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -1,7 +1,6 @@
 """A translation as a stream of events: what a search has settled, while it goes on."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ from onehop.decoding.options import SearchOptions
 from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator
 from onehop.pipelines.result import Sentence
 from onehop.pipelines.streaming import settled_text
-from onehop.server.problems import Problem
 from onehop.server.scheduler import Found
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import Tokenizer
@@ -19,32 +17,25 @@ if TYPE_CHECKING:
     from onehop.server.service import Service, Wish
 
 
-async def stream(service: "Service", text: str, wish: "Wish") -> AsyncGenerator[dict[str, Any]]:
+async def stream(service: "Service", text: str, wish: "Wish", line: int = 0) -> AsyncGenerator[dict[str, Any]]:
     """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
-    by = service.by(wish)
+    by = await asyncio.to_thread(service.pipeline, wish)
     segments = await asyncio.to_thread(by.segments, text)
-    if len(segments) > service.settings.max_sentences:
-        raise Problem(
-            413, f"{len(segments):,} sentences are too many: send at most {service.settings.max_sentences:,}."
-        )
-    prefixes = dict(service.forced([segments], wish))
+    service.check_sentences(len(segments))
+    prefix = service.translator.tokenizer.target.encode(wish.prefixes[0]) if any(wish.prefixes) else []
     done: list[Sentence] = []
-    shares = Counter[tuple[bool, bool]]()
     for number, segment in enumerate(segments):
         found: Found = []
         wanted = by.terms.wanted(segment.text)
         if by.terms.has_words(segment.text) and (ids := by.ids(segment.text)):
-            # What is drawn hangs on a sentence's number, which `sentences` counts in each of its shares.
-            share = (True, False) if number in prefixes else (False, by.chooses(wanted))
-            search = _watched(service, ids, wish.options, prefixes.get(number, []), shares[share])
-            shares[share] += 1
+            search = _watched(service, ids, wish.options, [] if number else prefix, by.number(line, number))
             async with search as (events, searched):
                 async for event in in_its_letters(segment, by, events):
                     yield {"sentence": number, **event}
                 found = await searched
         done.append(await asyncio.to_thread(by.sentence, segment, found, wanted))
         yield {"sentence": number, "text": done[-1].text, "final": True}
-    yield {"translation": service.paragraph(text, segments, done)}
+    yield {"translation": by.results([text], [segments], [done])[0]}
 
 
 @asynccontextmanager

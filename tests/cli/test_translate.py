@@ -48,8 +48,9 @@ class Upper(SentenceTranslator):
         self.answers = answers or {}
         self.calls = []
 
-    def n_best(self, texts, options=None, numbers=None, tags=False):
-        self.calls.append((list(texts), options.n_best))
+    def found(self, encoded, options, numbers):
+        texts = list(map(self.tokenizer.decode, encoded))
+        self.calls.append((texts, options.n_best))
         self.options = options
         return [[self.made(text, n) for n in range(options.n_best)] for text in texts]
 
@@ -110,8 +111,8 @@ def test_one_string_is_no_list_of_lines(make):
 
 def test_whole_lines_are_not_split(make):
     translator = make(whole_lines=True)
-    assert translator.translate(["One here.  Two there!"])[0].text == "ONE HERE.  TWO THERE!"
-    assert translator.translator.calls == [(["One here.  Two there!"], 1)]
+    assert translator.translate(["One here. Two there!"])[0].text == "ONE HERE. TWO THERE!"
+    assert translator.translator.calls == [(["One here. Two there!"], 1)]
 
 
 def test_batches_of_a_size_are_sorted_by_length(make):
@@ -208,7 +209,12 @@ def test_each_word_in_capitals_is_looked_up_once(make, monkeypatch):
 
 
 def test_letters_are_those_of_the_languages():
-    tokenizer = SimpleNamespace(encode=lambda text: [1 for letter in text if letter.isupper()])
+    tokenizer = SimpleNamespace(
+        encode=lambda text: [1 for letter in text if letter.isupper()],
+        encode_batch=lambda texts, threads: [list(map(ord, text)) for text in texts],
+        decode=lambda ids: "".join(map(chr, ids)),
+        target=SimpleNamespace(encode=None),
+    )
     upper = Upper(tokenizer, {"Isı iyi": ["ılık iyi"]})
     upper.source = upper.target = "tr"
     (found,) = ParagraphTranslator(upper, max_length=64).translate(["ISI İYİ"])

@@ -22,6 +22,7 @@ from serving import MODEL_NAME, Looks, Server
 from onehop.decoding.options import SearchOptions
 from onehop.explorer.cross_origin import REFUSED
 from onehop.explorer.html import assets
+from onehop.pipelines import html, html_plan, paragraphs
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.result import Result
@@ -270,7 +271,10 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
         (ParagraphTranslator, ("segments", "sentence")),
         (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
         (answers.Aligned, ("details",)),
-        (service, ("nth_best", "needs_alignment", "put_together", "paragraph")),
+        (service, ("nth_best",)),
+        (html, ("needs_alignment",)),
+        (html_plan, ("put_together",)),
+        (paragraphs, ("paragraph",)),
         (answers, ("details",)),
     ):
         for name in names:
@@ -350,8 +354,9 @@ def test_prefix_and_sampling_go_to_torch(server, translator):
     drawn = {"texts": ["the old house", "a bird"], "sample": True, "seed": 7}
     once, again = (server.post("/v1/translate", drawn).json() for _ in range(2))
     assert once == again
-    expected = translator.translate(drawn["texts"], SearchOptions(sample=True, beam=1, seed=7))
-    assert [t["tokens"] for t in once["translations"]] == [list(t.tokens) for t in expected]
+    options = SearchOptions(sample=True, beam=1, seed=7)
+    expected = ParagraphTranslator(translator, max_length=64, options=options).translate(drawn["texts"])
+    assert [t["tokens"] for t in once["translations"]] == [t.details()["tokens"] for t in expected]
 
 
 # --- torch alone: requests join between steps ----------------------------------------------------------------
@@ -390,8 +395,9 @@ def test_sampling_goes_by_whole_batches(torch_translator):
     server = Server(torch_translator)
     drawn = {"texts": ["the old house", "a bird"], "sample": True, "seed": 7}
     found = server.post("/v1/translate", drawn).json()["translations"]
-    expected = torch_translator.translate(drawn["texts"], SearchOptions(sample=True, beam=1, seed=7))
-    assert [t["tokens"] for t in found] == [list(t.tokens) for t in expected]
+    options = SearchOptions(sample=True, beam=1, seed=7)
+    expected = ParagraphTranslator(torch_translator, max_length=64, options=options).translate(drawn["texts"])
+    assert [t["tokens"] for t in found] == [t.details()["tokens"] for t in expected]
     assert steps(server) == 0
 
 

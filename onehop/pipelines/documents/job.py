@@ -11,13 +11,17 @@ from typing import Any, Protocol, runtime_checkable
 from onehop.atomic import write_whole
 from onehop.errors import OnehopError, SettingsError, TextError, check_folder
 from onehop.pipelines.documents import FORMATS, OPTIONS, Reading, format_of, read_document
-from onehop.pipelines.documents.translate import Memory, Pipeline, translate_document
+from onehop.pipelines.documents.translate import Memory, translate_document
 from onehop.pipelines.html import reading
+from onehop.pipelines.paragraphs import ParagraphTranslator
+from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import shortened
 from onehop.text.language_id import LanguageWatch
 
 _STATE = Path(".onehop") / "segments.jsonl"
 _COMPRESSED = (".gz", ".xz", ".zst")
+Pipeline = ParagraphTranslator | PivotTranslator
+
 _SAMPLE = 20  # flows of the first file whose language is identified
 
 

@@ -12,12 +12,15 @@ import pickle
 import struct
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from onehop.errors import OnehopError, TextError
+from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents import Reading, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
-from onehop.pipelines.html import Aligned, reading
+from onehop.pipelines.html import reading
+from onehop.pipelines.plan import Plan
 from onehop.pipelines.result import Sentence
 from onehop.text.sentences import Segment
 
@@ -34,25 +37,35 @@ class RemotePipeline:
         self.incoming, self.outgoing = incoming, outgoing
         self.places: dict[int, int] = {}
 
-    def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+    def plan(self, lines: Sequence[str]) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
         """The segments of each line, and their translations."""
-        parted, translated = self.ask(LINES, list(lines))
+        [(parted, translated)] = yield [_Question(self, LINES, list(lines))]
         self.places = {id(s): i for i, s in enumerate(s for sentences in translated for s in sentences)}
         return parted, translated
 
-    def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+    def aligning(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
         """Which words come from which; of a sentence that was changed here, which counts as copied, nothing."""
-        wanted = [s for s in sentences if id(s) in self.places]
-        found = iter(self.ask(ALIGN, [self.places[id(s)] for s in wanted]) if wanted else [])
+        wanted = [self.places[id(s)] for s in sentences if id(s) in self.places]
+        [answer] = (yield [_Question(self, ALIGN, wanted)]) if wanted else [[]]
+        found = iter(answer)
         return [next(found) if id(s) in self.places else Aligned(s) for s in sentences]
-
-    def ask(self, kind: bytes, content: Any) -> Any:
-        self.say(kind, content)
-        return _receive(self.incoming)
 
     def say(self, kind: bytes, content: Any) -> None:
         """Send a message that has no answer."""
         _send(self.outgoing, kind, content if isinstance(content, bytes) else json.dumps(content).encode())
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A request that the process at the other end answers."""
+
+    pipeline: RemotePipeline
+    kind: bytes
+    content: Any
+
+    def answer(self) -> Any:
+        self.pipeline.say(self.kind, self.content)
+        return _receive(self.pipeline.incoming)
 
 
 def _send(stream: BinaryIO, kind: bytes, data: bytes) -> None:

@@ -3,38 +3,35 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from onehop.errors import TextError
+from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents.flow import Document, as_stood
-from onehop.pipelines.html import Aligned, aligned, kept_spans, needs_alignment, places, put_together, reading
+from onehop.pipelines.html import align_flows, kept_spans, places, put_together, reading
 from onehop.pipelines.html_markup import Flow
-from onehop.pipelines.html_tags import Span, TooMuchMarkup, by_words, words
-from onehop.pipelines.paragraphs import ParagraphTranslator
-from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.html_tags import Span, TooMuchMarkup
+from onehop.pipelines.plan import Plan, run
 from onehop.pipelines.result import Sentence
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import normalise
 
 
 @runtime_checkable
-class Aligning(Protocol):
-    """A pipeline that knows by itself which words come from which."""
+class DocumentPipeline(Protocol):
+    """What translates lines and tells which words come from which, as plans."""
 
-    def parted(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+    def plan(self, lines: Sequence[str]) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
         """The segments of each line, and their translations."""
 
-    def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+    def aligning(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
         """Which words of sentences that it has translated come from which."""
 
-
-Pipeline = ParagraphTranslator | PivotTranslator
 
 # The first windows are small, so that little is lost when a job is stopped early; later ones fill the batches.
 FIRST_WINDOW, LAST_WINDOW = 64, 1024
@@ -108,7 +105,7 @@ class Memory:
 
 
 def translate_document(
-    pipeline: Pipeline | Aligning,
+    pipeline: DocumentPipeline,
     document: Document,
     memory: Memory,
     *,
@@ -143,20 +140,14 @@ def windows(keys: Sequence[str]) -> Iterator[Sequence[str]]:
         begin, size = begin + size, min(2 * size, LAST_WINDOW)
 
 
-def _translate_flows(pipeline: Pipeline | Aligning, flows: Sequence[Flow]) -> list[Done]:
+def _translate_flows(pipeline: DocumentPipeline, flows: Sequence[Flow]) -> list[Done]:
     """Flows with their marks, worked on together."""
-    parted, translated = pipeline.parted([reading(flow) for flow in flows])
+    parted, translated = run(pipeline.plan([reading(flow) for flow in flows]))
     translated = [
         [_as_it_stood(s, piece) for s, piece in zip(sentences, segments, strict=True)]
         for sentences, segments in zip(translated, parted, strict=True)
     ]
-    needed = list(map(needs_alignment, flows, parted))
-    wanted = [s for s, need in zip(chain(*translated), chain(*needed), strict=True) if need]
-    made = iter(alignments(pipeline, wanted))
-    each = [
-        [next(made) if need else Aligned(s) for s, need in zip(sentences, needs, strict=True)]
-        for sentences, needs in zip(translated, needed, strict=True)
-    ]
+    each = run(align_flows(pipeline.aligning, flows, parted, translated))
     return [done(*one) for one in zip(flows, parted, each, strict=True)]
 
 
@@ -173,47 +164,6 @@ def done(flow: Flow, segments: Sequence[Segment], translated: Sequence[Aligned])
         return Done(put_together(flow, segments, sure), warnings)
     except TooMuchMarkup:
         return Done(as_stood(flow), ("a sentence has hundreds of tags, and was left as it is",))
-
-
-def alignments(pipeline: Pipeline | Aligning, sentences: Sequence[Sentence]) -> list[Aligned]:
-    """Which words come from which; through English, those of both legs one after the other."""
-    if isinstance(pipeline, ParagraphTranslator):
-        return aligned(pipeline.translator, sentences)
-    if isinstance(pipeline, Aligning):
-        return pipeline.alignments(sentences)
-    first, second = legs_of(sentences)
-    return through_both(
-        sentences, aligned(pipeline.first.translator, first), aligned(pipeline.second.translator, second)
-    )
-
-
-def legs_of(sentences: Sequence[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
-    """The sentences into English and out of it."""
-    legs = [sentence.legs for sentence in sentences]
-    return [each[0] for each in legs if each], [leg for each in legs for leg in each[1:]]
-
-
-def through_both(sentences: Sequence[Sentence], first: Iterable[Aligned], second: Iterable[Aligned]) -> list[Aligned]:
-    """The alignments of sentences from those of their legs."""
-    firsts, seconds = iter(first), iter(second)
-    return [
-        _chained(sentence, next(firsts), [next(seconds) for _ in sentence.legs[1:]])
-        if sentence.legs and sentence.found
-        else Aligned(sentence)
-        for sentence in sentences
-    ]
-
-
-def _chained(sentence: Sentence, first: Aligned, seconds: Sequence[Aligned]) -> Aligned:
-    """The attention of the last language's words to the first's, through those between; none where one has none."""
-    second = seconds[0] if len(seconds) == 1 else Aligned(sentence)
-    if first.attention is None or second.attention is None:
-        return Aligned(sentence)
-    source, between = words(normalise(sentence.read)), words(first.sentence.text)
-    target = words(sentence.text)
-    to_between = by_words(second.attention, second.target_tokens, second.source_tokens, target, between)
-    to_source = by_words(first.attention, first.target_tokens, first.source_tokens, between, source)
-    return Aligned(sentence, source, target, to_between @ to_source)
 
 
 def sharpened(flow: Flow, span: Span, found: Aligned) -> Aligned:

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from onehop.pipelines import paragraphs
-from onehop.pipelines.documents import Reading, read_document, translate
+from onehop.pipelines import alignment, paragraphs
+from onehop.pipelines.alignment import Aligned
+from onehop.pipelines.documents import Reading, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
-from onehop.pipelines.html import Aligned
 from onehop.pipelines.html_tags import words
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
@@ -21,10 +21,20 @@ class WordByWord(SentenceTranslator):
     source, target = "en", "xx"
 
     def __init__(self, word):
-        self.word, self.asked = word, []
-        self.tokenizer = SimpleNamespace(encode=lambda text: [len(word) for word in text.split()])
+        self.word, self.asked, self.texts = word, [], []
+        self.tokenizer = SimpleNamespace(
+            encode=lambda text: [len(word) for word in text.split()],
+            encode_batch=lambda texts, threads: [[self.id(text)] for text in texts],
+            target=SimpleNamespace(encode=None),
+        )
 
-    def n_best(self, texts, options=None, numbers=None, tags=False):
+    def id(self, text):
+        """Stands for a text where the model would read the ids of its tokens."""
+        self.texts.append(text)
+        return len(self.texts)
+
+    def found(self, encoded, options, numbers):
+        texts = [self.texts[i - 1] for (i,) in encoded]
         self.asked += texts
         return [[self.made(" ".join(map(self.word, normalise(text).split(" "))))] for text in texts]
 
@@ -45,7 +55,7 @@ def aligned(translator, sentences):
 @pytest.fixture
 def pipeline(monkeypatch):
     """A pipeline that changes each word as the test says."""
-    monkeypatch.setattr(translate, "aligned", aligned)
+    monkeypatch.setattr(alignment, "aligned", aligned)
     monkeypatch.setattr(paragraphs, "insisted", lambda translator, text, ids, begun, *_: begun)
     return lambda word=str.upper: ParagraphTranslator(WordByWord(word), max_length=128, keep_capitals=True)
 

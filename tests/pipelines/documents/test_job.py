@@ -68,16 +68,16 @@ class KilledError(Exception):
 
 def stopped(pipeline, after):
     """A pipeline that fails after so many calls."""
-    made, parted, calls = pipeline(), None, []
-    parted = made.parted
+    made, calls = pipeline(), []
+    plan = made.plan
 
     def limited(lines):
         calls.append(lines)
         if len(calls) > after:
             raise KilledError
-        return parted(lines)
+        return plan(lines)
 
-    made.parted = limited
+    made.plan = limited
     return made
 
 

@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents import read_document
 from onehop.pipelines.documents.flow import flow_of, plain
-from onehop.pipelines.documents.translate import Memory, alignments, sharpened, translate_document, windows
+from onehop.pipelines.documents.translate import Memory, sharpened, translate_document, windows
 from onehop.pipelines.glossary import Terms
-from onehop.pipelines.html import Aligned
 from onehop.pipelines.html_tags import MOST_MARKS, words
 from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.plan import run
 from onehop.pipelines.result import Sentence
 
 
@@ -16,9 +17,16 @@ def test_through_english_tags_go_with_their_words(pipeline):
     by = PivotTranslator(pipeline(str.upper), pipeline(lambda word: f"{word}x"), Terms())
     out = translate_document(by, read_document(b"the <b>old</b> house", "x.html"), Memory())
     assert out == b"THEx <b>OLDx</b> HOUSEx"
-    _, (sentences,) = by.parted(["the old house"])
-    (found,) = alignments(by, sentences)
+    _, (sentences,) = run(by.plan(["the old house"]))
+    (found,) = run(by.aligning(sentences))
     assert found.attention.tolist() == np.eye(3).tolist()
+
+
+def test_through_english_a_copied_sentence_takes_no_other_s_alignment(pipeline):
+    changed = {"old": "alte", "house": "Haus", "is": "ist", "here": "da"}
+    by = PivotTranslator(pipeline(str), pipeline(lambda word: changed.get(word, word)), Terms())
+    document = read_document(b"<p>one <b>two</b></p><p>the old house <b>is</b> here</p>", "x.html")
+    assert translate_document(by, document, Memory()) == b"<p>one <b>two</b></p><p>the alte Haus <b>ist</b> da</p>"
 
 
 def test_what_the_model_has_copied_is_where_it_stands():
