@@ -54,5 +54,4 @@ def small_model(folder: Path) -> Path:
         provenance={},
         tensors={name: tensor.numpy() for name, tensor in weights.items()},
     )
-    (file,) = write_model(folder / "small.safetensors", stored)
-    return file
+    return write_model(folder / "small.safetensors", stored)

@@ -65,17 +65,14 @@ def write_again(
     store: Annotated[
         Literal["float32", "bfloat16", "int8"] | None, typer.Option(help="Number format. Default: unchanged.")
     ] = None,
-    shard: Annotated[
-        float | None, typer.Option(min=0, metavar="MB", help="Split into files of at most this many megabytes.")
-    ] = None,
 ) -> None:
-    """Convert a model to another number format, or split it into files."""
+    """Convert a model to another number format."""
     from onehop.storage.model_io import read_model, write_model
     from onehop.storage.registry import copy_alpha, find_model
 
-    limit, path = None if shard is None else int(shard * 1e6), find_model(model)
-    for part in write_model(out, read_model(path), store=store, shard_bytes=limit):
-        typer.echo(f"{part.stat().st_size / 1e6:>10,.1f} MB  {part}")
+    path = find_model(model)
+    file = write_model(out, read_model(path), store=store)
+    typer.echo(f"{file.stat().st_size / 1e6:>10,.1f} MB  {file}")
     copy_alpha(path, out)
 
 

@@ -55,7 +55,7 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
         return _import_encoder(folder, out, sentences)
     require("google.protobuf")
     imported = import_marian(folder)
-    file = write_model(out, imported.stored)[0]
+    file = write_model(out, imported.stored)
     if not is_installed(huggingface.NEEDS[0]):
         return None
     parity = compare(imported.stored, "huggingface", huggingface.HuggingFace(folder, imported.rows), sentences)
@@ -70,7 +70,7 @@ def _import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
 
     require("google.protobuf")
     imported = argos.import_package(package)
-    file = write_model(out, imported.stored)[0]
+    file = write_model(out, imported.stored)
     parity = compare(imported.stored, "ctranslate2", ArgosOriginal(package, imported), sentences)
     parity.write(file.with_suffix(f".{_PARITY}"))
     return parity
@@ -81,7 +81,7 @@ def _import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.
     from onehop.converters import bert, huggingface
 
     stored = bert.import_bert(folder)
-    file = write_model(out, stored)[0]
+    file = write_model(out, stored)
     if not is_installed(huggingface.NEEDS[0]):
         return None
     parity = bert.compare_vectors(stored, folder, sentences)

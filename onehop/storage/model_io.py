@@ -130,60 +130,33 @@ def _to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array
 # --- writing --------------------------------------------------------------------------------------------------
 
 
-def write_model(
-    path: str | Path, model: StoredModel, *, store: Store | None = None, shard_bytes: int | None = None
-) -> list[Path]:
-    """Write a model, in another number format if `store` is given, in files of at most `shard_bytes`.
+def write_model(path: str | Path, model: StoredModel, *, store: Store | None = None) -> Path:
+    """Write a model, in another number format if `store` is given.
 
-    The first of the returned files has the given name. Renaming it replaces the old model by the new one.
-    One process at a time may write to a name.
+    Renaming the file replaces the old model by the new one. One process at a time may write to a name.
     """
     head = with_suffix(Path(path))
     model = model if store is None else model.stored_as(store)
     check_fits(head, model)
     content, arrays = content_of(model), to_arrays(model)
     digest = content_hash(content, arrays)
-    parts = _plan_parts(arrays, canonical(content), shard_bytes)
-    # Another split of the same model gets other names, so that parts of two writings are never mixed.
-    layout = hashlib.sha256(canonical([digest, [{n: a.shape for n, a in p.items()} for p in parts]]).encode())
-    label = Label(hash=digest, layout=layout.hexdigest()[:8], part=1, parts=len(parts), content=content)
-    names = [head, *part_names(head, label)]
-    files = [_encode_part(replace(label, part=i), part) for i, part in enumerate(parts, start=1)]
+    label = Label(hash=digest, layout=layout_of(digest, [arrays]), part=1, parts=1, content=content)
     try:
-        _replace_together(list(zip(names, files, strict=True)))
+        _replace(head, encode_part(label, arrays))
     except OSError as e:
         raise _writing_error(head, e) from None
     with contextlib.suppress(OSError):  # the new model is in place: what cannot be tidied now is tidied next time
-        remove_leftovers(head, keep=names)
-    return names
+        remove_leftovers(head)
+    return head
 
 
-def _plan_parts(arrays: Mapping[str, Array], content: str, limit: int | None) -> list[dict[str, Array]]:
-    """Distribute arrays over parts; one that is too large for a part of its own is cut between rows."""
-    if limit is None:
-        return [dict(arrays)]
-    # Upper bounds of what surrounds the arrays: label, length and padding; an array's entry in the header.
-    around = 400
-    entries = {name: len(json.dumps([name, array.shape])) + 100 for name, array in arrays.items()}
-    rows = {name: array.nbytes // max((1, *array.shape[:1])) for name, array in arrays.items()}
-    least = around + max(len(json.dumps(content)), *(entries[name] + rows[name] for name in arrays))
-    if limit < least:
-        raise ModelFileError(f"Files of {limit} bytes are too small for this model.", f"Allow {least} or more.")
-    fresh, room = limit - around, limit - around - len(json.dumps(content))
-    parts: list[dict[str, Array]] = [{}]
-    for name, array in sorted(arrays.items()):
-        while entries[name] + array.nbytes > room:
-            fitting = (room - entries[name]) // max(1, rows[name])
-            if fitting > 0 and entries[name] + array.nbytes > fresh:
-                parts[-1][name], array = array[:fitting], array[fitting:]
-            parts.append({})
-            room = fresh
-        parts[-1][name] = array
-        room -= entries[name] + array.nbytes
-    return parts
+def layout_of(digest: str, parts: Sequence[Mapping[str, Array]]) -> str:
+    """What names a model's split: the parts of two splits of the same model are never mixed."""
+    shapes = [{name: array.shape for name, array in part.items()} for part in parts]
+    return hashlib.sha256(canonical([digest, shapes]).encode()).hexdigest()[:8]
 
 
-def _encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
+def encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
     """A safetensors file as the pieces to write one after the other.
 
     Written by hand because the library can do it only from torch, by copying everything, or from raw addresses.
@@ -202,33 +175,30 @@ def _encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memo
     return [len(text).to_bytes(8, "little"), text, *(plain_bytes(array) for _, array in ordered)]
 
 
-def _replace_together(files: Sequence[tuple[Path, Sequence[bytes | memoryview]]]) -> None:
-    """Write every file beside its place, then move them there, the first one last."""
-    moves = [(name.with_name(f".{name.name}.{secrets.token_hex(4)}.tmp"), name) for name, _ in files]
+def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
+    """Write a file beside its place, then move it there."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        for (temporary, _), (_, pieces) in zip(moves, files, strict=True):
-            with open(temporary, "xb") as file:
-                for piece in pieces:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-        for temporary, name in reversed(moves):
-            sync(name.parent)  # what moved before is on the disk before the next one moves
-            os.replace(temporary, name)
-        sync(files[0][0].parent)
+        with open(temporary, "xb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        sync(path.parent)
+        os.replace(temporary, path)
+        sync(path.parent)
     finally:
-        for temporary, _ in moves:
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def remove_leftovers(head: Path, keep: Sequence[Path]) -> None:
-    """Remove the parts of the model that was here before, and what a killed process left of a half-written one."""
+def remove_leftovers(head: Path) -> None:
+    """Remove the shards of the model that was here before, and what a killed process left half-written."""
     stem = re.escape(head.name.removesuffix(SUFFIX))
     part = re.compile(rf"{stem}{PART}\.safetensors")
     temporary = re.compile(rf"\.{stem}({PART})?\.safetensors\.[0-9a-f]{{8}}\.tmp")
     for file in head.parent.iterdir():
         abandoned = temporary.fullmatch(file.name) and time.time() - file.stat().st_mtime > _ABANDONED_SECONDS
-        if abandoned or (part.fullmatch(file.name) and file not in keep):
+        if abandoned or part.fullmatch(file.name):
             file.unlink()
 
 

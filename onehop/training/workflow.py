@@ -248,5 +248,5 @@ def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[in
     stored = StoredModel(
         settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=weights
     )
-    inherit_alpha(settings, write_model(out, stored)[0])
+    inherit_alpha(settings, write_model(out, stored))
     return steps

@@ -70,7 +70,7 @@ def model_of(kind: str, folder: Path) -> Path:
         provenance={},
         tensors={name: tensor.detach().numpy() for name, tensor in model.state_dict().items()},
     )
-    return write_model(folder / f"{kind}.safetensors", stored, store=store)[0]
+    return write_model(folder / f"{kind}.safetensors", stored, store=store)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

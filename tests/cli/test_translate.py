@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sharded import write_shards
 from typer.testing import CliRunner
 
 from onehop.cli import app, doctor, line_filter
@@ -687,7 +688,7 @@ def test_models_have_names(two_models):
 
 def test_parts_of_a_model_are_no_models(two_models):
     stored = read_model("model.safetensors")
-    write_model("models/parted.safetensors", stored, shard_bytes=40_000)
+    write_shards("models/parted.safetensors", stored)
     assert len(list(Path("models").glob("parted*"))) > 1
     assert list(registry.installed()) == ["first", "parted", "other"]
 
@@ -786,19 +787,12 @@ def test_models_show(two_models):
 
 
 def test_models_write(two_models):
-    done = onehop("models", "write", "first", "-o", "small.safetensors", "--store", "int8", "--shard", "0.03")
-    parts = [line.split("  ")[-1] for line in done.stdout.splitlines()]
-    assert parts[0] == "small.safetensors"
-    assert len(parts) > 1
-    assert all(Path(part).stat().st_size <= 30_000 for part in parts)
-    assert read_model(parts[0]) == read_model("models/first.safetensors").stored_as("int8")
+    done = onehop("models", "write", "first", "-o", "small.safetensors", "--store", "int8")
+    assert done.stdout.split("  ")[-1] == "small.safetensors\n"
+    assert read_model("small.safetensors") == read_model("models/first.safetensors").stored_as("int8")
 
     onehop("models", "write", "first", "-o", "same.safetensors")
     assert Path("same.safetensors").read_bytes() == Path("models/first.safetensors").read_bytes()
-    refused(
-        onehop("models", "write", "first", "-o", "s.safetensors", "--shard", "0.001"),
-        "Files of 1000 bytes are too small for this model. Allow 1501 or more.",
-    )
 
 
 @pytest.mark.parametrize(

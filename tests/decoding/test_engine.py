@@ -64,7 +64,7 @@ def random_model(tmp_path_factory):
             provenance={},
             tensors={name: tensor.numpy() for name, tensor in weights.items()},
         )
-        return write_model(tmp_path_factory.mktemp("random") / "model", stored)[0]
+        return write_model(tmp_path_factory.mktemp("random") / "model", stored)
 
     return make
 

@@ -53,7 +53,7 @@ def model(store, tmp_path_factory):
     tensors = {name: tensor.numpy() for name, tensor in weights.items()}
     more = {"tokenizer": store.tokenizer, "source": "en", "target": "de", "provenance": {}}
     file = tmp_path_factory.mktemp("shortlisted") / "model.safetensors"
-    return write_model(file, StoredModel(settings=Settings(model=settings), tensors=tensors, **more))[0]
+    return write_model(file, StoredModel(settings=Settings(model=settings), tensors=tensors, **more))
 
 
 def pairs_of(sentences: list[tuple[list[int], list[int]]]) -> Pairs:

@@ -99,7 +99,7 @@ def test_evaluate_asks_an_encoder_for_hidden_pieces(model, tmp_path):
         provenance={},
         tensors=weights,
     )
-    (file,) = write_model(tmp_path / "encoder", stored)
+    file = write_model(tmp_path / "encoder", stored)
     (tmp_path / "held.txt").write_text("\n".join(TEXTS))
     (tmp_path / "empty.txt").write_text("\n \n")
     words = ["evaluate", "-m", str(file), "--text", str(tmp_path / "held.txt")]

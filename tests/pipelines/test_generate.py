@@ -210,7 +210,7 @@ def test_files_whose_parts_do_not_belong_together_are_refused(trained, tmp_path)
     tensors = {name: tensor.numpy() for name, tensor in EncoderOnly(model, 3).state_dict().items()}
     names = Classes(["cat", "dog"]).model
     wordless = replace(stored, settings=Settings(model=model), tokenizer=names, tensors=tensors)
-    (file,) = write_model(tmp_path / "wordless", wordless)
+    file = write_model(tmp_path / "wordless", wordless)
     with pytest.raises(ModelFileError) as error:
         Embedder.load(file, "cpu")
     assert str(error.value) == f"{file} has no pieces to read text with. Make it again."

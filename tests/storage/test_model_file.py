@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as array_strategy
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from sharded import write_shards
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.errors import ModelFileError
@@ -111,7 +111,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Non
 
 
 def test_everything_comes_back(model: StoredModel, tmp_path: Path) -> None:
-    assert write_model(tmp_path / "m.safetensors", model) == [tmp_path / "m.safetensors"]
+    assert write_model(tmp_path / "m.safetensors", model) == tmp_path / "m.safetensors"
     back = read_model(tmp_path / "m.safetensors")
     assert back == model
     assert back.hash == model.hash
@@ -125,7 +125,7 @@ def test_everything_comes_back(model: StoredModel, tmp_path: Path) -> None:
 
 
 def test_name_without_suffix(model: StoredModel, tmp_path: Path) -> None:
-    assert write_model(tmp_path / "en-de.v1", model) == [tmp_path / "en-de.v1.safetensors"]
+    assert write_model(tmp_path / "en-de.v1", model) == tmp_path / "en-de.v1.safetensors"
     (tmp_path / "en-de.v1").mkdir()  # a folder of that name is not what is meant
     assert read_model(str(tmp_path / "en-de.v1")) == model
 
@@ -156,12 +156,11 @@ def test_tensors_that_do_not_lie_in_order(model: StoredModel, tmp_path: Path) ->
     strided = np.arange(128, dtype=np.float32)[::2]
     scalar = np.array(2.5, dtype=np.float32)
     odd = replace(model, tensors={"turned.weight": turned, "strided.bias": strided, "scalar": scalar})
-    for limit in (None, 8000):
-        write_model(tmp_path / "m", odd, shard_bytes=limit)
-        weights = read_model(tmp_path / "m").weights()
-        assert np.array_equal(weights["turned.weight"], turned)
-        assert np.array_equal(weights["strided.bias"], strided)
-        assert weights["scalar"].shape == ()
+    write_model(tmp_path / "m", odd)
+    weights = read_model(tmp_path / "m").weights()
+    assert np.array_equal(weights["turned.weight"], turned)
+    assert np.array_equal(weights["strided.bias"], strided)
+    assert weights["scalar"].shape == ()
 
 
 def test_writing_twice_gives_the_same_bytes(model: StoredModel, tmp_path: Path) -> None:
@@ -178,7 +177,7 @@ def test_file_can_be_read_by_others_as_the_umask_says(model: StoredModel, tmp_pa
 
 
 def test_describe_reads_the_header_alone(model: StoredModel, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     data = path.read_bytes()
     path.write_bytes(data[: 8 + int.from_bytes(data[:8], "little")])  # no weights left
     label = describe(path)
@@ -238,9 +237,11 @@ def test_row_of_zeros() -> None:
 
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("limit", [None, 9000])
-def test_stored_format_is_kept_bit_for_bit(model: StoredModel, tmp_path: Path, store: Store, limit: int | None) -> None:
-    write_model(tmp_path / "a", model, store=store, shard_bytes=limit)
+@pytest.mark.parametrize("write", [write_model, write_shards])
+def test_stored_format_is_kept_bit_for_bit(
+    model: StoredModel, tmp_path: Path, store: Store, write: Callable[..., Any]
+) -> None:
+    write(tmp_path / "a", model, store=store)
     once = read_model(tmp_path / "a")
     assert once.hash == model.stored_as(store).hash
     write_model(tmp_path / "b", once, store=store)
@@ -275,7 +276,7 @@ def test_sizes(model: StoredModel, tmp_path: Path) -> None:
     big = replace(model, tensors={"encoder.weight": wide})
     size = {}
     for store in ("float32", "bfloat16", "int8"):
-        path = write_model(tmp_path / store, big, store=store)[0]  # type: ignore[arg-type]
+        path = write_model(tmp_path / store, big, store=store)  # type: ignore[arg-type]
         size[store] = path.stat().st_size
     assert 0.49 < size["bfloat16"] / size["float32"] < 0.51
     assert 0.25 < size["int8"] / size["float32"] < 0.27
@@ -326,66 +327,16 @@ def test_every_part_of_the_content_changes_the_hash(model: StoredModel) -> None:
 
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("limit", [3500, 5000, 12_345, 100_000])
-def test_shards_keep_to_the_limit(model: StoredModel, tmp_path: Path, store: Store, limit: int) -> None:
-    paths = write_model(tmp_path / "m", model, store=store, shard_bytes=limit)
-    sizes = [path.stat().st_size for path in paths]
-    assert max(sizes) <= limit
-    assert len(paths) >= sum(sizes) / limit
-    assert sorted(tmp_path.iterdir()) == sorted(paths)
-    assert len(paths) == 1 or limit < 100_000
+def test_any_shard_reads_them_all(model: StoredModel, tmp_path: Path, store: Store) -> None:
+    paths = write_shards(tmp_path / "m", model, store=store)
     expected = model.stored_as(store).hash
     for path in [*paths, tmp_path / "m"]:
         assert read_model(path).hash == expected
         assert describe(path).parts == len(paths)
 
 
-@settings(max_examples=30, deadline=None)
-@given(limit=st.integers(3500, 40_000))
-def test_any_limit_is_kept(limit: int, model: StoredModel, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("limit")
-    paths = write_model(folder / "m", model, shard_bytes=limit)
-    assert max(path.stat().st_size for path in paths) <= limit
-    assert read_model(folder / "m") == model
-
-
-@pytest.mark.parametrize("limit", range(6000, 15_000, 1000))
-def test_only_a_tensor_too_large_for_a_part_is_cut(model: StoredModel, tmp_path: Path, limit: int) -> None:
-    holders: Counter[str] = Counter()
-    for path in write_model(tmp_path / "m", model, shard_bytes=limit):
-        with safe_open(path, framework="numpy") as file:
-            holders.update(file.keys())
-    assert {name for name, times in holders.items() if times > 1} == {"embedding.weight"}
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_many_small_tensors(model: StoredModel, tmp_path: Path) -> None:
-    """Here the header is most of the file."""
-    many = replace(model, tensors={f"layer.{i}.ü": np.ones(1, np.float32) for i in range(500)})
-    paths = write_model(tmp_path / "m", many, shard_bytes=10_000)
-    assert max(path.stat().st_size for path in paths) <= 10_000
-    assert read_model(tmp_path / "m") == many
-
-
-def test_names_of_the_shards(model: StoredModel, tmp_path: Path) -> None:
-    first, *rest = write_model(tmp_path / "en-de.safetensors", model, shard_bytes=12_000)
-    assert first.name == "en-de.safetensors"
-    for number, path in enumerate(rest, start=2):
-        assert re.fullmatch(rf"en-de-[0-9a-f]{{8}}-{number:05d}-of-{len(rest) + 1:05d}\.safetensors", path.name)
-
-
-def test_too_small_a_limit(model: StoredModel, tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError) as caught:
-        write_model(tmp_path / "m", model, shard_bytes=1000)
-    found = re.fullmatch(r"Files of 1000 bytes are too small for this model\. Allow (\d+) or more\.", str(caught.value))
-    assert found
-    write_model(tmp_path / "m", model, shard_bytes=int(found[1]))
-    assert read_model(tmp_path / "m") == model
-
-
 def test_missing_shards_are_named(model: StoredModel, tmp_path: Path) -> None:
-    paths = write_model(tmp_path / "m", model, shard_bytes=9000)
-    assert len(paths) > 3
+    paths = write_shards(tmp_path / "m", model)
     paths[1].unlink()
     paths[2].unlink()
     assert refusal(paths[3]) == (
@@ -403,9 +354,8 @@ def test_missing_shards_are_named(model: StoredModel, tmp_path: Path) -> None:
 
 def test_mixed_shards_are_named(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    paths = write_model(tmp_path / "m", model, shard_bytes=12_000)
-    others = write_model(tmp_path / "other" / "m", make_model(tokenizer, seed=1), shard_bytes=12_000)
-    assert len(paths) == len(others)
+    paths = write_shards(tmp_path / "m", model)
+    others = write_shards(tmp_path / "other" / "m", make_model(tokenizer, seed=1))
     kept = paths[2].read_bytes()
     remedy = "Fetch all parts of one model again."
     for wrong in (others[2], paths[1]):  # another model's part, and another part of the same model
@@ -419,7 +369,7 @@ def test_mixed_shards_are_named(model: StoredModel, tokenizer: bytes, tmp_path: 
 
 
 def test_damaged_shard(model: StoredModel, tmp_path: Path) -> None:
-    paths = write_model(tmp_path / "m", model, shard_bytes=12_000)
+    paths = write_shards(tmp_path / "m", model)
     data = bytearray(paths[1].read_bytes())
     data[-1] ^= 1
     paths[1].write_bytes(data)
@@ -429,8 +379,7 @@ def test_damaged_shard(model: StoredModel, tmp_path: Path) -> None:
 
 
 def test_old_parts_and_abandoned_temporaries_are_removed(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
-    write_model(tmp_path / "m", model, shard_bytes=9000)
-    write_model(tmp_path / "m", model, shard_bytes=12_000)
+    write_shards(tmp_path / "m", model)
     neighbours = ["m2-01234567-00002-of-00003.safetensors", "m-notes.txt", ".m.safetensors.0123abcd.tmp"]
     for name in neighbours:
         (tmp_path / name).touch()
@@ -498,7 +447,7 @@ def test_a_pickle_is_not_run(protocol: int, tmp_path: Path) -> None:
 
 
 def test_cut_files(model: StoredModel, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     data = path.read_bytes()
     path.write_bytes(data[:-1])
     assert refusal(path) == f"{path} is cut off or damaged: incomplete metadata, file not fully covered. {AGAIN}"
@@ -509,7 +458,7 @@ def test_cut_files(model: StoredModel, tmp_path: Path) -> None:
 
 
 def test_one_flipped_bit_of_the_weights(model: StoredModel, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     data = bytearray(path.read_bytes())
     data[-5] ^= 4
     path.write_bytes(data)
@@ -519,7 +468,7 @@ def test_one_flipped_bit_of_the_weights(model: StoredModel, tmp_path: Path) -> N
 
 
 def test_newer_format(model: StoredModel, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     rewritten(path, lambda _, described: described.update(format=2, layout="another kind of thing"))
     expected = f"{path} has the format 2, and this onehop reads formats up to 1. Update onehop."
     assert refusal(path) == expected
@@ -529,7 +478,7 @@ def test_newer_format(model: StoredModel, tmp_path: Path) -> None:
 
 
 def test_settings_of_a_later_onehop(model: StoredModel, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     rewritten(path, lambda _, described: described["settings"]["model"].update(n_experts=8))
     assert refusal(path) == (
         f"{path} has settings that this onehop does not know: There is no setting model.n_experts. Update onehop."
@@ -537,7 +486,7 @@ def test_settings_of_a_later_onehop(model: StoredModel, tmp_path: Path) -> None:
 
 
 def test_settings_of_an_earlier_onehop(model: StoredModel, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     rewritten(path, lambda _, described: described["settings"]["train"].pop("seed"))  # as if it were a new setting
     assert read_model(path).settings == model.settings
 
@@ -562,7 +511,7 @@ CRAFTED: list[tuple[str, Change, str]] = [
 
 @pytest.mark.parametrize(("change", "message"), [c[1:] for c in CRAFTED], ids=[c[0] for c in CRAFTED])
 def test_crafted_headers(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     rewritten(path, change, true_hash=False)
     found = refusal(path)
     assert found.startswith(str(path))
@@ -590,7 +539,7 @@ HASHED: list[tuple[str, Change, str]] = [
 
 @pytest.mark.parametrize(("change", "message"), [c[1:] for c in HASHED], ids=[c[0] for c in HASHED])
 def test_crafted_content_with_a_true_hash(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
-    path = write_model(tmp_path / "m", model, store="int8")[0]
+    path = write_model(tmp_path / "m", model, store="int8")
     rewritten(path, change)
     assert message in refusal(path)
 
@@ -668,14 +617,14 @@ OTHER_SETTINGS: list[tuple[str, Change, str]] = [
 
 @pytest.mark.parametrize(("change", "message"), [c[1:] for c in OTHER_SETTINGS], ids=[c[0] for c in OTHER_SETTINGS])
 def test_settings_of_another_model(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     rewritten(path, change)
     assert message in refusal(path)
 
 
 @pytest.mark.parametrize("settings", [[], "x", {"model": 3}, {"model": {"kind": []}}], ids=str)
 def test_the_kind_of_a_damaged_file(model: StoredModel, tmp_path: Path, settings: Any) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     rewritten(path, lambda _, described: described.update(settings=settings))
     with contextlib.suppress(ModelFileError):  # what it does not say is said by reading
         model_label.check_kind(path, "encoder")
@@ -683,7 +632,7 @@ def test_the_kind_of_a_damaged_file(model: StoredModel, tmp_path: Path, settings
 
 
 def test_thousands_of_missing_parts_are_told_in_one_line(model: StoredModel, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m", model)[0]
+    path = write_model(tmp_path / "m", model)
     rewritten(path, lambda _, described: described.update(parts=99_999))
     assert len(refusal(path)) < 1000
 
@@ -728,8 +677,7 @@ def test_unknown_number_format(model: StoredModel) -> None:
 @pytest.fixture(scope="module")
 def fuzzed(model: StoredModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[bytes], str]:
     small = replace(model, provenance={"steps": 3})
-    paths = write_model(tmp_path_factory.mktemp("fuzz") / "m", small, store="int8", shard_bytes=8000)
-    assert len(paths) > 1
+    paths = write_shards(tmp_path_factory.mktemp("fuzz") / "m", small, store="int8")
     return paths, [path.read_bytes() for path in paths], read_model(paths[0]).hash
 
 
@@ -802,28 +750,24 @@ def killed_at(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-TRANSITIONS = [(None, None), (None, 12_000), (12_000, None), (12_000, 12_000), (12_000, 9000)]
-
-
-@pytest.mark.parametrize(("before", "after"), TRANSITIONS)
+@pytest.mark.parametrize("before", [write_model, write_shards])
 @pytest.mark.parametrize("same_model", [False, True])
 def test_killed_at_every_operation(
     model: StoredModel,
     tokenizer: bytes,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    before: int | None,
-    after: int | None,
+    before: Callable[..., Any],
     same_model: bool,
 ) -> None:
     new = model if same_model else make_model(tokenizer, seed=1)
     seen = []
     for n in range(10**6):
-        write_model(tmp_path / "m", model, shard_bytes=before)
+        before(tmp_path / "m", model)
         killed = False
         for _ in killed_at(n, monkeypatch):
             try:
-                write_model(tmp_path / "m", new, shard_bytes=after)
+                write_model(tmp_path / "m", new)
             except Killed:
                 killed = True
         found = read_model(tmp_path / "m").hash
@@ -837,19 +781,12 @@ def test_killed_at_every_operation(
     assert seen == sorted(seen, key=lambda h: h == new.hash)  # once the new one is there it stays
 
 
-def test_same_model_cut_otherwise_into_as_many_parts(
-    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_model_cut_otherwise_into_as_many_parts(model: StoredModel, tmp_path: Path) -> None:
     """The one case in which hash and number of parts are equal and the parts are not."""
-    first = write_model(tmp_path / "m", model, shard_bytes=12_000)
-    second = write_model(tmp_path / "n", model, shard_bytes=11_800)
-    assert len(first) == len(second)
-    assert first[1].read_bytes() != second[1].read_bytes()
-    for n in range(4, 20):
-        for _ in killed_at(n, monkeypatch):
-            with contextlib.suppress(Killed):
-                write_model(tmp_path / "m", model, shard_bytes=11_800)
-        assert read_model(tmp_path / "m") == model
+    first, second = (write_shards(tmp_path / "m", model, cut_at=rows) for rows in (10, 12))
+    assert read_model(tmp_path / "m") == model
+    second[1].write_bytes(first[1].read_bytes())
+    assert "belongs to another model" in refusal(second[0])
 
 
 WRITER = """
@@ -861,8 +798,7 @@ models = [read_model(f"{folder}/old"), read_model(f"{folder}/new")]
 print("ready", flush=True)
 while True:
     for model in models:
-        for limit in (None, 12_000):
-            write_model(f"{folder}/m", model, shard_bytes=limit)
+        write_model(f"{folder}/m", model)
 """
 
 
@@ -884,23 +820,18 @@ def test_killed_processes(model: StoredModel, tokenizer: bytes, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("limit", [None, 9000])
-def test_full_disk(
-    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, limit: int | None
-) -> None:
-    paths = write_model(tmp_path / "m", model, shard_bytes=limit)
+def test_full_disk(model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    path = write_model(tmp_path / "m", model)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    calls = iter(range(100))
 
     def full(descriptor: int) -> None:
-        if next(calls) >= len(paths) - 1:  # the last of the files no longer fits
-            raise OSError(code, os.strerror(code))
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ModelFileError) as caught:
-        write_model(tmp_path / "m", replace(model, source="fr"), shard_bytes=limit)
+        write_model(tmp_path / "m", replace(model, source="fr"))
     assert str(caught.value) == (
-        f"The disk is full: {paths[0]} was not written, and what was there before is unharmed. "
+        f"The disk is full: {path} was not written, and what was there before is unharmed. "
         "Free some space or choose another disk."
     )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -954,7 +885,7 @@ print(model.hash, "torch" in sys.modules, "numpy" in sys.modules)
 def test_snippet_of_the_docs(model: StoredModel, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "model-file.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    write_model(tmp_path / "en-de", model, store="int8", shard_bytes=9000)
+    write_shards(tmp_path / "en-de", model, store="int8")
     assert "onehop.storage.model_file" not in snippet
     code = snippet + "\nnp.save('embedding.npy', embedding)\nopen('tokenizer', 'wb').write(tokenizer)"
     assert run_python(code, tmp_path).split()[:3] == ["en", "de", model.stored_as("int8").hash]

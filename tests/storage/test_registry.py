@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from sharded import write_shards
 from typer.testing import CliRunner
 
 from onehop.cli import app
@@ -228,7 +229,7 @@ def test_the_length_penalty_that_suits_a_model_lies_beside_it(alone, model_file)
     assert registry.default_alpha(file) == registry.default_alpha(file.with_suffix("")) == 1.4
     assert "α = 1.4 unless --alpha says otherwise" in model_to_text(file)
     again = alone / "again.safetensors"
-    parts = write_model(again, read_model(file), shard_bytes=10_000)
+    parts = write_shards(again, read_model(file))
     registry.copy_alpha(file, again)
     assert [registry.default_alpha(part) for part in parts] == [1.4] * len(parts)
 

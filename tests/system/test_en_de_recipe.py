@@ -24,7 +24,6 @@ from onehop.training.trainer import train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "en-de.toml"
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
-SHARD_BYTES = 30_000
 
 SMALL = [
     *("model.n_encoder_layers=1", "model.n_decoder_layers=1", "model.d_model=32", "model.d_ff=64", "model.n_heads=2"),
@@ -132,29 +131,27 @@ def test_a_run_in_pieces_ends_with_the_same_bits(runs):
     assert Run(runs / "parts").steps()[-1] == 24
 
 
-def test_the_model_ships_as_int8_shards(model, tmp_path):
-    parts = write_model(tmp_path / "en-de.safetensors", read_model(model), store="int8", shard_bytes=SHARD_BYTES)
-    assert len(parts) > 1
-    assert all(part.stat().st_size <= SHARD_BYTES for part in parts)
-    assert sum(part.stat().st_size for part in parts) < 0.5 * model.stat().st_size
-    assert describe(parts[0]).content["source"] == "en"
+def test_the_model_ships_as_int8(model, tmp_path):
+    small = write_model(tmp_path / "en-de.safetensors", read_model(model), store="int8")
+    assert small.stat().st_size < 0.5 * model.stat().st_size
+    assert describe(small).content["source"] == "en"
 
-    before, after = read_model(model).weights(), read_model(parts[0]).weights()
+    before, after = read_model(model).weights(), read_model(small).weights()
     assert before.keys() == after.keys()
     for name, weights in before.items():
         np.testing.assert_allclose(after[name], weights, atol=np.abs(weights).max() / 127)
 
 
-def test_the_shards_translate_and_can_be_evaluated(model, corpora, tmp_path):
-    parts = write_model(tmp_path / "en-de.safetensors", read_model(model), store="int8", shard_bytes=SHARD_BYTES)
+def test_it_translates_and_can_be_evaluated(model, corpora, tmp_path):
+    small = write_model(tmp_path / "en-de.safetensors", read_model(model), store="int8")
     valid = corpora / "valid"
     texts = (valid / "newstest2013.en").read_text(encoding="utf-8").splitlines()
     options = SearchOptions(beam=1, min_length=3)  # so young a model would like to say nothing
-    whole, shards = (SentenceTranslator.load(file, device="cpu", engine="torch") for file in (model, parts[0]))
-    found, expected = (t.translate(texts, options) for t in (shards, whole))
+    whole, rounded = (SentenceTranslator.load(file, device="cpu", engine="torch") for file in (model, small))
+    found, expected = (t.translate(texts, options) for t in (rounded, whole))
     assert all(t.tokens for t in found)
     assert sum(a.text == b.text for a, b in zip(found, expected, strict=True)) > len(texts) / 2
-    scored = evaluate(valid / "newstest2013.en", valid / "newstest2013.de", model=str(parts[0]), resamples=10)
+    scored = evaluate(valid / "newstest2013.en", valid / "newstest2013.de", model=str(small), resamples=10)
     assert scored.sentences == len(texts) == 40
     assert scored.scores.keys() == CONVENTIONS.keys()
 
