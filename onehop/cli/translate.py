@@ -51,7 +51,7 @@ def translate(
     ] = False,
     format: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="Format of the documents. Default: by ending (docs/guide/documents.md)."),
+        typer.Option(metavar="FORMAT", help="Format of the documents. Default: by ending (docs/guide/translate.md)."),
     ] = None,
     join_lines: Annotated[
         bool, typer.Option("--join-lines", help="Join the lines of a paragraph in text documents.")

@@ -259,7 +259,7 @@ class Translator:
         stopped goes on where it was when it is called again.
 
         Args:
-            path: A file or a folder. Formats: docs/guide/documents.md.
+            path: A file or a folder. Formats: docs/guide/translate.md#documents.
             out: The file, or the folder, to write.
             format: The format, where the ending does not say it.
             join_lines: Lines of a plain text that belong to one paragraph are translated together.

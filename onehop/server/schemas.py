@@ -130,7 +130,7 @@ class OwnFileBody(Languages):
     """Our form with a file."""
 
     file: bytes = Field(description="Its name's ending says the format, unless `format` does.")
-    format: str | None = Field(None, description="A format of docs/guide/documents.md.")
+    format: str | None = Field(None, description="A format of docs/guide/translate.md#documents.")
     join_lines: bool = Field(False, description="Lines of a plain text that belong to one paragraph go together.")
     field: str | list[str] = Field([], description="Only these keys or columns are translated, where there are such.")
     api_key: str | None = None

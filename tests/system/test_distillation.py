@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from onehop.cli import app
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "synthetic-data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "prepare.md"
 # What makes a command quick, and where the page has a GPU.
 TINY = ["n_encoder_layers=1", "n_decoder_layers=1", "d_model=16", "d_ff=32", "n_heads=2", "max_length=64"]
 TRAIN = ["steps=4", "batch_tokens=256", "warmup=2", "save_every=4", "validate_every=4"]
@@ -22,7 +22,7 @@ ON_A_GPU = re.compile(r"--device \w+|--compute \w+|--workers \d+")
 
 
 def commands() -> list[str]:
-    section = PAGE.read_text(encoding="utf-8").split("\n## Distillation\n")[1]
+    section = PAGE.read_text(encoding="utf-8").split("\n## Distillation\n")[1].split("\n## ")[0]
     return re.findall(r"^ {4}((?:onehop|cp) .*)$", section, re.M)
 
 
