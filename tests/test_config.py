@@ -206,8 +206,8 @@ def test_a_wrong_change_is_answered_with_the_remedy(change, message):
 # --- mistakes in tables ---------------------------------------------------------------------------------------
 
 HEADS = "width of one head's queries and keys; unset: d_model / n_heads"
-WEIGHTS = "It must be a table of numbers, none below 0: source = how often an epoch holds its pairs; unset: once."
-DROPOUT = "on each sub-layer's output and on embedding + position"
+WEIGHTS = "It must be a table of numbers that are at least 0: source = how often an epoch reads its pairs; unset: once."
+DROPOUT = "dropout rate of each sub-layer and of embedding + position"
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,14 @@ DROPOUT = "on each sub-layer's output and on embedding + position"
             "model.d_model = '64'",
             "model.d_model is '64'. It must be a whole number: width of every layer's input and output.",
         ),
-        ("model.n_heads = 8.0", "model.n_heads is 8.0. It must be a whole number: h, attention heads a layer."),
-        ("model.n_heads = true", "model.n_heads is True. It must be a whole number: h, attention heads a layer."),
+        (
+            "model.n_heads = 8.0",
+            "model.n_heads is 8.0. It must be a whole number: h, number of attention heads per layer.",
+        ),
+        (
+            "model.n_heads = true",
+            "model.n_heads is True. It must be a whole number: h, number of attention heads per layer.",
+        ),
         ("model.d_k = 'x'", f"model.d_k is 'x'. It must be a whole number: {HEADS}."),
         ("model.dropout = true", f"model.dropout is True. It must be a number: {DROPOUT}."),
         ("model.dropout = '0.1'", f"model.dropout is '0.1'. It must be a number: {DROPOUT}."),
@@ -240,23 +246,23 @@ DROPOUT = "on each sub-layer's output and on embedding + position"
             "model.norm is 'middle'. It must be 'post' or 'pre': "
             "layer norm after the residual sum (the paper) or before.",
         ),
-        ("data.source = 3", "data.source is 3. It must be a string: language translated from."),
+        ("data.source = 3", "data.source is 3. It must be a string: source language."),
         (
             "data.valid = 'a.tsv'",
             "data.valid is 'a.tsv'. It must be a list of strings: "
-            "files to validate on; empty: cut off the training pairs.",
+            "validation files; empty: split off from the training pairs.",
         ),
         (
             "data.valid = [1]",
             "data.valid is (1,). It must be a list of strings: "
-            "files to validate on; empty: cut off the training pairs.",
+            "validation files; empty: split off from the training pairs.",
         ),
         ("model.dropout = -0.1", f"model.dropout is -0.1. It must be at least 0.0: {DROPOUT}."),
         ("model.dropout = 1", f"model.dropout is 1. It must be below 1.0: {DROPOUT}."),
         ("model.dropout = nan", f"model.dropout is nan. It must be at least 0.0: {DROPOUT}."),
         (
             "data.alphabetic = 1.5",
-            "data.alphabetic is 1.5. It must be at most 1.0: least share of letters among the characters of a side.",
+            "data.alphabetic is 1.5. It must be at most 1.0: drop pairs with a smaller share of letters on a side.",
         ),
         ("model.d_k = 0", f"model.d_k is 0. It must be at least 1: {HEADS}."),
         ("train.weights = 2", f"train.weights is 2. {WEIGHTS}"),
@@ -266,7 +272,7 @@ DROPOUT = "on each sub-layer's output and on embedding + position"
         ("train.weights = {news = nan}", f"train.weights is {{'news': nan}}. {WEIGHTS}"),
         (
             "train.steps = 0",
-            "train.steps is 0. It must be at least 1: updates of the weights.",
+            "train.steps is 0. It must be at least 1: number of weight updates.",
         ),
         (
             "model.d_model = 100",
@@ -275,7 +281,7 @@ DROPOUT = "on each sub-layer's output and on embedding + position"
         ),
         (
             "model.d_model = 63",
-            "model.d_model is 63, which is odd. Sines and cosines come in pairs: choose an even d_model.",
+            "model.d_model is 63, which is odd. Sinusoids come in pairs of sine and cosine: choose an even d_model.",
         ),
     ],
 )

@@ -249,21 +249,21 @@ def test_what_a_training_takes_can_be_worked_out(kind):
     [
         (
             {"segments": 2},
-            "model.segments is set in a model that has none. "
-            "Leave it out, or set model.kind=encoder or model.kind=decoder or model.kind=vision.",
+            "model.segments does not apply to this kind of model. "
+            "Remove it, or set model.kind=encoder or model.kind=decoder or model.kind=vision.",
         ),
         (
             {"activation": "gelu_tanh"},
-            "model.activation gelu_tanh belongs to GPT-2's kind. Set model.kind=decoder, or gelu.",
+            "model.activation gelu_tanh is for GPT-2-like models. Set model.kind=decoder, or use gelu.",
         ),
         (
             {"kind": "decoder", "patch": 2},
-            "model.patch is set in a model that has none. Leave it out, or set model.kind=vision.",
+            "model.patch does not apply to this kind of model. Remove it, or set model.kind=vision.",
         ),
         (
             {"kind": "vision", "image": 8, "patch": 3, "levels": 17},
             "model.image is 8, model.patch 3 and model.levels 17. "
-            "A vision model needs all three, and whole patches in a side.",
+            "A vision model needs all three, and model.image must be a multiple of model.patch.",
         ),
     ],
 )

@@ -297,7 +297,7 @@ REFUSED = [
     ),
     (
         ["config", "base", "--set", "model.dropout=-0.1"],
-        "model.dropout is -0.1. It must be at least 0.0: on each sub-layer's output and on embedding + position.",
+        "model.dropout is -0.1. It must be at least 0.0: dropout rate of each sub-layer and of embedding + position.",
     ),
     (["translate", "-m", "no", "hi"], "There is no model 'no'. Give a .safetensors file (onehop train makes one, "),
     (["translate", "-m", "x/no", "hi"], "There is no model file x/no. Give the path of a .safetensors file."),
