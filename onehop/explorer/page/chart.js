@@ -45,9 +45,10 @@ export function written(x) {
 
 const exactly = (x) => (Number.isInteger(x) ? String(x) : number(x, 3));
 
-/** A chart of lines; `mark` is the place of the reader's slider. What lies beyond the axis is an arrow at its edge. */
-export function lines({ view, label, x, y, series, mark = null, height = 260 }) {
+/** A chart of lines; `mark` is the place of the reader's slider, `zone` a shaded part of the x axis, `{ from, label }`. What lies beyond the axis is an arrow at its edge. */
+export function lines({ view, label, x, y, series, mark = null, zone = null, height = 260 }) {
   const width = view.narrow ? 340 : 680;
+  if (view.narrow) height = Math.min(height, 210);
   const [left, right, top, bottom] = [view.narrow ? 52 : 64, width - 16, 14, height - 40];
   const across = scale(x, left, right);
   const up = scale(y, bottom, top);
@@ -73,6 +74,12 @@ export function lines({ view, label, x, y, series, mark = null, height = 260 }) 
       aria-label=${label}
       style="width:100%;max-width:${width}px"
     >
+      ${
+        zone === null
+          ? nothing
+          : svg`<rect data-zone=${zone.from} x=${across(zone.from)} y=${top} width=${right - across(zone.from)} height=${bottom - top} fill="var(--sunken)" />
+              <text class="soft" x=${right - 4} y=${top + 13} text-anchor="end">${zone.label}</text>`
+      }
       ${ticks(y, 4).map(
         (t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} />
           <text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? written)(t)}</text>`,

@@ -57,6 +57,16 @@ export function picker({ label, options, value, choose }) {
   >`;
 }
 
+/** A part of a figure under its heading. On a narrow screen it is folded: a figure stays under a screen and a half. */
+export const folded = (view, heading, content) =>
+  view.narrow
+    ? html`<details class="folded">
+        <summary>${heading}</summary>
+        ${content}
+      </details>`
+    : html`<h4 style="margin-top:1.5rem">${heading}</h4>
+        ${content}`;
+
 const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
 /** Where an arrow key, Home or End leads from a place in a row of `length`; undefined for other keys. */
@@ -217,7 +227,7 @@ export function bars({
     ${rows.map((row, i) => {
       const strong = i === top ? "top" : "";
       return html`<span class="name ${strong}"><bdi>${row.name}</bdi></span
-        >${track({ value: row.value, ...scale, concept: row.concept ?? concept, tip: () => `${row.name}: ${shown(row.value, 4)}` })}<span
+        >${track({ value: row.value, ...scale, concept: row.concept ?? concept, tip: row.tip ?? (() => `${row.name}: ${shown(row.value, 4)}`) })}<span
           class="number ${strong}"
           >${number(row.value, digits)}</span
         >`;

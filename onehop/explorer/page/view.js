@@ -108,6 +108,8 @@ export function currentView() {
     turn: (name, value) => turnAll({ [name]: value }),
     turnAll,
     choose,
+    /** Change the edits as they are now: a figure may not have been drawn since another switch was thrown. */
+    edit: (change) => choose({ edits: change(store.value.selection.edits) }),
     chooseToken: (token) => choose({ token }),
     chooseWord,
     preview: (token) =>

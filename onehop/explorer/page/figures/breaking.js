@@ -39,9 +39,9 @@ const untouched = (view) =>
 
 /** Live, edits add up; a file knows them one at a time. */
 function turn(view, offer, on) {
-  const others = view.selection.edits.filter((e) => !offer.edits.includes(e));
-  view.choose({
-    edits: on ? [...(view.home.kind === "live" ? others : []), ...offer.edits] : others,
+  view.edit((edits) => {
+    const others = edits.filter((e) => !offer.edits.includes(e));
+    return on ? [...(view.home.kind === "live" ? others : []), ...offer.edits] : others;
   });
 }
 

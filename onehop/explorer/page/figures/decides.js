@@ -1,6 +1,6 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
-import { bars, segments, wordPicker } from "onehop/controls.js";
+import { bars, folded, segments, wordPicker } from "onehop/controls.js";
 import { COMPARED, finding, offEdit, strongestFirst, suspects, wordOf } from "onehop/findings.js";
 import { opening } from "onehop/frame.js";
 import { called, headGrid } from "onehop/headgrid.js";
@@ -118,8 +118,14 @@ function culprit(view, worst) {
       ? piece(view.trace.source.tokens[view.selection.source])
       : written(view.trace.target.output_tokens, wordOf(view));
   const off = view.selection.edits.includes(edit);
-  return html`<h4 style="margin-top:1.2rem">${T.looks(called(worst), from)}</h4>
-    ${bars({ rows: order.map((j) => ({ name: piece(keys[j]), value: worst.row[j] })), concept: "weight", number, from: 0, to: 1 })}
+  const look = bars({
+    rows: order.map((j) => ({ name: piece(keys[j]), value: worst.row[j] })),
+    concept: "weight",
+    number,
+    from: 0,
+    to: 1,
+  });
+  return html`${folded(view, T.looks(called(worst), from), look)}
     <div class="controls" style="margin:1rem 0 0">
       <button
         type="button"
@@ -127,7 +133,7 @@ function culprit(view, worst) {
       >
         ${T.show}
       </button>
-      ${view.home.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.choose({ edits: [...view.selection.edits, edit] })}>${T.proof}</button>` : nothing}
+      ${view.home.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.edit((edits) => [...new Set([...edits, edit])])}>${T.proof}</button>` : nothing}
     </div>`;
 }
 
