@@ -135,13 +135,33 @@ export const TEXTS = {
     player: "The values are weighed and summed",
     added: (key, weight) => html`${weight} × ${quoted(key)} is added`,
     none: "nothing is added yet",
+    stack: "Weighted and stacked;",
+    sum: "in gold the sum, the output of",
+    stackLabel: "The weighted values stacked for each component, and their sum",
+    rest: (count) => `the other ${count} together`,
   },
   mask: {
     player: "The mask falls, row by row",
     fallen: (row, hidden) => html`the row of ${quoted(row)}: ${hidden} later positions get −∞`,
     none: "nothing is hidden yet",
+    headings: ["Scores", "After the mask", "Weights"],
+    legend: ["score above 0", "score below 0", "weight"],
+  },
+  residual: {
+    river:
+      "The stream from layer to layer, as wide as its vector is long, and what each sub-layer adds",
+    stream: "the stream",
+    post: "After each addition a norm sets the stream's length anew.",
+    pre: "No norm stands in the stream, so it grows with what flows in.",
+    tip: (layer, name, stream, added, cosine) =>
+      `layer ${layer}, ${name}: adds ${added} to a stream of ${stream}, cosine ${cosine}`,
+    adds: (added, stream, narrow) =>
+      narrow ? `+${added} to ${stream}` : `adds ${added} to ${stream}`,
   },
   beam: {
+    finished: "Finished hypotheses, best first",
+    unfinished: "No hypothesis was finished before the longest length.",
+    columns: ["hypothesis", "score", "log-probability", "pieces"],
     player: "The beam grows, step by step",
     grown: (step, word) => html`step ${step}: the translation goes on with ${quoted(word)}`,
     none: "only the start sign",

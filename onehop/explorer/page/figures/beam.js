@@ -1,8 +1,8 @@
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { bars, moved, slider } from "onehop/controls.js";
+import { bars, folded, moved, slider } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { frameOf, player } from "onehop/player.js";
-import { clipped, number, percent, piece } from "onehop/text.js";
+import { CONTINUED, clipped, number, percent, piece, shownTokens } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "beam";
@@ -39,7 +39,7 @@ function chosenNode(view) {
       );
 }
 
-function tree(view) {
+function tree(view, choose) {
   const every = view.trace.json.beam.steps;
   const frame = frameOf(view, id, every.length);
   const steps = every.slice(0, frame);
@@ -49,10 +49,6 @@ function tree(view) {
   const x = (t) => 8 + column * (t + 1);
   const y = (n) => 34 + line * n;
   const node = chosenNode(view);
-  const choose = (step, n) => {
-    view.chooseWord("target", step);
-    view.turn("beam.node", n);
-  };
   const keys = (t, n) => (event) => {
     const across = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const [step, place] = across
@@ -109,12 +105,12 @@ function grows(view) {
   return player(view, { id, frames: steps.length, label: T.player, says });
 }
 
-/** Where a hypothesis looked while it wrote this piece, averaged over the heads of the chosen layer. */
+/** Where a hypothesis looked while it wrote this piece, averaged over the heads of the layer that the top of the page shows. */
 function looked(view) {
   const { step } = view.selection;
   const node = view.trace.json.beam.steps[step]?.[chosenNode(view)];
   if (!node) return null;
-  const layer = Math.min(view.selection.layer, view.trace.layers("cross") - 1);
+  const { layer } = view.trace.aligner;
   return {
     node,
     layer,
@@ -122,19 +118,83 @@ function looked(view) {
   };
 }
 
-/** The opening of the page shows the head that aligns best, this figure the layer in the bar. */
-const whichLayer = (view, layer) => {
-  const { aligner } = view.trace;
-  return layer === aligner.layer
-    ? "The same layer as at the top of the page."
-    : `The bar chooses the layer; the top of the page shows layer ${aligner.layer + 1}.`;
-};
+/** What a hypothesis wrote, back from its last piece through its parents. */
+function writtenBy(steps, step, place) {
+  const tokens = [];
+  for (let [t, n] = [step, place]; t >= 0; t--) {
+    tokens.unshift(steps[t][n].token);
+    n = steps[t][n].parent;
+  }
+  return tokens;
+}
+
+/** Every hypothesis that came to its end, by the score that chose among them. */
+export function finished(trace) {
+  const { steps } = trace.json.beam;
+  return steps
+    .flatMap((nodes, step) =>
+      nodes.flatMap((node, place) =>
+        node.state === "finished"
+          ? [{ step, place, node, tokens: shownTokens(writtenBy(steps, step, place)) }]
+          : [],
+      ),
+    )
+    .sort((a, b) => b.node.score - a.node.score);
+}
+
+function hypotheses(view, choose) {
+  const all = finished(view.trace);
+  if (!all.length) return html`<p class="reading">${T.unfinished}</p>`;
+  const columns = view.narrow ? T.columns.slice(0, 2) : T.columns;
+  return folded(
+    view,
+    T.finished,
+    html`<div class="scroll" tabindex="0" role="region" aria-label=${T.finished}>
+      <table>
+        <thead>
+          <tr>
+            ${columns.map((name, i) => html`<th scope="col" class=${i ? "" : "words"}>${name}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${all.map(
+            ({ step, place, node, tokens }) =>
+              html`<tr data-finished=${node.score} data-chosen=${node.chosen}>
+                <td class="words">
+                  <button
+                    type="button"
+                    class="quiet hypothesis"
+                    @click=${() => choose(step, place)}
+                  >
+                    <bdi style=${node.chosen ? "font-weight:700" : ""}>${spoken(tokens)}</bdi>
+                  </button>
+                </td>
+                ${[number(node.score, 3), number(node.log_prob, 3), tokens.length].slice(0, columns.length - 1).map((x) => html`<td>${x}</td>`)}
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>`,
+  );
+}
+
+/** Pieces as a text with its spaces, without the end mark. */
+const spoken = (tokens) =>
+  tokens
+    .filter((token) => token !== "</s>" && token !== CONTINUED)
+    .join("")
+    .replaceAll("▁", " ")
+    .trim() || "␣";
 
 export function draw(view) {
   const { step } = view.selection;
   const here = view.trace.steps[step];
   const written = view.trace.target.output_tokens;
   const found = looked(view);
+  const choose = (at, n) => {
+    view.chooseWord("target", at);
+    view.turn("beam.node", n);
+  };
   const keys = view.trace.source.tokens;
   return html` <div class="controls">
       ${slider({
@@ -161,8 +221,8 @@ export function draw(view) {
     </p>
     <div class="columns">
       <div>
-        <h4>The ten likeliest next pieces</h4>
-        ${bars({ rows: here.top.map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === here.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: here.top.findIndex((c) => c.id === here.chosen.id) })}
+        <h4>The ${view.narrow ? "five" : "ten"} likeliest next pieces</h4>
+        ${bars({ rows: here.top.slice(0, view.narrow ? 5 : 10).map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === here.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: here.top.findIndex((c) => c.id === here.chosen.id) })}
         <p class="reading numbers">
           entropy ${number(here.entropy, 2)} bits · the chosen piece ranks ${here.rank + 1}
         </p>
@@ -171,15 +231,14 @@ export function draw(view) {
         found
           ? html`<div>
               <h4>
-                Where “<bdi>${piece(found.node.token)}</bdi>” looked: cross-attention, layer
-                ${found.layer + 1}, heads averaged
+                Where “<bdi>${piece(found.node.token)}</bdi>” looked: the heads of cross-attention
+                layer ${found.layer + 1}, averaged
               </h4>
-              ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: found.weights[j] })), concept: "weight", number, from: 0, to: 1, most: 20 })}
+              ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: found.weights[j] })), concept: "weight", number, from: 0, to: 1, most: view.narrow ? 5 : 20 })}
               <p class="reading numbers">
                 log-probability ${number(found.node.log_prob, 2)} · with length penalty
                 ${number(found.node.score, 2)} · ${STATES[found.node.state]}
               </p>
-              <p class="reading">${whichLayer(view, found.layer)}</p>
             </div>`
           : nothing
       }
@@ -187,11 +246,12 @@ export function draw(view) {
     <h4 style="margin-top:1.5rem">
       The beam: ${view.trace.json.options.beam} hypotheses at a time
     </h4>
-    ${grows(view)} ${tree(view)}
+    ${grows(view)} ${tree(view, choose)}
     <ul class="legend">
       <li><i style="background:var(--output)"></i>the translation</li>
       ${["live", "finished", "dropped"].map((s) => html`<li><i style="background:${MARKS[s]}"></i>${STATES[s]}</li>`)}
-    </ul>`;
+    </ul>
+    ${hypotheses(view, choose)}`;
 }
 
 export const caption = () =>

@@ -1,10 +1,11 @@
-import { html } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { comb, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { dot, largest, norm, sum, weightedSum } from "onehop/maths.js";
 import { frameOf, player } from "onehop/player.js";
-import { number, percent, piece } from "onehop/text.js";
+import { clipped, number, percent, piece } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
+import { shareOf } from "onehop/tips.js";
 
 export const id = "blend";
 export const item = 6;
@@ -25,50 +26,119 @@ function parts(view) {
   return { weights, values, output, order, made: weightedSum(weights, values) };
 }
 
+/** Words in the order of their weights, each paler than the one before; what is left is grey. */
+const tone = (n) =>
+  n < SHOWN
+    ? `color-mix(in srgb, var(--value) ${100 - 15 * n}%, var(--panel))`
+    : "color-mix(in srgb, var(--neutral) 45%, var(--panel))";
+
+/**
+ * The weighted values on top of each other, component by component: what is positive goes up, what is negative down, and
+ * the line at what is left of both is the sum. `layers` are `{ name, values }`.
+ */
+function stacked({ layers, total, label }) {
+  const height = 150;
+  const reach = (sign) =>
+    largest(Array.from(total, (_, c) => sum(layers.map((l) => Math.max(0, sign * l.values[c])))));
+  const [up, down] = [reach(1), reach(-1)];
+  const y = (v) => 4 + ((up - v) / (up + down || 1)) * (height - 8);
+  const ends = { 1: Array.from(total, () => 0), [-1]: Array.from(total, () => 0) };
+  const teeth = ({ values }) =>
+    Array.from(values, (v, c) => {
+      const side = ends[v < 0 ? -1 : 1];
+      const from = side[c];
+      side[c] += v;
+      return v ? `M${c + 0.06} ${y(from).toFixed(2)}h.88V${y(side[c]).toFixed(2)}h-.88z` : "";
+    }).join("");
+  const line = Array.from(total, (v, c) => `M${c + 0.06} ${y(v).toFixed(2)}h.88`).join("");
+  const tip = (event) => {
+    const [across] = shareOf(event, event.target.closest("svg"));
+    const c = Math.max(0, Math.min(total.length - 1, Math.floor(across * total.length)));
+    const parts = layers.map((l) => `${l.name} ${number(l.values[c], 3)}`).join(", ");
+    return `component ${c + 1}: ${parts}; sum ${number(total[c], 3)}`;
+  };
+  return html`<svg
+    viewBox="0 0 ${total.length} ${height}"
+    preserveAspectRatio="none"
+    style="width:100%;height:${height}px"
+    role="img"
+    aria-label=${label}
+    data-stack
+    .tip=${tip}
+  >
+    ${layers.map((l, n) => svg`<path data-layer=${l.name} data-values=${Array.from(l.values).join(" ")} d=${teeth(l)} fill=${tone(l.rest ? SHOWN : n)} />`)}
+    <line
+      class="axis"
+      x1="0"
+      x2=${total.length}
+      y1=${y(0)}
+      y2=${y(0)}
+      vector-effect="non-scaling-stroke"
+    />
+    <path
+      data-sum=${Array.from(total).join(" ")}
+      d=${line}
+      fill="none"
+      stroke="var(--output)"
+      stroke-width="3.5"
+      vector-effect="non-scaling-stroke"
+    />
+  </svg>`;
+}
+
 export function draw(view) {
   const { weights, values, output, order, made } = parts(view);
   const keys = view.trace.keys(view.selection.role);
   const tokens = view.trace.queries(view.selection.role);
   const shown = order.slice(0, SHOWN);
-  const scale = largest([
-    ...shown.map((j) => largest(Array.from(values[j], Math.abs))),
-    largest(Array.from(output, Math.abs)),
-  ]);
-  const rest = sum(order.slice(SHOWN).map((j) => weights[j]));
+  const scale = largest(shown.map((j) => largest(Array.from(values[j], Math.abs))));
+  const others = order.slice(SHOWN);
   const alike = dot(output, values[order[0]]) / (norm(output) * norm(values[order[0]]) || 1);
   const off =
     largest(Array.from(output, (x, i) => Math.abs(x - made[i]))) /
     (largest(Array.from(output, Math.abs)) || 1);
   const frame = frameOf(view, id, shown.length + 1);
   const whole = frame > shown.length;
-  const partial = weightedSum(
-    weights.map((w, j) => (whole || order.indexOf(j) < frame ? w : 0)),
-    values,
-  );
+  const only = (kept) => weights.map((w, j) => (kept.includes(j) ? w : 0));
+  const layers = shown
+    .slice(0, frame)
+    .map((j) => ({ name: piece(keys[j]), values: weightedSum(only([j]), values) }));
+  const rest = {
+    name: T.rest(others.length),
+    values: weightedSum(only(others), values),
+    rest: true,
+  };
   const last = order[Math.min(frame, order.length) - 1];
   const says = frame ? T.added(piece(keys[last]), number(weights[last], 3)) : T.none;
   return html` ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     ${player(view, { id, frames: shown.length + 1, label: T.player, says })}
-    <div class="lanes" style="margin-top:1.1rem">
+    <div class="lanes tight">
       ${shown.map(
         (j, n) =>
           html`<span class="name"
-              ><span class="numbers c-weight">${number(weights[j], 3)}</span> ×
-              <b class="c-value"><bdi>${piece(keys[j])}</bdi></b></span
+              ><i class="swatch" style="background:${tone(n)}"></i>
+              <b class="c-value"><bdi>${clipped(keys[j])}</bdi></b> ×
+              <span class="numbers c-weight">${number(weights[j], 3)}</span></span
             >
-            <div
-              style="opacity:${n >= frame ? 0.1 : (0.25 + 0.75 * Math.sqrt(weights[j] / (weights[order[0]] || 1))).toFixed(2)}"
-              data-added=${n < frame}
-            >
+            <div style="opacity:${n >= frame ? 0.25 : 1}" data-added=${n < frame}>
               ${comb({ values: values[j], concept: "value", label: `Value of ${piece(keys[j])}, weight ${number(weights[j], 3)}`, scale })}
             </div>`,
       )}
-      ${order.length > SHOWN ? html`<span class="name numbers">${number(rest, 3)}</span><span class="reading" style="margin:0">for the other ${order.length - SHOWN} together</span>` : ""}
-      <span class="name"
-        ><b class="c-output">output</b> of “<bdi>${piece(tokens[view.token])}</bdi>”</span
-      >
-      ${comb({ values: whole ? output : partial, concept: "output", label: "The output: the weighted sum of the values", scale, height: 56 })}
     </div>
+    <h4 style="margin-top:1.2rem">
+      ${T.stack} <b class="c-output">${T.sum}</b> “<bdi>${piece(tokens[view.token])}</bdi>”
+    </h4>
+    ${stacked({ layers: whole && others.length ? [...layers, rest] : layers, total: whole ? output : weightedSum(only(shown.slice(0, frame)), values), label: T.stackLabel })}
+    ${
+      others.length
+        ? html`<ul class="legend">
+            <li>
+              <i style="background:${tone(SHOWN)}"></i>${T.rest(others.length)}:
+              <span class="numbers">${number(sum(others.map((j) => weights[j])), 3)}</span>
+            </li>
+          </ul>`
+        : nothing
+    }
     <p class="reading">
       The two most attended words give
       <strong>${percent(sum(order.slice(0, 2).map((j) => weights[j])))}</strong> of the blend; its
@@ -79,7 +149,8 @@ export function draw(view) {
 }
 
 export const caption = () =>
-  html`All combs share one scale, so a value counts by its weight and by its own length.`;
+  html`Above, the values as they are, on one scale. Below, each times its weight, stacked for every
+  component: parts that point apart cancel, and the gold line is what is left.`;
 
 export const table = (view) => {
   const { weights, values, order } = parts(view);

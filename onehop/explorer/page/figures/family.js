@@ -148,42 +148,66 @@ function warm(view) {
 const KINDS = {
   both: [
     "encoder and decoder",
-    "this paper, translation",
-    [
-      "source self-attention",
-      "feed-forward",
-      "masked self-attention",
-      "cross-attention",
-      "feed-forward ",
-    ],
+    "this paper: it reads one text and writes another",
+    ["encoder", "cross", "decoder"],
   ],
-  encoder: ["encoder only", "BERT: read and classify", ["source self-attention", "feed-forward"]],
-  decoder: ["decoder only", "GPT: go on writing", ["masked self-attention", "feed-forward "]],
+  encoder: ["encoder only", "BERT: every position sees all others; read and classify", ["encoder"]],
+  decoder: ["decoder only", "GPT: no source, so no cross-attention; go on writing", ["decoder"]],
 };
+
+/** The parts of both halves from the bottom up, with the wires between them; what a kind leaves out is dashed and pale. */
+function wires(lit) {
+  const has = (part) => lit.includes(part);
+  const style = (part) => (has(part) ? "" : "opacity:.28");
+  const dash = (part) => (has(part) ? "none" : "3 4");
+  const box = (part, x, y, text, concept) =>
+    svg`<g data-part=${part} data-lit=${has(part)} style=${style(part)}><rect x=${x} y=${y} width="132" height="34" rx="6" fill="color-mix(in srgb, var(--${concept}) 12%, var(--panel))" stroke="var(--${concept})" stroke-width="1.6" stroke-dasharray=${dash(part)} /><text x=${x + 66} y=${y + 21} text-anchor="middle">${text}</text></g>`;
+  const wire = (part, d, concept = "rule-strong") =>
+    svg`<path data-wire=${part} d=${d} fill="none" stroke="var(--${concept})" stroke-width=${concept === "output" ? 2.4 : 1.8} stroke-dasharray=${dash(part)} style=${style(part)} />`;
+  const tip = (part, x, y) =>
+    svg`<path d="M${x - 5} ${y + 9}L${x} ${y}L${x + 5} ${y + 9}z" fill="var(--rule-strong)" style=${style(part)} />`;
+  /** From under a sub-layer around it to its upper edge: what came in is added to what came out. */
+  const round = (part, x, y, side) =>
+    wire(part, `M${x + 66} ${y + 45}H${x + 66 + side * 82}V${y - 10}H${x + 66}`, "output");
+  const label = (part, x, y, text) =>
+    svg`<text class="soft" x=${x} y=${y} text-anchor="middle" style=${style(part)}>${text}</text>`;
+  return html`<svg
+    viewBox="0 0 420 370"
+    style="width:100%;max-width:460px"
+    role="img"
+    aria-label="Encoder on the left, decoder on the right; lit: ${lit.join(", ")}"
+  >
+    ${wire("encoder", "M86 340V100")} ${wire("cross", "M86 100V60H210V199H262")}
+    ${wire("decoder", "M328 340V28")} ${round("encoder", 20, 255, -1)}
+    ${round("encoder", 20, 140, -1)} ${round("decoder", 262, 265, 1)} ${round("cross", 262, 182, 1)}
+    ${round("decoder", 262, 99, 1)} ${box("encoder", 20, 255, "self-attention", "weight")}
+    ${box("encoder", 20, 140, "feed-forward", "value")}
+    ${box("decoder", 262, 265, "masked self-attention", "weight")}
+    ${box("cross", 262, 182, "cross-attention", "key")}
+    ${box("decoder", 262, 99, "feed-forward", "value")}
+    ${svg`<path d="M254 194L263 199L254 204z" fill="var(--rule-strong)" style=${style("cross")} />`}
+    ${has("decoder") || !has("encoder") ? "" : svg`<path d="M86 100V60" stroke="var(--rule-strong)" stroke-width="1.8" /><path d="M81 66L86 56L91 66z" fill="var(--rule-strong)" />`}
+    ${tip("decoder", 328, 22)} ${label("encoder", 86, 360, "what is read, whole")}
+    ${label("decoder", 328, 360, "what was written so far")}
+    ${label("decoder", 328, 14, "next word")}
+    ${has("decoder") ? "" : label("encoder", 86, 46, "a vector for each word")}
+  </svg>`;
+}
 
 function subsets(view) {
   const kind = view.dial("family.subset", "both");
-  const lit = KINDS[kind][2];
-  const part = (name) =>
-    html`<div
-      style="border:1.5px solid ${lit.includes(name) ? "var(--query)" : "var(--rule)"};border-radius:6px;padding:.45rem .8rem;opacity:${lit.includes(name) ? 1 : 0.62};${lit.includes(name) ? "" : "text-decoration:line-through;"}font:.95rem var(--sans)"
-    >
-      ${name}
-    </div>`;
+  const [name, use, lit] = KINDS[kind];
   return html` <div class="controls">
-      ${segments({ name: "family-subset", label: "Which parts", options: Object.entries(KINDS).map(([k, [name]]) => [k, name]), value: kind, choose: (k) => view.turn("family.subset", k) })}
+      ${segments({ name: "family-subset", label: "Which parts", options: Object.entries(KINDS).map(([k, [text]]) => [k, text]), value: kind, choose: (k) => view.turn("family.subset", k) })}
     </div>
-    <div class="columns">
-      <div style="display:grid;gap:.4rem;align-content:start">
-        <h4>Encoder</h4>
-        ${["source self-attention", "feed-forward"].map(part)}
-      </div>
-      <div style="display:grid;gap:.4rem">
-        <h4>Decoder</h4>
-        ${["masked self-attention", "cross-attention", "feed-forward "].map(part)}
-      </div>
-    </div>
-    <p class="reading"><strong>${KINDS[kind][0]}</strong>: ${KINDS[kind][1]}.</p>`;
+    ${wires(lit)}
+    <ul class="legend">
+      <li>
+        <i style="background:var(--output)"></i>residual path: what came in is added to what came
+        out
+      </li>
+    </ul>
+    <p class="reading"><strong>${name}</strong>: ${use}.</p>`;
 }
 
 export function draw(view) {

@@ -1,8 +1,7 @@
-import { html, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { pairedBars, toggle } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
-import { heatmap } from "onehop/heatmap.js";
-import { mean, range, softmax, sum } from "onehop/maths.js";
+import { largest, mean, range, softmax, sum } from "onehop/maths.js";
 import { divisor } from "onehop/recompute.js";
 import { frameOf, player } from "onehop/player.js";
 import { number, percent, piece } from "onehop/text.js";
@@ -71,6 +70,41 @@ function leak(view) {
     </p>`;
 }
 
+/** The recorded scores, divided; what the mask makes of them is −∞. */
+function scaledRows(view, fallen) {
+  const at = place(view);
+  const by = divisor(view.trace, at);
+  return view.trace
+    .part(at, "scores")
+    .rows({ head: at.head })
+    .map((row, i) => Array.from(row, (s, j) => (i < fallen && j > i ? -Infinity : s / by)));
+}
+
+/** One of three pictures of the same rows. `strength` is between −1 and 1; below zero another colour. */
+function triangle(view, { name, heading, rows, strength }) {
+  const tokens = view.trace.target.input_tokens;
+  const n = tokens.length;
+  const [width, left] = [view.narrow ? 110 : 220, 2];
+  const size = (width - 2 * left) / n;
+  const queries = view.trace.queries("decoder");
+  const cell = (value, i, j) => {
+    const [x, y] = [left + j * size, left + i * size];
+    const hidden = value === -Infinity;
+    const part = hidden ? 0 : strength(value);
+    return svg`<rect x=${x.toFixed(2)} y=${y.toFixed(2)} width=${(size * 0.94).toFixed(2)} height=${(size * 0.94).toFixed(2)} data-cell="${i} ${j}" data-value=${value}
+        fill=${hidden ? "var(--sunken)" : `var(--${part < 0 ? "key" : name === "weights" ? "weight" : "query"})`} fill-opacity=${hidden ? 1 : (0.04 + 0.96 * Math.abs(part)).toFixed(3)}
+        .tip=${`${piece(queries[i])} → ${piece(tokens[j])}: ${number(value, 4)}`} />
+      ${hidden && size > 9 ? svg`<text class="soft" x=${x + size * 0.47} y=${y + size * 0.64} text-anchor="middle" style="font-size:${Math.min(12, size * 0.62).toFixed(1)}px;pointer-events:none">−∞</text>` : nothing}`;
+  };
+  return html`<div data-triangle=${name}>
+    <h4>${heading}</h4>
+    <svg viewBox="0 0 ${width} ${width}" style="width:100%" role="img" aria-label=${heading}>
+      <rect x="1" y="1" width=${width - 2} height=${width - 2} fill="none" stroke="var(--rule)" />
+      ${rows.map((row, i) => row.map((value, j) => cell(value, i, j)))}
+    </svg>
+  </div>`;
+}
+
 export function draw(view) {
   const on = view.dial("mask.on", "yes") === "yes";
   const all = view.trace.steps.length;
@@ -78,15 +112,27 @@ export function draw(view) {
   const fallen = on ? frame : 0; // rows that the mask has reached
   const [masked, unmasked] = [rowsOf(view, true), rowsOf(view, false)];
   const rows = masked.map((row, i) => (i < fallen ? row : unmasked[i]));
-  const tokens = view.trace.target.input_tokens;
   const after = future(rows);
   const { layer, head } = place(view);
+  const open = scaledRows(view, 0);
+  const top = largest(open.flat().map(Math.abs)) || 1;
+  const signed = (value) => Math.sign(value) * Math.sqrt(Math.abs(value) / top);
   return html` <div class="controls">
       ${toggle({ label: "causal mask", on, choose: (yes) => view.turn("mask.on", yes ? "yes" : "no") })}
       <span>decoder self-attention, layer ${layer + 1}, head ${head + 1}</span>
     </div>
     ${on ? player(view, { id, frames: all, label: T.player, says: frame ? T.fallen(piece(view.trace.queries("decoder")[frame - 1]), all - frame) : T.none }) : nothing}
-    ${heatmap({ view, label: `Decoder self-attention with the mask ${on ? "on" : "off"}`, rows, queries: view.trace.queries("decoder"), keys: tokens, crossed: (i, j) => i < fallen && j > i })}
+    <div class="triangles">
+      ${triangle(view, { name: "scores", heading: T.headings[0], rows: open, strength: signed })}
+      ${triangle(view, { name: "masked", heading: T.headings[1], rows: scaledRows(view, fallen), strength: signed })}
+      ${triangle(view, { name: "weights", heading: T.headings[2], rows, strength: (w) => Math.sqrt(w) })}
+    </div>
+    <ul class="legend">
+      <li><i style="background:var(--query)"></i>${T.legend[0]}</li>
+      <li><i style="background:var(--key)"></i>${T.legend[1]}</li>
+      <li><i style="background:var(--sunken);outline:1px solid var(--rule)"></i>−∞</li>
+      <li><i style="background:var(--weight)"></i>${T.legend[2]}</li>
+    </ul>
     <p class="reading">
       Weight on the future:
       <strong class="numbers" data-future=${sum(after)}
@@ -98,8 +144,8 @@ export function draw(view) {
 }
 
 export const caption = () =>
-  html`Without the mask the cells are this head's own recorded scores, put through the softmax
-  unhidden.`;
+  html`Rows ask from the top down, columns are asked from left to right; shaded by the root. Without
+  the mask the weights are this head's own recorded scores, put through the softmax unhidden.`;
 
 export const table = (view) => {
   const on = rowsOf(view, true);

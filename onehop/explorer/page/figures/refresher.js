@@ -1,6 +1,6 @@
-import { html, mathml, svg } from "onehop/vendor/lit-html.js";
+import { html, svg } from "onehop/vendor/lit-html.js";
 import { bars, slider } from "onehop/controls.js";
-import { dot, matmul, norm, softmax } from "onehop/maths.js";
+import { dot, matmul, norm, range, softmax } from "onehop/maths.js";
 import { number } from "onehop/text.js";
 
 export const id = "refresher";
@@ -9,11 +9,7 @@ export const title = "Dot product, matrix product, softmax";
 export const needs = [];
 
 const A = [3, 1];
-const M = [
-  [1, 2],
-  [0, 1],
-  [2, 0],
-];
+const PRODUCT = { x: [[3, 1]], m: [[1, 0, 2], [2, 1, 0]] }; // prettier-ignore
 
 function vectors(view) {
   const degrees = Number(view.dial("refresher.angle", 40));
@@ -41,6 +37,72 @@ function arrows(b) {
   </svg>`;
 }
 
+/** The row and the matrix with the reader's numbers, which the address keeps as eight in a row. */
+function given(view) {
+  const usual = [...PRODUCT.x, ...PRODUCT.m].flat();
+  const kept = view.dial("refresher.product", "").split(" ").map(Number);
+  const isWhole = kept.length === usual.length && kept.every(Number.isFinite);
+  const [a, b, ...rest] = isWhole ? kept : usual;
+  return { x: [[a, b]], m: [rest.slice(0, 3), rest.slice(3)] };
+}
+
+function edit(view, place, text) {
+  if (text === "" || !Number.isFinite(Number(text))) return;
+  const { x, m } = given(view);
+  view.turn("refresher.product", [...x, ...m].flat().with(place, Number(text)).join(" "));
+}
+
+/** A row times a matrix, and the sum behind each entry of the result. */
+function matrices(view) {
+  const { x, m } = given(view);
+  const [row] = x;
+  const input = (value, place, label) =>
+    html`<td>
+      <input
+        type="number"
+        step="1"
+        aria-label=${label}
+        .value=${String(value)}
+        @change=${(event) => edit(view, place, event.target.value)}
+      />
+    </td>`;
+  const sum = (j) => row.map((a, i) => `${plain(a)} · ${plain(m[i][j])}`).join(" + ");
+  return html`<div class="row product">
+      <table class="matrix">
+        <tbody>
+          <tr>
+            ${row.map((v, i) => input(v, i, `Row, number ${i + 1}`))}
+          </tr>
+        </tbody>
+      </table>
+      <span>·</span>
+      <table class="matrix">
+        <tbody>
+          ${m.map(
+            (r, i) =>
+              html`<tr>
+                ${r.map((v, j) => input(v, 2 + 3 * i + j, `Matrix, row ${i + 1}, column ${j + 1}`))}
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+      <span>=</span>
+      <table class="matrix" data-product>
+        <tbody>
+          <tr>
+            ${matmul(x, m)[0].map((v, j) => html`<td class="cell" data-value=${v} .tip=${`${sum(j)} = ${plain(v)}`}>${plain(v)}</td>`)}
+          </tr>
+        </tbody>
+      </table>
+    </div>
+    <p class="reading numbers">
+      ${range(3).map((j) => html`${sum(j)} = <strong>${plain(matmul(x, m)[0][j])}</strong><br />`)}
+    </p>`;
+}
+
+/** Whole numbers as such; others with two digits. */
+const plain = (v) => number(v, Number.isInteger(v) ? 0 : 2);
+
 export function draw(view) {
   const { degrees, b } = vectors(view);
   const scores = scoresOf(view);
@@ -65,55 +127,10 @@ export function draw(view) {
     </div>
     <div>
       <h4>Matrix product</h4>
-      <div class="formula" style="column-gap:.3rem">
-        <math
-          ><mrow
-            ><mo>(</mo
-            ><mtable
-              ><mtr
-                ><mtd><mn>3</mn></mtd
-                ><mtd><mn>1</mn></mtd></mtr
-              ></mtable
-            ><mo>)</mo><mo>·</mo
-            ><mrow
-              ><mo>(</mo
-              ><mtable
-                ><mtr
-                  ><mtd><mn>1</mn></mtd
-                  ><mtd><mn>0</mn></mtd
-                  ><mtd><mn>2</mn></mtd></mtr
-                ><mtr
-                  ><mtd><mn>2</mn></mtd
-                  ><mtd><mn>1</mn></mtd
-                  ><mtd><mn>0</mn></mtd></mtr
-                ></mtable
-              ><mo>)</mo></mrow
-            ></mrow
-          ></math
-        ><math
-          ><mrow
-            ><mo>=</mo
-            ><mrow
-              ><mo>(</mo
-              ><mtable
-                ><mtr
-                  >${matmul(
-                    [A],
-                    [
-                      [1, 0, 2],
-                      [2, 1, 0],
-                    ],
-                  )[0].map((x) => mathml`<mtd><mn>${x}</mn></mtd>`)}</mtr
-                ></mtable
-              ><mo>)</mo></mrow
-            ></mrow
-          ></math
-        >
-      </div>
+      ${matrices(view)}
       <p class="reading">
-        Each entry of the result is one dot product: a row on the left with a column on the right. A
-        matrix turns a vector of two numbers into one of three. Many rows at once: many words at
-        once.
+        Each entry of the result is one dot product: the row with one column. Change a number and
+        see which entries move. Many rows at once: many words at once.
       </p>
     </div>
     <div>
@@ -142,7 +159,7 @@ export const table = (view) => {
     rows: [
       [`a · b at ${degrees}°`, dot(A, b)],
       ...softmax(scores).map((w, i) => [`softmax ${i + 1}`, w]),
-      ...M.map((row, i) => [`matrix product ${i + 1}`, dot(A, row)]),
+      ...matmul(given(view).x, given(view).m)[0].map((p, i) => [`matrix product ${i + 1}`, p]),
     ],
   };
 };
@@ -153,7 +170,7 @@ a, angle = np.array([3, 1]), np.radians(${vectors(view).degrees})
 b = 2 * np.array([np.cos(angle), np.sin(angle)])
 scores = np.array(${JSON.stringify(scoresOf(view))}, dtype=float)
 weights = np.exp(scores) / np.exp(scores).sum()
-products = a @ np.array([[1, 0, 2], [2, 1, 0]])
+products = np.array(${JSON.stringify(given(view).x[0])}, dtype=float) @ np.array(${JSON.stringify(given(view).m)})
 rows = [["a · b at ${vectors(view).degrees}°", float(a @ b)]]
 rows += [[f"softmax {i + 1}", float(w)] for i, w in enumerate(weights)]
 rows += [[f"matrix product {i + 1}", float(p)] for i, p in enumerate(products)]`;

@@ -1,8 +1,9 @@
-import { html } from "onehop/vendor/lit-html.js";
-import { pairedBars, picker, tokenPicker } from "onehop/controls.js";
+import { html, svg } from "onehop/vendor/lit-html.js";
+import { picker, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
-import { range } from "onehop/maths.js";
+import { largest, range } from "onehop/maths.js";
 import { number, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "residual";
 export const item = 14;
@@ -15,6 +16,8 @@ const NAMES = {
   cross_attention: "cross-attention",
   feed_forward: "feed-forward",
 };
+const COLOURS = { self_attention: "weight", cross_attention: "key", feed_forward: "value" };
+const T = TEXTS.residual;
 const stackOf = (view) => (view.selection.role === "encoder" ? "encoder" : "decoder");
 
 /** The sub-layers of the chosen stack, with the chosen token's numbers. */
@@ -29,40 +32,80 @@ function entries(view) {
     }));
 }
 
+/**
+ * The stream as a river that flows down, as wide as its vector is long; each sub-layer flows in as wide as what it adds.
+ * One unit of length has one width in both.
+ */
+function river(view, rows) {
+  const [width, middle, spring, pitch] = view.narrow ? [340, 140, 232, 25] : [680, 240, 460, 30];
+  const unit = (1.9 * pitch) / largest(rows.flatMap((r) => [r.stream, r.added]));
+  const y = (i) => pitch * i;
+  const half = (r) => (r.stream * unit) / 2;
+  const bank = (sign) =>
+    rows
+      .map((r, i) => [middle + sign * half(r), y(i)])
+      .concat([[middle + sign * half(rows.at(-1)), y(rows.length)]]);
+  const along = (points) => points.map(([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`).join("L");
+  const row = (r, i) => {
+    const at = y(i) + pitch / 2;
+    const chosen = r.layer === view.selection.layer;
+    return svg`<g data-sublayer=${r.name} data-stream=${r.stream} data-added=${r.added} .tip=${T.tip(r.layer + 1, NAMES[r.sublayer], number(r.stream, 2), number(r.added, 2), number(r.cosine, 2))}
+        @click=${() => view.choose({ layer: r.layer })}>
+      <rect x="0" y=${y(i)} width=${width} height=${pitch} fill="transparent" />
+      <path d="M${spring} ${at - pitch / 4}C${middle + 70} ${at - pitch / 4} ${middle + 34} ${at - pitch / 4} ${middle} ${at + pitch / 4}" fill="none"
+        stroke="var(--${COLOURS[r.sublayer]})" stroke-width=${(r.added * unit).toFixed(2)} stroke-opacity=${chosen ? 1 : 0.5} />
+      <text x=${view.narrow ? 0 : 20} y=${at + 4} font-weight=${chosen ? 700 : 400}>${r.layer + 1} ${NAMES[r.sublayer]}</text>
+      <text class="number" x=${spring + 8} y=${at - pitch / 4 + 4} font-weight=${r.added < r.stream ? 400 : 700}>${T.adds(number(r.added, 1), number(r.stream, 1), view.narrow)}</text>
+    </g>`;
+  };
+  return html`<svg
+    viewBox="0 0 ${width} ${y(rows.length) + 4}"
+    style="width:100%;max-width:${width}px"
+    role="img"
+    aria-label=${T.river}
+  >
+    <path
+      data-river
+      d="M${along(bank(-1))}L${along(bank(1).reverse())}z"
+      fill="var(--position)"
+      fill-opacity=".45"
+    />
+    ${rows.map(row)}
+  </svg>`;
+}
+
 export function draw(view) {
   const rows = entries(view);
-  const largest = Math.max(...rows.flatMap((r) => [r.stream, r.added]));
   const layer = view.selection.layer;
   const smaller = rows.filter((r) => r.added < r.stream).length;
+  const answer = smaller === rows.length ? "yes" : smaller > rows.length / 2 ? "partly" : "no";
   return html` ${tokenPicker({ label: "Token", tokens: view.trace.queries(view.selection.role), value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     <div class="controls" style="margin-top:.9rem">
       ${picker({ label: "Layer", options: range(view.trace.layers(view.selection.role)).map((l) => [l, l + 1]), value: layer, choose: (l) => view.choose({ layer: Number(l) }) })}
     </div>
-    ${pairedBars({
-      rows: rows.map((r) => ({
-        name: `${r.layer + 1} ${NAMES[r.sublayer]}`,
-        values: [r.stream, r.added],
-        concepts: ["neutral", r.layer === layer ? "output" : "rule-strong"],
-      })),
-      sides: [
-        { heading: "The stream that comes in", concept: "neutral" },
-        { heading: "What the sub-layer adds", concept: "output" },
-      ],
-      digits: 2,
-      from: 0,
-      to: largest,
-    })}
+    ${river(view, rows)}
+    <ul class="legend">
+      <li>
+        <i style="background:color-mix(in srgb, var(--position) 45%, var(--panel))"></i>${T.stream}
+      </li>
+      ${[...new Set(rows.map((r) => r.sublayer))].map((name) => html`<li><i style="background:var(--${COLOURS[name]})"></i>${NAMES[name]}</li>`)}
+    </ul>
     <p class="reading">
-      For “<bdi>${piece(view.trace.queries(view.selection.role)[view.token])}</bdi>” the addition is
+      <span class="verdict ${answer === "partly" ? "" : answer}" data-answer=${answer}
+        >${TEXTS.claims.answers[answer]}</span
+      >
+      Explainers say that a sub-layer makes a small correction. For
+      “<bdi>${piece(view.trace.queries(view.selection.role)[view.token])}</bdi>” the addition is
       shorter than the stream in <strong>${smaller} of ${rows.length}</strong> sub-layers of the
       ${stackOf(view)}.
       ${rows.filter((r) => r.layer === layer).map((r) => html`In layer ${layer + 1}, ${NAMES[r.sublayer]} adds ${number(r.added / r.stream, 2)} of the stream's length, at a cosine of ${number(r.cosine, 2)} to it. `)}
     </p>`;
 }
 
-export const caption = () =>
-  html`Lengths of vectors. A cosine near zero means that the sub-layer writes in a new direction; a
-  negative one, that it takes something away.`;
+export const caption = (view) =>
+  html`Widths are lengths of vectors, all on one scale.
+  ${view.trace.settings.norm === "pre" ? T.pre : T.post} A cosine near zero means that the sub-layer
+  writes in a new direction; a negative one, that it takes something away.`;
 
 export const table = (view) => ({
   columns: ["sub-layer", "stream", "added", "added / stream", "cosine"],
