@@ -225,7 +225,7 @@ def test_the_timed_layers_are_drawn_as_measured(page, data):
 
 def test_bars_that_are_compared_have_one_scale(page):
     """A pixel is worth the same in both columns of every pair."""
-    for name in ("heads", "divisor", "dimension", "residual", "mask"):
+    for name in ("heads", "divisor", "dimension", "mask"):
         tracks = page.eval_on_selector_all(
             f"#figure-{name} .paired .track",
             "all => all.map(t => [t.getBoundingClientRect().width, Number(t.dataset.value),"

@@ -1,6 +1,6 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
-import { picker, slider } from "onehop/controls.js";
+import { folded, picker, slider } from "onehop/controls.js";
 import { provenance, unmeasured } from "onehop/frame.js";
 import { count, short } from "onehop/text.js";
 
@@ -116,38 +116,41 @@ function timed(view, data, n, d) {
     </p>`;
 }
 
+const tableOfCosts = (n, d, k, r) =>
+  html`<div class="scroll" tabindex="0" role="region" aria-label="Table of complexities">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">layer</th>
+          <th scope="col" colspan="2">operations</th>
+          <th scope="col" colspan="2">in sequence</th>
+          <th scope="col" colspan="2">longest path</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${costs(n, d, k, r).map(
+          ([name, o, a, s, b, p, c]) =>
+            html`<tr>
+              <th scope="row">${name}</th>
+              <td>O(${o})</td>
+              <td>${short(a)}</td>
+              <td>O(${s})</td>
+              <td>${count(b)}</td>
+              <td>O(${p})</td>
+              <td>${count(c)}</td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
+
 export function draw(view) {
   const { data, n, d, choices, k, r } = dials(view);
   return html` <div class="controls">
       ${slider({ label: "Length n", min: 1, max: 12, value: Math.log2(n), choose: (p) => view.turn("complexity.n", p), shown: (p) => String(2 ** p) })}
       ${picker({ label: "Width d", options: choices.map((c) => [c, c]), value: d, choose: (c) => view.turn("complexity.d", c) })}
     </div>
-    <div class="scroll" tabindex="0" role="region" aria-label="Table of complexities">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">layer</th>
-            <th scope="col" colspan="2">operations</th>
-            <th scope="col" colspan="2">in sequence</th>
-            <th scope="col" colspan="2">longest path</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${costs(n, d, k, r).map(
-            ([name, o, a, s, b, p, c]) =>
-              html`<tr>
-                <th scope="row">${name}</th>
-                <td>O(${o})</td>
-                <td>${short(a)}</td>
-                <td>O(${s})</td>
-                <td>${count(b)}</td>
-                <td>O(${p})</td>
-                <td>${count(c)}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
+    ${folded(view, "The paper's table 1", tableOfCosts(n, d, k, r))}
     <p class="reading">
       ${n < d ? html`Here n is smaller than d, so self-attention needs fewer operations than recurrence, ${short(d / n)} times fewer.` : n === d ? html`At n = d self-attention and recurrence need the same number of operations.` : html`Here n is larger than d: self-attention needs ${short(n / d)} times the operations of recurrence, though none waits for another.`}
     </p>

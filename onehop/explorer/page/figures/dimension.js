@@ -1,6 +1,6 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { lines, scale, ticks, written } from "onehop/chart.js";
-import { pairedBars, slider } from "onehop/controls.js";
+import { folded, pairedBars, slider } from "onehop/controls.js";
 import { opening, provenance, unmeasured } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
@@ -92,6 +92,7 @@ function sweep(view, data) {
       ],
       from: 0,
       to: 1,
+      most: view.narrow ? 8 : null,
     })}
     <div class="columns">${facts(row.unscaled)}${facts(row.scaled)}</div>
     <h4 style="margin-top:1.6rem">The softmax's gradient: what learning has to push against</h4>
@@ -126,8 +127,7 @@ function sweep(view, data) {
 export function draw(view) {
   const data = view.measured.dimension;
   return html` ${data ? sweep(view, data) : unmeasured("dimension", "random queries and keys in growing dimensions.")}
-    <h4 style="margin-top:1.8rem">And the real heads?</h4>
-    ${heads(view)}`;
+  ${folded(view, "And the real heads?", heads(view))}`;
 }
 
 export function caption(view) {

@@ -1,6 +1,6 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { pixelPicture } from "onehop/colour.js";
-import { pairedBars, roving, segments } from "onehop/controls.js";
+import { folded, pairedBars, roving, segments } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { called, headGrid } from "onehop/headgrid.js";
 import { shade } from "onehop/heatmap.js";
@@ -110,8 +110,10 @@ export function draw(view) {
       </button>
     </div>
     ${show === "layer" ? oneLayer(view) : headGrid({ view, label: "All heads; arrow keys move between them", cell: cell(view) })}
-    <div style="margin-top:1.4rem">
-      ${pairedBars({
+    ${folded(
+      view,
+      "The chosen head beside the average",
+      pairedBars({
         rows: keys.map((k, j) => ({ name: piece(k), values: [rows[head][j], average[j]] })),
         sides: [
           {
@@ -126,8 +128,8 @@ export function draw(view) {
         from: 0,
         to: 1,
         most: 20,
-      })}
-    </div>
+      }),
+    )}
     <p class="reading">
       Two heads of this layer share on average
       <strong>${number(100 * (1 - mean(pairs.length ? pairs : [0])), 0)} %</strong> of their weight

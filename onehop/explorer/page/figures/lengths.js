@@ -1,6 +1,8 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { bars, slider } from "onehop/controls.js";
+import { lines } from "onehop/chart.js";
+import { folded, slider } from "onehop/controls.js";
 import { provenance, scoredOn, unmeasured } from "onehop/frame.js";
+import { largest } from "onehop/maths.js";
 import { number } from "onehop/text.js";
 
 export const id = "lengths";
@@ -17,7 +19,7 @@ function reached(data, bucket) {
   if (beyond(data, bucket))
     return html`${limit}: these texts are longer than anything it trained on.`;
   const further = data.buckets.some((b) => beyond(data, b));
-  return html`${limit}; ${further ? "bars marked * lie beyond" : "no text here is beyond that"}.`;
+  return html`${limit}; ${further ? "the shaded part lies beyond" : "no text here is beyond that"}.`;
 }
 
 export function draw(view) {
@@ -25,26 +27,43 @@ export function draw(view) {
   if (!data) return unmeasured("lengths", "translation quality by sentence length.");
   const place = Math.min(Number(view.dial("lengths.place", 0)), data.buckets.length - 1);
   const here = data.buckets[place];
-  const name = (b) => `${b.from}–${b.to}${beyond(data, b) ? " *" : ""}`;
-  const column = (heading, value, digits) =>
-    html`<div>
-      <h4>${heading}</h4>
-      ${bars({ rows: data.buckets.map((b, i) => ({ name: name(b), value: value(b), concept: i === place ? "output" : "neutral" })), concept: "neutral", number, digits, from: 0, top: place })}
-    </div>`;
+  const longest = data.buckets.at(-1).mean_length;
+  const zone =
+    longest > data.trained_to ? { from: data.trained_to, label: "never trained on" } : null;
+  const chart = (v, name, value, height) => {
+    const points = data.buckets.map((b) => [b.mean_length, value(b)]);
+    return lines({
+      view: v,
+      label: `${name} against the length of the text`,
+      x: { min: 0, max: longest, label: "length in pieces" },
+      y: { min: 0, max: 1.1 * largest(points.map(([, y]) => y)), label: name },
+      series: [{ name, concept: "output", dots: true, points }],
+      mark: here.mean_length,
+      zone,
+      height,
+    });
+  };
+  const small = { ...view, narrow: true };
   return html` <div class="controls">
-      ${slider({ label: "Length in pieces", min: 0, max: data.buckets.length - 1, value: place, choose: (p) => view.turn("lengths.place", p), shown: (p) => name(data.buckets[p]) })}
+      ${slider({ label: "Length in pieces", min: 0, max: data.buckets.length - 1, value: place, choose: (p) => view.turn("lengths.place", p), shown: (p) => `${data.buckets[p].from}–${data.buckets[p].to}` })}
     </div>
-    <div class="columns">
-      ${column("chrF", (b) => b.chrf, 1)}
-      ${column("Length of the output, relative to the reference", (b) => b.tokens_ratio, 2)}
-      ${column("Entropy of the cross-attention, bits", (b) => b.attention_entropy.cross, 2)}
-    </div>
+    ${chart(view, "chrF", (b) => b.chrf, 250)}
     <p class="reading">
       ${here.sentences} ${here.sentences === 1 ? "text" : "texts"} of ${here.from} to ${here.to}
       pieces: BLEU <strong>${number(here.bleu, 1)}</strong>, chrF
       <strong>${number(here.chrf, 1)}</strong>${data.set ? ` on ${data.set}` : ""}.
       ${reached(data, here)}
-    </p>`;
+    </p>
+    ${folded(
+      view,
+      "What else changes with the length",
+      html`<div class="columns">
+        <div>${chart(small, "output length / reference", (b) => b.tokens_ratio, 170)}</div>
+        <div>
+          ${chart(small, "entropy of the cross-attention, bits", (b) => b.attention_entropy.cross, 170)}
+        </div>
+      </div>`,
+    )}`;
 }
 
 export const caption = (view) => {

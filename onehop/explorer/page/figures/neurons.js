@@ -27,7 +27,7 @@ const strongest = (hidden) =>
 /** All neurons of the position as a field of cells, row after row. */
 function field(view, hidden) {
   const top = Math.max(1e-9, largest(hidden.map(Math.abs)));
-  const across = view.narrow ? WIDE / 4 : WIDE;
+  const across = view.narrow ? WIDE / 2 : WIDE;
   const rows = range(Math.ceil(hidden.length / across)).map((r) =>
     range(across).map((c) => Math.sqrt(Math.abs(hidden[r * across + c] ?? 0) / top)),
   );
@@ -66,7 +66,7 @@ function writes(view, hidden, places) {
       <table>
         <thead>
           <tr>
-            ${T.columns.slice(0, 3).map((name) => html`<th scope="col">${name}</th>`)}${stack === "decoder" ? T.columns.slice(3).map((name) => html`<th scope="col" class="words">${name}</th>`) : nothing}
+            ${T.columns.slice(0, view.narrow ? 2 : 3).map((name) => html`<th scope="col">${name}</th>`)}${stack === "decoder" ? T.columns.slice(3, view.narrow ? 4 : 5).map((name) => html`<th scope="col" class="words">${name}</th>`) : nothing}
           </tr>
         </thead>
         <tbody>
@@ -75,11 +75,11 @@ function writes(view, hidden, places) {
               html`<tr data-neuron=${n.neuron}>
                 <th scope="row">${n.neuron + 1}</th>
                 <td data-value=${hidden[n.neuron]}>${number(hidden[n.neuron], 2)}</td>
-                <td>${number(Math.abs(hidden[n.neuron]) * n.norm, 2)}</td>
+                ${view.narrow ? nothing : html`<td>${number(Math.abs(hidden[n.neuron]) * n.norm, 2)}</td>`}
                 ${
                   n.towards
                     ? html`<td class="words">${words(n.towards)}</td>
-                        <td class="words">${words(n.away)}</td>`
+                        ${view.narrow ? nothing : html`<td class="words">${words(n.away)}</td>`}`
                     : nothing
                 }
               </tr>`,
@@ -105,8 +105,8 @@ export function draw(view) {
       ${T.fires(piece(tokens[view.token]), count(fires), count(hidden.length), percent(fires / hidden.length))}
     </p>
     ${field(view, hidden)}
-    <h4 style="margin-top:1.3rem">${T.strongest(places.length)}</h4>
-    ${writes(view, hidden, places)}`;
+    <h4 style="margin-top:1.3rem">${T.strongest(view.narrow ? 4 : places.length)}</h4>
+    ${writes(view, hidden, view.narrow ? places.slice(0, 4) : places)}`;
 }
 
 export const caption = (view) => {

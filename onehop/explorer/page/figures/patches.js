@@ -1,5 +1,5 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
-import { bars, picker, roving } from "onehop/controls.js";
+import { bars, folded, picker, roving } from "onehop/controls.js";
 import { provenance, quoted, unmeasured } from "onehop/frame.js";
 import { shade } from "onehop/heatmap.js";
 import { argmax, range, sum } from "onehop/maths.js";
@@ -187,13 +187,9 @@ export function draw(view) {
         </h4>
         ${picture(data, place)}
       </div>
+      <div>${folded(view, "Every layer, every head", heads(view, data, place))}</div>
       <div>
-        <h4>Every layer, every head</h4>
-        ${heads(view, data, place)}
-      </div>
-      <div>
-        <h4>What it reads</h4>
-        ${bars({ rows: image.probabilities.map((p, digit) => ({ name: String(digit), value: p })), concept: "output", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: read })}
+        ${folded(view, "What it reads", bars({ rows: image.probabilities.map((p, digit) => ({ name: String(digit), value: p })), concept: "output", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: read }))}
       </div>
     </div>
     <p class="reading">

@@ -1,7 +1,11 @@
-import { html } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
-import { slider } from "onehop/controls.js";
+import { folded, slider } from "onehop/controls.js";
 import { provenance, scoredOn, unmeasured } from "onehop/frame.js";
+import { offEdit } from "onehop/findings.js";
+import { called } from "onehop/headgrid.js";
+import { largest, range } from "onehop/maths.js";
+import { ROLES } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { count, number } from "onehop/text.js";
 
@@ -15,7 +19,7 @@ const score = (data) => (data.metric === "chrF" ? "chrf" : "bleu");
 export function draw(view) {
   const data = view.measured.pruning;
   if (!data)
-    return html`${unmeasured("pruning", "quality against the number of heads removed, weakest first.")}${oneOrMany(view.measured.twins)}`;
+    return html`${unmeasured("pruning", "quality against the number of heads removed, weakest first.")}${folded(view, ONE_OR_MANY, oneOrMany(view.measured.twins))}`;
   const key = score(data);
   const place = Math.min(Number(view.dial("pruning.place", 0)), data.rows.length - 1);
   const row = data.rows[place];
@@ -44,8 +48,67 @@ export function draw(view) {
       with all of them ${number(data.rows[0][key], 1)}.
       ${next ? html`The next to go: ${ROLE_NAMES[next.role]}, layer ${next.layer + 1}, head ${next.head + 1}.` : ""}
     </p>
-    ${oneOrMany(view.measured.twins)}`;
+    ${gone(view, data, row.removed)} ${worse(view, data, row.removed)}
+    ${folded(view, ONE_OR_MANY, oneOrMany(view.measured.twins))}`;
 }
+
+/** Every head as a cell, a row a layer: those that are gone are empty. The weakest goes first. */
+function gone(view, data, removed) {
+  const rank = new Map(data.order.map((h, i) => [`${h.role} ${h.layer} ${h.head}`, i]));
+  const roles = ROLES.filter((role) => data.order.some((h) => h.role === role));
+  const size = 13;
+  const panel = (role) => {
+    const own = data.order.filter((h) => h.role === role);
+    const [layers, heads] = ["layer", "head"].map((k) => 1 + largest(own.map((h) => h[k])));
+    const cell = (layer, head) => {
+      const place = rank.get(`${role} ${layer} ${head}`);
+      const off = place < removed;
+      return svg`<rect x=${head * size} y=${layer * size} width=${size - 2} height=${size - 2} rx="2" data-gone=${off}
+        fill=${off ? "var(--panel)" : "var(--weight)"} stroke=${off ? "var(--rule-strong)" : "var(--weight)"} stroke-dasharray=${off ? "2 2" : "none"}
+        .tip=${`${called({ role, layer, head })}: number ${place + 1} of ${data.order.length} to go${off ? ", gone" : ""}`} />`;
+    };
+    return html`<div>
+      <h4>${ROLE_NAMES[role]}</h4>
+      <svg
+        viewBox="-1 -1 ${heads * size + 1} ${layers * size + 1}"
+        style="width:100%;max-width:${heads * size * 1.4}px;margin:0"
+        role="img"
+        aria-label="${ROLE_NAMES[role]}: ${own.filter((h) => rank.get(`${role} ${h.layer} ${h.head}`) < removed).length} of ${own.length} heads gone"
+      >
+        ${range(layers).map((layer) => range(heads).map((head) => cell(layer, head)))}
+      </svg>
+    </div>`;
+  };
+  return html`<div class="triangles" style="margin-top:1rem">${roles.map(panel)}</div>`;
+}
+
+/** The sentence on the page without the heads that are gone, where the list is of this model and it can be asked. */
+function worse(view, data, removed) {
+  const same = data.model?.hash === view.trace.model.hash;
+  if (!same || view.home.kind !== "live" || !removed) return nothing;
+  const { text } = view.base.source;
+  if (view.dial("pruning.asked", "") !== "yes")
+    return html`<p>
+      <button type="button" data-worse @click=${() => view.turn("pruning.asked", "yes")}>
+        Translate the sentence on this page without them
+      </button>
+    </p>`;
+  const found = view.resource(`pruned ${text} ${removed}`, () =>
+    view.home.variant(text, data.order.slice(0, removed).map(offEdit)),
+  );
+  if (!found.value && !found.error)
+    return html`<p class="reading" role="status">The model without them is translating …</p>`;
+  const trouble = found.error ?? found.value.error;
+  return trouble
+    ? html`<div class="trouble"><p>${trouble}</p></div>`
+    : html`<p class="reading" data-pruned=${removed}>
+        Without these ${removed} heads “<bdi>${text}</bdi>” becomes “<strong
+          ><bdi>${found.value.target.text}</bdi></strong
+        >”.
+      </p>`;
+}
+
+const ONE_OR_MANY = "One head or many, at the same cost";
 
 const PAPER = [
   [1, 24.9, 5.29],
@@ -84,8 +147,7 @@ const spread = (mean, [low, high], digits) =>
 
 /** Trained with few or many heads from the start: the paper's models, and small ones of this project. */
 function oneOrMany(data) {
-  return html`<h4 style="margin-top:1.6rem">One head or many, at the same cost</h4>
-    <div class="columns">
+  return html`<div class="columns">
       <div>
         <h4>The paper: table 3, rows A</h4>
         ${tableOf(

@@ -1,4 +1,5 @@
 import { html } from "onehop/vendor/lit-html.js";
+import { folded } from "onehop/controls.js";
 import { matmul, softmax, transpose } from "onehop/maths.js";
 import { number } from "onehop/text.js";
 
@@ -85,9 +86,7 @@ export function draw(view) {
   return html` <div class="row">
       ${editable(view, "x", matrices.x, "neutral")}${editable(view, "w_q", matrices.w_q, "query")}${editable(view, "w_k", matrices.w_k, "key")}${editable(view, "w_v", matrices.w_v, "value")}
     </div>
-    <div class="row" style="margin-top:1.3rem">
-      ${shown(view.worked.words, "Q = X W Q", r.q, "query", 2)}${shown(view.worked.words, "K = X W K", r.k, "key", 2)}${shown(view.worked.words, "V = X W V", r.v, "value", 2)}
-    </div>
+    ${folded(view, "Queries, keys and values", html`<div class="row">${shown(view.worked.words, "Q = X W Q", r.q, "query", 2)}${shown(view.worked.words, "K = X W K", r.k, "key", 2)}${shown(view.worked.words, "V = X W V", r.v, "value", 2)}</div>`)}
     <div class="row" style="margin-top:1.3rem">
       ${shown(view.worked.words, "Q Kᵀ", r.scores, "neutral", 2)}${shown(view.worked.words, "Q Kᵀ / √3", r.scaled, "neutral")}${shown(view.worked.words, "softmax", r.weights, "weight")}${shown(view.worked.words, "output", r.output, "output")}
     </div>

@@ -1,0 +1,159 @@
+"""What is drawn, read back from the marks: each figure's own numbers are those of the trace or of the measurement."""
+
+import json
+
+import numpy as np
+import pytest
+from explorer_page import FIGURES, TEXT, figure, opened, settled
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def trace(tracer):
+    return tracer.trace(TEXT)
+
+
+def selected(page):
+    """Layer, head and step of the cursor."""
+    return page.evaluate("(({ layer, head, step }) => [layer, head, step])(window.onehop.view().selection)")
+
+
+def numbers(page, selector, attribute):
+    return page.eval_on_selector_all(selector, f"all => all.map(e => Number(e.dataset.{attribute}))")
+
+
+def test_the_stack_of_weighted_values_ends_at_the_output(page, trace):
+    layer, head, step = selected(page)
+    path = f"decoder.layers.{layer}.cross_attention"
+    weights, values = trace[f"{path}.weights"][head, step].astype(float), trace[f"{path}.v"][head].astype(float)
+    split = "all => all.map(p => p.dataset.{}.split(' ').map(Number))"
+    layers = np.array(page.eval_on_selector_all("#figure-blend [data-layer]", split.format("values")))
+    (total,) = page.eval_on_selector_all("#figure-blend [data-sum]", split.format("sum"))
+    order = np.argsort(-weights, kind="stable")[:6]
+    np.testing.assert_allclose(layers[:6], weights[order, None] * values[order], atol=1e-5)
+    np.testing.assert_allclose(layers.sum(0), total, atol=1e-4)
+    assert total == pytest.approx(trace[f"{path}.head_outputs"][head, step].tolist(), abs=2e-3)  # float16
+
+
+def test_the_three_triangles_are_scores_masked_scores_and_weights(page, trace):
+    layer, head, _ = selected(page)
+    path = f"decoder.layers.{layer}.self_attention"
+    scores, weights = (trace[f"{path}.{name}"][head].astype(float) for name in ("scores", "weights"))
+    scaled = scores / np.sqrt(6)
+    future = np.triu(np.ones_like(scores, dtype=bool), 1)
+    cells = "all => all.map(c => c.dataset.value)"
+    drawn = {
+        name: np.array(page.eval_on_selector_all(f"[data-triangle={name}] [data-cell]", cells), dtype=float)
+        for name in ("scores", "masked", "weights")
+    }
+    np.testing.assert_allclose(drawn["scores"], scaled.ravel(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(drawn["masked"], np.where(future, -np.inf, scaled).ravel(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(drawn["weights"], weights.ravel(), rtol=1e-4, atol=1e-6)
+    assert (drawn["weights"][future.ravel()] == 0).all()
+    expect(page.locator("[data-triangle=masked] text").first).to_have_text("−∞")
+
+
+def test_the_river_and_its_tributaries_have_one_scale(page, trace):
+    _, _, step = selected(page)
+    rows = [r for r in trace.header["residual"] if r["stack"] == "decoder"]
+    drawn = page.eval_on_selector_all(
+        "#figure-residual [data-sublayer]",
+        "all => all.map(g => [g.dataset.sublayer, Number(g.dataset.stream), Number(g.dataset.added),"
+        " Number(g.querySelector('path').getAttribute('stroke-width'))])",
+    )
+    assert [name for name, *_ in drawn] == [r["name"] for r in rows]
+    for (_, stream, added, width), row in zip(drawn, rows, strict=True):
+        assert (stream, added) == pytest.approx((row["stream"][step], row["added"][step]), rel=1e-5)
+        assert width / added == pytest.approx(drawn[0][3] / drawn[0][2], rel=0.05)
+    smaller = sum(r["added"][step] < r["stream"][step] for r in rows)
+    expect(figure(page, "residual")).to_contain_text(f"{smaller} of {len(rows)}")
+    answer = "yes" if smaller == len(rows) else "partly" if smaller > len(rows) / 2 else "no"
+    expect(figure(page, "residual").locator("[data-answer]")).to_have_attribute("data-answer", answer)
+
+
+def test_the_finished_hypotheses_are_listed_by_their_scores(page, trace):
+    steps = trace.header["beam"]["steps"]
+    scores = sorted((n["score"] for nodes in steps for n in nodes if n["state"] == "finished"), reverse=True)
+    assert scores
+    assert numbers(page, "#figure-beam [data-finished]", "finished") == pytest.approx(scores)
+    expect(page.locator("#figure-beam [data-finished]").first).to_have_attribute("data-chosen", "true")
+    best = page.locator("#figure-beam [data-finished] button").first.inner_text()
+    assert best.split() == trace.text.split()
+
+
+def test_the_matrix_product_is_computed_from_the_readers_numbers(fresh):
+    place = figure(fresh, "refresher")
+    assert numbers(fresh, "#figure-refresher [data-product] [data-value]", "value") == [5, 1, 6]
+    place.locator("input[aria-label='Matrix, row 2, column 3']").fill("4")
+    fresh.keyboard.press("Tab")
+    settled(fresh)
+    assert numbers(fresh, "#figure-refresher [data-product] [data-value]", "value") == [5, 1, 10]
+    place.locator("input[aria-label='Row, number 1']").fill("-1")
+    fresh.keyboard.press("Tab")
+    settled(fresh)
+    assert numbers(fresh, "#figure-refresher [data-product] [data-value]", "value") == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lit"), [("both", "encoder cross decoder"), ("encoder", "encoder"), ("decoder", "decoder")]
+)
+def test_a_subset_of_the_machine_keeps_its_wires(fresh, kind, lit):
+    figure(fresh, "family").locator("input[value=subsets]").check()
+    figure(fresh, "family").locator(f"input[name=family-subset][value={kind}]").check()
+    settled(fresh)
+    drawn = fresh.eval_on_selector_all(
+        "#figure-family [data-part]", "all => all.filter(g => g.dataset.lit === 'true').map(g => g.dataset.part)"
+    )
+    assert set(drawn) == set(lit.split())
+    assert fresh.locator("#figure-family [data-wire]").count() >= 8
+
+
+def test_the_results_are_the_papers_and_this_projects(page, data):
+    found = json.loads((data / "paper.json").read_text(encoding="utf-8"))
+    systems = [s for s in found["systems"] + found["own"] if s["en_de"] is not None]
+    assert numbers(page, "[data-results=bleu] .track", "value") == [s["en_de"] for s in systems]
+    assert any(s["kind"] == "own" for s in systems)
+
+
+def test_quality_by_length_is_a_line_with_the_untrained_part_shaded(page, data):
+    found = json.loads((data / "lengths.json").read_text(encoding="utf-8"))
+    drawn = page.eval_on_selector_all("#figure-lengths circle", "all => all.map(c => Number(c.dataset.y))")
+    wanted = [[b["chrf"], b["tokens_ratio"], b["attention_entropy"]["cross"]] for b in found["buckets"]]
+    assert drawn == pytest.approx([y for line in zip(*wanted, strict=True) for y in line])
+    beyond = found["buckets"][-1]["mean_length"] > found["trained_to"]
+    expect(page.locator("#figure-lengths [data-zone]")).to_have_count(3 if beyond else 0)
+
+
+def test_heads_that_are_pruned_are_shown_and_the_sentence_is_translated_without_them(live, tracer, data):
+    order = json.loads((data / "pruning.json").read_text(encoding="utf-8"))
+    place = figure(live, "pruning")
+    place.locator("input[type=range]").fill("2")
+    settled(live)
+    removed = order["rows"][2]["removed"]
+    expect(place.locator("[data-gone=true]")).to_have_count(removed)
+    expect(place.locator("[data-gone]")).to_have_count(len(order["order"]))
+    place.locator("[data-worse]").click()
+    edits = ["head=off@{role}.{layer}.{head}".format(**h) for h in order["order"][:removed]]
+    text = tracer.variant(TEXT, edits)["target"]["text"]
+    expect(place.locator("[data-pruned]")).to_contain_text(text)
+
+
+def test_two_switches_thrown_before_the_next_drawing_are_both_kept(live):
+    """Each click comes from the drawing before it, which knows nothing of the other."""
+    live.evaluate(
+        "document.querySelectorAll('#figure-breaking input[type=checkbox]').forEach((b, i) => i < 2 && b.click())"
+    )
+    offered = live.evaluate("window.onehop.view().about.edits.slice(0, 2).flatMap(o => o.edits)")
+    assert live.evaluate("window.onehop.view().selection.edits") == offered
+    settled(live)
+
+
+def test_no_figure_is_higher_than_a_screen_and_a_half_on_a_phone(browser, file):
+    with opened(browser, file.as_uri(), width=390, offline=True) as page:
+        heights = page.eval_on_selector_all(
+            "figure", "all => all.map(f => [f.dataset.figure, f.getBoundingClientRect().height])"
+        )
+    assert len(heights) == len(FIGURES)
+    assert [(name, height) for name, height in heights if height > 1.5 * 844] == []
