@@ -4,6 +4,7 @@ import { assemble } from "./wasm.js";
 
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const BLOCK = 4; // rows of W at a time: their four sums fill one vector
+export const ROWS = 2; // rows of x at a time
 
 /** A row of whole numbers as floats: out[i] = q[i] · scale, eight at a time. */
 const UNPACK = {
@@ -37,13 +38,13 @@ const summed = (r) => `
 
 /**
  * Some rows of x by four rows of W: y[r][0…3] = x[r] · w[0…3]. The first row of x lies at `x`, the next `width` bytes
- * behind it; so do the rows of W; those of y are `stride` bytes apart.
+ * behind it; so do the rows of W; those of y are `stride` bytes apart. `fused` multiplies and adds in one instruction.
  */
-function product(rows) {
+function product(rows, fused) {
   const each = (text) => range(rows).flatMap((r) => range(BLOCK).map((c) => text(r, c)));
   const cells = each((r, c) => `a${r}${c}`);
   return {
-    name: `product${rows}`,
+    name: rows === 1 ? "one" : "several",
     params: ["x", "w", "y", "width", "stride"],
     ints: ["end", ...range(rows).map((r) => `x${r}`), ...range(BLOCK).map((c) => `w${c}`)],
     vectors: [...cells, ...range(rows).map((r) => `v${r}`), "t", "u"],
@@ -63,9 +64,10 @@ function product(rows) {
           .map(
             (c) => `local.get $w${c} v128.load local.set $t
               ${range(rows)
-                .map(
-                  (r) =>
-                    `local.get $a${r}${c} local.get $t local.get $v${r} f32x4.mul f32x4.add local.set $a${r}${c}`,
+                .map((r) =>
+                  fused
+                    ? `local.get $t local.get $v${r} local.get $a${r}${c} f32x4.relaxed_madd local.set $a${r}${c}`
+                    : `local.get $a${r}${c} local.get $t local.get $v${r} f32x4.mul f32x4.add local.set $a${r}${c}`,
                 )
                 .join(" ")}
               local.get $w${c} i32.const 16 i32.add local.set $w${c}`,
@@ -87,4 +89,5 @@ function product(rows) {
   };
 }
 
-export const MODULE = () => assemble([UNPACK, product(1), product(2)]);
+/** The module's bytes; `fused` needs relaxed SIMD, which not every browser has. */
+export const MODULE = (fused) => assemble([UNPACK, product(1, fused), product(ROWS, fused)]);

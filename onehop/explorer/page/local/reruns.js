@@ -2,18 +2,20 @@
 
 import { editTap, parse } from "./edits.js";
 import { range } from "./fields.js";
-import { largest, logSoftmax } from "./search.js";
+import { largest, logSumOf } from "./search.js";
 import { repeated, values } from "./transformer.js";
 
 const TOP = 2;
 const ROLES = ["encoder", "decoder", "cross"];
 
-/** Log-probabilities at each position of each batch row: found[row][step]. */
-function logProbs({ shape: [rows, steps, width], data }) {
+/** At each position of each batch row the logits, and how probable an id is: found[row][step].logProb(id). */
+function choices({ shape: [rows, steps, width], data }) {
   return range(rows).map((row) =>
     range(steps).map((step) => {
       const at = (row * steps + step) * width;
-      return logSoftmax(data.subarray(at, at + width));
+      const logits = data.subarray(at, at + width);
+      const { most, log } = logSumOf(logits);
+      return { logits, logProb: (id) => logits[id] - most - log };
     }),
   );
 }
@@ -30,7 +32,7 @@ export function leak({ model, inputs, outputs, edits, memory, recorder }) {
   };
   const open = model.logits(model.decode([inputs], memory, tap), tap);
   const [before, after] = [recorder.get("logits"), open].map((logits) =>
-    logProbs(logits)[0].map((row, step) => Math.exp(row[outputs[step]])),
+    choices(logits)[0].map(({ logProb }, step) => Math.exp(logProb(outputs[step]))),
   );
   const future_weight = {};
   for (const [name, value] of unmasked)
@@ -61,15 +63,17 @@ export function attentions({ n_encoder_layers: encoder, n_decoder_layers: decode
 export async function* headsOff(recording, token, each) {
   const all = attentions(recording.model.settings);
   yield { attentions: all.length };
+  const { outputs, recorder } = recording;
+  const plain = choices(recorder.get("logits"))[0].map((at, step) => at.logProb(outputs[step]));
   for (const [role, layer] of all) {
     await each();
-    yield oneAttention(recording, role, layer, token);
+    yield oneAttention(recording, role, layer, plain, token);
   }
 }
 
 /** The heads of one attention. Layers below it are not computed again: its own layer's input was recorded. */
-function oneAttention(recording, role, layer, token) {
-  const { model, edits, outputs, recorder } = recording;
+function oneAttention(recording, role, layer, plain, token) {
+  const { model, edits, outputs } = recording;
   const heads = model.settings.n_heads;
   const stack = role === "encoder" ? "encoder" : "decoder";
   const name = `${stack}.layers.${layer}.${role === "cross" ? "cross" : "self"}_attention.head_outputs`;
@@ -83,17 +87,18 @@ function oneAttention(recording, role, layer, token) {
   const first = role === "encoder" ? 0 : layer;
   const options = { causal: true, memory };
   const states = model.stack("decoder", rows("decoder", first), options, tap, first);
-  const found = logProbs(model.logits(states, tap));
-  const plain = logProbs(recorder.get("logits"))[0].map((row, step) => row[outputs[step]]);
+  const found = choices(model.logits(states, tap));
   const rounded = (x) => Number(x.toFixed(6));
   return {
     role,
     layer,
     effect: found.map((steps) =>
-      steps.map((row, step) => rounded(row[outputs[step]] - plain[step])),
+      steps.map(({ logProb }, step) => rounded(logProb(outputs[step]) - plain[step])),
     ),
     top: found.map((steps) =>
-      steps.map((row) => largest(row, TOP).map((id) => [token(id), rounded(Math.exp(row[id]))])),
+      steps.map(({ logits, logProb }) =>
+        largest(logits, TOP).map((id) => [token(id), rounded(Math.exp(logProb(id)))]),
+      ),
     ),
   };
 }

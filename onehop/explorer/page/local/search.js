@@ -19,14 +19,22 @@ export function largest(numbers, count) {
   return best;
 }
 
+/** The largest number of a row, NaN if there is one, and the logarithm of the sum of exp(x - largest). */
+export function logSumOf(logits) {
+  let most = -Infinity;
+  for (let i = 0; i < logits.length; i++)
+    if (logits[i] > most || logits[i] !== logits[i]) most = logits[i];
+  let sum = 0;
+  for (let i = 0; i < logits.length; i++) sum += Math.exp(logits[i] - most);
+  return { most, log: Math.log(sum) };
+}
+
 /** Log-probabilities of a row of logits, in float32 as torch gives them. */
 export function logSoftmax(logits) {
-  let most = -Infinity;
-  for (const x of logits) if (x > most || x !== x) most = x;
-  let sum = 0;
-  for (const x of logits) sum += Math.exp(x - most);
-  const log = Math.log(sum);
-  return logits.map((x) => x - most - log);
+  const { most, log } = logSumOf(logits);
+  const out = new Float32Array(logits.length);
+  for (let i = 0; i < logits.length; i++) out[i] = logits[i] - most - log;
+  return out;
 }
 
 /** How often in a row an n-gram stands, of those that count as loops; at least once. */

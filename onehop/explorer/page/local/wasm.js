@@ -27,6 +27,7 @@ const OPS = {
   "f32x4.add": [0xfd, 0xe4, 0x01],
   "f32x4.mul": [0xfd, 0xe6, 0x01],
   "f32x4.convert_i32x4_s": [0xfd, 0xfa, 0x01],
+  "f32x4.relaxed_madd": [0xfd, 0x85, 0x02],
 };
 
 /** A whole number as LEB128 with a sign; for those from 0 to 63 the form without a sign is the same. */

@@ -1,7 +1,7 @@
 // The weights of a model file, which is a safetensors file: a header in JSON, then the numbers. They stay as they are
 // stored, int8 with a scale a row, and a few rows at a time become floats for a product.
 
-import { MODULE } from "./kernel.js";
+import { MODULE, ROWS } from "./kernel.js";
 
 const PAGE = 65536;
 const BLOCK = 4; // rows of a matrix that the kernel takes at a time
@@ -42,12 +42,14 @@ export class Weights {
   /** Read the file that lies in this memory. Without SIMD the products are computed in JavaScript. */
   static async open({ memory, file }) {
     const weights = new Weights(memory, file);
-    try {
-      const { instance } = await WebAssembly.instantiate(MODULE(), { onehop: { memory } });
-      weights.#kernel = instance.exports;
-    } catch {
-      // an old browser: slower, and the same numbers
-    }
+    for (const fused of [true, false])
+      try {
+        const { instance } = await WebAssembly.instantiate(MODULE(fused), { onehop: { memory } });
+        weights.#kernel = instance.exports;
+        break;
+      } catch {
+        // an older browser: slower, and the same numbers
+      }
     return weights;
   }
 
@@ -57,6 +59,11 @@ export class Weights {
     this.#tensors = tensors;
     this.#start = start;
     this.#end = Math.ceil((file.length + SLACK) / 16) * 16;
+  }
+
+  /** Whether products are computed by WebAssembly SIMD. */
+  get isFast() {
+    return this.#kernel !== null;
   }
 
   has = (name) => name in this.#tensors;
@@ -148,10 +155,10 @@ export class Weights {
         for (let c = n; c < n + BLOCK; c++)
           kernel.unpack(offset + c * width, scale + 4 * c, w + (c - n) * bytes, width);
       let m = 0;
-      for (; m + 1 < count; m += 2)
-        kernel.product2(at.x + m * bytes, w, at.y + 4 * (m * rows + n), bytes, 4 * rows);
-      if (m < count)
-        kernel.product1(at.x + m * bytes, w, at.y + 4 * (m * rows + n), bytes, 4 * rows);
+      for (; m + ROWS <= count; m += ROWS)
+        kernel.several(at.x + m * bytes, w, at.y + 4 * (m * rows + n), bytes, 4 * rows);
+      for (; m < count; m++)
+        kernel.one(at.x + m * bytes, w, at.y + 4 * (m * rows + n), bytes, 4 * rows);
     }
     const found = new Float32Array(this.#memory.buffer, at.y, count * rows);
     for (let m = 0; m < count; m++) y.set(found.subarray(m * rows, (m + 1) * rows), m * height);
