@@ -167,12 +167,10 @@ class Explorer:
     def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
         """The page with one sentence, the dozen edits and the matrices of the head it opens with in one file."""
         trace = Trace.from_json(self.trace(text, edits))
-        shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
+        first, blob = first_picture(trace)
         head = trace.header["aligner"]
-        aligning = f"decoder.layers.{head['layer']}.cross_attention.weights"
-        first = {**trace.header, "tensors": shown["tensors"], "opening": pack({aligning: trace.tensors[aligning]})}
         late = {
-            "blob": shown["blob"],
+            "blob": blob,
             "heads": self.swept(text, edits, len(trace.header["source"]["ids"])),
             "neurons": self.strongest_neurons(trace),
             "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
@@ -220,6 +218,14 @@ class Explorer:
             return self.variant(text, [edit])
         except OnehopError as e:
             return {"edits": [edit], "label": self.label([edit]), "error": str(e)}
+
+
+def first_picture(trace: Trace) -> tuple[Json, str]:
+    """A trace's header with the one tensor that the top of the page reads; and those of all figures, in base64."""
+    shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
+    aligning = f"decoder.layers.{trace.header['aligner']['layer']}.cross_attention.weights"
+    opening = pack({aligning: trace.tensors[aligning]})
+    return {**trace.header, "tensors": shown["tensors"], "opening": opening}, shown["blob"]
 
 
 def is_shown(name: str, header: Json) -> bool:

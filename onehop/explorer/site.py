@@ -13,14 +13,14 @@ from typing import Any
 
 from onehop.decoding import engine
 from onehop.errors import ModelFileError, OnehopError
-from onehop.explorer.content import Explorer
+from onehop.explorer.content import Explorer, first_picture
 from onehop.explorer.html import assets, policy_of, served_page
 from onehop.interpret.embedding_space import EmbeddingSpace
-from onehop.interpret.trace_file import Json
+from onehop.interpret.trace_file import Json, Trace
 from onehop.storage.model_io import read_unchanged, write_model
 from onehop.text.tokenizer import Tokenizer
 
-MODEL, DESCRIPTION = "model.safetensors", "model.json"
+MODEL, DESCRIPTION, EXAMPLE = "model.safetensors", "model.json", "example.json"
 BPE, UNKNOWN = 2, " \u2047 "  # SentencePiece's number for byte-pair encoding, and how it writes an unknown piece
 
 
@@ -33,6 +33,7 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
     tracer = explorer.tracer
     assert tracer.hash is not None
     stored = read_unchanged(model, tracer.hash)
+    first, late = _example(explorer)
     beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
         beside.mkdir()
@@ -42,7 +43,8 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
         write_model(beside / MODEL, stored)
         described = {**description(explorer), **rules, "bytes": (beside / MODEL).stat().st_size}
         (beside / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
-        (beside / "index.html").write_text(page_of(explorer), encoding="utf-8")
+        (beside / EXAMPLE).write_text(json.dumps(late), encoding="utf-8")
+        (beside / "index.html").write_text(page_of(explorer, first), encoding="utf-8")
         size = sum(file.stat().st_size for file in beside.rglob("*") if file.is_file())
         with contextlib.suppress(FileNotFoundError):
             folder.rmdir()
@@ -54,9 +56,16 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
     return size
 
 
-def page_of(explorer: Explorer) -> str:
+def _example(explorer: Explorer) -> tuple[Json, Json]:
+    """The first sentence, which is on show before the model is there: its header; and its tensors and the sweep."""
+    trace = Trace.from_json(explorer.trace(explorer.opening))
+    first, blob = first_picture(trace)
+    return first, {"blob": blob, "heads": explorer.swept(explorer.opening, (), len(first["source"]["ids"]))}
+
+
+def page_of(explorer: Explorer, example: Json) -> str:
     """The first file. A static server sends no headers of ours, so the page says itself what it may load."""
-    html = served_page({"home": "local", **explorer.constant()})
+    html = served_page({"home": "local", **explorer.constant(), "trace": example})
     policy = policy_of(html).replace("; frame-ancestors 'self'", "; worker-src 'self'")
     charset = '<meta charset="utf-8">'
     return html.replace(charset, f'{charset}\n<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from explorer_page import opened, settled
+from explorer_page import FIGURES, opened, settled
 from playwright.sync_api import expect
 from safetensors.torch import save
 from torch import nn
@@ -31,6 +31,7 @@ from onehop.storage.number_formats import Int8Rows, convert, to_float32
 from onehop.text.tokenizer import Tokenizer
 
 TEXT = "the old house saw it"
+OPENING = "a new tree"  # stored with the site; everything else is computed in the browser
 WORDS = [f"{a} {b} {c}" for a in ("the", "a", "it") for b in ("old", "new") for c in ("house", "tree", "bird")]
 PLAIN = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "dropout": 0.0}
 # The paper's, with widths of which some do not fit the kernel; and one in which all that can differ does.
@@ -114,7 +115,7 @@ def exact():
 def explorer(kind, root, exact, tmp_path_factory):
     """The explorer in Python; its site is written beside the others."""
     model = model_of(kind, tmp_path_factory.mktemp("model"))
-    explorer = Explorer(Tracer.load(model, "cpu"), TEXT)
+    explorer = Explorer(Tracer.load(model, "cpu"), OPENING)
     write_site(explorer, model, root / kind)
     return explorer
 
@@ -256,23 +257,90 @@ def test_the_model_is_fetched_once(browser, explorer, kind, address):
 
 @pytest.fixture(scope="module")
 def another(root, exact, tmp_path_factory):
-    """A site to be damaged."""
+    """A site to be damaged, and a page without anything."""
+    (root / "empty.html").write_text("<!doctype html><title>nothing</title>", encoding="utf-8")
     model = model_of("odd", tmp_path_factory.mktemp("model"))
-    write_site(Explorer(Tracer.load(model, "cpu"), TEXT), model, root / "damaged")
+    write_site(Explorer(Tracer.load(model, "cpu"), OPENING), model, root / "damaged")
     return root / "damaged"
 
 
-def test_a_model_that_came_in_part_is_told(browser, another, address):
+def test_a_model_that_came_in_part_is_told_and_fetched_again(browser, another, address):
     file = another / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-100])
     os.utime(file, (1, 1))  # a browser takes what is old for what it may keep
-    with opened(browser, f"{address}damaged/", wait=False) as page:
+    with opened(browser, f"{address}damaged/") as page:
         expect(page.locator("html")).to_have_attribute("data-model", "failed")
         expect(page.get_by_role("alert")).to_contain_text(f"The model has {len(whole)} bytes")
         file.write_bytes(whole)
-        page.reload()
+        page.get_by_role("button", name="Fetch the model").click()
         expect(page.locator("html")).to_have_attribute("data-model", "ready")
+        expect(page.locator(".model-status")).to_have_count(0)
+
+
+def test_the_example_is_on_show_before_the_model(browser, another, address):
+    """Every figure is drawn, and the sweep is there, while the model's file is held back; a sentence waits for it."""
+    held = []
+    with opened(browser, f"{address}empty.html", wait=False) as page:
+        page.route("**/model.safetensors*", lambda route: held.append(route))
+        page.goto(f"{address}damaged/")
+        settled(page)
+        expect(page.locator("html")).to_have_attribute("data-model", "loading")
+        expect(page.locator(".answer")).to_have_attribute("data-sentence", OPENING)
+        expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
+        page.evaluate("window.onehop.view().startSweep()")
+        page.wait_for_function("window.onehop.view().sweep.state === 'done'")
+        page.fill("input[name=sentence]", TEXT)
+        page.click("form.ask button")
+        expect(page.locator(".answer")).to_have_attribute("aria-busy", "true")
+        for route in held:
+            route.continue_()
+        expect(page.locator(".answer")).to_have_attribute("data-sentence", TEXT)
+
+
+def test_fetching_the_model_can_be_stopped(browser, another, address):
+    with opened(browser, f"{address}empty.html", wait=False) as page:
+        page.route("**/model.safetensors*", lambda _: None)
+        page.goto(f"{address}damaged/#sentence=the+house")
+        status = page.locator(".model-status")
+        expect(status).to_contain_text("0.0 of")
+        expect(page.locator(".answer")).to_have_attribute("data-sentence", OPENING)  # until its own is there
+        status.get_by_role("button", name="Stop").click()
+        expect(page.locator("html")).to_have_attribute("data-model", "stopped")
+        expect(status).to_contain_text("The model was not fetched")
+        expect(page.get_by_role("alert")).to_contain_text("The model is not here.")
+        page.unroute("**/model.safetensors*")
+        status.get_by_role("button", name="Fetch the model").click()
+        expect(page.locator("html")).to_have_attribute("data-model", "ready")
+        page.click("form.ask button")
+        expect(page.locator(".answer")).to_have_attribute("data-sentence", "the house")
+
+
+def answering(module: str):
+    return lambda route: route.fulfill(body=module, content_type="text/javascript")
+
+
+def test_a_browser_without_simd_or_webassembly_is_told(browser, another, address):
+    lacking = {
+        "WebAssembly.instantiate = () => Promise.reject(new Error('no SIMD'));": ("ready", "no WebAssembly SIMD"),
+        "delete globalThis.WebAssembly;": ("failed", "This browser has no WebAssembly"),
+    }
+    for script, (state, told) in lacking.items():
+        module = script + (another / "page/local/trouble.js").read_text(encoding="utf-8")
+        with opened(browser, f"{address}empty.html", wait=False) as page:
+            page.route("**/local/trouble.js", answering(module))
+            page.goto(f"{address}damaged/")
+            expect(page.locator("html")).to_have_attribute("data-model", state)
+            expect(page.locator(".model-status")).to_contain_text(told)
+            settled(page)
+
+
+def test_without_the_stored_tensors_the_model_computes_them(browser, another, address):
+    with opened(browser, f"{address}empty.html", wait=False) as page:
+        page.route("**/example.json", lambda route: route.abort())
+        page.goto(f"{address}damaged/")
+        settled(page)
+        expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
 
 
 def as_tensor(array):
@@ -281,9 +349,8 @@ def as_tensor(array):
     return tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor
 
 
-def test_products_are_those_of_numpy(browser, another, address, root):
+def test_products_are_those_of_numpy(browser, another, address):
     """In every number format, by both kernels and without one, also where widths are no multiple of the block."""
-    (root / "empty.html").write_text("<!doctype html><title>nothing</title>", encoding="utf-8")
     ask = """async ([bytes, x, refused]) => {
       const instantiate = WebAssembly.instantiate;
       let left = refused;
@@ -361,9 +428,9 @@ def test_the_shipped_model_runs_in_the_browser(browser, root, address):
     model = Path(onehop.__file__).parent / "models/en-de/model.safetensors"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tracing, "compact", lambda name, values: values.astype(np.float32))
-        explorer = Explorer(Tracer.load(model, "cpu"), "The cat sat because it was sleepy.")
+        explorer, text = Explorer(Tracer.load(model, "cpu")), "The cat sat because it was sleepy."
         write_site(explorer, model, root / "en-de")
-        trace = explorer.tracer.trace(explorer.opening)
+        trace = explorer.tracer.trace(text)
     with opened(browser, f"{address}en-de/") as page:
-        found = page.evaluate(TRACE, [explorer.opening, []])
+        found = page.evaluate(TRACE, [text, []])
     assert_same_trace(found, trace)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from onehop.cli import app
 from onehop.errors import ModelChangedError, ModelFileError, OnehopError
 from onehop.explorer.html import assets
-from onehop.explorer.site import DESCRIPTION, MODEL, tokenizer_rules, write_site
+from onehop.explorer.site import DESCRIPTION, EXAMPLE, MODEL, tokenizer_rules, write_site
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import Tokenizer
 
@@ -27,7 +27,7 @@ def folder(explorer, model_file, tmp_path_factory):
 
 def test_a_site_holds_page_and_model(folder, explorer, model_file):
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert written == {"index.html", MODEL, DESCRIPTION, *(f"page/{path}" for path in assets())}
+    assert written == {"index.html", MODEL, DESCRIPTION, EXAMPLE, *(f"page/{path}" for path in assets())}
     assert describe(folder / MODEL).hash == describe(model_file).hash
     described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     assert described["bytes"] == (folder / MODEL).stat().st_size
@@ -36,6 +36,9 @@ def test_a_site_holds_page_and_model(folder, explorer, model_file):
     assert [tuple(piece[:2]) for piece in described["pieces"]] == tokenizer.vocabulary()
     html = (folder / "index.html").read_text(encoding="utf-8")
     assert data_of(html)["home"] == "local"
+    assert data_of(html)["trace"]["source"]["text"] == explorer.opening
+    late = json.loads((folder / EXAMPLE).read_text(encoding="utf-8"))
+    assert late["heads"] == list(explorer.heads(explorer.opening))[1:]
     (policy,) = re.findall('http-equiv="Content-Security-Policy" content="(.*?)"', html)
     assert "default-src 'none'" in policy
     assert "worker-src 'self'" in policy

@@ -1,6 +1,7 @@
 // The page's data from a model in the browser: the same questions as to a server, answered by a worker.
 
 import { showStatus } from "onehop/status.js";
+import { STATUS as TEXTS } from "onehop/texts/status.js";
 
 const [TRACES, VARIANTS] = [8, 32]; // as many answers are remembered
 
@@ -22,38 +23,89 @@ export class LocalHome {
   #worker = new Worker(new URL("./local/worker.js", import.meta.url), { type: "module" });
   #waiting = new Map();
   #failure = null;
+  #standing = null; // what the foot of the page says while nothing else is to be said
   #last = 0;
   #tracing = null;
+  #example = null; // what figures need of the stored trace: its tensors, and what each head decides
 
   constructor(data) {
     this.kind = "live"; // any sentence and any edit, as with a server
     this.data = data;
-    this.whole = Promise.resolve();
-    this.#mark("loading");
     this.#worker.onmessage = ({ data }) => this.#hear(data);
-    this.#worker.onerror = () =>
-      this.#fail("This browser cannot run the model: it needs WebAssembly and module workers.");
-    this.#worker.postMessage({ open: document.baseURI });
+    this.#worker.onerror = () => this.#fail(TEXTS.unable);
+    this.whole = this.#fetchExample();
+    this.#open();
   }
 
   #mark(state) {
     document.documentElement.dataset.model = state;
   }
 
+  #stand(state) {
+    this.#standing = state;
+    showStatus(state);
+  }
+
+  /** Fetch the model; also once more after it was stopped or has failed. */
+  #open = () => {
+    this.#failure = null;
+    this.#mark("loading");
+    this.#stand(null);
+    this.#worker.postMessage({ open: document.baseURI });
+  };
+
   #hear({ id, ...told }) {
     if (told.ready) {
       this.#mark("ready");
-      showStatus(null);
+      const button = { label: TEXTS.close, act: () => this.#stand(null) };
+      this.#stand(told.slow ? { text: TEXTS.slow, button } : null);
     } else if (told.failed) this.#fail(told.failed);
-    else if (told.total) showStatus({ loaded: told.loaded, total: told.total });
+    else if (told.stopped) this.#fail(TEXTS.notLoaded, "stopped", TEXTS.stopped);
+    else if (told.total) this.#loading(told.loaded, told.total);
     else this.#waiting.get(id)?.(told);
   }
 
-  #fail(message) {
+  #loading(loaded, total) {
+    this.#stand({
+      text: TEXTS.loading(loaded, total),
+      progress: { name: TEXTS.loadingName, value: loaded, max: total },
+      button: { label: TEXTS.stop, act: () => this.#worker.postMessage({ stop: true }) },
+    });
+  }
+
+  #fail(message, state = "failed", text = message) {
     this.#failure = message;
-    this.#mark("failed");
-    showStatus(null);
+    this.#mark(state);
     for (const answer of this.#waiting.values()) answer({ error: message });
+    const button = { label: TEXTS.again, act: this.#open };
+    this.#stand({ text, button, isTrouble: state === "failed" });
+  }
+
+  /** The tensors of the stored example; where they cannot be had, the model computes them when it is there. */
+  async #fetchExample() {
+    const { trace } = this.data;
+    try {
+      const late = await (await fetch(new URL("example.json", document.baseURI))).json();
+      this.#example = { tensors: trace.tensors, ...late };
+    } catch {
+      this.#example = await this.#ask("trace", { text: trace.source.text, edits: [] });
+    }
+  }
+
+  #isExample = (text, edits) => !edits.length && text === this.data.trace.source.text;
+
+  /** The stored trace. Its header is in the page; its tensors are there when the page is whole. */
+  #stored() {
+    const [header, example] = [this.data.trace, () => this.#example];
+    return {
+      ...header,
+      get tensors() {
+        return (example() ?? header).tensors;
+      },
+      get blob() {
+        return example().blob;
+      },
+    };
   }
 
   /** Ask the worker. `each` is told parts, `written` how many pieces there are so far; `signal` takes it back. */
@@ -75,16 +127,24 @@ export class LocalHome {
 
   /** A sentence that nobody waits for any more, because another one was asked for, is stopped. */
   trace = remembering(TRACES, async (text, edits) => {
+    if (this.#isExample(text, edits)) return this.#stored();
     if (this.#tracing && this.#tracing.text !== text) this.#tracing.stop.abort();
     const job = (this.#tracing = { text, stop: new AbortController() });
     const stop = () => job.stop.abort();
-    const written = (pieces) => this.#tracing === job && showStatus({ pieces, stop });
+    const written = (pieces) =>
+      this.#tracing === job &&
+      showStatus({
+        text: TEXTS.translating(pieces),
+        progress: { name: TEXTS.translatingName },
+        button: { label: TEXTS.stop, act: stop },
+        isLate: true,
+      });
     try {
       return await this.#ask("trace", { text, edits }, { signal: job.stop.signal, written });
     } finally {
       if (this.#tracing === job) {
         this.#tracing = null;
-        showStatus(null);
+        showStatus(this.#standing);
       }
     }
   });
@@ -102,7 +162,12 @@ export class LocalHome {
     };
   });
 
-  heads = (text, edits, { signal, each }) => this.#ask("heads", { text, edits }, { signal, each });
+  async heads(text, edits, { signal, each }) {
+    if (!this.#isExample(text, edits) || !this.#example?.heads)
+      return this.#ask("heads", { text, edits }, { signal, each });
+    each({ attentions: this.#example.heads.length });
+    this.#example.heads.forEach(each);
+  }
   neurons = (stack, layer, places) => this.#ask("neurons", { stack, layer, places });
   weights = (role, layer, head) => this.#ask("weights", { role, layer, head });
 }

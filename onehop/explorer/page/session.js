@@ -103,8 +103,23 @@ export function ask(text) {
   window.scrollTo({ top: 0 });
 }
 
-/** Translate what the selection names. */
-export const reload = () => load(sentenceOf(store.value.selection), store.value.selection.edits);
+/** Translate what the selection names. Until that is done, the page shows the example that it brought along, if it did. */
+export function reload() {
+  const { selection, trace } = store.value;
+  const text = sentenceOf(selection);
+  const example = home.kind === "live" && home.data.trace;
+  if (example && !trace && (text !== example.source.text || selection.edits.length))
+    showExample(example, selection, text);
+  return load(text, selection.edits);
+}
+
+async function showExample({ source }, selection, text) {
+  const trace = new Trace(await home.trace(source.text, []));
+  if (store.value.trace) return;
+  wanted = selection;
+  const shown = clamped({ ...selection, edits: [], against: "" }, trace, measured);
+  store.set({ trace, base: trace, selection: shown, draft: text });
+}
 
 /** Translate a sentence; with edits, also without them, to have something to compare with. */
 async function load(text, edits) {

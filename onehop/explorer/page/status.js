@@ -1,4 +1,4 @@
-// A line at the foot of the page while the model is fetched or a long sentence is translated.
+// A line at the foot of the page: how far the model or a translation has come, or what went wrong.
 
 const SOON = 1000; // milliseconds: what is done sooner needs no word
 
@@ -6,45 +6,46 @@ let element = null;
 let timer = null;
 let latest = null;
 
-const megabytes = (bytes) => Math.round(bytes / 1e6);
-
-function line({ loaded, total, pieces }) {
-  if (total)
-    return `Fetching the model, once: ${megabytes(loaded)} of ${megabytes(total)} MB. It then runs in this browser.`;
-  return `Translating: ${pieces} pieces written`;
+function build() {
+  element = document.createElement("div");
+  element.className = "model-status";
+  const button = Object.assign(document.createElement("button"), { type: "button" });
+  button.addEventListener("click", () => latest?.button?.act());
+  element.append(document.createElement("progress"), document.createElement("span"), button);
+  document.body.append(element);
 }
 
 function draw() {
-  if (!element) {
-    element = document.createElement("div");
-    element.className = "model-status";
-    element.append(document.createElement("progress"), document.createElement("span"));
-    const button = Object.assign(document.createElement("button"), {
-      type: "button",
-      textContent: "Stop",
-    });
-    button.addEventListener("click", () => latest?.stop?.());
-    element.append(button);
-    element.setAttribute("role", "status");
-    document.body.append(element);
-  }
+  if (!element) build();
   const [progress, text, button] = element.children;
-  text.textContent = line(latest);
-  progress.setAttribute("aria-label", latest.total ? "Fetching the model" : "Translating");
-  if (latest.total) Object.assign(progress, { max: latest.total, value: latest.loaded });
-  else progress.removeAttribute("value");
-  button.hidden = !latest.stop;
+  const role = latest.isTrouble ? "alert" : "status";
+  if (element.getAttribute("role") !== role) element.setAttribute("role", role);
+  text.textContent = latest.text;
+  progress.hidden = !latest.progress;
+  if (latest.progress) {
+    const { name, value, max } = latest.progress;
+    progress.setAttribute("aria-label", name);
+    if (max) Object.assign(progress, { max, value });
+    else progress.removeAttribute("value");
+  }
+  button.hidden = !latest.button;
+  if (latest.button) button.textContent = latest.button.label;
 }
 
-/** Say how far it has come; null when there is nothing to say. */
+/**
+ * Show `{ text, progress, button, isTrouble, isLate }`, of which only the text must be there; null when there is nothing to
+ * say. What `isLate` is shown only if it takes longer than a moment.
+ */
 export function showStatus(state) {
-  const waits = latest === null;
   latest = state;
-  if (state === null) {
-    clearTimeout(timer);
-    timer = null;
-    element?.remove();
-    element = null;
-  } else if (element || state.total) draw();
-  else if (waits && timer === null) timer = setTimeout(draw, SOON);
+  if (element && state) return draw();
+  if (state?.isLate) {
+    timer ??= setTimeout(() => latest && draw(), SOON);
+    return;
+  }
+  clearTimeout(timer);
+  timer = null;
+  if (state) return draw();
+  element?.remove();
+  element = null;
 }

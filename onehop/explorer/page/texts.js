@@ -5,6 +5,7 @@ import { html, nothing } from "onehop/vendor/lit-html.js";
 import { CLAIMS } from "onehop/texts/claims.js";
 import { CODA_TEXTS, QUESTIONS, REFERENCES } from "onehop/texts/coda.js";
 import { CHAPTERS, CLUES, PROSE } from "onehop/texts/essay.js";
+import { STATUS } from "onehop/texts/status.js";
 import { GLOSS, TOUR } from "onehop/texts/tour.js";
 
 const quoted = (text) => html`“<bdi>${text}</bdi>”`;
@@ -20,6 +21,7 @@ export const TEXTS = {
   claims: CLAIMS,
   tour: TOUR,
   gloss: GLOSS,
+  status: STATUS,
   frame: {
     table: "as table",
     python: "copy as Python",

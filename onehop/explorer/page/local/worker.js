@@ -8,6 +8,7 @@ import { Weights } from "./weights.js";
 
 const cancelled = new Set();
 let tracer = null;
+let fetching = null;
 let queue = Promise.resolve();
 
 /** Let messages in that have come meanwhile: one of them may take the question back. */
@@ -19,9 +20,16 @@ const breath = () =>
   });
 
 async function open(base) {
-  const { site, place } = await fetchModel(base, (loaded, total) => postMessage({ loaded, total }));
-  tracer = new Tracer(await Weights.open(place), new Tokenizer(site), site);
-  postMessage({ ready: true });
+  fetching = new AbortController();
+  try {
+    const progress = (loaded, total) => postMessage({ loaded, total });
+    const { site, place } = await fetchModel(base, progress, fetching.signal);
+    const weights = await Weights.open(place);
+    tracer = new Tracer(weights, new Tokenizer(site), site);
+    postMessage({ ready: true, slow: !weights.isFast });
+  } catch (error) {
+    postMessage(error instanceof Cancelled ? { stopped: true } : { failed: error.message });
+  }
 }
 
 const ANSWERS = {
@@ -40,6 +48,7 @@ async function answer({ id, ask, ...question }) {
     await breath();
     if (cancelled.has(id)) throw new Cancelled();
   };
+  if (!tracer) return; // the page knows that the model did not come
   try {
     await each();
     const found = await ANSWERS[ask](question, each, id);
@@ -54,6 +63,7 @@ async function answer({ id, ask, ...question }) {
 
 onmessage = ({ data }) => {
   if (data.cancel !== undefined) return void cancelled.add(data.cancel);
-  if (data.open) queue = open(data.open).catch((error) => postMessage({ failed: error.message }));
+  if (data.stop) return fetching?.abort();
+  if (data.open) queue = open(data.open);
   else queue = queue.then(() => answer(data));
 };
