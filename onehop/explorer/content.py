@@ -17,6 +17,7 @@ from onehop.interpret.reruns import HeadsOff, attentions
 from onehop.interpret.trace_file import Json, Trace, pack
 from onehop.interpret.tracer import LIMIT, Tracer
 from onehop.model.attention import attention
+from onehop.pipelines.confidence import DOUBTFUL, confidence
 from onehop.text.language_id import Identifier, name_of
 
 DATA = Path(__file__).with_name("data")
@@ -82,7 +83,16 @@ class Explorer:
 
     def _trace(self, text: str, edits: tuple[str, ...]) -> str:
         trace = self.tracer.trace(text, edits, limit=self.limit)
-        return Trace({**trace.header, "language": self.other_language(text)}, trace.tensors).to_json()
+        own = {"language": self.other_language(text), "confidence": self.confidence(trace.header)}
+        return Trace({**trace.header, **own}, trace.tensors).to_json()
+
+    def confidence(self, header: Json) -> Json | None:
+        """How likely a translation is good; None for an edited model, and where nobody has fitted it."""
+        target = header["target"]
+        tokens = len(target["ids"]) + target["finished"]
+        ended = target["finished"] and not target["looped"]
+        found = confidence(self.tracer.name, target["log_prob"], tokens, finished=ended)
+        return None if found is None or header["edits"] else {"value": found, "doubtful": found < DOUBTFUL}
 
     def other_language(self, text: str) -> Json | None:
         """The language of a text that is plainly not the one the model reads; None: it fits, or nobody knows."""

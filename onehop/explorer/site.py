@@ -17,6 +17,7 @@ from onehop.explorer.content import Explorer, first_picture
 from onehop.explorer.html import assets, policy_of, served_page
 from onehop.interpret.embedding_space import EmbeddingSpace
 from onehop.interpret.trace_file import Json, Trace
+from onehop.pipelines.confidence import DOUBTFUL, WEIGHTS
 from onehop.storage.model_io import read_unchanged, write_model
 from onehop.text.tokenizer import Tokenizer
 
@@ -86,6 +87,7 @@ def description(explorer: Explorer) -> Json:
             "alpha": options.exponent,
             "more_than_source": engine.MORE_THAN_SOURCE,
         },
+        "confidence": {"weights": WEIGHTS.get(tracer.name or ""), "doubtful": DOUBTFUL},
         "spaces": [_plane(matrix, space) for matrix, space in zip(matrices, tracer.spaces, strict=True)],
     }
 

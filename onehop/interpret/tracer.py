@@ -41,7 +41,7 @@ from onehop.model.transformer import Transformer, parameter_count, sinusoids
 from onehop.pipelines.arguments import in_the_words_of_arguments, one_text, strings_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_label import describe
-from onehop.storage.registry import find_model
+from onehop.storage.registry import find_model, short_name
 from onehop.text.tokenizer import BOS, EOS, normalise
 
 LIMIT = 32 * 2**20
@@ -109,8 +109,7 @@ class Tracer:
     @classmethod
     def of(cls, translator: SentenceTranslator, path: Path) -> "Tracer":
         """A tracer over a translator that was loaded from a file."""
-        name = path.parent.name if path.stem == "model" else path.stem
-        return cls(translator, name, describe(path).hash)
+        return cls(translator, short_name(path), describe(path).hash)
 
     @property
     def model(self) -> Transformer:

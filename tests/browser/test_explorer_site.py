@@ -25,6 +25,7 @@ from onehop.interpret import tracer as tracing
 from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
 from onehop.model.transformer import Transformer
+from onehop.pipelines.confidence import DOUBTFUL, WEIGHTS, confidence
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.number_formats import Int8Rows, convert, to_float32
@@ -146,6 +147,7 @@ def assert_same_trace(found, trace):
     """Every field and every tensor; a tensor's error is measured against its largest number, if that is above 1."""
     tensors = unpack(found)
     same = {"engine": "JavaScript", "fast": None, "seconds": found["seconds"], "tensors": found["tensors"]}
+    same["confidence"] = found["confidence"]  # the explorer's, which has its own test
     assert_close(found, {**trace.header, **same, "blob": found["blob"]})
     assert tensors.keys() == set(trace)
     for name, tensor in tensors.items():
@@ -314,6 +316,39 @@ def test_fetching_the_model_can_be_stopped(browser, another, address):
         expect(page.locator("html")).to_have_attribute("data-model", "ready")
         page.click("form.ask button")
         expect(page.locator(".answer")).to_have_attribute("data-sentence", "the house")
+
+
+def test_the_confidence_is_that_of_python(browser, another, address):
+    """Stopped, looped, short and long ones; edited ones and those of a model without weights have none."""
+    ask = """async ([fitted, targets]) => {
+      const { confidenceOf } = await import("./damaged/page/local/confidence.js");
+      return targets.map((target) => confidenceOf(fitted, target, []));
+    }"""
+    cases = [(-0.3, 1, True, False), (-9.0, 12, True, False), (-80.0, 5, True, False), (-2.0, 40, True, False)]
+    cases += [(-1.0, 9, False, False), (-1.0, 9, True, True)]
+    targets = [{"ids": [7] * n, "finished": f, "looped": r, "log_prob": p} for p, n, f, r in cases]
+    with opened(browser, f"{address}empty.html", wait=False) as page:
+        found = page.evaluate(ask, [{"weights": WEIGHTS["en-de"], "doubtful": DOUBTFUL}, targets])
+        assert page.evaluate(ask, [{"weights": None, "doubtful": DOUBTFUL}, targets[:1]]) == [None]
+    for each, (p, n, f, r) in zip(found, cases, strict=True):
+        expected = confidence("en-de", p, n + f, finished=f and not r)
+        assert each == {"value": pytest.approx(expected, abs=1e-9), "doubtful": expected < DOUBTFUL}
+
+
+def test_a_doubtful_translation_is_marked(browser, another, address):
+    shown = """(confidence) => {
+      const { json } = window.onehop.view().trace;
+      json.confidence = confidence;
+      window.onehop.view().chooseToken(0);
+    }"""
+    with opened(browser, f"{address}damaged/") as page:
+        expect(page.locator("[data-confidence]")).to_have_count(0)  # random weights: nobody has fitted it
+        page.evaluate(shown, {"value": 0.12, "doubtful": True})
+        expect(page.locator("[data-confidence]")).to_contain_text("12 %")
+        expect(page.locator("[data-confidence] .verdict")).to_have_text("doubtful")
+        page.evaluate(shown, {"value": 0.82, "doubtful": False})
+        expect(page.locator("[data-confidence]")).to_contain_text("82 %")
+        expect(page.locator("[data-confidence] .verdict")).to_have_count(0)
 
 
 def answering(module: str):

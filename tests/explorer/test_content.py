@@ -22,6 +22,7 @@ from onehop.explorer.content import (
 from onehop.interpret.ablations import EditTap, parse_edits
 from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
+from onehop.pipelines.confidence import confidence
 from onehop.pipelines.route import identifier
 
 # --- the worked example
@@ -165,6 +166,21 @@ def test_a_trace_has_the_size_that_was_asked_for(explorer, model_file, monkeypat
     monkeypatch.setattr(Explorer, "__init__", lambda self, *args, limit: asked.append(limit) or 1 / 0)
     CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", "3", "--export", "x.html"])
     assert asked == [3 * 2**20]
+
+
+# --- how likely a translation is good
+
+
+def test_a_fitted_model_has_a_confidence_and_others_have_none(explorer, monkeypatch):
+    target = {"ids": [5, 6, 7], "finished": True, "looped": False, "log_prob": -0.4}
+    assert explorer.confidence({"target": target, "edits": []}) is None
+    assert json.loads(explorer.trace(TEXT))["confidence"] is None
+    monkeypatch.setattr(explorer.tracer, "name", "en-de")
+    sure = confidence("en-de", -0.4, 4, finished=True)
+    assert explorer.confidence({"target": target, "edits": []}) == {"value": sure, "doubtful": False}
+    assert explorer.confidence({"target": target, "edits": ["mask=off"]}) is None
+    looped = {**target, "looped": True}
+    assert explorer.confidence({"target": looped, "edits": []}) == {"value": 0.0, "doubtful": True}
 
 
 # --- the language of a sentence

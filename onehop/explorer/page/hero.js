@@ -182,6 +182,16 @@ function foreign({ json }) {
     : nothing;
 }
 
+/** How likely the translation is good, where that was fitted for the model. */
+function confidence({ json }) {
+  const found = json.confidence;
+  if (!found) return nothing;
+  return html`<p class="judged" data-confidence=${found.value} data-doubtful=${found.doubtful}>
+    ${found.doubtful ? html`<span class="verdict no">${T.doubtful}</span>` : nothing}
+    ${T.confidence(percent(found.value, 0))}
+  </p>`;
+}
+
 /** What the shades say, in a sentence. */
 function legend({ trace, cursor }) {
   const { layer, head, share } = trace.aligner;
@@ -225,6 +235,7 @@ export function opened(view) {
       ${line(view, "target", trace.target.output_tokens, T.translation, found && !found.right ? found.step : null)}
       ${view.other ? otherLine(view) : nothing} ${foreign(trace)}
       ${written ? judged(view) : html`<p class="reading">${T.wroteNothing}</p>`}
+      ${confidence(trace)}
       <p class="reading shades">${legend(view)} ${T.endMark}</p>
       ${meta(view)}
     </section>`;

@@ -62,6 +62,9 @@ export const TEXTS = {
     right: "right",
     wrong: "wrong",
     unjudged: "not judged",
+    doubtful: "doubtful",
+    confidence: (chance) =>
+      `The whole translation is good with a probability of ${chance}, judged by the model's own probabilities.`,
     judged: ({ english, german, needed, neededChance, written, writtenChance }) =>
       html`“It” is the ${english}, in German <i lang="de">${german}</i>, so “it” must become
         <strong lang="de">${needed}</strong>${neededChance}. The model wrote

@@ -1,5 +1,6 @@
 // One translation with everything that was computed on the way, as onehop.interpret.tracer gives it.
 
+import { confidenceOf } from "./confidence.js";
 import { editTap, parseAll } from "./edits.js";
 import * as fields from "./fields.js";
 import { headMatrices, neurons } from "./matrices.js";
@@ -67,7 +68,9 @@ export class Tracer {
     const done = performance.now();
     const seconds = { search: (foundAt - began) / 1000, record: (done - foundAt) / 1000 };
     seconds.total = seconds.search + seconds.record;
-    return { ...header, ...numbers, left_out, fast: null, seconds, ...fields.pack(kept) };
+    const confidence = confidenceOf(this.site.confidence, header.target, made);
+    const own = { left_out, fast: null, confidence, seconds };
+    return { ...header, ...numbers, ...own, ...fields.pack(kept) };
   }
 
   /** The translation under edits, with its cross-attention and choices alone. */
