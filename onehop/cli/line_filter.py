@@ -17,19 +17,14 @@ from typing import IO, Any
 
 from onehop.cli.app import say_waiting
 from onehop.cli.resume import ResumableFile
-from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, Lines, refuse_utf16
+from onehop.data.corpus import LONGEST_LINE, Lines
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window, translated_here
+from onehop.pipelines.line_windows import LAST_WINDOW, windows
 from onehop.storage.model_label import describe
 from onehop.text.language_id import LanguageWatch
 
-# The first windows are small for low latency; later ones are large, to fill the batches.
-FIRST_WINDOW, LAST_WINDOW = 64, 4096
-WINDOW_BYTES = 1 << 20
 CHUNK = 1 << 16
-
-# On a GPU all windows are large: their sentences, sorted by length, fill batches of few shapes.
-_GPU_WINDOW, _GPU_WINDOW_BYTES = 8192, 1 << 23
 
 # Warnings of a kind that are shown; more are only counted.
 _WARNINGS_SHOWN = 10
@@ -117,51 +112,6 @@ def _lines_in(files: Sequence[Path]) -> int | None:
     with contextlib.suppress(OnehopError):  # it is reported when the translation comes to it
         return sum(1 for file in files for _ in Lines(file))
     return None
-
-
-def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True, gpu: bool = False) -> Iterator[Window]:
-    """Windows of text from groups of lines. Without `wait`, a group is not held back for the next one.
-
-    Before an error, such as a line that is not UTF-8, the lines before it are yielded.
-    """
-    size, last, most = (
-        (_GPU_WINDOW, _GPU_WINDOW, _GPU_WINDOW_BYTES) if gpu else (FIRST_WINDOW, LAST_WINDOW, WINDOW_BYTES)
-    )
-    first, held, window = 1, 0, list[str]()
-    try:
-        for line, more in _flattened(groups, wait):
-            number = first + len(window)
-            window.append(_decoded(line, name, number))
-            held += len(line)
-            if not more or len(window) >= size or held >= most:
-                yield Window(name, first, window)
-                first, size, held, window = number + 1, min(2 * size, last), 0, []
-    except TextError:
-        yield Window(name, first, window, cut=True)
-        raise
-    if window:
-        yield Window(name, first, window)
-
-
-def _flattened(groups: Iterable[list[bytes]], wait: bool) -> Iterator[tuple[bytes, bool]]:
-    """Each line, and whether the next one may be waited for."""
-    for group in groups:
-        for i, line in enumerate(group, start=1):
-            yield line, wait or i < len(group)
-
-
-def _decoded(line: bytes, name: str, number: int) -> str:
-    """A line as text."""
-    if number == 1:
-        refuse_utf16(line, Path(name))
-        line = line.removeprefix(BYTE_ORDER_MARK)
-    # The reader of files gives no more than the beginning of such a line.
-    if len(line) + len(BYTE_ORDER_MARK) >= LONGEST_LINE:
-        raise TextError(f"Line {number} of {name} is longer than {LONGEST_LINE:,} bytes.", "Break it into lines.")
-    try:
-        return line.decode("utf-8").rstrip("\r")
-    except UnicodeDecodeError:
-        raise TextError(f"Line {number} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
 
 
 def arriving(stream: Any) -> Iterator[list[bytes]]:
