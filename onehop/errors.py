@@ -16,11 +16,13 @@ EXTRAS = {
     "sklearn": "digits",
     "tensorboard": "tensorboard",
     **dict.fromkeys(("pyarrow", "zstandard"), "data"),
+    **dict.fromkeys(("fsspec", "ray"), "ray"),
 }
 # Usual names of modules, for messages.
 NAMES = {
     "google": "protobuf",
     "prometheus_client": "prometheus-client",
+    "ray": "Ray",
     "sacrebleu": "sacreBLEU",
     "sklearn": "scikit-learn",
     "tensorboard": "TensorBoard",

@@ -50,6 +50,7 @@ OPTIONAL = (
     ("sacremoses", "scores tokenised text as Moses does", "evaluate"),
     ("pyarrow", "reads Parquet and Arrow files", "data"),
     ("zstandard", "reads .zst files", "data"),
+    ("ray", "uses several machines", "ray"),
     ("lxml", "reads .docx and XLIFF", "formats"),
     ("polib", "reads PO files", "formats"),
     ("pyyaml", "reads YAML", "formats"),

@@ -19,6 +19,7 @@ from onehop.cli.app import (
     in_the_words_of_options,
     use_threads,
 )
+from onehop.cli.cluster import RayAddress
 from onehop.errors import SettingsError
 
 _PANEL = "Use a model"
@@ -104,7 +105,10 @@ def translate(
         typer.Option(help="auto: CTranslate2 on a CPU, torch on a GPU or for its options."),
     ] = "auto",
     device: Device = None,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes for --input; they share the device.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes for --input or --ray. Default: 1; with --ray all cores.")
+    ] = None,
+    ray: RayAddress = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
     ] = None,
@@ -115,24 +119,22 @@ def translate(
     alignments: Annotated[bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.")] = False,
 ) -> None:
     """Translate a text, documents, folders, or lines of files and stdin."""
-    from onehop.cli import documents, line_filter
+    from onehop.cli import cluster, documents, line_filter
     from onehop.decoding.options import SearchOptions
     from onehop.pipelines.arguments import terms_of
     from onehop.pipelines.bulk import BulkJob, Output, SameText, threads_of
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
     from onehop.pipelines.sentence_translator import check_request
 
-    files = inputs or []
-    if words == ["-"] or files == [Path("-")]:  # as elsewhere: standard input
-        words, files = None, []
-    if words and files:
-        raise SettingsError("Both a text and --input are given.", "Give one of them.")
-    paths = [] if is_text else documents.existing(words or [])
+    remote = cluster.inputs_of(ray, words, inputs, out, text=is_text, format=format, join_lines=join_lines)
+    words, files = _words_and_files(words, [] if remote else inputs or [])
+    paths = [] if is_text or remote else documents.existing(words)
     text = " ".join(words) if words and not paths else None
-    job = documents.job_of(paths, out, format=format, join_lines=join_lines, fields=fields, as_json=as_json)
+    local = None if remote else fields
+    job = documents.job_of(paths, out, format=format, join_lines=join_lines, fields=local, as_json=as_json)
     if not as_json:
         _check_plain(n_best, alignments, moses=whole_lines and job is None)
-    line_filter.check_workers(workers, files)
+    line_filter.check_workers(1 if remote else workers or 1, files)
     line_filter.check_readable(files)
     line_filter.check_not_overwritten(files, out)
     with in_the_words_of_options():
@@ -150,8 +152,9 @@ def translate(
     windows = line_filter.windows_of(text, files, gpu=bool(device and device.startswith("cuda")))
     output: Output = "json" if as_json else "moses" if n_best > 1 else "text"
     try:
-        route = find_route(model, source, target, (job or windows).sample)
+        route = find_route(model, source, target, cluster.sample_of(remote, out) or (job or windows).sample)
     except AlreadyTranslatedError as e:
+        cluster.refuse(remote, e)
         if job is not None:
             documents.give_back(job, e)
             return
@@ -167,7 +170,7 @@ def translate(
         device=device,
         engine=engine,
         compute=compute,
-        threads=threads_of(workers, threads),
+        threads=threads if remote else threads_of(workers or 1, threads),
         shortlist=fast,
         options=options,
         terms=terms,
@@ -177,7 +180,10 @@ def translate(
         output=output,
         alignments=alignments,
     )
-    if workers > 1:
+    if remote:
+        cluster.translate(bulk, remote, out, address=ray, workers=workers, fields=fields or ())
+        return
+    if workers is not None and workers > 1:
         line_filter.translate(bulk, None, windows, out, files=files, workers=workers)
         return
     translator = bulk.translator()
@@ -188,6 +194,15 @@ def translate(
         documents.run(job, pipeline, translator.identity(options, terms, whole_lines, keep_capitals), out)
         return
     line_filter.translate(bulk, pipeline, windows, out, files=files)
+
+
+def _words_and_files(words: list[str] | None, files: list[Path]) -> tuple[list[str], list[Path]]:
+    """The words and --input; none of both for standard input."""
+    if words == ["-"] or files == [Path("-")]:  # as elsewhere
+        return [], []
+    if words and files:
+        raise SettingsError("Both a text and --input are given.", "Give one of them.")
+    return words or [], files
 
 
 def _check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:

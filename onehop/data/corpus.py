@@ -175,7 +175,7 @@ def content_hash(file: ParallelFile) -> str:
 class reading:  # noqa: N801, it reads as a phrase: with reading(path)
     """Turn errors while reading a file into one that names the file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         self.path = path
 
     def __enter__(self) -> None:
@@ -190,7 +190,7 @@ class reading:  # noqa: N801, it reads as a phrase: with reading(path)
             raise TextError(f"{self.path} cannot be read: {reason}.", "Check the file and its permissions.") from None
 
 
-def _unpacked(raw: IO[bytes], path: Path) -> Any:
+def unpacked(raw: IO[bytes], path: Path) -> Any:
     """The content of an open file as a readable stream, unpacked by the suffix of its name."""
     if path.suffix == ".gz":
         return gzip.open(raw, "rb")
@@ -251,7 +251,7 @@ class RawFile:
 
     @contextmanager
     def opened(self) -> Iterator[io.BufferedReader]:
-        with reading(self.path), self.path.open("rb") as raw, _unpacked(raw, self.path) as stream:
+        with reading(self.path), self.path.open("rb") as raw, unpacked(raw, self.path) as stream:
             self._raw = raw
             # The decompressors look for line ends in Python; this buffer does it in C.
             yield io.BufferedReader(stream, 1 << 18)

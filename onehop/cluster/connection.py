@@ -1,0 +1,133 @@
+"""Join a Ray cluster or start one on this machine, and turn Ray's errors into one line."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from onehop.errors import OnehopError, SettingsError, require
+
+LOCAL = "local"
+# Windows of text are small, so a local cluster needs little shared memory.
+_OBJECT_STORE_BYTES = 512 << 20
+_STOPPED = "Run the same command again: finished work is kept."
+
+
+class ClusterError(OnehopError):
+    """A Ray cluster cannot be reached, or work on it failed."""
+
+
+@contextmanager
+def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
+    """Connect to the cluster at `address`, or start one of this machine for "local", until the block ends.
+
+    A local cluster listens on 127.0.0.1 alone. Usage statistics are never sent.
+    """
+    require("ray")
+    if address.startswith("ray://"):
+        remedy = "Run the command on a node of the cluster, with --ray HOST:PORT or --ray auto."
+        raise SettingsError(f"--ray {address} is an address for Ray's client, which reads no local files.", remedy)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray reports on its own progress there; what a user needs is shown by onehop.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if ray.is_initialized():  # a caller has joined one
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address == LOCAL:
+        options |= {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        options["object_store_memory"] = _OBJECT_STORE_BYTES
+    try:
+        with _without_banner():
+            ray.init(address, **options)
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as e:
+        raise _unreachable(address, e) from None
+    for name in ("ray", "ray.data", "ray.train"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with in_one_line():
+            yield
+    finally:
+        ray.shutdown()
+
+
+def alive_nodes() -> list[dict[str, float]]:
+    """The resources of each node, such as CPU and GPU."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node["Resources"] for node in nodes if node["Alive"]]
+
+
+@contextmanager
+def _without_banner() -> Iterator[None]:
+    """Nothing of Ray's start on stderr, where its C++ core writes past Python's logging."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _unreachable(address: str, error: Exception) -> ClusterError:
+    if address == LOCAL:
+        return ClusterError(f"Ray cannot start here: {_first_line(error)}", "See /tmp/ray/session_latest/logs.")
+    return ClusterError(
+        f"There is no Ray cluster at {address}, or this machine is no node of it.",
+        "Start one with `ray start --head`, join it here with `ray start --address=HOST:6379`, or give --ray local.",
+    )
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Errors of Ray as errors of onehop; what a task raised itself comes home as it was."""
+    from ray.exceptions import GetTimeoutError, OutOfDiskError, OutOfMemoryError, RayError, RayTaskError
+
+    try:
+        yield
+    except OnehopError:
+        raise
+    except RayError as e:
+        if (cause := _cause_of(e)) is not None:
+            raise cause from None
+        if isinstance(e, OutOfDiskError):
+            raise ClusterError("The disk of a node is full.", f"Make room in its /tmp/ray. {_STOPPED}") from None
+        if isinstance(e, OutOfMemoryError):
+            remedy = f"Give fewer --workers or a smaller --batch-size. {_STOPPED}"
+            raise ClusterError("A node ran out of memory.", remedy) from None
+        if isinstance(e, RayTaskError | GetTimeoutError):
+            raise ClusterError(f"A task on the cluster failed: {_last_line(e)}", _STOPPED) from e
+        raise ClusterError(f"The cluster failed: {_first_line(e)}", _STOPPED) from e
+
+
+def _cause_of(error: BaseException | None) -> OnehopError | None:
+    """The error that a user can put right, inside of those that Ray wraps around it."""
+    while error is not None:
+        if isinstance(error, OnehopError):
+            return type(error)(error.what, error.remedy) if type(error).__module__ == "onehop.errors" else error
+        inner = getattr(error, "cause", None) or error.__cause__
+        if isinstance(inner, OnehopError):
+            return inner
+        error = inner if inner is not error else None
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return _sentence((str(error).strip().splitlines() or [type(error).__name__])[0])
+
+
+def _last_line(error: BaseException) -> str:
+    return _sentence((str(error).strip().splitlines() or [type(error).__name__])[-1])
+
+
+def _sentence(text: str) -> str:
+    return text.strip()[:300].rstrip(".") + "."

@@ -1,0 +1,326 @@
+"""Which files a translation on a cluster reads, local or at a URL, and how lines and records become windows."""
+
+import io
+import json
+import os
+import posixpath
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from onehop.data.corpus import PACKED, Lines, reading, unpacked
+from onehop.errors import SettingsError, TextError, require
+from onehop.pipelines.bulk import Window
+from onehop.pipelines.documents import format_of
+from onehop.pipelines.line_windows import windows
+
+Format = Literal["text", "tsv", "jsonl", "parquet"]
+_FORMATS: dict[str, Format] = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_TEXT = ("text", None)  # what documents call a file that is read line by line, or do not know
+_GLOB_MARKS = "*?["
+_ROWS = 1024  # of a Parquet file in a window
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file to translate, and the name of its translation below the output folder."""
+
+    url: str
+    name: str
+    format: Format
+    size: int | None
+    modified: str
+
+    @property
+    def version(self) -> list[Any]:
+        """What tells whether the file is still the one that was translated."""
+        return [self.url, self.size, self.modified]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A window of a file, or the file's end. `table` holds the rows of a Parquet file."""
+
+    file: int
+    number: int
+    consumed: int
+    window: Window | None = None
+    table: bytes | None = None
+    error: TextError | None = None
+
+
+def is_url(word: str) -> bool:
+    return "://" in word
+
+
+def find_inputs(words: Sequence[str], out: Path) -> list[Input]:
+    """The files that names, folders, patterns and URLs mean; names of outputs are unique."""
+    require("fsspec")
+    found: dict[str, Input] = {}
+    for word in words:
+        for each in _inputs_of(word, out):
+            if each.name in found:
+                what = f"{found[each.name].url} and {each.url} would both become {out / each.name}."
+                raise SettingsError(what, "Translate them one after the other, into two folders.")
+            found[each.name] = each
+    if not found:
+        raise TextError(f"{' '.join(words)} has no file to translate.", "Check the path.")
+    return list(found.values())
+
+
+def _inputs_of(word: str, out: Path) -> Iterator[Input]:
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(word if is_url(word) else os.path.abspath(word))
+        has_marks = any(mark in word for mark in _GLOB_MARKS) and not system.exists(path)
+        base = path
+        if has_marks:
+            base = posixpath.dirname(path[: min(path.index(m) for m in _GLOB_MARKS if m in path)])
+            paths = sorted(p for p in system.glob(path) if not system.isdir(p))
+            if not paths:
+                raise TextError(f"No file matches {word}.", "Correct the pattern.")
+        elif system.isdir(path):
+            paths = sorted(system.find(path))
+        else:
+            base, paths = posixpath.dirname(path), [path]
+        for each in paths:
+            relative = posixpath.relpath(each, base)
+            hidden = any(part.startswith(".") for part in relative.split("/"))
+            if (hidden and len(paths) > 1) or (not is_url(word) and Path(each).is_relative_to(out.absolute())):
+                continue
+            yield _input(system.unstrip_protocol(each) if is_url(word) else each, relative, system.info(each))
+    except (ImportError, ValueError, OSError) as e:
+        raise TextError(f"{word} cannot be read: {_reason(e)}.", "Check the path.") from None
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+def _input(url: str, relative: str, info: dict[str, Any]) -> Input:
+    packed = next((ending for ending in PACKED if relative.lower().endswith(ending)), "")
+    name = relative[: len(relative) - len(packed)]
+    format = _FORMATS.get(Path(name.lower()).suffix, "text")
+    if format == "text" and format_of(name, None) not in _TEXT:
+        remedy = "Give documents without --ray, or only files of lines: text, TSV, JSONL, Parquet."
+        raise SettingsError(f"{url} is a document, and --ray translates lines.", remedy)
+    if format == "parquet":
+        require("pyarrow")
+    modified = info.get("mtime") or info.get("LastModified") or info.get("ETag") or info.get("etag") or ""
+    return Input(url, name, format, info.get("size"), str(modified))
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+class _RemoteLines(Lines):
+    """Lines of a file that may be at a URL."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(Path(url))
+        self.url = url
+        self._last = 0
+
+    @property
+    def consumed(self) -> int:
+        if self._raw is not None and not self._raw.closed:
+            self._last = self._raw.tell()
+        return self._last
+
+    @contextmanager
+    def opened(self) -> Iterator[io.BufferedReader]:
+        with reading(self.url), _opened(self.url) as raw, unpacked(raw, self.path) as stream:
+            self._raw = raw
+            yield io.BufferedReader(stream, 1 << 18)
+            self._last = raw.tell()
+
+
+def _opened(url: str) -> IO[bytes]:
+    if not is_url(url):
+        return open(url, "rb")
+    import fsspec
+
+    stream: IO[bytes] = fsspec.open(url, "rb").open()
+    return stream
+
+
+def pieces(number: int, given: Input, skip: int = 0, *, gpu: bool = False) -> Iterator[Piece]:
+    """The windows of a file without the first `skip` of them, then its end, which holds the error if there was one."""
+    count, consumed = 0, 0
+    try:
+        found = _tables(number, given) if given.format == "parquet" else _line_pieces(number, given, gpu)
+        for piece in found:
+            if piece.window is not None and piece.window.cut and not piece.window.lines:
+                continue
+            count, consumed = count + 1, piece.consumed
+            if count > skip:
+                yield piece
+        yield Piece(number, count, given.size or consumed)
+    except TextError as e:
+        yield Piece(number, count, consumed, error=e)
+    except Exception as e:  # a file system at a URL may raise anything
+        error = TextError(f"{given.url} cannot be read: {_reason(e)}.", "Check the file and its permissions.")
+        yield Piece(number, count, consumed, error=error)
+
+
+def _line_pieces(number: int, given: Input, gpu: bool) -> Iterator[Piece]:
+    lines = _RemoteLines(given.url)
+    for i, window in enumerate(windows(given.url, ([line] for line in lines), gpu=gpu)):
+        # The number of a line in its own file, so that a file's output does not depend on the files beside it.
+        numbered = Window(window.name, window.first, window.lines, offset=window.first - 1, cut=window.cut)
+        yield Piece(number, i, lines.consumed, window=numbered)
+
+
+def _tables(number: int, given: Input) -> Iterator[Piece]:
+    """Rows of a Parquet file as Arrow's stream format; the first piece has no rows but the schema."""
+    require("pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with reading(given.url), _opened(given.url) as raw:
+        file = pq.ParquetFile(raw)
+        done, rows = 0, max(1, file.metadata.num_rows)
+        yield Piece(number, 0, 0, table=ipc_bytes(pa.Table.from_batches([], file.schema_arrow)))
+        for i, batch in enumerate(file.iter_batches(_ROWS), start=1):
+            done += batch.num_rows
+            consumed = (given.size or 0) * done // rows
+            yield Piece(number, i, consumed, table=ipc_bytes(pa.Table.from_batches([batch])))
+
+
+def ipc_bytes(table: Any) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def ipc_table(data: bytes) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(data).read_all()
+
+
+# --- records --------------------------------------------------------------------------------------------------
+
+
+class Cells:
+    """The texts of a window's records that are to be translated, and the records with other texts in their place."""
+
+    def __init__(self, piece: Piece, format: Format, fields: Sequence[str], columns: Sequence[str] = ()) -> None:
+        self.piece, self.format, self.fields = piece, format, fields
+        self.columns = columns
+        self.records: list[Any] = []
+        self.places: list[tuple[int, Any]] = []
+        self.texts: list[str] = []
+        {"tsv": self._read_tsv, "jsonl": self._read_jsonl, "parquet": self._read_parquet}[format]()
+
+    def _add(self, record: int, key: Any, text: Any) -> None:
+        if isinstance(text, str) and text.strip():
+            self.places.append((record, key))
+            self.texts.append(text)
+
+    def _read_tsv(self) -> None:
+        assert self.piece.window is not None
+        self.records = [line.split("\t") for line in self.piece.window.lines]
+        by_name = bool(self.columns)
+        chosen = {self.columns.index(f) for f in self.fields} if by_name else {int(f) - 1 for f in self.fields}
+        header = by_name and self.piece.window.first == 1
+        for i, cells in enumerate(self.records):
+            for column, cell in enumerate(cells):
+                if not (header and i == 0) and (not chosen or column in chosen):
+                    self._add(i, column, cell)
+
+    def _read_jsonl(self) -> None:
+        assert self.piece.window is not None
+        for i, line in enumerate(self.piece.window.lines):
+            record = _json_object(line, self.piece.window.name, self.piece.window.first + i)
+            self.records.append(record)
+            for key, value in (record or {}).items():
+                if not self.fields or key in self.fields:
+                    self._add(i, key, value)
+
+    def _read_parquet(self) -> None:
+        import pyarrow as pa
+
+        assert self.piece.table is not None
+        self.table = ipc_table(self.piece.table)
+        texts = [f.name for f in self.table.schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        for name in self.fields or texts:
+            if name not in texts:
+                raise SettingsError(f"There is no column of text {name!r}.", f"There are: {', '.join(texts)}.")
+            for i, value in enumerate(self.table.column(name).to_pylist()):
+                self._add(i, name, value)
+
+    @property
+    def count(self) -> int:
+        """Records of the window."""
+        return len(self.records) if self.format != "parquet" else int(self.table.num_rows)
+
+    def written(self, translations: Sequence[str]) -> bytes:
+        """The records with translations for texts, as their format writes them."""
+        if self.format == "parquet":
+            return self._written_table(translations)
+        for (record, key), text in zip(self.places, translations, strict=True):
+            self.records[record][key] = " ".join(text.split("\t")) if self.format == "tsv" else text
+        shown = (_shown(record) for record in self.records)
+        return "".join(f"{line}\n" for line in shown).encode("utf-8", "replace")
+
+    def _written_table(self, translations: Sequence[str]) -> bytes:
+        import pyarrow as pa
+
+        table = self.table
+        columns = {name: table.column(name).to_pylist() for name in dict.fromkeys(key for _, key in self.places)}
+        for (row, name), text in zip(self.places, translations, strict=True):
+            columns[name][row] = text
+        for name, values in columns.items():
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+        return ipc_bytes(table)
+
+
+def _json_object(line: str, name: str, number: int) -> dict[str, Any] | None:
+    """A line's object; None for an empty line."""
+    if not line.strip():
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise TextError(f"Line {number} of {name} is not a JSON object.", "Correct it, or rename the file to .txt.")
+    return record
+
+
+def _shown(record: Any) -> str:
+    if isinstance(record, list):
+        return "\t".join(record)
+    return "" if record is None else json.dumps(record, ensure_ascii=False)
+
+
+def header_of(given: Input, fields: Sequence[str]) -> list[str]:
+    """The columns that a TSV's first line names, if the fields are names and not numbers; else none."""
+    if given.format != "tsv" or not fields or all(field.isdigit() for field in fields):
+        return []
+    with _RemoteLines(given.url).opened() as stream:
+        names = stream.readline().decode("utf-8", "replace").rstrip("\r\n").split("\t")
+    for field in fields:
+        if field not in names:
+            raise SettingsError(f"{given.url} has no column {field!r}.", f"It has: {', '.join(names)}.")
+    return names
+
+
+def first_lines(given: Input) -> list[str]:
+    """The texts of the first window of a file."""
+    piece = next(
+        (p for p in pieces(0, given) if p.error or p.window or (p.table and ipc_table(p.table).num_rows)), None
+    )
+    if piece is None:
+        return []
+    if piece.error is not None:
+        raise piece.error
+    return piece.window.lines if given.format == "text" and piece.window else Cells(piece, given.format, ()).texts

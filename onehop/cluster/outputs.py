@@ -1,0 +1,157 @@
+"""The output folder of a translation on a cluster: what is finished, and what a stopped job left of a file."""
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from onehop.atomic import write_json
+from onehop.cluster.inputs import Input, ipc_table
+from onehop.errors import TextError, check_folder
+from onehop.machine import sync
+
+_STATE = Path(".onehop")
+_AGAIN = "Run the same command again: finished work is kept."
+
+
+class OutputFolder:
+    """A folder with one translation for each input; its state lies in `.onehop/`."""
+
+    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
+        check_folder(path)
+        self.path, self.state = path, path / _STATE / "cluster"
+        self.identity = json.loads(json.dumps(identity))
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Lock the folder, and check that what is there was made by the same model and options."""
+        with _writing(self.path):
+            self.state.mkdir(parents=True, exist_ok=True)
+            try:
+                with FileLock(self.state / "lock", timeout=0):
+                    self._check_identity()
+                    yield
+            except Timeout:
+                what = f"Another process is translating into {self.path}."
+                raise TextError(what, "Wait for it, or give another -o.") from None
+
+    def _check_identity(self) -> None:
+        file = self.state / "job.json"
+        if not file.exists():
+            write_json(file, self.identity)
+        elif _read_json(file) != self.identity:
+            what = f"{self.path} was begun with another model or other options."
+            raise TextError(what, "Give another -o, or remove its .onehop folder to translate all files again.")
+
+    def is_finished(self, given: Input) -> bool:
+        known = _read_json(self._record(given))
+        return (self.path / given.name).exists() and known.get("finished") == given.version
+
+    def _record(self, given: Input) -> Path:
+        return self.state / f"{given.name}.json"
+
+    def file(self, given: Input) -> "OutputFile":
+        kind = _ParquetOutput if given.format == "parquet" else OutputFile
+        return kind(self.path / given.name, self._record(given), given)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        found = json.loads(file.read_bytes())
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = f"Make room. {_AGAIN}" if full else "Check the folder."
+        raise TextError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
+
+
+class OutputFile:
+    """A translation that is written window by window and appears under its name when it is complete."""
+
+    def __init__(self, path: Path, record: Path, given: Input) -> None:
+        self.path, self.record, self.given = path, record, given
+        self.partial = record.with_suffix(".partial")
+        left = _read_json(record)
+        same = left.get("begun") == given.version and self._can_go_on(left)
+        self.windows, self.lines, self.bytes = (left[n] if same else 0 for n in ("windows", "lines", "bytes"))
+        self.consumed: int = left["consumed"] if same else 0
+
+    def _can_go_on(self, left: dict[str, Any]) -> bool:
+        return self.partial.exists() and self.partial.stat().st_size >= left.get("bytes", 0)
+
+    def __enter__(self) -> "OutputFile":
+        with _writing(self.path):
+            self.record.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._open()
+        return self
+
+    def _open(self) -> None:
+        self._file = self.partial.open("r+b" if self.bytes else "wb")
+        self._file.truncate(self.bytes)
+        self._file.seek(self.bytes)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, data: bytes, lines: int, consumed: int) -> None:
+        """Append a window; when this returns, a restart goes on after it."""
+        with _writing(self.path):
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self.windows, self.lines = self.windows + 1, self.lines + lines
+            self.bytes, self.consumed = self.bytes + len(data), consumed
+            state = {"begun": self.given.version, "windows": self.windows, "lines": self.lines}
+            write_json(self.record, {**state, "bytes": self.bytes, "consumed": consumed})
+
+    def finish(self) -> None:
+        with _writing(self.path):
+            self._file.close()
+            self.partial.replace(self.path)
+            sync(self.path.parent)
+            write_json(self.record, {"finished": self.given.version, "lines": self.lines})
+
+
+class _ParquetOutput(OutputFile):
+    """A Parquet file. It has its index at the end, so one that was stopped is begun again."""
+
+    def _can_go_on(self, left: dict[str, Any]) -> bool:
+        return False
+
+    def _open(self) -> None:
+        self._writer: Any = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, data: bytes, lines: int, consumed: int) -> None:
+        import pyarrow.parquet as pq
+
+        table = ipc_table(data)
+        with _writing(self.path):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self.partial, table.schema)
+            if table.num_rows:
+                self._writer.write_table(table)
+            self.windows, self.lines, self.consumed = self.windows + 1, self.lines + lines, consumed
+
+    def finish(self) -> None:
+        with _writing(self.path):
+            self._writer.close()
+            sync(self.partial)
+            self.partial.replace(self.path)
+            write_json(self.record, {"finished": self.given.version, "lines": self.lines})

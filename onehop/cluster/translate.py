@@ -1,0 +1,319 @@
+"""`onehop translate --ray`: files through Ray Data, a pool of workers with loaded engines, outputs in order.
+
+Ray Data reads windows of lines, hands each to a worker and gives the results back in order. A worker or node that dies
+costs the windows that it held: Ray runs them again elsewhere. The process that was started writes the outputs.
+"""
+
+import logging
+import os
+import pickle
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from onehop.atomic import write_whole
+from onehop.cluster.connection import ClusterError, alive_nodes, joined
+from onehop.cluster.inputs import Cells, Format, Input, Piece, find_inputs, header_of, is_url, pieces
+from onehop.cluster.outputs import OutputFile, OutputFolder
+from onehop.console import PrepareDisplay
+from onehop.errors import OnehopError, SettingsError, TextError
+from onehop.pipelines.bulk import BulkJob, LinePipeline
+from onehop.storage.model_label import SUFFIX, describe
+
+_WARNINGS_SHOWN = 10
+_TRIES = 4  # a window in which a worker has died so often ends the job
+_MOST_THREADS = 4  # of a worker on a CPU, unless they are given; more workers use cores better than more threads
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What became of a piece: output and warnings, or the error."""
+
+    piece: Piece
+    lines: int = 0
+    data: bytes = b""
+    warnings: list[tuple[int, list[str]]] = field(default_factory=list)
+    error: OnehopError | None = None
+    worker: str = ""
+
+
+def translate_on_cluster(
+    job: BulkJob,
+    words: Sequence[str],
+    out: Path,
+    *,
+    address: str,
+    workers: int | None = None,
+    fields: Sequence[str] = (),
+) -> None:
+    """Translate files, folders, patterns and URLs into the folder `out`, one output for each input.
+
+    Finished files of an earlier run are skipped. A file that cannot be read is reported at the end, and keeps no other
+    from being translated.
+    """
+    inputs = find_inputs(words, out)
+    if job.output != "text" and any(given.format != "text" for given in inputs):
+        raise SettingsError("--json and --n-best are for text files.", "Leave them out for TSV, JSONL and Parquet.")
+    folder = OutputFolder(out, {**job.identity(), "fields": list(fields)})
+    with folder.opened(), PrepareDisplay() as shown:
+        left = [given for given in inputs if not folder.is_finished(given)]
+        if len(left) < len(inputs):
+            shown.note(f"{len(inputs) - len(left):,} of {len(inputs):,} files were done before")
+        if left:
+            with joined(address):
+                _Translation(job, left, folder, fields, shown).run(workers)
+        shown.note(f"{out}: {len(inputs):,} files")
+
+
+class _Translation:
+    """One run over the files that are left."""
+
+    def __init__(
+        self, job: BulkJob, inputs: list[Input], folder: OutputFolder, fields: Sequence[str], shown: PrepareDisplay
+    ) -> None:
+        self.job, self.inputs, self.fields, self.shown = job, inputs, fields, shown
+        self.outputs = [folder.file(given) for given in inputs]
+        self.consumed = [output.consumed for output in self.outputs]
+        self.failed: dict[int, OnehopError] = {}
+        self.workers: set[str] = set()
+        self.lines = self.warned = 0
+
+    def run(self, workers: int | None) -> None:
+        pool = _pool_of(self.job, workers)
+        sizes = [given.size for given in self.inputs]
+        self.shown.stage("translating", None if None in sizes else sum(filter(None, sizes)), "bytes")
+        if before := sum(self.consumed):
+            self.shown.resume(before)
+        current: OutputFile | None = None
+        try:
+            for done in self._results(pool):
+                output = self.outputs[done.piece.file]
+                if current is not output:
+                    if current is not None:
+                        current.__exit__()
+                    current = output.__enter__()
+                self._take(done, output, pool.size)
+        finally:
+            if current is not None:
+                current.__exit__()
+        restarts = max(0, len(self.workers) - pool.size)
+        notes = [f"{restarts} workers restarted"] * bool(restarts) + [f"{self.warned:,} warnings"] * bool(self.warned)
+        self.shown.note(", ".join([f"{self.lines:,} lines translated", *notes]))
+        if self.failed:
+            what = f"{len(self.failed)} of {len(self.inputs)} files could not be translated."
+            raise TextError(what, "Put them right and run the same command: finished files are kept.")
+
+    def _take(self, done: _Done, output: OutputFile, pool_size: int) -> None:
+        """Write a result; a file that has failed takes no more of them."""
+        number, piece = done.piece.file, done.piece
+        if done.worker not in self.workers:
+            self.workers.add(done.worker)
+            if len(self.workers) > pool_size:
+                self.shown.note("onehop: A worker died. Another one does its windows again.")
+        if number in self.failed:
+            return
+        if done.error is not None:
+            self.failed[number] = done.error
+            self.shown.note(f"onehop: {done.error}")
+            return
+        if piece.window is None and piece.table is None:
+            output.finish()
+        else:
+            output.write(done.data, done.lines, piece.consumed)
+            self.lines += done.lines
+        for line, warnings in done.warnings:
+            self.warned += len(warnings)
+            if self.warned <= _WARNINGS_SHOWN:
+                self.shown.note(f"onehop: line {line} of {self.inputs[number].url}: {'; '.join(warnings)}")
+        self.shown.advance(max(0, piece.consumed - self.consumed[number]))
+        self.consumed[number] = max(self.consumed[number], piece.consumed)
+
+    def _results(self, pool: "_Pool") -> Iterator[_Done]:
+        """The results in the order of files and windows."""
+        import ray.data
+
+        logging.getLogger("ray.data").setLevel(logging.ERROR)  # its import has set another level
+        context = ray.data.DataContext.get_current()
+        context.execution_options.preserve_order = True
+        context.target_max_block_size = 1  # a window is a block: what a dead worker costs
+        context.enable_progress_bars = False
+        given = [(output.windows, each) for output, each in zip(self.outputs, self.inputs, strict=True)]
+        rows = [{"file": pickle.dumps((i, *one))} for i, one in enumerate(given)]
+        formats = [(each.format, header_of(each, self.fields)) for each in self.inputs]
+        here = ray.get_runtime_context().get_node_id()
+        on_this_node: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": here}}
+        attempts = ray.remote(**on_this_node)(_Attempts).remote()
+        read: Any = partial(_read, gpu=pool.gpus > 0)
+        worker: Any = _Worker
+        given_to_workers = (replace(self.job, threads=pool.threads), _shipped(self.job), formats, self.fields, attempts)
+        everywhere = all(is_url(each.url) for each in self.inputs)
+        dataset = (
+            ray.data.from_items(rows, override_num_blocks=len(rows))
+            # Local files are read where they are; files at URLs anywhere. Reading takes no core from the workers.
+            .flat_map(read, num_cpus=0, label_selector=None if everywhere else {"ray.io/node-id": here})
+            .map(
+                worker,
+                fn_constructor_args=given_to_workers,
+                compute=ray.data.ActorPoolStrategy(size=pool.size, max_tasks_in_flight_per_actor=2),
+                num_cpus=0 if pool.gpus else pool.threads,
+                num_gpus=pool.gpus,
+            )
+        )
+        for row in dataset.iter_rows():
+            yield pickle.loads(row["done"])
+
+
+# --- on the nodes ---------------------------------------------------------------------------------------------
+
+
+def _read(row: dict[str, Any], *, gpu: bool) -> Iterator[dict[str, Any]]:
+    number, skip, given = pickle.loads(row["file"])
+    for piece in pieces(number, given, skip, gpu=gpu):
+        yield {"piece": pickle.dumps(piece)}
+
+
+class _Attempts:
+    """Counts how often each window was begun: one that kills its worker again and again must end the job."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[int, int]] = Counter()
+
+    def begin(self, file: int, number: int) -> int:
+        self.counts[file, number] += 1
+        return self.counts[file, number]
+
+
+class _Worker:
+    """Translates pieces with an engine that is loaded once."""
+
+    def __init__(
+        self,
+        job: BulkJob,
+        shipped: "list[_ShippedModel]",
+        formats: list[tuple[Format, list[str]]],
+        fields: Sequence[str],
+        attempts: Any,
+    ) -> None:
+        self.job, self.formats, self.fields = job, formats, fields
+        self.shipped, self.attempts = shipped, attempts
+        self.pipeline: LinePipeline | None = None
+        self.name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}"
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        piece: Piece = pickle.loads(row["piece"])
+        try:
+            done = self._done(piece)
+        except OnehopError as e:
+            done = _Done(piece, error=e)
+        # The text goes back no more than it has to.
+        kept = replace(piece, window=piece.window and replace(piece.window, lines=[]), table=piece.table and b"")
+        return {"done": pickle.dumps(replace(done, piece=kept, worker=self.name))}
+
+    def _done(self, piece: Piece) -> _Done:
+        if piece.window is None and piece.table is None:
+            return _Done(piece, error=piece.error)
+        import ray
+
+        if ray.get(self.attempts.begin.remote(piece.file, piece.number)) > _TRIES:
+            raise _died(piece)
+        if self.pipeline is None:
+            job = replace(self.job, route=tuple(model.here() for model in self.shipped))
+            self.pipeline = job.pipeline(job.translator())
+        format, columns = self.formats[piece.file]
+        if format == "text":
+            assert piece.window is not None
+            translated = self.job.translate(self.pipeline, piece.window)
+            return _Done(piece, len(piece.window.lines), translated.data, translated.warnings)
+        cells = Cells(piece, format, self.fields, columns)
+        parts = [text.split("\n") for text in cells.texts]
+        results = iter(self.pipeline.translate([part for lines in parts for part in lines]))
+        texts = ["\n".join(next(results).text for _ in lines) for lines in parts]
+        return _Done(piece, cells.count, cells.written(texts))
+
+
+def _died(piece: Piece) -> ClusterError:
+    window = piece.window
+    where = (
+        f"the lines from {window.first} on of {window.name}" if window else f"window {piece.number} of a Parquet file"
+    )
+    remedy = "If memory ran out, give fewer --workers or a smaller --batch-size."
+    return ClusterError(f"A worker died {_TRIES} times at {where}.", remedy)
+
+
+@dataclass(frozen=True)
+class _ShippedModel:
+    """A model file as every node gets it: by its path where that holds the same model, else from the object store."""
+
+    path: Path
+    hash: str
+    files: dict[str, Any]  # name -> reference to the bytes
+
+    def here(self) -> Path:
+        """The model's path on this node."""
+        import ray
+
+        try:
+            if describe(self.path).hash == self.hash:
+                return self.path
+        except OnehopError:
+            pass
+        folder = Path(tempfile.gettempdir()) / f"onehop-models-{os.getuid()}" / self.hash
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            for name, content in self.files.items():
+                if not (folder / name).exists():
+                    write_whole(folder / name, ray.get(content))
+        return folder / self.path.name
+
+
+def _shipped(job: BulkJob) -> list[_ShippedModel]:
+    """The models of a job with the files beside them; they travel only where there are other nodes."""
+    import ray
+
+    alone = len(alive_nodes()) == 1
+    found = []
+    for path in job.route:
+        path = path.absolute()
+        beside = sorted(path.parent.glob(f"{path.name.removesuffix(SUFFIX)}*"))
+        files = {} if alone else {file.name: ray.put(file.read_bytes()) for file in beside if file.is_file()}
+        found.append(_ShippedModel(path, describe(path).hash, files))
+    return found
+
+
+# --- how many workers -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Workers, and what each of them takes: threads of a CPU, or a share of a GPU."""
+
+    size: int
+    threads: int
+    gpus: float
+
+
+def _pool_of(job: BulkJob, workers: int | None) -> _Pool:
+    """As many workers as the cluster has room for, or as were asked for."""
+    nodes = alive_nodes()
+    gpus = sum(node.get("GPU", 0) for node in nodes)
+    if job.device is not None and job.device.startswith("cuda"):
+        if not gpus:
+            raise ClusterError("The cluster has no GPU.", "Leave out --device, or add a node that has one.")
+        size = workers or int(gpus)
+        return _Pool(size, job.threads or 1, min(1.0, gpus / size))
+    cores = [int(node.get("CPU", 0)) for node in nodes]
+    if workers is None:
+        threads = job.threads or max(1, min(_MOST_THREADS, *(n for n in cores if n), _MOST_THREADS))
+        return _Pool(max(1, sum(n // threads for n in cores)), threads, 0.0)
+    threads = job.threads or max(1, sum(cores) // workers)
+    threads = min(threads, max(cores))
+    if sum(n // threads for n in cores) < workers:
+        what = f"{workers} workers of {threads} threads need more cores than the cluster has."
+        raise ClusterError(what, f"It has {sum(cores)}: give fewer --workers or --threads.")
+    return _Pool(workers, threads, 0.0)

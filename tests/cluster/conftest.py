@@ -1,0 +1,73 @@
+"""A cluster of three nodes on this machine, shared by all tests here; a test that kills a node adds another."""
+
+import importlib.util
+import os
+import threading
+import time
+import warnings
+
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    if importlib.util.find_spec("ray") is None:
+        for item in items:
+            if item.fspath.dirpath().basename == "cluster":
+                item.add_marker(pytest.mark.skip(reason="Ray is not installed: pip install 'onehop[ray]'"))
+
+
+class ThreeNodes:
+    """A head with the driver, and two nodes of one core that may die."""
+
+    def __init__(self):
+        from ray.cluster_utils import Cluster
+
+        self.cluster = Cluster(initialize_head=True, head_node_args=self._node(0))
+        self.nodes = []
+        self.fill()
+
+    @staticmethod
+    def _node(cpus):
+        return {"num_cpus": cpus, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+    def fill(self):
+        """Two nodes beside the head, whatever has died."""
+        while len(self.nodes) < 2:
+            self.nodes.append(self.cluster.add_node(**self._node(1)))
+
+    @property
+    def address(self):
+        return self.cluster.address
+
+    def kill_a_node(self):
+        self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
+
+    def kill_when(self, due):
+        """Kill a node in a thread as soon as `due()` holds."""
+
+        def wait():
+            while not due():
+                time.sleep(0.01)
+            self.kill_a_node()
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        return thread
+
+
+@pytest.fixture(scope="session")
+def _cluster():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nodes = ThreeNodes()
+        yield nodes
+        nodes.cluster.shutdown()
+
+
+@pytest.fixture
+def three_nodes(_cluster):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own modules
+        _cluster.fill()
+        yield _cluster

@@ -1,0 +1,129 @@
+"""Translation on a cluster: the same output as on one machine, whatever dies on the way."""
+
+import gzip
+import json
+import threading
+
+import pytest
+from typer.testing import CliRunner
+
+from onehop.cli import app
+
+HEAVY = pytest.mark.filterwarnings("ignore")
+
+
+def onehop(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A folder of text in two files, one of them compressed."""
+    folder = tmp_path_factory.mktemp("texts")
+    lines = [f"line {i} says {'a b c d e f g'[: i % 13]}" for i in range(900)]
+    (folder / "one.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "two.txt.gz").write_bytes(gzip.compress("".join(f"{x}\n" for x in lines[:300]).encode()))
+    return folder
+
+
+@pytest.mark.slow
+@HEAVY
+def test_a_node_dies_and_no_line_is_lost(three_nodes, texts, tmp_path, model_file):
+    greedy = ["--model", model_file, "--beam", "1", "--threads", "1"]
+    for name in ("one.txt", "deep/two.txt.gz"):
+        plain = tmp_path / "plain" / name.removesuffix(".gz")
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        assert onehop("translate", *greedy, "-i", texts / name, "-o", plain).exit_code == 0
+    out = tmp_path / "out"
+    first = out / ".onehop" / "cluster" / "one.txt.json"
+    alive = threading.Thread.is_alive
+    killer = three_nodes.kill_when(lambda: (out / "deep" / "two.txt").exists() or first.exists())
+    done = onehop("translate", *greedy, "--ray", three_nodes.address, texts, "-o", out)
+    assert done.exit_code == 0, done.output
+    assert not alive(killer), "the node was killed while it worked"
+    for name in ("one.txt", "deep/two.txt"):
+        assert (out / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    again = onehop("translate", *greedy, "--ray", "nowhere:1", texts, "-o", out)
+    assert again.exit_code == 0, "finished files need no cluster"
+    assert "2 of 2 files were done before" in again.output
+
+
+@pytest.mark.slow
+@HEAVY
+def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(three_nodes, tmp_path, model_file):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    given, out = tmp_path / "in", tmp_path / "out"
+    given.mkdir()
+    (given / "a.tsv").write_text("id\ttext\n7\tone two\n", encoding="utf-8")
+    (given / "b.jsonl").write_text('{"id": 7, "text": "one two"}\n\n', encoding="utf-8")
+    pq.write_table(pa.table({"text": ["one two", None], "id": [7, 8]}), given / "c.parquet")
+    (given / "d.txt").write_bytes(b"good\n\xff\n")
+    (given / "e.txt").write_text("", encoding="utf-8")
+    command = ["translate", "--model", model_file, "--beam", "1", "--ray", three_nodes.address]
+    done = onehop(*command, given, "-o", out, "--field", "text")
+    assert done.exit_code == 2
+    assert "Line 2 of" in done.output
+    assert "1 of 5 files could not be translated." in done.output
+    header, row = (line.split("\t") for line in (out / "a.tsv").read_text(encoding="utf-8").splitlines())
+    assert header == ["id", "text"]
+    assert row[0] == "7"
+    translation = row[1]
+    assert translation not in ("", "one two")
+    record, empty = (out / "b.jsonl").read_text(encoding="utf-8").split("\n")[:2]
+    assert json.loads(record) == {"id": 7, "text": translation}
+    assert empty == ""
+    assert pq.read_table(out / "c.parquet").to_pydict() == {"text": [translation, None], "id": [7, 8]}
+    assert not (out / "d.txt").exists()
+    assert (out / "e.txt").read_bytes() == b""
+    (given / "d.txt").write_bytes(b"good\n")
+    done = onehop(*command, given, "-o", out, "--field", "text")
+    assert done.exit_code == 0, done.output
+    assert "4 of 5 files were done before" in done.output
+    assert (out / "d.txt").read_bytes().count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["x.txt"], "--ray writes one output for each input. Give a folder with -o."),
+        (["-o", "out"], "--ray translates files. Name files, folders, patterns or URLs."),
+        (["x.txt", "-o", "out", "--text"], "--text does not work with --ray. Leave one of them out."),
+        (["missing.txt", "-o", "out"], "missing.txt cannot be read: No such file or directory. Check the path."),
+        (["none*.txt", "-o", "out"], "No file matches none*.txt. Correct the pattern."),
+        (["x.docx", "-o", "out"], "is a document, and --ray translates lines. Give documents without --ray"),
+        (["far://x/y.txt", "-o", "out"], "far://x/y.txt cannot be read: Protocol not known: far. Check the path."),
+        (["x.txt", "-o", "x.txt"], "x.txt is a file. Give a folder with -o."),
+        (["x.txt", "x.txt.gz", "-o", "out"], "would both become out/x.txt."),
+    ],
+)
+def test_wrong_input_is_one_line_before_a_cluster_is_asked(words, error, tmp_path, monkeypatch, model_file):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.txt", "x.docx", "x.txt.gz"):
+        (tmp_path / name).write_bytes(b"a text\n")
+    done = onehop("translate", "--model", model_file, "--ray", "nowhere:1", *words)
+    assert done.exit_code == 2
+    assert error in " ".join(done.output.split())
+    assert len(done.output.strip().splitlines()) == 1
+
+
+@HEAVY
+def test_no_cluster_at_the_address(tmp_path, model_file):
+    (tmp_path / "x.txt").write_text("a text\n", encoding="utf-8")
+    for address, error in (("127.0.0.1:1", "There is no Ray cluster at 127.0.0.1:1"), ("ray://x:1", "Ray's client")):
+        words = ["--model", model_file, "--ray", address, tmp_path / "x.txt", "-o", tmp_path / "out"]
+        done = onehop("translate", *words)
+        assert done.exit_code == 2
+        assert error in done.output
+        assert "Traceback" not in done.output
+
+
+def test_a_missing_extra_is_named(monkeypatch, tmp_path):
+    from onehop import errors
+
+    monkeypatch.setattr(errors, "is_installed", lambda module: module != "ray")
+    done = onehop("translate", "--ray", "local", "x.txt", "-o", tmp_path)
+    assert done.exit_code == 2
+    assert 'needs Ray. Install it with: pip install "onehop[ray]"' in done.output
