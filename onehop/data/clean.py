@@ -77,7 +77,7 @@ class Filtered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FilteredChunk:
+class FilteredChunk:
     """What one chunk of raw lines became: `lines` are source TAB target TAB place.
 
     `unreadable` has the column and the line number of whatever is not UTF-8.
@@ -95,13 +95,13 @@ class _FilteredChunk:
 _checks: PairChecks
 
 
-def _set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
-    """Prepare a process for `_filter_chunk`."""
+def set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
+    """Prepare a process for `filter_chunk`."""
     global _checks
     _checks = PairChecks(settings, held_out)
 
 
-def _filter_chunk(work: tuple[int, RawChunk]) -> _FilteredChunk:
+def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
     """Decode, normalise and check the pairs of a chunk."""
     file, raw = work
     lines, hashes, dropped, unreadable = [], [], dict[str, Dropped](), list[tuple[int, int]]()
@@ -117,7 +117,7 @@ def _filter_chunk(work: tuple[int, RawChunk]) -> _FilteredChunk:
             text = "\t".join(pair)
             hashes.append(hash64(text))
             lines.append(f"{text}\t{place}\n".encode())
-    return _FilteredChunk(
+    return FilteredChunk(
         file=file,
         consumed=raw.consumed,
         read=len(raw.src),
@@ -132,32 +132,37 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
     """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
     files = inputs.train + inputs.mix
     report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
-    held_out = held_out_sides(_pairs_in(inputs.test + inputs.valid, settings.plain))
+    held_out = held_out_of(inputs, settings)
     progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
     raw = ((i, chunk) for i, file in enumerate(files) for chunk in read_chunks(file, plain=settings.plain))
-    with closing(in_order(_filter_chunk, raw, processes, _set_up_checks, (settings, held_out))) as filtered:
+    with closing(in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))) as filtered:
         chunks, kept = _write_filtered(work, settings, files, filtered, report, progress)
     pairs, own = sum(kept.values()), sum(kept[i] for i in range(len(inputs.train)))
     if own < 2:
         raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own, settings.plain)
-    cut = [] if inputs.valid else spread(_cut_size(own, settings), own).tolist()
-    valid = _valid_lines(inputs.valid, settings, report) if inputs.valid else _cut_lines(work, cut)
+    cut = [] if inputs.valid else spread(cut_size(own, settings), own).tolist()
+    valid = valid_lines(inputs.valid, settings, report) if inputs.valid else _cut_lines(work, cut)
     write_whole(work / VALID, b"".join(valid))
     sources = [(source_name(file.name), kept[i]) for i, file in enumerate(files)]
     values = {"report": report_to_dict(report), "chunks": chunks, "sources": sources, "pairs": pairs, "cut": cut}
     write_json(work / FILTERED, values)
 
 
+def held_out_of(inputs: Inputs, settings: DataSettings) -> HeldOut:
+    """What the test and validation files hold, which must not be trained on."""
+    return held_out_sides(_pairs_in(inputs.test + inputs.valid, settings.plain))
+
+
 def _write_filtered(
     work: Path,
     settings: DataSettings,
     files: list[ParallelFile],
-    filtered: Iterator[_FilteredChunk],
+    filtered: Iterator[FilteredChunk],
     report: FilterReport,
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write what is no duplicate; where each chunk begins, and how many pairs each file has left."""
-    seen, watch, done, kept = SeenHashes(), _EncodingWatch(), Counter[int](), Counter[int]()
+    seen, watch, done, kept = SeenHashes(), EncodingWatch(), Counter[int](), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
         for chunk in filtered:
@@ -177,14 +182,14 @@ def _write_filtered(
     return chunks, kept
 
 
-class _EncodingWatch:
+class EncodingWatch:
     """Stops at a file of which so many lines are not UTF-8 that it must be in another encoding."""
 
     def __init__(self) -> None:
         self._read, self._bad = Counter[int](), Counter[tuple[int, Path]]()
         self._first: dict[tuple[int, Path], int] = {}
 
-    def look(self, file: ParallelFile, chunk: _FilteredChunk) -> None:
+    def look(self, file: ParallelFile, chunk: FilteredChunk) -> None:
         self._read[chunk.file] += chunk.read
         read = self._read[chunk.file]
         for path, lines in _unreadable_lines(file, chunk).items():
@@ -199,7 +204,7 @@ class _EncodingWatch:
                 )
 
 
-def _unreadable_lines(file: ParallelFile, chunk: _FilteredChunk) -> dict[Path, set[int]]:
+def _unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set[int]]:
     """The lines of a chunk that are not UTF-8, for each path that has any; a TSV has both columns in its only path."""
     found: dict[Path, set[int]] = {}
     for column, line in chunk.unreadable:
@@ -207,7 +212,7 @@ def _unreadable_lines(file: ParallelFile, chunk: _FilteredChunk) -> dict[Path, s
     return found
 
 
-def _without_duplicates(chunk: _FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
+def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
     """The lines of a chunk that were not there before."""
     kept = []
     for line, fresh in zip(chunk.lines, seen.add(chunk.hashes).tolist(), strict=True):
@@ -235,7 +240,7 @@ def _pairs_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, st
     return (pair for _, pair in _lines_in(files, plain) if not isinstance(pair, str))
 
 
-def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
+def valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
     """Validation pairs from files: all that have two sides, or so many of each file, spread evenly over it."""
     unusable, most, sides = 0, settings.valid_most, slice(1 if settings.plain else 0, 2)
     for file in files:
@@ -250,7 +255,7 @@ def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: Filt
         report.notes.append(f"{counted(unusable, 'validation line')} left out: empty or not readable.")
 
 
-def _cut_size(pairs: int, settings: DataSettings) -> int:
+def cut_size(pairs: int, settings: DataSettings) -> int:
     """How many pairs to cut off for validation: as many as set, but never more than a tenth."""
     return min(settings.valid_size, max(1, pairs // 10))
 

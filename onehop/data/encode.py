@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,11 +61,11 @@ def nothing() -> None:
 def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
     """Learn a vocabulary from training pairs spread evenly over the corpus, or over each of its weighted sources."""
     work, filtered, settings = job
-    chosen = frozenset(_sample_places(filtered, settings).tolist()) - frozenset(filtered.cut)
+    chosen = frozenset(sample_places(filtered, settings).tolist()) - frozenset(filtered.cut)
     return Tokenizer.learn(_sides_of(work / PAIRS, chosen), settings).model
 
 
-def _sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
+def sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
     """Which pairs the vocabulary is learned from."""
     count = min(filtered.pairs, settings.sample // 2)
     if settings.weights is None:
@@ -135,7 +136,7 @@ def encodes_by_words(tokenizer: Tokenizer) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Encoding:
+class Encoding:
     """What a process needs to know to encode chunks."""
 
     pairs: Path
@@ -156,11 +157,11 @@ class _EncodedChunk:
     added: int  # by cutting long texts
 
 
-_encoding: _Encoding
+_encoding: Encoding
 _words: WordIds
 
 
-def _set_up_encoding(encoding: _Encoding) -> None:
+def set_up_encoding(encoding: Encoding) -> None:
     """Prepare a process for `_encode_chunk`."""
     global _encoding, _words
     _encoding, _words = encoding, WordIds(Tokenizer(encoding.model))
@@ -171,7 +172,11 @@ def _encode_chunk(chunk: Span) -> _EncodedChunk:
     start, size, first, file = chunk
     with _encoding.pairs.open("rb") as stream:
         stream.seek(start)
-        lines = stream.read(size).split(b"\n")[:-1]
+        return encode_lines(stream.read(size).split(b"\n")[:-1], first, file)
+
+
+def encode_lines(lines: list[bytes], first: int, file: int) -> _EncodedChunk:
+    """Encode the training pairs among lines of filtered text, of which `first` come before these."""
     train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
     settings, whole = _encoding.settings, len(train)
     if settings.plain:
@@ -230,34 +235,44 @@ def encode_stage(
     folder, report, data = work / "store", filtered.report, settings.data
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    encoding, tokenizer = begin_encoding(work, folder, data, filtered, pairs=work / PAIRS)
+    progress.stage("encoding", filtered.pairs, "pairs")
+    with closing(in_order(_encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))) as chunks:
+        counts = _encode_train(folder, chunks, report, progress)
+    write_description(folder, describe_store(data, inputs, filtered, tokenizer, counts))
+
+
+def begin_encoding(
+    work: Path, folder: Path, data: DataSettings, filtered: Filtered, *, pairs: Path
+) -> tuple[Encoding, Tokenizer]:
+    """Write the tokenizer and the validation pairs; what processes need to encode the others, and the tokenizer."""
     model = (work / TOKENIZER).read_bytes()
     tokenizer = Tokenizer(model)
     write_whole(folder / TOKENIZER, model)
-    valid = _encode_valid(work, folder, tokenizer, data, report)
-    encoding = _Encoding(
-        pairs=work / PAIRS,
-        model=model,
-        settings=data,
-        cut=frozenset(filtered.cut),
-        held_out=held_out_sides(valid) if filtered.cut else HeldOut(),
-    )
-    progress.stage("encoding", filtered.pairs, "pairs")
-    with closing(in_order(_encode_chunk, filtered.chunks, processes, _set_up_encoding, (encoding,))) as chunks:
-        counts = _encode_train(folder, chunks, report, progress)
+    valid = _encode_valid(work, folder, tokenizer, data, filtered.report)
+    held_out = held_out_sides(valid) if filtered.cut else HeldOut()
+    cut = frozenset(filtered.cut)
+    return Encoding(pairs=pairs, model=model, settings=data, cut=cut, held_out=held_out), tokenizer
+
+
+def describe_store(
+    data: DataSettings, inputs: Inputs, filtered: Filtered, tokenizer: Tokenizer, counts: Counter[int]
+) -> dict[str, Any]:
+    """What a store says about itself; an error if no pair is left to train on."""
+    report = filtered.report
     if report.train == 0:
         raise nothing_left(report, report.read, 0, data.plain)
     report.vocabulary = tokenizer.vocab_size
-    description = {
+    return {
         "source": data.source,
         "target": data.target,
         "id_type": id_type(tokenizer.vocab_size).str,
         "pairs": {"train": report.train, "valid": report.valid},
         "sources": [{"name": name, "pairs": counts[i]} for i, (name, _) in enumerate(filtered.sources)],
-        "tokenizer_hash": tokenizer_hash(model),
+        "tokenizer_hash": tokenizer_hash(tokenizer.model),
         "made_from": inputs.made_from,
         "report": report_to_dict(report),
     }
-    write_description(folder, description)
 
 
 def _encode_train(

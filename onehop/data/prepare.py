@@ -7,9 +7,10 @@ The store appears by an atomic rename at the end.
 import errno
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,12 +23,14 @@ from onehop.console import NoProgress, StageProgress
 from onehop.data.clean import FILTERED, Inputs, filter_stage, read_filtered
 from onehop.data.corpus import STDIN, ParallelFile, content_hash, find_files
 from onehop.data.encode import encode_stage, learn_stage
+from onehop.data.shards import PARTS
 from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash
 from onehop.errors import OtherStoreError, StoreError, TextError
 from onehop.machine import available_cores, sync
 from onehop.text.language_id import identifier_version
 
 _MADE_FROM = "made_from.json"
+Maker = Callable[[Path, Settings, Inputs, bytes | None, StageProgress], None]
 
 
 @runtime_checkable
@@ -48,11 +51,13 @@ def prepare(
     force: bool = False,
     stdin: Readable | None = None,
     progress: StageProgress | None = None,
+    make: Maker | None = None,
 ) -> Store:
     """Make a token store from the files in `settings.data`, relative ones below `root`; `-` is `stdin`.
 
     Without `tokenizer` (a SentencePiece model) one is learned. A store that was made from the same settings and
     files is returned as it is, another one is replaced only with `force`. The bytes do not depend on `processes`.
+    `make` makes the store in the work folder, in place of the stages here.
     """
     progress = progress or NoProgress()
     _refuse_foreign_folder(out)
@@ -62,7 +67,9 @@ def prepare(
             progress.note(f"{out} is already made from these settings and files.")
         else:
             begin(work, inputs.made_from)
-            _make_store(work, settings, inputs, tokenizer, processes or available_cores(), progress)
+            make = make or partial(_make_store, processes=processes or available_cores())
+            if not (work / "store" / DESCRIPTION).exists():
+                make(work, settings, inputs, tokenizer, progress)
             move_into_place(work, out)
         shutil.rmtree(work)
     return Store.open(out)
@@ -73,12 +80,11 @@ def _make_store(
     settings: Settings,
     inputs: Inputs,
     tokenizer: bytes | None,
-    processes: int,
     progress: StageProgress,
+    *,
+    processes: int,
 ) -> None:
     """Run the stages that have no result yet."""
-    if (work / "store" / DESCRIPTION).exists():
-        return
     if not (work / FILTERED).exists():
         filter_stage(work, settings.data, inputs, processes, progress)
     filtered = read_filtered(work)
@@ -122,7 +128,8 @@ def begin(work: Path, made_from: dict[str, Any]) -> None:
         return
     for name in (_MADE_FROM, FILTERED, TOKENIZER):
         (work / name).unlink(missing_ok=True)
-    shutil.rmtree(work / "store", ignore_errors=True)
+    for name in ("store", PARTS):
+        shutil.rmtree(work / name, ignore_errors=True)
     write_json(known, made_from)
 
 

@@ -43,24 +43,72 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
+class JoinedArrays:
+    """Arrays one after the other, read where they lie; `plus` is added to the numbers of each."""
+
+    def __init__(self, parts: Sequence[npt.NDArray[Any]], plus: Sequence[int]) -> None:
+        self.parts, self.plus = parts, plus
+        self.starts = np.cumsum([0, *map(len, parts)])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            first, last, _ = key.indices(len(self))
+            begin, end = np.searchsorted(self.starts, [first, last], side="right").tolist()
+            return np.concatenate([self._piece(i, first, last) for i in range(begin - 1, end)])
+        indexes = np.asarray(key)
+        shards = np.searchsorted(self.starts, indexes, side="right") - 1
+        out = np.empty(indexes.shape, self.parts[0].dtype)
+        for shard in np.unique(shards):
+            here = shards == shard
+            out[here] = self.parts[shard][indexes[here] - self.starts[shard]] + out.dtype.type(self.plus[shard])
+        return out
+
+    def _piece(self, shard: int, first: int, last: int) -> npt.NDArray[Any]:
+        if shard >= len(self.parts):
+            return self.parts[0][:0]
+        start, part = int(self.starts[shard]), self.parts[shard]
+        found: npt.NDArray[Any] = part[max(0, first - start) : max(0, last - start)]
+        return found + part.dtype.type(self.plus[shard]) if self.plus[shard] else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.asarray(self[:], dtype)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[0].dtype
+
+    def max(self) -> int:
+        """The largest number; there must be one."""
+        return max(int(part.max()) + plus for part, plus in zip(self.parts, self.plus, strict=True) if len(part))
+
+    def tolist(self) -> list[int]:
+        found: list[int] = self[:].tolist()
+        return found
+
+
 class Side:
     """Sentences of one language: ids end to end and where each sentence ends."""
 
-    def __init__(self, ids: npt.NDArray[Any], ends: npt.NDArray[Any]) -> None:
-        self.ids = ids
-        self.ends = ends
+    def __init__(self, ids: npt.NDArray[Any] | JoinedArrays, ends: npt.NDArray[Any] | JoinedArrays) -> None:
+        self.ids: Any = ids
+        self.ends: Any = ends
 
     def __len__(self) -> int:
         return len(self.ends)
 
     def __getitem__(self, i: int) -> npt.NDArray[Any]:
         start = int(self.ends[i - 1]) if i else 0
-        return self.ids[start : int(self.ends[i])]
+        found: npt.NDArray[Any] = self.ids[start : int(self.ends[i])]
+        return found
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int32]:
         """Pieces of each sentence."""
-        return np.diff(self.ends, prepend=0).astype(np.int32)
+        parts = self.ends.parts if isinstance(self.ends, JoinedArrays) else [self.ends]
+        return np.concatenate([np.diff(part, prepend=0).astype(np.int32) for part in parts])
 
     def between(self, first: int, last: int) -> "Side":
         """The sentences from `first` up to, not including, `last`."""
@@ -176,11 +224,22 @@ class Store:
             )
         ]
 
-    def _ids(self, split: str, side: str) -> npt.NDArray[Any]:
-        return _mapped(self.path / f"{split}.{side}.ids", np.dtype(self.description["id_type"]))
+    def _ids(self, split: str, side: str) -> npt.NDArray[Any] | JoinedArrays:
+        return self._joined(split, f"{side}.ids", np.dtype(self.description["id_type"]))
 
-    def _ends(self, split: str, side: str) -> npt.NDArray[Any]:
-        return _mapped(self.path / f"{split}.{side}.ends", END_TYPE)
+    def _ends(self, split: str, side: str) -> npt.NDArray[Any] | JoinedArrays:
+        return self._joined(split, f"{side}.ends", END_TYPE, SIDES.index(side))
+
+    def _joined(
+        self, split: str, name: str, dtype: np.dtype[Any], side: int | None = None
+    ) -> npt.NDArray[Any] | JoinedArrays:
+        """A file of the store, or those of all shards; ends are counted on from the shards before."""
+        shards = self.description.get("shards", []) if split == "train" else []
+        if not shards:
+            return _mapped(self.path / f"{split}.{name}", dtype)
+        tokens = [0 if side is None else shard["tokens"][side] for shard in shards]
+        parts = [_mapped(self.path / f"{split}-{i:05d}.{name}", dtype) for i in range(len(shards))]
+        return JoinedArrays(parts, np.cumsum([0, *tokens])[:-1].tolist())
 
     @cached_property
     def tokenizer(self) -> bytes:

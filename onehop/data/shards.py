@@ -1,0 +1,334 @@
+"""A store in shards, made by tasks that may run on any machine which sees the work folder.
+
+    filter       each part of a file → its pairs and their hashes
+    deduplicate  each partition of the hashes → the pairs that stood earlier in the corpus
+    keep         each part without its duplicates
+    encode       each part → a shard
+
+A task writes its result whole and may run again anywhere. The shards one after the other are the store that
+`prepare` makes on one machine.
+"""
+
+import json
+import pickle
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from onehop.atomic import new_file, write_json, write_whole
+from onehop.config import DataSettings, Settings
+from onehop.console import StageProgress
+from onehop.data import clean, encode
+from onehop.data.chunks import Plain, RawChunk, read_chunks
+from onehop.data.clean import FILTERED, VALID, Inputs
+from onehop.data.corpus import ParallelFile
+from onehop.data.filters import Dropped, FilterReport, HeldOut, language_notes, report_to_dict, sample_of
+from onehop.data.mixture import source_name
+from onehop.data.store import TOKENIZER, PairsWriter, write_description
+from onehop.text.tokenizer import Tokenizer
+
+PARTS = "parts"
+PART_CHUNKS = 256  # chunks of 4,096 pairs in a part: about a million pairs
+
+
+@runtime_checkable
+class Spread(Protocol):
+    """Runs tasks, here or on other machines."""
+
+    def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """The task of each item's arguments, in the items' order."""
+
+    def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
+        """The raw parts of a file, or references to them."""
+
+
+class Here:
+    """Runs tasks in this process."""
+
+    def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        return (task(*item) for item in items)
+
+    def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
+        return raw_parts(file, plain, chunks)
+
+
+def raw_parts(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChunk]]:
+    """The chunks of a file, so many at a time."""
+    held: list[RawChunk] = []
+    for chunk in read_chunks(file, plain=plain):
+        held.append(chunk)
+        if len(held) == chunks:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------
+
+
+def filter_part(
+    work: Path, name: str, file: int, chunks: list[RawChunk], settings: DataSettings, held_out: HeldOut
+) -> str:
+    """Check the pairs of a part and write them with their hashes. A part that is there already is left as it is."""
+    facts = work / PARTS / f"{name}.facts"
+    if not facts.exists():
+        clean.set_up_checks(settings, held_out)
+        found = [clean.filter_chunk((file, chunk)) for chunk in chunks]
+        write_whole(work / PARTS / f"{name}.tsv", b"".join(line for chunk in found for line in chunk.lines))
+        _write_array(work / PARTS / f"{name}.hashes.npy", np.concatenate([chunk.hashes for chunk in found]))
+        bare = [replace(chunk, lines=[], hashes=chunk.hashes[:0]) for chunk in found]
+        write_whole(facts, pickle.dumps(bare))
+    return name
+
+
+def deduplicate(work: Path, names: Sequence[str], partition: int, of: int) -> Path:
+    """Write which pairs of a partition of all hashes stood earlier in the corpus, by their place in it."""
+    hashes, places, first = [], [], 0
+    for name in names:
+        part = np.load(work / PARTS / f"{name}.hashes.npy")
+        chosen = np.flatnonzero(part % np.uint64(of) == partition)
+        hashes.append(part[chosen])
+        places.append(chosen + first)
+        first += len(part)
+    every, place = np.concatenate(hashes), np.concatenate(places)
+    later = np.ones(len(every), bool)
+    later[np.unique(every, return_index=True)[1]] = False
+    out = work / PARTS / f"duplicates-{partition}.npy"
+    _write_array(out, place[later])
+    return out
+
+
+def keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequence[Path]) -> tuple[int, Dropped]:
+    """Write a part without its duplicates; how many pairs are left, and what was left out."""
+    later = np.concatenate([_between(np.load(path, mmap_mode="r"), first, first + count) for path in duplicates])
+    gone, dropped, kept = frozenset((later - first).tolist()), Dropped(), 0
+    with new_file(work / PARTS / f"{name}.kept") as out, out.open("wb") as stream:
+        for i, line in enumerate(_lines(work / PARTS / f"{name}.tsv")):
+            if i not in gone:
+                stream.write(line)
+                kept += 1
+                continue
+            source, target, place = line.rstrip(b"\n").split(b"\t")
+            dropped.add(sample_of(place.decode(), (source, target)))
+    return kept, dropped
+
+
+def select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
+    """Some lines of a part, by their numbers in it."""
+    wanted = frozenset(chosen)
+    if not wanted:
+        return []
+    return [line for i, line in enumerate(_lines(work / PARTS / f"{name}.kept")) if i in wanted]
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """What a part became."""
+
+    pairs: int
+    tokens: tuple[int, int]
+    dropped: dict[str, Dropped]
+    added: int
+
+
+def encode_part(encoding: encode.Encoding, folder: Path, name: str, number: int, first: int, file: int) -> _Shard:
+    """Encode a part, `first` pairs after the corpus's beginning, into the shard of this number."""
+    encode.set_up_encoding(encoding)
+    beside = folder / f".{secrets.token_hex(4)}"
+    beside.mkdir()
+    writer, dropped, added, read = PairsWriter(beside, shard_name(number)), FilterReport(files={}), 0, 0
+    try:
+        for lines in _groups(_lines(encoding.pairs / f"{name}.kept")):
+            chunk = encode.encode_lines([line[:-1] for line in lines], first + read, file)
+            writer.write(chunk.pairs)
+            dropped.merge(chunk.dropped)
+            added, read = added + chunk.added, read + len(lines)
+        writer.close()
+        for path in beside.iterdir():
+            path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    kept = {reason: each for reason, each in dropped.dropped.items() if each.count}
+    return _Shard(writer.count, (writer.source.tokens, writer.target.tokens), kept, added)
+
+
+def shard_name(number: int) -> str:
+    return f"train-{number:05d}"
+
+
+def _write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    with new_file(path) as out, out.open("wb") as stream:
+        np.save(stream, array)
+
+
+def _between(places: npt.NDArray[Any], first: int, last: int) -> npt.NDArray[Any]:
+    return np.asarray(places[np.searchsorted(places, first) : np.searchsorted(places, last)])
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        yield from stream
+
+
+def _groups(lines: Iterator[bytes], size: int = 4096) -> Iterator[list[bytes]]:
+    held: list[bytes] = []
+    for line in lines:
+        held.append(line)
+        if len(held) == size:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+# --- all of them ----------------------------------------------------------------------------------------------
+
+
+def make_shards(
+    work: Path,
+    settings: Settings,
+    inputs: Inputs,
+    tokenizer: bytes | None,
+    progress: StageProgress,
+    *,
+    spread: Spread,
+    partitions: int = 8,
+    part_chunks: int = PART_CHUNKS,
+) -> None:
+    """Make a store in shards in the work folder. What an earlier run has finished is kept."""
+    work = work.absolute()  # tasks run in other folders
+    (work / PARTS).mkdir(exist_ok=True)
+    if not (work / FILTERED).exists():
+        _filter(work, settings.data, inputs, progress, spread, partitions, part_chunks)
+    values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
+    filtered = clean.read_filtered(work)
+    parts: list[tuple[str, int, int, int]] = [tuple(part) for part in values["parts"]]
+    if not (work / TOKENIZER).exists():
+        if tokenizer is None:
+            progress.stage("learning the vocabulary", None, "")
+            chosen = encode.sample_places(filtered, settings.tokenizer)
+            wanted = np.setdiff1d(chosen, np.array(filtered.cut, np.int64))
+            lines = _selected(work, parts, wanted, spread)
+            sides = (side for line in lines for side in line.decode().split("\t")[:2])
+            tokenizer = Tokenizer.learn(sides, settings.tokenizer).model
+        Tokenizer(tokenizer)
+        write_whole(work / TOKENIZER, tokenizer)
+    _encode(work, settings, inputs, filtered, parts, progress, spread)
+
+
+def _filter(
+    work: Path,
+    settings: DataSettings,
+    inputs: Inputs,
+    progress: StageProgress,
+    spread: Spread,
+    partitions: int,
+    part_chunks: int,
+) -> None:
+    files = inputs.train + inputs.mix
+    report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
+    held_out = clean.held_out_of(inputs, settings)
+    progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
+    items = (
+        (work, f"{i:05d}-{n:05d}", i, raw, settings, held_out)
+        for i, file in enumerate(files)
+        for n, raw in enumerate(spread.parts_of(i, file, settings.plain, part_chunks))
+    )
+    names, sizes, owners, done, watch = [], [], [], Counter[int](), clean.EncodingWatch()
+    for name in spread.map(filter_part, items):
+        facts = pickle.loads((work / PARTS / f"{name}.facts").read_bytes())
+        for chunk in facts:
+            watch.look(files[chunk.file], chunk)
+            report.files[files[chunk.file].name] += chunk.read
+            report.merge(chunk.dropped)
+            progress.advance(chunk.consumed - done[chunk.file])
+            done[chunk.file] = chunk.consumed
+        names.append(name)
+        owners.append(facts[0].file)
+        sizes.append(len(np.load(work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))
+    counts = _without_duplicates(work, names, sizes, report, progress, spread, partitions * settings.duplicates)
+    kept = Counter[int]()
+    for owner, count in zip(owners, counts, strict=True):
+        kept[owner] += count
+    pairs, own = sum(kept.values()), sum(kept[i] for i in range(len(inputs.train)))
+    if own < 2:
+        raise clean.nothing_left(report, sum(report.files[f.name] for f in inputs.train), own, settings.plain)
+    firsts = np.cumsum([0, *counts]).tolist()
+    parts = list(zip(names, firsts, counts, owners, strict=False))
+    cut = [] if inputs.valid else clean.spread(clean.cut_size(own, settings), own).tolist()
+    valid = clean.valid_lines(inputs.valid, settings, report) if inputs.valid else _selected(work, parts, cut, spread)
+    write_whole(work / VALID, b"".join(valid))
+    sources = [(source_name(file.name), kept[i]) for i, file in enumerate(files)]
+    values = {"report": report_to_dict(report), "chunks": [], "sources": sources, "pairs": pairs, "cut": cut}
+    write_json(work / FILTERED, {**values, "parts": parts})
+
+
+def _without_duplicates(
+    work: Path,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    report: FilterReport,
+    progress: StageProgress,
+    spread: Spread,
+    partitions: int,
+) -> list[int]:
+    """Leave out what stood earlier; how many pairs each part has left. Without partitions everything stays."""
+    progress.stage("removing duplicates", sum(sizes), "pairs")
+    found = list(spread.map(deduplicate, ((work, names, k, partitions) for k in range(partitions)))) if names else []
+    if not found:
+        _write_array(work / PARTS / "duplicates-none.npy", np.empty(0, np.int64))
+        found = [work / PARTS / "duplicates-none.npy"]
+    firsts = np.cumsum([0, *sizes]).tolist()
+    items = ((work, *part, found) for part in zip(names, firsts, sizes, strict=False))
+    counts = []
+    for size, (count, dropped) in zip(sizes, spread.map(keep_part, items), strict=True):
+        report.dropped["duplicate"].merge(dropped)
+        counts.append(count)
+        progress.advance(size)
+    return counts
+
+
+def _selected(
+    work: Path, parts: Sequence[tuple[str, int, int, int]], places: "Sequence[int] | npt.NDArray[Any]", spread: Spread
+) -> Iterator[bytes]:
+    """The lines at these places of the corpus, in its order."""
+    wanted = np.sort(np.asarray(places, np.int64))
+    items = ((work, name, (_between(wanted, a, a + n) - a).tolist()) for name, a, n, _ in parts)
+    for lines in spread.map(select_lines, items):
+        yield from lines
+
+
+def _encode(
+    work: Path,
+    settings: Settings,
+    inputs: Inputs,
+    filtered: clean.Filtered,
+    parts: Sequence[tuple[str, int, int, int]],
+    progress: StageProgress,
+    spread: Spread,
+) -> None:
+    folder, report = work / "store", filtered.report
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    encoding, tokenizer = encode.begin_encoding(work, folder, settings.data, filtered, pairs=work / PARTS)
+    progress.stage("encoding", filtered.pairs, "pairs")
+    counts, shards, tokens = Counter[int](), [], [0, 0]
+    items = ((encoding, folder, name, i, a, file) for i, (name, a, _, file) in enumerate(parts))
+    for (_, _, count, file), shard in zip(parts, spread.map(encode_part, items), strict=True):
+        counts[file] += shard.pairs
+        shards.append({"pairs": shard.pairs, "tokens": list(shard.tokens)})
+        tokens = [a + b for a, b in zip(tokens, shard.tokens, strict=True)]
+        report.merge(shard.dropped)
+        report.added += shard.added
+        progress.advance(count)
+    report.train, report.train_tokens = sum(counts.values()), (tokens[0], tokens[1])
+    description = encode.describe_store(settings.data, inputs, filtered, tokenizer, counts)
+    write_description(folder, {**description, "shards": shards})
