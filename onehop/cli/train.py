@@ -2,8 +2,9 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +19,10 @@ from onehop.cli.app import (
     settings_of,
     use_threads,
 )
+from onehop.cli.cluster import RayAddress
 from onehop.cli.completion import presets
 from onehop.config import Settings, settings_to_toml
-from onehop.errors import TextError, check_folder
+from onehop.errors import SettingsError, TextError, check_folder, require
 
 _PANEL = "Make a model"
 
@@ -54,12 +56,19 @@ def prepare(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a store made from other files or settings.")] = False,
     processes: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per core.")] = None,
+    ray: RayAddress = None,
 ) -> None:
     """Turn raw text into a token store: filter, learn the vocabulary, encode."""
     from onehop.console import PrepareDisplay
     from onehop.data.filters import report_to_text
-    from onehop.data.prepare import prepare as make
+    from onehop.data.prepare import prepare as prepare_here
 
+    make: Any = partial(prepare_here, processes=processes)
+    if ray is not None:
+        require("ray")
+        from onehop.cluster.prepare import prepare_on_cluster
+
+        make = partial(prepare_on_cluster, address=ray)
     model = tokenizer_of(tokenizer) if tokenizer else None
     if files == ["-"]:
         say_waiting()
@@ -69,7 +78,6 @@ def prepare(
             out,
             root=data,
             tokenizer=model,
-            processes=processes,
             force=force,
             stdin=sys.stdin.buffer,
             progress=shown,
@@ -114,6 +122,10 @@ def train(
     ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
+    ray: RayAddress = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Training workers of --ray, each with a GPU or --threads.")
+    ] = None,
 ) -> None:
     """Train a model. The same command resumes a stopped run exactly."""
     chosen = settings_of(settings, changes)
@@ -126,12 +138,27 @@ def train(
     if dry_run:
         typer.echo(workflow.plan_to_text(workflow.dry_run(chosen, out, store=store, data=data, device=device), chosen))
         return
+    if ray is not None or workers is not None:
+        options = {"device": device, "threads": threads, "tensorboard": tensorboard, "bleu_on": bleu_on}
+        _train_on_cluster(chosen, out, ray, workers, store=store, data=data, **options)
+        return
     with last_work(device):
         model = workflow.train(
             chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on
         )
         if model is not None and workflow.leads():
             typer.echo(model)
+
+
+def _train_on_cluster(settings: Settings, out: Path, ray: str | None, workers: int | None, **how: Any) -> None:
+    if ray is None:
+        raise SettingsError("--workers needs a cluster.", "Give --ray local, or start several processes with torchrun.")
+    require("ray")
+    from onehop.cluster.train import train_on_cluster
+
+    model = train_on_cluster(settings, out, address=ray, workers=workers or 1, **how)
+    if model is not None:
+        typer.echo(model)
 
 
 @app.command(rich_help_panel=_PANEL)

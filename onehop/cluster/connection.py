@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from onehop.errors import OnehopError, SettingsError, require
 LOCAL = "local"
 # Windows of text are small, so a local cluster needs little shared memory.
 _OBJECT_STORE_BYTES = 512 << 20
+_CONNECT_SECONDS = 5.0
 _STOPPED = "Run the same command again: finished work is kept."
 
 
@@ -38,6 +40,8 @@ def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
     if ray.is_initialized():  # a caller has joined one
         yield
         return
+    if not _answers(address):
+        raise _unreachable(address, ConnectionError())
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
         options |= {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
@@ -54,6 +58,18 @@ def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
             yield
     finally:
         ray.shutdown()
+
+
+def _answers(address: str) -> bool:
+    """Whether something listens at HOST:PORT; Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        return True  # local, or auto
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
 
 
 def alive_nodes() -> list[dict[str, float]]:

@@ -1,0 +1,94 @@
+"""`onehop prepare --ray`: the tasks of a sharded store on the nodes of a cluster.
+
+Every node must see the store's folder. Files are read on the node where the command was started.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from onehop.cluster.connection import alive_nodes, in_one_line, joined
+from onehop.config import Settings
+from onehop.console import StageProgress
+from onehop.data.chunks import Plain, RawChunk
+from onehop.data.corpus import ParallelFile
+from onehop.data.prepare import Readable, prepare
+from onehop.data.shards import PART_CHUNKS, make_shards, raw_parts
+from onehop.data.store import Store
+from onehop.errors import OnehopError, StoreError
+
+_READ_AHEAD = 4  # parts of a file that wait for a task
+_WAITING = 2  # tasks a core that are given out before the first of them is done
+
+
+def prepare_on_cluster(
+    settings: Settings,
+    out: Path,
+    *,
+    address: str,
+    root: Path | None = None,
+    tokenizer: bytes | None = None,
+    force: bool = False,
+    stdin: Readable | None = None,
+    progress: StageProgress | None = None,
+    part_chunks: int = PART_CHUNKS,
+) -> Store:
+    """Make a store in shards; arguments as for `prepare`. A task whose node dies runs again on another."""
+    with joined(address):
+        cores = max(1, int(sum(node.get("CPU", 0) for node in alive_nodes())))
+        make = partial(make_shards, spread=_Nodes(cores), partitions=cores, part_chunks=part_chunks)
+        # Tasks run in other working directories.
+        where = out.absolute()
+        return prepare(
+            settings, where, root=root, tokenizer=tokenizer, force=force, stdin=stdin, progress=progress, make=make
+        )
+
+
+class _Nodes:
+    """Runs tasks on the nodes, in order and with bounded memory."""
+
+    def __init__(self, cores: int) -> None:
+        self.cores = cores
+
+    def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        import ray
+
+        remote: Any = ray.remote(num_cpus=1, max_retries=-1, scheduling_strategy="SPREAD")(_told)
+        waiting: deque[Any] = deque()
+        with in_one_line():
+            for item in items:
+                waiting.append(remote.remote(task, *item))
+                if len(waiting) >= _WAITING * self.cores:
+                    yield ray.get(waiting.popleft())
+            while waiting:
+                yield ray.get(waiting.popleft())
+
+    def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
+        """References to the parts, which go from the reader to the tasks without passing through here."""
+        import ray
+
+        here: Any = {
+            "num_cpus": 0,
+            "num_returns": "streaming",
+            "label_selector": {"ray.io/node-id": ray.get_runtime_context().get_node_id()},
+            "_generator_backpressure_num_objects": _READ_AHEAD,
+        }
+        read: Any = ray.remote(**here)(_read)
+        yield from read.remote(file, plain, chunks)
+
+
+def _read(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChunk]]:
+    yield from raw_parts(file, plain, chunks)
+
+
+def _told(task: Callable[..., Any], *item: Any) -> Any:
+    """What a task gives; a disk that is full or not shared is told in one line."""
+    try:
+        return task(*item)
+    except OnehopError:
+        raise
+    except OSError as e:
+        remedy = "Put the store on a disk with room that every node sees, and run the same command again."
+        raise StoreError(f"A node cannot use {e.filename or 'the store'}: {e.strerror or e}.", remedy) from None

@@ -1,0 +1,173 @@
+"""`onehop train --ray`: Ray Train starts the same trainer in each worker, and again when one of them dies.
+
+The run folder and the store lie on a disk that every node sees. A restart goes on from the last checkpoint there.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onehop.atomic import write_json
+from onehop.cluster.connection import ClusterError, alive_nodes, joined
+from onehop.config import Settings
+from onehop.console import TrainDisplay
+from onehop.errors import OnehopError, RunError
+from onehop.storage.run_folder import Run, read_metrics
+
+_FAILURES = 100  # a training that dies so often is stopped
+_REFUSED = ".refused.json"
+_LOOK_SECONDS = 1.0
+
+
+def train_on_cluster(
+    settings: Settings,
+    out: Path,
+    *,
+    address: str,
+    workers: int,
+    store: Path | None = None,
+    data: Path | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    bleu_on: int = 500,
+    tensorboard: bool = False,
+    pids: Path | None = None,
+) -> Path | None:
+    """Train with this many workers in the run folder `out`, or go on there; the model file, or None if it was stopped.
+
+    A worker or node that dies restarts all workers from the last checkpoint. Each worker writes its process number
+    into the folder `pids`, where that is given.
+    """
+    from onehop.training import workflow
+
+    Run(out).check_overwrites_nothing()
+    if store is None:
+        store = workflow.open_store(settings, out, None, data).path
+    with joined(address):
+        _check_room(workers, threads or 1, device)
+        config = {
+            "settings": settings,
+            "out": str(out.absolute()),
+            "store": str(store.absolute()),
+            "device": device,
+            "bleu_on": bleu_on,
+            "tensorboard": tensorboard,
+            "pids": str(pids.absolute()) if pids else None,
+        }
+        out.mkdir(parents=True, exist_ok=True)
+        with _Watch(out, settings):
+            _fit(config, workers, threads or 1, gpu=bool(device and device.startswith("cuda")))
+    model = out / "model.safetensors"
+    return model if model.exists() else None
+
+
+def _check_room(workers: int, threads: int, device: str | None) -> None:
+    """Refuse more workers than the cluster has room for: Ray would wait for nodes."""
+    name, each = ("GPU", 1) if device and device.startswith("cuda") else ("CPU", threads)
+    room = sum(int(node.get(name, 0) // each) for node in alive_nodes())
+    if room < workers:
+        remedy = f"Give --workers {room}" if room else "Add nodes"
+        raise ClusterError(f"The cluster has room for {room} of {workers} workers.", f"{remedy}, or add nodes.")
+
+
+def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> None:
+    """Run the workers to the end; a user's error that one of them met is raised here."""
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")  # Ray Train reads it when it is imported
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    out, name = Path(config["out"]), f".ray-{secrets.token_hex(4)}"
+    (out / _REFUSED).unlink(missing_ok=True)
+    share: dict[str, float] = {"CPU": 1, "GPU": 1} if gpu else {"CPU": threads}
+    trainer = TorchTrainer(
+        _worker,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker=share),
+        torch_config=TorchConfig(backend="nccl" if gpu else "gloo"),
+        run_config=RunConfig(name=name, storage_path=str(out), failure_config=FailureConfig(max_failures=_FAILURES)),
+    )
+    try:
+        trainer.fit()
+    except Exception as e:  # Ray wraps what a worker raised in errors of several modules
+        raise _told(e, out) from e
+    finally:
+        shutil.rmtree(out / name, ignore_errors=True)
+    if (out / _REFUSED).exists():
+        what, remedy = json.loads((out / _REFUSED).read_bytes())
+        (out / _REFUSED).unlink()
+        raise RunError(what, remedy)
+
+
+class _Watch:
+    """Shows the metrics that the first worker writes, and says when all begin again."""
+
+    def __init__(self, out: Path, settings: Settings) -> None:
+        self.file, self.steps, self.every = out / "metrics.jsonl", settings.train.steps, settings.train.report_every
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join()
+
+    def _watch(self) -> None:
+        shown = len(read_metrics(self.file)) if self.file.exists() else 0
+        with TrainDisplay(every=self.every) as display:
+            display.last = self.steps
+            while True:
+                over = self.stop.wait(_LOOK_SECONDS)
+                reports = read_metrics(self.file) if self.file.exists() else []
+                if len(reports) < shown:
+                    step = reports[-1]["step"] if reports else 0
+                    display.said(f"A worker died. All workers go on from the checkpoint of step {step}.")
+                    shown = len(reports)
+                for report in reports[shown:]:
+                    (display.validated if "valid_nll" in report else display.stepped)(report)
+                shown = len(reports)
+                if over:
+                    return
+
+
+def _told(error: Exception, out: Path) -> OnehopError:
+    last = (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
+    return ClusterError(
+        f"The training on the cluster failed: {last}",
+        f"The same command goes on from the last checkpoint in {out}.",
+    )
+
+
+def _worker(config: Mapping[str, Any]) -> None:
+    """What each worker does: the same as a process of torchrun.
+
+    An error that a restart cannot help is written down, and the workers of the next start leave at once.
+    """
+    import ray.train
+
+    from onehop.training import workflow
+
+    rank = ray.train.get_context().get_world_rank()
+    if config["pids"]:
+        (Path(config["pids"]) / str(rank)).write_text(str(os.getpid()), encoding="utf-8")
+    device, refused = config["device"], Path(config["out"]) / _REFUSED
+    if refused.exists():
+        return
+    try:
+        workflow.train(
+            config["settings"],
+            config["out"],
+            store=config["store"],
+            device="cuda" if device and device.startswith("cuda") else device,
+            bleu_on=config["bleu_on"],
+            tensorboard=config["tensorboard"],
+        )
+    except OnehopError as e:
+        write_json(refused, [e.what, e.remedy])
+        raise
