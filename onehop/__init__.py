@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from onehop.explorer.view import explore
     from onehop.interpret.tracer import trace
     from onehop.model.transformer import Transformer
-    from onehop.pipelines.translator import Translator, translate
+    from onehop.pipelines.translate import translate
+    from onehop.pipelines.translator import Translator
     from onehop.training.finetune import finetune
     from onehop.training.workflow import train
 
@@ -42,7 +43,7 @@ HOMES = {
     "load_settings": "config",
     "trace": "interpret.tracer",
     "train": "training.workflow",
-    "translate": "pipelines.translator",
+    "translate": "pipelines.translate",
 }
 
 

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from onehop.cli import app
 from onehop.errors import SettingsError
-from onehop.pipelines.translator import Translator, translate
+from onehop.pipelines.translate import translate
+from onehop.pipelines.translator import Translator
 
 
 def test_each_sentence_goes_through_both_models(install):

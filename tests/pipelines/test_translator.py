@@ -13,10 +13,11 @@ import pytest
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelChangedError, ModelFileError, SettingsError, TextError
 from onehop.pipelines import lazy_model
-from onehop.pipelines import translator as module
+from onehop.pipelines import translate as module
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.translator import Translator, translate
+from onehop.pipelines.translate import translate
+from onehop.pipelines.translator import Translator
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.registry import package_folder
 
