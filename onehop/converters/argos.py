@@ -49,11 +49,13 @@ def import_package(path: Path) -> Imported:
     about = _json_object(read, METADATA)
     languages = [about.get(name) for name in ("from_code", "to_code")]
     if about.get("type", "translate") != "translate" or not all(isinstance(code, str) and code for code in languages):
-        raise ExportError(f"{path} is no translator of one pair of languages.", "Give another package.")
+        raise ExportError(f"{path} is not a translator of one language pair.", "Give another package.")
     weights = needed(read, _WEIGHTS)
     specification, variables = read_variables(weights, f"{_WEIGHTS} of {path.name}")
     if specification != "TransformerSpec":
-        raise ExportError(f"{path} holds a {specification or 'model of no name'}.", "Only translators can be imported.")
+        raise ExportError(
+            f"{path} holds a {specification or 'model without a name'}.", "Only translators can be imported."
+        )
     config = _json_object(read, "model/config.json", missing={})
     pieces = _read_pieces(read, config)
     model, tensors = _Converter(variables, config, pieces).convert()
@@ -87,7 +89,7 @@ def opened(path: Path) -> Read:
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile):
-        raise ExportError(f"{path} is not a package that can be read.", "Give an .argosmodel file.") from None
+        raise ExportError(f"{path} is not a readable package.", "Give an .argosmodel file.") from None
     root = next((n.removesuffix(METADATA) for n in archive.namelist() if re.fullmatch(rf"([^/]*/)?{METADATA}", n)), "")
 
     def read(name: str) -> bytes | None:
@@ -96,7 +98,7 @@ def opened(path: Path) -> Read:
         except KeyError:
             return None
         if member.file_size > min(_LARGEST, _TIGHTEST * (member.compress_size + 1000)):
-            raise ExportError(f"{name} of {path} is larger than a package has it.", _AGAIN)
+            raise ExportError(f"{name} of {path} is too large for a package.", _AGAIN)
         try:
             return archive.read(member)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
@@ -144,7 +146,7 @@ def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
     eos = ids.get(str(config.get("eos_token") or MARKS["eos"]))
     bos = ids.get(str(config.get("decoder_start_token") or config.get("bos_token") or MARKS["bos"]))
     if unk is None or eos is None or bos is None:
-        raise ExportError(f"{name} lacks a mark of {', '.join(MARKS.values())}.", _AGAIN)
+        raise ExportError(f"{name} lacks one of the special tokens {', '.join(MARKS.values())}.", _AGAIN)
     pad = next((ids[mark] for mark in (MARKS["pad"], "<pad>") if mark in ids), unk)
     model = needed(read, PIECES)
     return joint_pieces(model, model, ids, (pad, unk, bos, eos))
@@ -163,7 +165,7 @@ class _Converter:
 
     def convert(self) -> tuple[ModelSettings, dict[str, Tensor]]:
         if self.config.get("add_source_bos") or self.config.get("layer_norm_epsilon") not in (None, 1e-5):
-            raise ExportError("The model has a beginning mark in the source, or another ε in its norms.", _REFUSED)
+            raise ExportError("The model has BOS in the source, or another ε in its layer norms.", _REFUSED)
         layers = [self.count(stack) for stack in ("encoder", "decoder")]
         tables = [self.matrix(name) for name in ("encoder/embeddings_0", "decoder/embeddings", "decoder/projection")]
         positions = [self.take(f"{stack}/position_encodings/encodings") for stack in ("encoder", "decoder")]
@@ -194,14 +196,14 @@ class _Converter:
         """A number of the model's shape."""
         found = self.take(name, missing=np.array(missing))
         if found.ndim:
-            raise ExportError(f"{name} is no number.", _AGAIN)
+            raise ExportError(f"{name} is not a number.", _AGAIN)
         return float(found)
 
     def count(self, stack: str) -> int:
         """How many layers a stack has."""
         numbers = {int(n[1]) for name in self.variables if (n := re.match(rf"{stack}/layer_(\d{{1,4}})/", name))}
         if numbers != set(range(len(numbers))) or not numbers:
-            raise ExportError(f"The {stack} has no layers, or not all of them.", _AGAIN)
+            raise ExportError(f"The {stack} lacks some or all of its layers.", _AGAIN)
         return len(numbers)
 
     def is_biased(self) -> bool:
@@ -241,7 +243,7 @@ class _Converter:
                 source_end=None if self.config.get("add_source_eos") else False,
             )
         except SettingsError as e:
-            raise ExportError(f"The model's shape is not right: {e.what}", _AGAIN) from None
+            raise ExportError(f"The model's shape is wrong: {e.what}", _AGAIN) from None
 
     def stack(self, stack: str, common: float) -> tuple[int, Literal["pre", "post"], Literal["relu", "swish", "gelu"]]:
         """Heads, norm and activation of a stack."""
@@ -250,14 +252,16 @@ class _Converter:
         number = self.flag(f"{stack}/activation")
         named: Any = {value: name for name, value in ACTIVATIONS.items()}.get(int(number))
         if scaled != 1 or named is None:
-            raise ExportError("The model has unscaled embeddings, or an activation that ours has not.", _REFUSED)
+            raise ExportError(
+                "The model has unscaled embeddings, or an activation that onehop does not have.", _REFUSED
+            )
         return int(heads), norm, named
 
     def embeddings(self, tables: Sequence[Tensor]) -> dict[str, Tensor]:
         """The three tables with rows in the order of our ids."""
         rows = np.array(self.pieces.rows)
         if any(len(_to_rows(table)) != 1 + rows.max() for table in tables):
-            raise ExportError("The embeddings do not fit the vocabulary row by row.", _AGAIN)
+            raise ExportError("The embeddings and the vocabulary differ in size.", _AGAIN)
         source, target, output = (chosen(table, rows) for table in tables)
         if self.starts_from_zero:
             for table in (source, target):
@@ -273,7 +277,7 @@ class _Converter:
         """The bias of each piece; what only ours has is never said."""
         rows = np.array(self.pieces.rows)
         if bias.shape != (1 + rows.max(),):
-            raise ExportError("The output's bias does not fit the vocabulary.", _AGAIN)
+            raise ExportError("The output bias and the vocabulary differ in size.", _AGAIN)
         found = bias[rows].astype(np.float32)
         found[[*self.pieces.silent, *([BOS] if self.starts_from_zero else [])]] = NEVER
         self.variables.pop("decoder/start_from_zero_embedding", None)
@@ -300,7 +304,7 @@ class _Converter:
         height = len(_to_rows(whole))
         bias = self.take(f"{theirs}/bias", missing=np.zeros(height, "f4"))
         if height % len(ours) or bias.shape != (height,):
-            raise ExportError(f"{theirs} has another shape than it must have.", _AGAIN)
+            raise ExportError(f"{theirs} has a wrong shape.", _AGAIN)
         found: dict[str, Tensor] = {}
         for i, name in enumerate(ours):
             rows = np.arange(i * height // len(ours), (i + 1) * height // len(ours))
@@ -319,11 +323,11 @@ class _Converter:
         """A matrix; int8 rows have the inverse of our scale, int16 has one scale for all."""
         values, scale = self.take(f"{name}/weight"), self.variables.pop(f"{name}/weight_scale", None)
         if values.ndim != 2:
-            raise ExportError(f"{name} is no matrix.", _AGAIN)
+            raise ExportError(f"{name} is not a matrix.", _AGAIN)
         if values.dtype == np.float32:
             return values
         if scale is None or scale.size not in (1, len(values)) or not np.all(np.isfinite(scale) & (scale > 0)):
-            raise ExportError(f"{name} has no scales that fit it.", _AGAIN)
+            raise ExportError(f"{name} has no matching scales.", _AGAIN)
         inverse = np.broadcast_to(np.float32(1) / scale.astype(np.float32).reshape(-1), len(values))
         if values.dtype == np.int8:
             return Int8Rows(values, np.ascontiguousarray(inverse))
@@ -336,7 +340,7 @@ class _Converter:
             self.variables.pop(name, None)
         for name, values in self.variables.items():
             if values.ndim or values.any():
-                raise ExportError(f"The model has {name}, which ours cannot express.", _REFUSED)
+                raise ExportError(f"The model has {name}, which onehop's model cannot express.", _REFUSED)
 
 
 def _to_rows(table: Tensor) -> Array:
@@ -363,4 +367,4 @@ def _check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor
     wanted = parameter_shapes(model, vocab_size)
     for name, shape in wanted.items():
         if name not in tensors or tuple(tensors[name].shape) != shape:
-            raise ExportError(f"The weights of {path} do not fit each other: see {name}.", _AGAIN)
+            raise ExportError(f"The weights of {path} have inconsistent shapes: see {name}.", _AGAIN)

@@ -74,7 +74,7 @@ def _refuse(folder: Path, config: Mapping[str, Any]) -> None:
     }
     for reason, holds in reasons.items():
         if holds:
-            raise ExportError(f"The model has {reason}, which ours cannot express.", "It cannot be imported.")
+            raise ExportError(f"The model has {reason}, which onehop's model cannot express.", "It cannot be imported.")
 
 
 def _model_settings(config: Mapping[str, Any]) -> ModelSettings:
@@ -96,7 +96,7 @@ def _model_settings(config: Mapping[str, Any]) -> ModelSettings:
             norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
         )
     except SettingsError as e:
-        raise ExportError(f"config.json is not right: {e.what}", "Download the folder again.") from None
+        raise ExportError(f"config.json is wrong: {e.what}", "Download the folder again.") from None
 
 
 def _to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:

@@ -31,7 +31,7 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     stored = read_model(model)
     if stored.settings.model.source_end is False and target != "ctranslate2":
         what = f"The model reads sources without an end mark, which --to {target} has no word for."
-        raise ExportError(what, "Use --to ctranslate2, which has.")
+        raise ExportError(what, "Use --to ctranslate2, which supports it.")
     alpha = default_alpha(model)
     search = {"alpha": alpha} if target == "huggingface" and alpha is not None else {}  # the others say nothing of it
     with _export_folder(folder) as beside:
@@ -104,9 +104,9 @@ def _target_module(target: str) -> Any:
 def _export_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into, which appears in its place only when all went well."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ExportError(f"{folder} is there already.", "Remove it, or choose another place with -o.")
+        raise ExportError(f"{folder} already exists.", "Remove it, or choose another place with -o.")
     try:
         with atomic.new_folder(folder) as beside:
             yield beside
     except OSError as e:
-        raise ExportError(f"{folder} cannot be written ({e.strerror}).", "Choose another place.") from None
+        raise ExportError(f"{folder} cannot be written ({e.strerror}).", "Choose another path.") from None

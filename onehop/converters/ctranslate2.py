@@ -24,7 +24,7 @@ NEEDS = ("ctranslate2",)
 def write(stored: StoredModel, folder: Path) -> None:
     """CTranslate2's files and the SentencePiece model; int8 rows stay what they are."""
     if reason := inexpressible(stored.settings.model):
-        raise ExportError(f"CTranslate2 cannot express the model: {reason}.", "Use --to onnx, which can.")
+        raise ExportError(f"CTranslate2 cannot express the model: {reason}.", "Use --to onnx, which supports it.")
     compute: Compute = "int8" if any(isinstance(t, Int8Rows) for t in stored.tensors.values()) else "float32"
     for name, pieces in cached_files(stored, compute).items():
         with open(folder / name, "wb") as file:

@@ -35,7 +35,7 @@ def _refuse(settings: ModelSettings) -> None:
     }
     for reason, holds in reasons.items():
         if holds:
-            raise ExportError(f"Hugging Face's Marian cannot express {reason}.", "Use --to onnx, which can.")
+            raise ExportError(f"Hugging Face's Marian cannot express {reason}.", "Use --to onnx, which supports it.")
 
 
 def write(stored: StoredModel, folder: Path, alpha: float = ALPHA) -> None:

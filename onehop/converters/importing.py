@@ -109,7 +109,7 @@ def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(member.file_size for member in archive.infolist()) > len(data):
-                raise ExportError(f"{file} is compressed, which PyTorch's files are not.", "Download it again.")
+                raise ExportError(f"{file} is compressed, but PyTorch's files are not.", "Download it again.")
     except zipfile.BadZipFile:
         pass  # the format before 2020
     try:
@@ -118,7 +118,7 @@ def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         what = f"{file} is damaged, or holds something else than tensors, which could run code; nothing of it was run."
-        raise ExportError(what, "Take the model from another place.") from None
+        raise ExportError(what, "Download the model from another source.") from None
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, AssertionError, OSError):
         raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
     # A tensor may claim to be larger than what is stored of it.
@@ -136,13 +136,13 @@ def _read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
     if sorted(vocab.values()) != list(range(config["vocab_size"])):
         raise ExportError(
             f"{folder / 'vocab.json'} does not name each of the {config['vocab_size']} ids once.",
-            "Only a vocabulary that fits the weights row by row can be imported.",
+            "Only a vocabulary with one entry per row of the weights can be imported.",
         )
     source, target = (read_bytes(folder / name) for name in ("source.spm", "target.spm"))
     tokens = read_json(folder / "tokenizer_config.json", needed=False)
     unk = tokens.get("unk_token", "<unk>")
     if not isinstance(unk, str) or unk not in vocab:
-        raise ExportError(f"{folder / 'vocab.json'} has no piece for the unknown.", "Download the folder again.")
+        raise ExportError(f"{folder / 'vocab.json'} has no token for unknown words.", "Download the folder again.")
     marks = (config["pad_token_id"], vocab[unk], config["decoder_start_token_id"], config["eos_token_id"])
     return joint_pieces(source, target, vocab, marks)
 
@@ -153,7 +153,7 @@ def _never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
     words = generation.get("bad_words_ids") or []
     if any(len(word) != 1 for word in words):
         raise ExportError(
-            "generation_config.json rules out words of several pieces.", "Take them out of bad_words_ids first."
+            "generation_config.json bans words of several tokens.", "Remove them from bad_words_ids first."
         )
     return [word[0] for word in words]
 
@@ -190,7 +190,7 @@ def _refuse(config: Mapping[str, Any]) -> None:
     }
     for reason, holds in reasons.items():
         if holds:
-            raise ExportError(f"The model has {reason}, which ours cannot express.", "It cannot be imported.")
+            raise ExportError(f"The model has {reason}, which onehop's model cannot express.", "It cannot be imported.")
 
 
 _NEEDED = (
@@ -207,7 +207,7 @@ def _refuse_other_positions(weights: Mapping[str, Array]) -> None:
             table = weights[name]
             expected = sinusoids(*table.shape).numpy()[:, order(table.shape[1])]
             if not np.allclose(table, expected, atol=1e-3):  # as near as half precision comes
-                raise ExportError(f"{name} are no sinusoids.", "It cannot be imported.")
+                raise ExportError(f"{name} are not sinusoids.", "It cannot be imported.")
 
 
 # --- to ours --------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def _model_settings(
             max_length=longest,
         )
     except SettingsError as e:
-        raise ExportError(f"config.json is not right: {e.what}", "Download the folder again.") from None
+        raise ExportError(f"config.json is wrong: {e.what}", "Download the folder again.") from None
 
 
 def _to_ours(
@@ -245,7 +245,7 @@ def _to_ours(
     rows = np.array(pieces.rows)
     shared = next((n for n in (EMBEDDING, "model.encoder.embed_tokens.weight", "lm_head.weight") if n in weights), "")
     if not shared or weights[shared].shape != (1 + rows.max(), settings.d_model):
-        raise ExportError(f"{folder / WEIGHTS} has no embeddings that fit config.json.", "Download it again.")
+        raise ExportError(f"{folder / WEIGHTS} has no embeddings that match config.json.", "Download it again.")
     bias = weights.get(BIAS, np.zeros((1, len(weights[shared])), dtype=np.float32)).reshape(-1)[rows]
     bias[[*pieces.silent, *np.flatnonzero(np.isin(rows, never))]] = NEVER
     moved = {**weights, EMBEDDING: weights[shared][rows], BIAS: bias}
@@ -263,4 +263,6 @@ def _check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSet
         expected = Transformer(settings, len(tensors["embedding.weight"])).state_dict()
     for name, tensor in tensors.items():
         if tuple(expected[name].shape) != tensor.shape:
-            raise ExportError(f"{folder / WEIGHTS} does not fit config.json: see {name}.", "Download the folder again.")
+            raise ExportError(
+                f"{folder / WEIGHTS} does not match config.json: see {name}.", "Download the folder again."
+            )

@@ -188,7 +188,7 @@ def _short_enough(sentences: Sequence[str], reference: Reference, port: Port) ->
     most = min(reference.positions, port.positions) - MORE_THAN_SOURCE
     found = [s for s in sentences if len(reference.tokenizer.encode(s)) < most]
     if not found:
-        raise TextError("There is no sentence short enough to compare.", "Give shorter ones with --sentences.")
+        raise TextError("No sentence is short enough to compare.", "Give shorter ones with --sentences.")
     return found
 
 
@@ -227,5 +227,5 @@ def read_sentences(file: Path) -> list[str]:
     except UnicodeDecodeError:
         raise TextError(f"{file} is not UTF-8.", "Convert it, e.g. with iconv.") from None
     if not found:
-        raise TextError(f"{file} has no sentence.", "Give one a line.")
+        raise TextError(f"{file} has no sentence.", "Give one sentence per line.")
     return found

@@ -33,8 +33,8 @@ def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: 
     """`marks` are their ids of padding, unknown, beginning and end."""
     if any(piece.startswith(">>") and piece.endswith("<<") for piece in vocab):
         raise ExportError(
-            "The model translates into several languages, chosen by a mark such as >>fr<<.",
-            "Only a model of one pair of languages can be imported.",
+            "The model translates into several languages, chosen by a token such as >>fr<<.",
+            "Only a model of one language pair can be imported.",
         )
     if source == target and (kept := _as_it_is(source, vocab, marks)):
         return kept
@@ -63,8 +63,8 @@ def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequen
     strange = [piece for _, piece in others if piece not in known]
     if strange and proto.trainer_spec.model_type != _UNIGRAM:
         raise ExportError(
-            f"source.spm is no unigram model, and the vocabulary has pieces that it lacks, such as {strange[0]!r}.",
-            "In BPE they would change how the source is cut: only a shared source.spm can be imported.",
+            f"source.spm is not a unigram model and lacks pieces of the vocabulary, such as {strange[0]!r}.",
+            "With BPE they would change the segmentation: only a shared source.spm can be imported.",
         )
     unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
     beyond = sorted(spoken - set(vocab))

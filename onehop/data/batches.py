@@ -55,7 +55,7 @@ class Batch:
         return self.part(0, middle), self.part(middle, len(self.src_lengths))
 
     def share(self, rank: int, of: int) -> "Batch":
-        """The share of one of several processes: a run of sentences with about 1/N of the target tokens."""
+        """The part of one of N processes: consecutive sentences with about 1/N of the target tokens."""
         ends = np.cumsum(self.tgt_lengths)
         cuts = np.searchsorted(ends - self.tgt_lengths / 2, [rank * ends[-1] / of, (rank + 1) * ends[-1] / of])
         return self.part(int(cuts[0]), int(cuts[1]))
@@ -94,7 +94,7 @@ def filling(rows: int, sentences: int, longest: int) -> list[int]:
 
 
 def _padded(lengths: list[int], count: int) -> Lengths:
-    """So many lengths, the missing ones zero."""
+    """The lengths, padded with zeros to `count`."""
     return np.array(lengths + [0] * (count - len(lengths)), dtype=np.int64)
 
 
@@ -130,7 +130,7 @@ def _with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[n
 
 
 class Epoch:
-    """One pass over all pairs, or over what their weights say, cut into batches."""
+    """One pass over all pairs, or over the weighted pairs, in batches."""
 
     def __init__(self, pairs: Pairs, batch_tokens: int, seed: int, number: int, *, shuffle: bool = True) -> None:
         self.pairs = pairs
@@ -154,7 +154,7 @@ class Epoch:
 
     @property
     def most_sentences(self) -> int:
-        """Sentences of the batch that has most."""
+        """The number of sentences in the largest batch."""
         return int(np.diff(self.cuts).max(initial=0))
 
 

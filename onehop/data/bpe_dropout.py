@@ -20,8 +20,8 @@ from onehop.text.tokenizer import WORD_MARK, Tokenizer
 CHUNK = 4096
 Chunk = tuple[int, int, Pairs]  # epoch, number of the first pair, pairs
 
-# A word has this many segmentations an epoch, drawn afresh in the next: few enough that those of frequent words
-# are computed once, many enough that nobody could tell.
+# A word has this many segmentations per epoch, and new ones in the next. Few are enough to cache frequent words;
+# more would not change the training.
 _VARIANT_BITS = 6
 CACHED = 400_000
 
@@ -68,21 +68,21 @@ class Resegmenter:
         self.coming = (number, [self.pool.submit(_resegment_chunk, work) for work in chunks_of(self.pairs, number)])
 
     def until_closed(self, work: Iterator[Chunk]) -> Iterator[Chunk]:
-        """The same chunks, as long as somebody wants the epoch."""
+        """The same chunks, until `close` is called."""
         for chunk in work:
             if self.closed:
                 raise CancelledError
             yield chunk
 
     def close(self) -> None:
-        """End the processes, and an epoch that another thread is making; chunks that are begun are waited for."""
+        """Stop the processes and an epoch that another thread is making, after the running chunks."""
         self.closed = True
         if self.pool is not None:
             self.pool.shutdown(cancel_futures=True)
 
 
 def chunks_of(pairs: Pairs, epoch: int) -> Iterator[Chunk]:
-    """Chunks of a fixed size with the numbers of epoch and first pair, so that it does not matter who does which."""
+    """Chunks of a fixed size with their epoch and first pair, so the result does not depend on the process."""
     for first in range(0, len(pairs), CHUNK):
         last = min(first + CHUNK, len(pairs))
         yield epoch, first, Pairs(pairs.source.between(first, last), pairs.target.between(first, last))
@@ -126,7 +126,7 @@ def _resegment_chunk(work: Chunk) -> Pairs:
 
 
 def _resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
-    """New pieces for the sentences of one side, the random numbers of which belong to its place."""
+    """Resegment one side. The random numbers depend on its position in the corpus."""
     before = side.lists()
     after = segmenter.segment(before, place)
     longest = _given[-1]
@@ -136,12 +136,12 @@ def _resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
 
 
 def _number_from(text: str) -> int:
-    """A number that the text alone decides, on any machine."""
+    """A number that depends only on the text, on any machine."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 class Segmenter:
-    """Cuts words into random pieces; what a word becomes depends on the key, the word and a variant's number."""
+    """Segments words at random; the result depends on the key, the word and the number of the variant."""
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, key: str) -> None:
         self.tokenizer = tokenizer
@@ -172,7 +172,7 @@ class Segmenter:
         return known
 
     def pieces(self, word: str) -> list[str]:
-        """Algorithm 1 of the paper: in each round every possible merge is dropped by chance, the best rest is made."""
+        """Algorithm 1 of the paper: each round drops merges at random and applies the best one that is left."""
         symbols = list(WORD_MARK + word)
         draw, dropout, priority = self._random.random, self.dropout, self.priority
         while True:
@@ -186,7 +186,7 @@ class Segmenter:
             symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
 
     def ids_of(self, pieces: list[str]) -> list[int]:
-        """Ids of pieces; a character that is no piece is spelt in its bytes."""
+        """Ids of pieces; a character outside the vocabulary becomes its bytes."""
         ids = []
         for piece in pieces:
             known = self.ids.get(piece)
@@ -195,10 +195,10 @@ class Segmenter:
 
 
 def make_resegmenter(settings: Settings, store: Store) -> Resegmenter | None:
-    """BPE-dropout on all cores but the one that trains; None where it is off."""
+    """BPE-dropout on all cores but one, which trains; None if it is off."""
     dropout, longest = settings.tokenizer.dropout, settings.model.max_length - 1
     if settings.train.batch_tokens:
-        longest = min(longest, settings.train.batch_tokens - 1)  # every sentence has to fit into a batch, cut anyhow
+        longest = min(longest, settings.train.batch_tokens - 1)  # every segmentation has to fit into a batch
     if not dropout:
         return None
     pairs, tokenizer = store.pairs("train", settings.train.weights), Tokenizer(store.tokenizer)

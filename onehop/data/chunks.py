@@ -46,7 +46,7 @@ def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> I
 def _plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawChunk]:
     """Chunks of plain text: each line is a text, or all lines up to an empty one."""
     if file.format is not None:
-        raise TextError(f"{file.names} has records of pairs, and data.plain asks for text.", "Give text files.")
+        raise TextError(f"{file.names} has pairs, but data.plain needs plain text.", "Give text files.")
     reader = Lines(file.paths[0])
     texts, number = iter(reader) if plain == "lines" else _paragraphs(reader), 1
     while chunk := list(islice(texts, size)):
@@ -56,7 +56,7 @@ def _plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawCh
 
 
 def _paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines up to an empty one as a single line."""
+    """Joins the lines of each paragraph."""
     for empty, group in groupby(lines, lambda line: not line.strip()):
         if not empty:
             yield b" ".join(group)
@@ -84,7 +84,7 @@ def _tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
 
 
 def _refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
-    """A file whose first line has not two columns is no parallel TSV."""
+    """Refuse a file whose first line does not have two columns."""
     columns = first_line.count(b"\t") + 1
     if columns != 2:
         found = "1 column" if columns == 1 else f"{columns} columns"
@@ -93,7 +93,7 @@ def _refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
 
 
 def _aligned_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
-    """Chunks of two aligned files; at the end they must have as many lines."""
+    """Chunks of two aligned files, which must have the same number of lines."""
     readers = [Lines(path) for path in file.paths]
     src_lines, tgt_lines = map(iter, readers)
     number = 1

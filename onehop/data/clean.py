@@ -40,7 +40,7 @@ from onehop.data.mixture import source_name
 from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
 
-# The number is the layout's: what a run of an older version left behind is made again.
+# The number is the layout's version: results of an older version are made again.
 PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-3.json"
 
 # A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.
@@ -64,13 +64,13 @@ Span = tuple[int, int, int, int]  # a chunk of filtered text: first byte, bytes,
 
 @dataclass(frozen=True, kw_only=True)
 class Filtered:
-    """What the first stage found; the pairs themselves are in the work folder, a chunk from byte to byte."""
+    """The result of the first stage. The pairs are in the work folder; `chunks` has their byte ranges."""
 
     report: FilterReport
     chunks: list[Span]
     sources: list[tuple[str, int]]  # each file's name as a source, and its pairs
     pairs: int
-    cut: list[int]  # the places of the pairs that are for validation
+    cut: list[int]  # indices of the validation pairs
 
 
 # --- stage one: filter ----------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
 
 
 def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: StageProgress) -> None:
-    """Write the pairs that pass every check to `pairs.tsv`, those to validate on to `valid.tsv`."""
+    """Write the pairs that pass every check to `pairs.tsv`, and validation pairs to `valid.tsv`."""
     files = inputs.train + inputs.mix
     report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
     held_out = held_out_of(inputs, settings)
@@ -228,7 +228,7 @@ def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterRe
 
 
 def _lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tuple[str, str] | str]]:
-    """The place of each line and its normalised pair, or the reason why there is none."""
+    """The place of each line with its normalised pair, or with the reason to drop it."""
     for file in files:
         for raw in read_chunks(file, plain=plain):
             for number, columns in enumerate(columns_of(raw), raw.first_line):
@@ -264,18 +264,18 @@ def nothing_left(report: FilterReport, read: int, pairs: int, plain: Plain) -> T
     """The error for too little text, or for text of which the filters leave too little."""
     thing = "training text" if plain else "training pair"
     if pairs == read:
-        return TextError(f"There is {'only 1' if pairs else 'no'} {thing}.", "Give more text: two are the least.")
+        return TextError(f"There is {'only 1' if pairs else 'no'} {thing}.", "Give more text: at least two are needed.")
     left = "1 is" if pairs == 1 else "none is" if read == 1 else "none are"
     reason = max(report.dropped, key=lambda reason: report.dropped[reason].count)
     why = (PLAIN_REASONS if plain else REASONS)[reason]
     return TextError(
         f"Of {counted(read, thing)} {left} left after the filters, mostly because {why}.",
-        "Look at the files, or loosen the filters in [data].",
+        "Check the files, or loosen the filters in [data].",
     )
 
 
 def spread(count: int, among: int) -> npt.NDArray[np.int64]:
-    """So many places at equal distances among so many."""
+    """`count` evenly spaced indices below `among`."""
     return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
 
 
@@ -287,7 +287,7 @@ def _cut_lines(work: Path, cut: list[int]) -> Iterator[bytes]:
 
 
 def read_filtered(work: Path) -> Filtered:
-    """What `filter_stage` left."""
+    """Read the result of `filter_stage`."""
     values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
     return Filtered(
         report=report_from_dict(values["report"]),

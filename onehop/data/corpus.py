@@ -18,7 +18,7 @@ STDIN = "-"
 _LANG = "{lang}"
 _GLOB_MARKS = "*?["
 PACKED = (".gz", ".xz", ".zst")
-# What files of records end in; each has a reader in onehop/data/records.py.
+# Endings of files of records; each has a reader in onehop/data/records.py.
 FORMATS = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -30,7 +30,7 @@ FORMATS = {
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
-# The limit keeps a broken file from filling the memory.
+# The limit prevents a broken file from filling the memory.
 LONGEST_LINE = 1_000_000
 
 
@@ -75,9 +75,11 @@ def _format_of(path: Path) -> str | None:
 def find_files(
     entries: Sequence[str], root: Path, source: str, target: str, columns: tuple[str, ...] | None = None
 ) -> list[ParallelFile]:
-    """The files that entries of the settings mean, relative ones below `root`, each checked to be there."""
+    """The files of the settings' entries, relative ones below `root`; each is checked to exist."""
     if columns is not None and len(columns) != 2:
-        raise SettingsError(f"data.columns names {len(columns)} columns.", "Name two: the source's and the target's.")
+        raise SettingsError(
+            f"data.columns names {len(columns)} columns.", "Name two: the source column and the target column."
+        )
     files = (file for entry in entries for file in _files_of_entry(entry, root, source, target))
     return [replace(file, columns=columns) for file in files]
 
@@ -107,7 +109,9 @@ def _dataset_files(folder: Path) -> tuple[Path, ...]:
     """The Arrow files of a folder that Hugging Face's `save_to_disk` wrote; the folder itself if it is another."""
     if (folder / "dataset_dict.json").is_file():
         splits = sorted(path.parent.name for path in folder.glob("*/dataset_info.json"))
-        raise TextError(f"{folder} is a dataset in parts: {', '.join(splits)}.", f"Give one, such as {folder}/train.")
+        raise TextError(
+            f"{folder} is a dataset with several splits: {', '.join(splits)}.", f"Give one, such as {folder}/train."
+        )
     if not (folder / "dataset_info.json").is_file():
         return (folder,)
     return tuple(sorted(folder.glob("*.arrow"))) or (folder,)
@@ -126,9 +130,7 @@ def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str
     pairs = [_entry_of_pair(*sides[i : i + 2]) for i in range(0, len(sides), 2)]
     languages = {pair for _, pair in pairs}
     if len(languages) > 1:
-        raise TextError(
-            f"The files are in {len(languages)} pairs of languages.", "Give one pair of languages at a time."
-        )
+        raise TextError(f"The files have {len(languages)} language pairs.", "Give one language pair at a time.")
     return (*whole, *(entry for entry, _ in pairs)), languages.pop() if languages else None
 
 
@@ -151,7 +153,7 @@ def _entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
 
 
 def checked(file: ParallelFile) -> ParallelFile:
-    """The file itself, once it is sure that each of its paths can be opened."""
+    """The file, after a check that all its paths can be opened."""
     for path in file.paths:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
@@ -184,7 +186,7 @@ class reading:  # noqa: N801, it reads as a phrase: with reading(path)
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         damaged = (EOFError, lzma.LZMAError, gzip.BadGzipFile)
         if isinstance(error, damaged) or type(error).__name__ in ("ArrowInvalid", "ZstdError", "error"):
-            raise TextError(f"{self.path} is cut off or damaged ({error}).", "Fetch it again.") from None
+            raise TextError(f"{self.path} is cut off or damaged ({error}).", "Download it again.") from None
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
             raise TextError(f"{self.path} cannot be read: {reason}.", "Check the file and its permissions.") from None
@@ -244,7 +246,7 @@ class RawFile:
 
     @property
     def consumed(self) -> int:
-        """Bytes on disk that have been looked at, for a progress bar."""
+        """Bytes read from disk, for a progress bar."""
         if self._raw is None:
             return 0
         return self.path.stat().st_size if self._raw.closed else self._raw.tell()
@@ -273,7 +275,7 @@ class Lines(RawFile):
 
 
 def _skip_rest_of_line(stream: IO[bytes]) -> None:
-    """Read on to the end of a line whose beginning is enough."""
+    """Skip the rest of a line that is too long."""
     while part := stream.readline(LONGEST_LINE):
         if part.endswith(b"\n"):
             return
@@ -290,12 +292,12 @@ def refuse_utf16(first_line: bytes, path: Path) -> None:
 
 
 def unequal_lines(file: ParallelFile) -> TextError:
-    """The error for two files that cannot be aligned, with the line where they seem to part."""
+    """The error for two files that cannot be aligned, with the line where they seem to diverge."""
     src, tgt = ([len(line) for line in Lines(path)] for path in file.paths)
     line = first_suspicious_line(src, tgt)
     return TextError(
         f"{file.paths[0]} has {len(src)} lines and {file.paths[1]} has {len(tgt)}.",
-        f"They must correspond line by line: look at line {line}, from where their lengths no longer agree.",
+        f"They must be aligned line by line. Check line {line}, where sentence lengths stop matching.",
     )
 
 
@@ -305,7 +307,7 @@ def first_suspicious_line(src: Sequence[int], tgt: Sequence[int]) -> int:
     Before that place line i fits line i; after it line i fits the line that stands as much lower as the longer
     file is longer. The place is where the sum of both misfits is least.
     """
-    import numpy as np  # only here: who translates lines does without
+    import numpy as np  # imported here: translating lines does not need it
 
     longer, shorter = map(np.asarray, (src, tgt) if len(src) > len(tgt) else (tgt, src))
     shift, n = len(longer) - len(shorter), len(shorter)
@@ -314,7 +316,7 @@ def first_suspicious_line(src: Sequence[int], tgt: Sequence[int]) -> int:
     here = np.log((longer[:n] + 1) / (shorter + 1))
     there = np.log((longer[shift:] + 1) / (shorter + 1))
     usual = np.median(np.concatenate([here, there]))
-    # One wild line must not outweigh many that fit.
+    # One outlier must not outweigh many good lines.
     misfit_here, misfit_there = (np.minimum(np.abs(d - usual), 2.0) for d in (here, there))
     before = np.concatenate([[0.0], np.cumsum(misfit_here)])
     after = np.sum(misfit_there) - np.concatenate([[0.0], np.cumsum(misfit_there)])

@@ -55,7 +55,7 @@ def learn_stage(
 
 
 def nothing() -> None:
-    """No preparation is needed."""
+    """The set-up of a worker that needs none."""
 
 
 def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
@@ -86,9 +86,9 @@ def _sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
 
 # --- words and their ids --------------------------------------------------------------------------------------
 
-KNOWN_WORDS = 400_000  # some 55 MB a process
-KNOWN_LENGTH = 40  # characters; what is longer hardly comes again: whole sentences, where no spaces part their words
-_NO_PIECE = "\U0010fffd"  # a character for private use, the last one, which no vocabulary has
+KNOWN_WORDS = 400_000  # about 55 MB per process
+KNOWN_LENGTH = 40  # characters; longer words rarely repeat: they are sentences of languages without spaces
+_NO_PIECE = "\U0010fffd"  # the last private-use character, which no vocabulary has
 
 
 class WordIds(dict[str, bytes]):
@@ -117,7 +117,7 @@ class WordIds(dict[str, bytes]):
         return np.array(ids, self.type).tobytes()
 
     def count(self, ids: bytes) -> int:
-        """How many ids these bytes are."""
+        """The number of ids in these bytes."""
         return len(ids) // self.type.itemsize
 
     def side(self, sentences: Sequence[bytes]) -> Side:
@@ -128,7 +128,7 @@ class WordIds(dict[str, bytes]):
 def encodes_by_words(tokenizer: Tokenizer) -> bool:
     """Whether no token crosses a space, as in every vocabulary learned here; a given one may differ."""
     within_words = all(WORD_MARK not in piece[1:] for piece, _ in tokenizer.vocabulary())
-    # Unknown words too: a vocabulary of whole words makes one piece of several that it does not know.
+    # Unknown words too: a word-level vocabulary merges several unknown words into one token.
     return within_words and all(tokenizer.encode(f"{w} {w}") == 2 * tokenizer.encode(w) for w in ("a", _NO_PIECE))
 
 
@@ -148,7 +148,7 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class _EncodedChunk:
-    """What a chunk of lines became."""
+    """The ids of a chunk, and its dropped pairs."""
 
     file: int
     pairs: Pairs
@@ -168,7 +168,7 @@ def set_up_encoding(encoding: Encoding) -> None:
 
 
 def _encode_chunk(chunk: Span) -> _EncodedChunk:
-    """Encode the training pairs that stand in some bytes of the filtered text."""
+    """Encode the training pairs in a byte range of the filtered text."""
     start, size, first, file = chunk
     with _encoding.pairs.open("rb") as stream:
         stream.seek(start)
@@ -202,7 +202,7 @@ def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], l
 
 
 def _in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:
-    """The same lines of plain text, those that are too long cut into several, each as long as it may be."""
+    """Lines of plain text, with too long ones split into parts of at most the maximum length."""
     encoded = tokenizer.encode_batch([line[1] for line in lines], threads=1)
     return [
         [source, text, place]
@@ -212,7 +212,7 @@ def _in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> li
 
 
 def _cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
-    """A text in parts of whole words, each of at most so many pieces; a word that has more of them is left out."""
+    """A text in parts of whole words with at most `longest` tokens each; a longer word is dropped."""
     words = text.split()
     sizes = [len(ids) for ids in tokenizer.encode_batch(words, threads=1)]
     parts: list[list[str]] = [[]]
@@ -278,7 +278,7 @@ def describe_store(
 def _encode_train(
     folder: Path, chunks: Iterator[_EncodedChunk], report: FilterReport, progress: StageProgress
 ) -> Counter[int]:
-    """Write the training pairs as they come; how many each file gave."""
+    """Write the training pairs; returns the number of pairs of each file."""
     counts = Counter[int]()
     with closing(PairsWriter(folder, "train")) as writer:
         for chunk in chunks:
@@ -299,7 +299,7 @@ def _encode_valid(
     whole = len(lines)
     if settings.plain:
         lines = _in_pieces(tokenizer, lines, settings.longest)
-    if not settings.valid:  # else they are not among the texts that were read
+    if not settings.valid:  # otherwise they are not counted as read
         report.added += len(lines) - whole
     words = WordIds(tokenizer)
     src, tgt = encode_sides(words, lines)

@@ -18,7 +18,7 @@ from onehop.text.tokenizer import normalise
 _SAMPLES = 3
 _SHOWN = 100  # characters of a side in a sample
 
-# In the order of the checks: a pair is counted at the first that it fails.
+# In the order of the checks: a pair is counted at the first one that it fails.
 REASONS = {
     "columns": "the line or record has not two sides",
     "utf8": "the line is not UTF-8",
@@ -33,7 +33,7 @@ REASONS = {
     "valid": "a side stands in the validation pairs that were cut off",
 }
 
-# The same of plain text, which has one side; the other reasons cannot arise there.
+# The same for plain text, which has one side; the other reasons cannot occur there.
 PLAIN_REASONS = {
     "utf8": "it is not UTF-8",
     "empty": "it is empty",
@@ -45,13 +45,13 @@ PLAIN_REASONS = {
     "valid": "it stands in the validation texts that were cut off",
 }
 
-# Ideographs and kana stand for words here, since those languages put no spaces between them.
+# Each ideograph or kana counts as a word, since those languages have no spaces.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
-_FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", rightly stand everywhere
+_FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", may occur anywhere
 
 _ASCII = bytes(range(128))
 
-_RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no mistake
+_RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are a good pair
 
 
 # --- the report -----------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ _RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are no
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A pair that was left out, and where it stood."""
+    """A dropped pair, and its file and line."""
 
     place: str
     source: str
@@ -68,26 +68,25 @@ class Sample:
 
 @dataclass(kw_only=True)
 class Dropped:
-    """How many pairs one reason left out, with the first few of them."""
+    """The number of pairs that one filter dropped, with the first few of them."""
 
     count: int = 0
     samples: list[Sample] = field(default_factory=list)
 
     def add(self, sample: Sample) -> None:
-        """Count a pair."""
         self.count += 1
         if len(self.samples) < _SAMPLES:
             self.samples.append(sample)
 
     def merge(self, later: "Dropped") -> None:
-        """Count what was left out after this."""
+        """Add the counts of a later chunk."""
         self.count += later.count
         self.samples = [*self.samples, *later.samples][:_SAMPLES]
 
 
 @dataclass(kw_only=True)
 class FilterReport:
-    """What came in, what was left out and why, what went into the store."""
+    """Counts of the pairs that were read, dropped by each filter, and stored."""
 
     files: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, Dropped] = field(default_factory=lambda: {reason: Dropped() for reason in REASONS})
@@ -96,7 +95,7 @@ class FilterReport:
     train_tokens: tuple[int, int] = (0, 0)
     vocabulary: int = 0
     notes: list[str] = field(default_factory=list)
-    added: int = 0  # texts beyond those that were read, because long ones were cut
+    added: int = 0  # additional texts from splitting long ones
 
     @property
     def read(self) -> int:
@@ -104,15 +103,14 @@ class FilterReport:
         return sum(self.files.values())
 
     def merge(self, dropped: Mapping[str, Dropped]) -> None:
-        """Add what a chunk left out."""
+        """Add the dropped pairs of a chunk."""
         for reason, later in dropped.items():
             self.dropped[reason].merge(later)
 
 
 def report_to_dict(report: FilterReport) -> dict[str, Any]:
-    """The report as JSON holds it."""
     values = {**asdict(report), "train_tokens": list(report.train_tokens)}
-    # A store of parallel text, of which nothing is cut, is described as it always was.
+    # Without splits the key is omitted, so that older stores keep their description.
     return values if report.added else {name: value for name, value in values.items() if name != "added"}
 
 
@@ -127,7 +125,6 @@ def report_from_dict(values: Mapping[str, Any]) -> FilterReport:
 
 
 def report_to_text(report: FilterReport) -> str:
-    """The report as a person reads it."""
     src, tgt = report.train_tokens
     what, pieces = ("pair", f"{src:,} source and {tgt:,} target pieces") if src else ("text", f"{tgt:,} pieces")
     cut = f", cut into {report.read + report.added:,}" if report.added else ""
@@ -144,7 +141,6 @@ def report_to_text(report: FilterReport) -> str:
 
 
 def _sample_to_text(sample: Sample, *, parallel: bool) -> str:
-    """What was left out: both sides of a pair, or a text."""
     return f"{sample.source!r} → {sample.target!r}" if parallel else repr(sample.target)
 
 
@@ -162,20 +158,20 @@ def hash64(text: str) -> int:
 
 
 def side_hash(text: str) -> int | None:
-    """What is compared with the test set: the words without case and punctuation; None if they are too few."""
+    """The hash to compare with the test set: words without case and punctuation; None for short sides."""
     words = WORD.findall(text.casefold())
     return hash64(" ".join(words)) if len(words) >= _FEWEST_WORDS else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """Sides that must not be trained on, known by their words; those too short to tell are not among them."""
+    """Sides that must not be trained on, compared by their words. Short sides are not included."""
 
     openings: frozenset[str] = frozenset()
     hashes: frozenset[int] = frozenset()
 
     def __contains__(self, side: str) -> bool:
-        # Nearly every side parts from all of these within its first words: the others need not be looked at.
+        # Nearly every side differs within its first words, so the full hash is rarely computed.
         return opening(side) in self.openings and side_hash(side) in self.hashes
 
 
@@ -185,7 +181,7 @@ def opening(side: str) -> str:
 
 
 def held_out_sides(pairs: Iterable[tuple[str, str]]) -> HeldOut:
-    """All sides of pairs that are long enough to tell."""
+    """All sides of the pairs, except short ones."""
     known = {h: opening(side) for pair in pairs for side in pair if (h := side_hash(side)) is not None}
     return HeldOut(openings=frozenset(known.values()), hashes=frozenset(known))
 
@@ -197,7 +193,7 @@ class SeenHashes:
         self._sorted: list[npt.NDArray[Any]] = []
 
     def add(self, hashes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Which of the hashes are new, their first occurrence among themselves counted as new; all are kept."""
+        """Add hashes; returns a mask of the new ones. A repeated new hash counts as new once."""
         values, first = np.unique(hashes, return_index=True)
         unseen = np.ones(len(values), bool)
         for known in self._sorted:
@@ -216,7 +212,7 @@ class SeenHashes:
 
 
 def language_notes(settings: DataSettings) -> list[str]:
-    """Why the language filter does nothing, where it was asked for."""
+    """Why the language filter is off although it was requested."""
     if not settings.language:
         return []
     if identifier_version() is None:
@@ -230,11 +226,11 @@ def language_notes(settings: DataSettings) -> list[str]:
 
 
 def letters_share(text: str) -> float:
-    """Share of letters among the characters that are no spaces."""
+    """The share of letters among the characters other than spaces."""
     characters = len(text) - text.count(" ")
     raw = text.encode()
     letters = len(raw) - len(raw.translate(None, LETTERS))
-    if len(raw) > len(text):  # only what is beyond ASCII is looked at one by one
+    if len(raw) > len(text):  # only non-ASCII characters are checked one by one
         letters += sum(map(str.isalpha, raw.translate(None, _ASCII).decode()))
     return letters / characters if characters else 0.0
 
@@ -243,7 +239,7 @@ def letters_share(text: str) -> float:
 
 
 class PairChecks:
-    """The checks that look at one pair of texts alone."""
+    """The checks that need only one pair."""
 
     def __init__(self, settings: DataSettings, held_out: HeldOut) -> None:
         self.settings = settings
@@ -252,7 +248,7 @@ class PairChecks:
         self.language = LanguageCheck() if check_language else None
 
     def reason(self, src: str, tgt: str) -> str | None:
-        """Why a pair of normalised texts is left out; None if it stays. Plain text is judged as its own partner."""
+        """The reason to drop a normalised pair, or None. Plain text is checked as both sides."""
         if self.settings.plain:
             src = tgt
         if not src or not tgt:
@@ -277,7 +273,7 @@ def stands_in(held_out: HeldOut, src: str, tgt: str) -> bool:
 
 
 def wrong_length(src: int, tgt: int, settings: DataSettings) -> str | None:
-    """Why a pair of so many pieces is left out; None if it stays."""
+    """The reason to drop a pair by its numbers of tokens, or None."""
     longer, shorter = max(src, tgt), min(src, tgt)
     if longer > settings.longest:
         return "long"
@@ -295,7 +291,7 @@ def columns_of(chunk: RawChunk) -> Iterable[tuple[bytes, ...]]:
 
 
 def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:
-    """The normalised pair, or the reason why there is none."""
+    """The normalised pair, or the reason to drop it."""
     if len(columns) != 2:
         return "columns"
     try:
@@ -310,7 +306,6 @@ def undecodable(columns: tuple[bytes, ...]) -> list[int]:
 
 
 def _is_utf8(text: bytes) -> bool:
-    """Whether bytes can be read."""
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -319,7 +314,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def sample_of(place: str, columns: tuple[bytes, ...]) -> Sample:
-    """A pair as the report shows it, shortened, with U+FFFD for what cannot be read."""
+    """A pair for the report, truncated, with U+FFFD for undecodable bytes."""
     source, target = (*columns, b"")[:2]
     return Sample(place=place, source=shown(source), target=shown(target))
 

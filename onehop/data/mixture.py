@@ -17,7 +17,7 @@ Weights = Mapping[str, float]
 
 @dataclass(frozen=True)
 class SourcePart:
-    """The pairs first … last - 1 of a store, which came from one source, and how often an epoch holds each."""
+    """The pairs first … last - 1 of a store, which have one source, and their weight."""
 
     name: str
     first: int
@@ -33,15 +33,15 @@ def source_name(file: str) -> str:
 
 
 def weights_of(names: Sequence[str], weights: Weights | None, setting: str) -> list[float]:
-    """The weight of each source: that of the first name or pattern in the table that fits, else 1."""
+    """The weight of each source: that of the first matching name or pattern, else 1."""
     table = dict(weights or {})
     for pattern in table:
         if not any(fnmatchcase(name, pattern) for name in names):
             known = ", ".join(dict.fromkeys(names))
-            raise SettingsError(f"{setting} names {pattern!r}, which fits no source.", f"There are: {known}.")
+            raise SettingsError(f"{setting} names {pattern!r}, which matches no source.", f"There are: {known}.")
     found = [next((w for pattern, w in table.items() if fnmatchcase(name, pattern)), 1.0) for name in names]
     if not any(found):
-        raise SettingsError(f"{setting} gives every source the weight 0.", "Give one of them more.")
+        raise SettingsError(f"{setting} gives every source the weight 0.", "Give one of them a larger weight.")
     return found
 
 
@@ -55,14 +55,14 @@ def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int6
 
 
 def _drawn_from(part: SourcePart, place: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """What an epoch holds of one part."""
+    """The pairs of one part in an epoch."""
     size, whole = part.last - part.first, int(part.weight)
     rest = part.weight - whole
     indexes = np.repeat(np.arange(part.first, part.last), whole)
     begin, end = int(epoch * rest * size), int((epoch + 1) * rest * size)
     if begin == end:
         return indexes
-    # The third number keeps this order apart from those of the epochs, which are seeded with two.
+    # The third number makes the seed differ from those of the epochs, which have two.
     order = np.random.default_rng([seed, place, 1]).permutation(size)
     return np.concatenate([indexes, part.first + order[np.arange(begin, end) % size]])
 

@@ -35,10 +35,10 @@ Maker = Callable[[Path, Settings, Inputs, bytes | None, StageProgress], None]
 
 @runtime_checkable
 class Readable(Protocol):
-    """Anything that gives bytes, such as `sys.stdin.buffer`."""
+    """A binary stream, such as `sys.stdin.buffer`."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most so many bytes; none at the end."""
+        """At most `size` bytes; empty at the end."""
 
 
 def prepare(
@@ -107,9 +107,9 @@ def work_folder(out: Path) -> Iterator[Path]:
                 yield work
             finally:
                 if not (work / _MADE_FROM).exists():
-                    shutil.rmtree(work, ignore_errors=True)  # nothing in it is worth keeping
+                    shutil.rmtree(work, ignore_errors=True)  # it holds no finished stage
     except OSError as e:
-        remedy = "Make room and start again" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "Give another -o"
+        remedy = "Free some space and start again" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "Give another -o"
         raise StoreError(f"{work} cannot be written: {e.strerror or e}.", f"{remedy}.") from None
 
 
@@ -118,11 +118,11 @@ def held(lock: Path, out: Path) -> AbstractContextManager[Any]:
     try:
         return FileLock(lock).acquire(timeout=0)
     except Timeout:
-        raise StoreError(f"Another process is making {out} right now.", "Wait for it or give another -o.") from None
+        raise StoreError(f"Another process is writing {out}.", "Wait for it, or give another -o.") from None
 
 
 def begin(work: Path, made_from: dict[str, Any]) -> None:
-    """Keep the finished stages if they were made from the same; else clear them away."""
+    """Keep the finished stages if they have the same inputs; else delete them."""
     known = work / _MADE_FROM
     if known.exists() and json.loads(known.read_text(encoding="utf-8")) == made_from:
         return
@@ -134,7 +134,7 @@ def begin(work: Path, made_from: dict[str, Any]) -> None:
 
 
 def move_into_place(work: Path, out: Path) -> None:
-    """Let the finished store appear under its name, in place of an older one."""
+    """Rename the finished store to its final path, in place of an older one."""
     if out.exists():
         shutil.rmtree(work / "old", ignore_errors=True)
         out.rename(work / "old")
@@ -142,21 +142,21 @@ def move_into_place(work: Path, out: Path) -> None:
     sync(out.parent)
 
 
-# --- what is there already ------------------------------------------------------------------------------------
+# --- an existing store ------------------------------------------------------------------------------------------
 
 
 def _refuse_foreign_folder(out: Path) -> None:
-    """Never touch a folder that is not a store, with or without force."""
+    """Refuse a folder that is not a store, even with force."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / DESCRIPTION).is_file():
         raise StoreError(f"{out} exists and is not a token store.", "Give another folder with -o.")
     if (out / "run.json").exists():
-        raise StoreError(f"{out} holds a training, too.", "Give another folder with -o.")
+        raise StoreError(f"{out} also holds a training run.", "Give another folder with -o.")
 
 
 def _same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
-    """Whether `out` is what would be made; an error if it is another store."""
+    """Whether `out` was made from the same inputs; an error if it is another store."""
     if not (out / DESCRIPTION).exists():
         return False
     try:
@@ -166,13 +166,13 @@ def _same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
     if there == made_from:
         return True
     raise OtherStoreError(
-        f"{out} is there already and was made differently: {difference(there, made_from)}.",
+        f"{out} already exists and was made differently: {difference(there, made_from)}.",
         "Give another folder with -o, or --force to replace it.",
     )
 
 
 def difference(there: dict[str, Any], here: dict[str, Any]) -> str:
-    """The first thing in which two stores' origins differ."""
+    """The first difference between the inputs of two stores."""
     for table in here:
         if isinstance(here[table], dict) and isinstance(there.get(table), dict):
             for key, value in here[table].items():
@@ -191,7 +191,7 @@ def _in_words(name: str, there: Any, here: Any) -> str:
 
 
 def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
-    """Find every file, and everything by which a store can be recognised as made from them."""
+    """Find every file, and collect what identifies a store made from them."""
     data = settings.data
     if not data.train:
         raise TextError("No training text is given.", "Name files on the command line or in data.train.")
@@ -205,7 +205,7 @@ def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | 
         return list(chain.from_iterable(files))
 
     found = {split: find(getattr(data, split) or ()) for split in ("train", "mix", "valid", "test")}
-    # What is unset is left out, so that a store keeps its identity when a version adds a setting.
+    # Unset settings are omitted, so that a store keeps its identity when a version adds one.
     options = {k: v for k, v in asdict(data).items() if k not in found and v is not None}
     learned = {k: v for k, v in asdict(settings.tokenizer).items() if k != "dropout" and v is not None}
     made_from = {
@@ -213,7 +213,7 @@ def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | 
         "files": {
             split: [[f.name, content_hash(f)] for f in files]
             for split, files in found.items()
-            if files or split != "mix"  # as above: it was added later
+            if files or split != "mix"  # as above: `mix` was added later
         },
         "data": options,
         "tokenizer": learned if tokenizer is None else {"given": tokenizer_hash(tokenizer)},

@@ -69,8 +69,8 @@ def _sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
     missing = next(side for side in wanted[0] if next(_named(names, side), None) is None)
     source, target = file.languages
     raise TextError(
-        f"{file.names} has the columns {there or '(none)'}, and none is called {missing}.",
-        f"Call them {source} and {target}, or set data.columns to the names of both.",
+        f"{file.names} has the columns {there or '(none)'}, but none named {missing}.",
+        f"Rename them to {source} and {target}, or set data.columns to their names.",
     )
 
 
@@ -174,7 +174,7 @@ class _JsonRecords(Records):
                 if value is None:
                     raise TextError(
                         f"{self.file.names} line {number} is not a JSON object.",
-                        'It must have one a line, such as {"en": "Hello", "de": "Hallo"}.',
+                        'Each line must be an object, such as {"en": "Hello", "de": "Hallo"}.',
                     )
                 sides = self.sides(list(value))
             yield (line,) if value is None else _record_of(*map(value.get, sides))
@@ -285,7 +285,7 @@ class _TmxRecords(Records):
         if not found:
             there = ", ".join(sorted(units.languages)) or "no language"
             raise TextError(
-                f"{self.file.names} has {there}, and no unit in {' and '.join(self.file.languages)}.",
+                f"{self.file.names} has {there}, but no unit in {' and '.join(self.file.languages)}.",
                 "Give the right languages, or another file.",
             )
 
@@ -347,7 +347,7 @@ class _Units:
         self.unit.whole = False
 
     def refuse(self, name: str, *_: object) -> None:
-        raise TextError(f"{self.file.names} declares the entity {name}.", "Write its text in place of it.")
+        raise TextError(f"{self.file.names} declares the entity {name}.", "Replace it by its text.")
 
     def end(self, tag: str) -> None:
         if tag in _CODES:

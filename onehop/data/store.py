@@ -212,7 +212,7 @@ class Store:
     def _parts(self, weights: Weights) -> list[SourcePart]:
         if not self.sources:
             raise StoreError(
-                f"The token store {self.path} does not say which file its pairs came from, as train.weights needs.",
+                f"The token store {self.path} does not record the files of its pairs, which train.weights needs.",
                 "Make it again with `onehop prepare --force`.",
             )
         names, sizes = zip(*self.sources, strict=True)
@@ -294,7 +294,7 @@ def read_description(path: Path) -> dict[str, Any]:
     wrong = [name for name, kind in _DESCRIBED.items() if not isinstance(description.get(name), kind)]
     if wrong or description.get("id_type") not in ("<u2", "<u4"):
         raise StoreError(
-            f"The token store {path} is damaged: {DESCRIPTION} has no right {(wrong or ['id_type'])[0]}.", REMAKE
+            f"The token store {path} is damaged: {DESCRIPTION} has no valid {(wrong or ['id_type'])[0]}.", REMAKE
         )
     if description["version"] != VERSION:
         raise StoreError(

@@ -41,7 +41,7 @@ def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
         if not (folder / name).exists():
             yield name, checked(name, digest, source)
         elif hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
-            raise TextError(f"{folder / name} is there already, with other content.", "Give another -o.")
+            raise TextError(f"{folder / name} already exists, with other content.", "Give another -o.")
 
 
 def checked(name: str, digest: str, source: str) -> bytes:

@@ -51,7 +51,7 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
             folder.rmdir()
         os.replace(beside, folder)
     except OSError as e:
-        raise OnehopError(f"The site cannot be written to {folder} ({e.strerror}).", "Choose another place.") from None
+        raise OnehopError(f"The site cannot be written to {folder} ({e.strerror}).", "Choose another path.") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return size

@@ -35,7 +35,7 @@ class View:
         try:
             Path(file).write_text(self.page, encoding="utf-8")
         except OSError as e:
-            raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another place.") from None
+            raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another path.") from None
 
 
 def explore(

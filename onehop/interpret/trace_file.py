@@ -121,7 +121,7 @@ class Trace(Mapping[str, Array]):
         try:
             Path(file).write_text(self.to_json(), encoding="utf-8")
         except OSError as e:
-            raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another place.") from None
+            raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another path.") from None
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":

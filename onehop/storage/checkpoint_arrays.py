@@ -60,5 +60,5 @@ def broken(file: Path, reason: Exception) -> RunError:
     """The error for a checkpoint that cannot be read."""
     return RunError(
         f"The checkpoint {file} cannot be read: {reason}.",
-        "Delete its folder to go on from the one before, or from the beginning if there is none.",
+        "Delete its folder to resume from the previous checkpoint, or from the start if there is none.",
     )

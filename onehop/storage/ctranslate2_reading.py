@@ -44,7 +44,7 @@ class ModelReading:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise ExportError(f"{self.name} is not CTranslate2's, or damaged.", _DAMAGED) from None
+            raise ExportError(f"{self.name} is not a CTranslate2 model, or is damaged.", _DAMAGED) from None
 
 
 def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
@@ -52,7 +52,9 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
     source = ModelReading(data, name)
     version = source.number("I")
     if version not in _VERSIONS:
-        raise ExportError(f"{name} is not CTranslate2's, or of version {version}.", "Versions 2 to 6 can be read.")
+        raise ExportError(
+            f"{name} is not a CTranslate2 model, or has version {version}.", "Versions 2 to 6 can be read."
+        )
     specification = source.string()
     source.number("I")  # the revision: what it changes shows in the variables
     found: dict[str, Array] = {}
@@ -63,7 +65,7 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
         for _ in range(source.number("I")):
             alias, key = source.string(), source.string()
             if key not in found:
-                raise ExportError(f"{name} names {key!r}, which it does not have.", _DAMAGED)
+                raise ExportError(f"{name} names {key!r}, which is missing.", _DAMAGED)
             found[alias] = found[key]
             if f"{key}_scale" in found:  # a weight's scale goes with it
                 found[f"{alias}_scale"] = found[f"{key}_scale"]
@@ -76,11 +78,11 @@ def variable(source: ModelReading, version: int) -> Array:
     code = source.number("B")
     known: dict[int, Any] = _TYPES if version >= 4 else _BY_SIZE
     if code not in known:
-        raise ExportError(f"{source.name} has numbers of an unknown kind.", _DAMAGED)
+        raise ExportError(f"{source.name} has an unknown dtype.", _DAMAGED)
     kind = np.dtype(known[code])
     size = source.number("I") * (1 if version >= 4 else kind.itemsize)
     if size != math.prod(shape) * kind.itemsize:
-        raise ExportError(f"{source.name} has a variable of another size than it says.", _DAMAGED)
+        raise ExportError(f"{source.name} has a variable whose size does not match its header.", _DAMAGED)
     values = np.frombuffer(source.take(size), kind).reshape(shape)
     if version >= 4 and code == _BFLOAT16:
         return (values.astype(np.uint32) << 16).view(np.float32)

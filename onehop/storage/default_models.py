@@ -22,7 +22,9 @@ def read_defaults(folder: Path) -> Defaults:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, TypeError, AttributeError):
-        raise ModelFileError(f"{file} cannot be read.", "Remove it, and choose again: onehop models default.") from None
+        raise ModelFileError(
+            f"{file} cannot be read.", "Remove it and choose a default again: onehop models default NAME."
+        ) from None
 
 
 def write_defaults(folder: Path, defaults: Mapping[str, tuple[str, str]]) -> None:
@@ -36,5 +38,6 @@ def write_defaults(folder: Path, defaults: Mapping[str, tuple[str, str]]) -> Non
         write_json(folder / FILE, dict(defaults))
     except OSError as e:
         raise ModelFileError(
-            f"{folder / FILE} cannot be written: {e.strerror}.", "Check the folder, or set ONEHOP_MODELS to another."
+            f"{folder / FILE} cannot be written: {e.strerror}.",
+            "Check the folder's permissions, or set ONEHOP_MODELS to another folder.",
         ) from None

@@ -99,10 +99,11 @@ def to_arrays(model: StoredModel) -> dict[str, Array]:
             arrays.append((name, tensor))
         else:
             raise ModelFileError(
-                f"The tensor {name} is of {tensor.dtype}.", "Give float32, bfloat16 bits as uint16, or Int8Rows."
+                f"The tensor {name} has the dtype {tensor.dtype}.",
+                "Give float32, bfloat16 bits as uint16, or Int8Rows.",
             )
     if twice := [name for name, times in Counter(name for name, _ in arrays).items() if times > 1]:
-        raise ModelFileError(f"There are two tensors {twice[0]}.", "Rename one of them.")
+        raise ModelFileError(f"Two tensors are named {twice[0]}.", "Rename one of them.")
     return dict(arrays)
 
 
@@ -133,12 +134,12 @@ def check_fits(path: Path, model: StoredModel) -> None:
     try:
         vocab_size = vocabulary_of(model.tokenizer).vocab_size
     except ModelFileError as e:
-        raise ModelFileError(f"{path} does not fit together: {e.what}", e.remedy) from None
+        raise ModelFileError(f"{path} is inconsistent: {e.what}", e.remedy) from None
     shapes = {name: tensor.shape for name, tensor in model.tensors.items()}
     expected = parameter_shapes(model.settings.model, vocab_size)
     if difference := _first_difference(shapes, expected):
         raise ModelFileError(
-            f"{path} does not fit together: {difference}.",
+            f"{path} is inconsistent: {difference}.",
             "Use the settings and the tokenizer that it was trained with.",
         )
 

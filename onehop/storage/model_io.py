@@ -206,9 +206,9 @@ def _writing_error(head: Path, e: OSError) -> ModelFileError:
     """Why a model could not be written, and what to do."""
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return ModelFileError(
-            f"The disk is full: {head} was not written, and what was there before is unharmed.",
+            f"The disk is full: {head} was not written, and the old file is unchanged.",
             "Free some space or choose another disk.",
         )
     if isinstance(e, FileNotFoundError):
         return ModelFileError(f"There is no folder {head.parent} to write the model to.", "Create it first.")
-    return ModelFileError(f"The model cannot be written to {head} ({e.strerror}).", "Choose another place.")
+    return ModelFileError(f"The model cannot be written to {head} ({e.strerror}).", "Choose another path.")

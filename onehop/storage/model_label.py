@@ -94,7 +94,7 @@ def _head(path: Path) -> tuple[Path, Label]:
 
 def another_model(part: Path, head: Path) -> ModelFileError:
     """Parts of two writings lie beside each other."""
-    return ModelFileError(f"{part} belongs to another model than {head}.", "Fetch all parts of one model again.")
+    return ModelFileError(f"{part} belongs to another model than {head}.", "Download all parts of the model again.")
 
 
 def read_bytes(path: Path, *, header_only: bool = False) -> bytes:

@@ -250,10 +250,12 @@ def default_alpha(path: Path) -> float | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as e:
-        raise ModelFileError(f"{file} cannot be read: {e}.", "Correct it or take it away.") from None
+        raise ModelFileError(f"{file} cannot be read: {e}.", "Correct it or remove it.") from None
     alpha = said.pop("alpha", None)
     if said or isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 100:
-        raise ModelFileError(f"{file} says more or less than an alpha.", "Write one line into it, such as alpha = 0.6.")
+        raise ModelFileError(
+            f"{file} must hold alpha and nothing else.", "Write one line into it, such as alpha = 0.6."
+        )
     return float(alpha)
 
 
@@ -294,7 +296,7 @@ def unset_default(name: str | None) -> str:
     known = defaults()
     if name is not None and name not in known:
         there = f"Defaults: {', '.join(known)}." if known else "No default is set."
-        raise ModelFileError(f"{name} is no default.", there)
+        raise ModelFileError(f"{name} is not a default.", there)
     write_defaults(user_folder(), {other: pair for other, pair in known.items() if name not in (None, other)})
     return f"No longer a default: {', '.join(known) if name is None else name}." if known else "No default is set."
 

@@ -117,7 +117,7 @@ class Run:
         for name in _WRITTEN:
             if (self.path / name).exists():
                 raise RunError(
-                    f"{self.path / name} is not of a run, and a run here would overwrite it.",
+                    f"{self.path / name} does not belong to a run, and a run would overwrite it.",
                     "Choose a new folder.",
                 )
 
@@ -128,20 +128,20 @@ class Run:
         for name, (old, new) in differences(load_settings(str(self.path / "settings.toml")), settings).items():
             if name not in FREE_TO_CHANGE - fixed:
                 raise RunError(
-                    f"{self.path} was begun with {name} = {old}, and now it is {new}.",
-                    "Train in another folder, or set it back to go on with this one.",
+                    f"{self.path} was started with {name} = {old}, but now it is {new}.",
+                    "Train in another folder, or set it back to resume this run.",
                 )
         done = max(self.steps(), default=0)
         if done > settings.train.steps:
             raise RunError(
-                f"{self.path} has {done} steps, and train.steps is {settings.train.steps}.",
-                "Train in another folder, or ask for at least as many steps as it has.",
+                f"{self.path} has {done} steps, but train.steps is {settings.train.steps}.",
+                "Train in another folder, or set train.steps to at least that number.",
             )
         for name in ("tokenizer", "data"):
             if name in facts and self.facts().get(name, facts[name]) != facts[name]:
                 raise RunError(
-                    f"{self.path} was begun with another {name} than the store has.",
-                    "Give the store it was begun with, or train in another folder.",
+                    f"{self.path} was started with another {name} than the store has.",
+                    "Give the store of the run, or train in another folder.",
                 )
 
     def facts(self) -> dict[str, Any]:
@@ -171,9 +171,7 @@ class Run:
         try:
             tokenizer = (self.path / "tokenizer.model").read_bytes()
         except OSError:
-            raise RunError(
-                f"{self.path} has no tokenizer.model.", "Give a folder that a training has begun in."
-            ) from None
+            raise RunError(f"{self.path} has no tokenizer.model.", "Give the folder of a training run.") from None
         # A store names its languages itself; the settings' may be others.
         facts = self.facts()
         source, target = facts.get("source", settings.data.source), facts.get("target", settings.data.target)
@@ -258,7 +256,7 @@ class Run:
         weights = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         if not weights:
             raise RunError(
-                f"{self.path} keeps no exponential average.", "Leave --ema out, or train with train.ema set."
+                f"{self.path} has no exponential moving average.", "Omit --ema, or train with train.ema set."
             )
         return weights, steps[-1:]
 
@@ -332,9 +330,14 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as e:
         full = e.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "Make room and start again: it goes on from the last checkpoint." if full else "Check the folder."
+        remedy = (
+            "Free some space and start again: training resumes from the last checkpoint."
+            if full
+            else "Check the folder."
+        )
         raise RunError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
     except SafetensorError as e:
         raise RunError(
-            f"{path} cannot be written: {e}.", "Make room and start again: it goes on from the last checkpoint."
+            f"{path} cannot be written: {e}.",
+            "Free some space and start again: training resumes from the last checkpoint.",
         ) from None

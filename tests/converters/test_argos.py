@@ -249,15 +249,15 @@ def changed(plain, tmp_path, **members):
     ("members", "what"),
     [
         ({"metadata_json": b"["}, "metadata.json is not a JSON object."),
-        ({"metadata_json": b"{}"}, "is no translator of one pair of languages."),
-        ({"metadata_json": b'{"type": "sbd", "from_code": "en", "to_code": "de"}'}, "is no translator of one pair"),
+        ({"metadata_json": b"{}"}, "is not a translator of one language pair."),
+        ({"metadata_json": b'{"type": "sbd", "from_code": "en", "to_code": "de"}'}, "is not a translator of one"),
         ({"model__model_bin": None}, "The package has no model/model.bin."),
         ({"model__model_bin": b"no"}, "is cut off."),
-        ({"model__model_bin": b"\xff" * 40}, "is not CTranslate2's, or of version"),
-        ({"model__model_bin": b"\0" * 10_000_000}, "is larger than a package has it."),
+        ({"model__model_bin": b"\xff" * 40}, "is not a CTranslate2 model, or has version"),
+        ({"model__model_bin": b"\0" * 10_000_000}, "is too large for a package."),
         ({"model__config_json": b"7"}, "model/config.json is not a JSON object."),
-        ({"model__config_json": b'{"add_source_bos": true}'}, "a beginning mark in the source"),
-        ({"model__config_json": b'{"layer_norm_epsilon": 0.1}'}, "another ε in its norms"),
+        ({"model__config_json": b'{"add_source_bos": true}'}, "has BOS in the source"),
+        ({"model__config_json": b'{"layer_norm_epsilon": 0.1}'}, "another ε in its layer norms"),
         ({"sentencepiece_model": b"no"}, "is not a SentencePiece model"),
         ({"sentencepiece_model": None}, "The package has no sentencepiece.model."),
     ],
@@ -268,8 +268,8 @@ def test_a_damaged_or_foreign_package_is_one_line(members, what, plain, tmp_path
 
 def test_a_file_that_is_no_package_is_one_line(tmp_path):
     (tmp_path / "x.argosmodel").write_bytes(b"no")
-    assert "is not a package that can be read." in message(tmp_path / "x.argosmodel")
-    assert "is not a package that can be read." in message(tmp_path / "missing.argosmodel")
+    assert "is not a readable package." in message(tmp_path / "x.argosmodel")
+    assert "is not a readable package." in message(tmp_path / "missing.argosmodel")
 
 
 def test_nothing_of_a_package_is_written_to_disk(plain, tmp_path, monkeypatch):
@@ -298,14 +298,17 @@ def test_weights_that_are_cut_off_are_one_line(place, plain):
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (lambda spec: setattr(spec.decoder.projection, "bias", np.zeros(5, "f4")), "bias does not fit the vocabulary"),
+        (lambda spec: setattr(spec.decoder.projection, "bias", np.zeros(5, "f4")), "bias and the vocabulary differ"),
         (lambda spec: setattr(spec.encoder, "scale_embeddings", False), "unscaled embeddings"),
         (
             lambda spec: setattr(spec.encoder.layer[0].ffn.layer_norm, "gamma", np.zeros(5, "f4")),
-            "do not fit each other",
+            "have inconsistent shapes",
         ),
         (lambda spec: setattr(spec.encoder, "num_heads", np.dtype("int16").type(4)), "Encoder and decoder differ"),
-        (lambda spec: linear(spec.encoder.layer[0].ffn.linear_0, np.random.default_rng(1), 9, 5), "do not fit each"),
+        (
+            lambda spec: linear(spec.encoder.layer[0].ffn.linear_0, np.random.default_rng(1), 9, 5),
+            "have inconsistent shapes",
+        ),
     ],
 )
 def test_other_shapes_are_one_line(spoil, what, tmp_path):
@@ -322,4 +325,7 @@ def test_a_variable_that_has_no_place_is_named(plain, tmp_path):
     struct.pack_into("<I", data, 4 + 2 + 16 + 4, count + 1)
     more = bytes(data[:30]) + added + bytes(data[30:])
     found = message(changed(plain, tmp_path, model__model_bin=more))
-    assert "The model has encoder/layer_0/self_attention/relative_position_keys, which ours cannot express." in found
+    assert (
+        "The model has encoder/layer_0/self_attention/relative_position_keys, which onehop's model cannot express."
+        in found
+    )

@@ -155,7 +155,7 @@ def test_what_marian_cannot_express_is_refused_and_nothing_written(changes, reas
     file = write_random(tmp_path / "m.safetensors", **changes)
     with pytest.raises(ExportError) as e:
         export(file, "huggingface", tmp_path / "out")
-    assert str(e.value) == f"Hugging Face's Marian cannot express {reason}. Use --to onnx, which can."
+    assert str(e.value) == f"Hugging Face's Marian cannot express {reason}. Use --to onnx, which supports it."
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
 
@@ -371,9 +371,12 @@ def message(folder: Path) -> str:
         ({"decoder_ffn_dim": 25}, "another feed-forward width in the decoder"),
         ({"activation_function": "tanh"}, "the activation tanh"),
         ({"vocab_size": 7}, "does not name each of the 7 ids once"),
-        ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "config.json is not right: model.d_model 16"),
-        ({"encoder_ffn_dim": 25, "decoder_ffn_dim": 25}, "does not fit config.json: see encoder.layers.0.feed_forward"),
-        ({"d_model": 18}, "has no embeddings that fit config.json"),
+        ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "config.json is wrong: model.d_model 16"),
+        (
+            {"encoder_ffn_dim": 25, "decoder_ffn_dim": 25},
+            "does not match config.json: see encoder.layers.0.feed_forward",
+        ),
+        ({"d_model": 18}, "has no embeddings that match config.json"),
         ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.2.self_attn.q_proj.weight'"),
     ],
 )
@@ -433,9 +436,9 @@ def saved(content: object, **how) -> bytes:
         (saved([torch.zeros(9)]), "is not a table of tensors."),
         (saved({"a": 1}), "is not a table of tensors."),
         (saved({"a": torch.zeros(1).expand(10**9)}), "is not a table of tensors."),
-        (compressed(saved({"a": torch.zeros(10**6)})), "is compressed, which PyTorch's files are not."),
+        (compressed(saved({"a": torch.zeros(10**6)})), "is compressed, but PyTorch's files are not."),
         (saved({"a": torch.zeros(2, 2).to_sparse()}), "is cut off or damaged."),
-        (saved({"a": torch.zeros(2, 2)}), "has no embeddings that fit config.json."),
+        (saved({"a": torch.zeros(2, 2)}), "has no embeddings that match config.json."),
     ],
 )
 def test_a_hostile_pickle_is_one_line_and_nothing_is_run(data, what, two_languages, tmp_path, monkeypatch):
@@ -471,22 +474,22 @@ def test_a_vocabulary_that_cannot_be_joined_is_refused(two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
     vocab = json.loads((folder / "vocab.json").read_text())
     (folder / "source.spm").write_bytes(learn_pieces(ENGLISH, 50, "bpe"))
-    assert message(folder).startswith("source.spm is no unigram model, and the vocabulary has pieces that it lacks")
+    assert message(folder).startswith("source.spm is not a unigram model and lacks pieces of the vocabulary")
     last = next(piece for piece, i in vocab.items() if i == 5)
     (folder / "vocab.json").write_text(json.dumps({(">>fr<<" if p == last else p): i for p, i in vocab.items()}))
-    assert "several languages, chosen by a mark such as >>fr<<." in message(folder)
+    assert "several languages, chosen by a token such as >>fr<<." in message(folder)
     (folder / "vocab.json").write_text(json.dumps({("?" if p == "<unk>" else p): i for p, i in vocab.items()}))
-    assert "has no piece for the unknown" in message(folder)
+    assert "has no token for unknown words" in message(folder)
 
 
 def test_other_positions_and_ruled_out_words_are_refused(two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
     weights = exports_weights(folder)
     save_weights(folder, weights | {"model.decoder.embed_positions.weight": torch.randn(128, 16)})
-    assert message(folder).startswith("model.decoder.embed_positions.weight are no sinusoids.")
+    assert message(folder).startswith("model.decoder.embed_positions.weight are not sinusoids.")
     save_weights(folder, weights)
     change_json(folder, "generation_config.json", bad_words_ids=[[3, 4]])
-    assert "rules out words of several pieces" in message(folder)
+    assert "bans words of several tokens" in message(folder)
 
 
 # --- ONNX -----------------------------------------------------------------------------------------------------
@@ -630,7 +633,7 @@ def test_the_comparison_finds_what_differs(plain):
     )
     assert lines[2].startswith("differs: x → ")
     assert lines[2].endswith(" | something else")
-    with pytest.raises(OnehopError, match="There is no sentence short enough to compare"):
+    with pytest.raises(OnehopError, match="No sentence is short enough to compare"):
         compare(stored, "liar", liar, ["a" * 70])
 
 
@@ -667,7 +670,7 @@ def test_an_unknown_target_and_a_folder_in_use_are_refused(plain, tmp_path):
     with pytest.raises(ExportError, match=r"There is no export to 'huggingfce'. Did you mean huggingface\?"):
         export(plain, "huggingfce", tmp_path / "out")
     (tmp_path / "out").write_text("something")
-    with pytest.raises(ExportError, match="out is there already"):
+    with pytest.raises(ExportError, match="out already exists"):
         export(plain, "huggingface", tmp_path / "out")
     with pytest.raises(ExportError, match=r"cannot be written \(Not a directory\)"):
         export(plain, "huggingface", tmp_path / "out" / "below")
@@ -687,7 +690,7 @@ def test_the_command_exports_and_imports(plain, tmp_path):
     assert "2 of 2 translations equal (greedy)" in back.output
     again = CliRunner().invoke(app, ["export", str(plain), "--to", "onnx", "-o", str(tmp_path / "hf")])
     assert again.exit_code == 2
-    assert "is there already" in again.output
+    assert "already exists" in again.output
 
 
 def test_an_imported_model_can_be_exported_again(two_languages, tmp_path):

@@ -152,7 +152,7 @@ def test_damaged_archive(tmp_path, suffix, pack):
     (tmp_path / f"cut.tsv{suffix}").write_bytes(packed[: len(packed) // 2])
     (tmp_path / f"other.tsv{suffix}").write_bytes(b"this is no archive at all")
     for name in ("cut", "other"):
-        with pytest.raises(TextError, match=rf"{name}\.tsv{suffix} .*Fetch it again\."):
+        with pytest.raises(TextError, match=rf"{name}\.tsv{suffix} .*Download it again\."):
             list(read_chunks(ParallelFile(name="x", paths=(tmp_path / f"{name}.tsv{suffix}",))))
 
 
@@ -192,7 +192,7 @@ def test_unequal_line_counts(tmp_path):
     (tmp_path / "a.de").write_text("".join("x" * n + "\n" for n in np.delete(tgt, 120)))
     with pytest.raises(TextError) as error:
         list(read_chunks(only("a.{lang}", tmp_path)))
-    found = re.search(r"a\.en has 300 lines and .*a\.de has 299\. .* look at line (\d+),", str(error.value))
+    found = re.search(r"a\.en has 300 lines and .*a\.de has 299\. .* Check line (\d+),", str(error.value))
     assert found
     assert abs(int(found[1]) - 121) <= 2
 
@@ -200,7 +200,7 @@ def test_unequal_line_counts(tmp_path):
 def test_one_side_without_any_line(tmp_path):
     (tmp_path / "a.en").write_text("x\n")
     (tmp_path / "a.de").write_text("")
-    with pytest.raises(TextError, match=r"has 1 lines and .*a\.de has 0\. .* look at line 1,"):
+    with pytest.raises(TextError, match=r"has 1 lines and .*a\.de has 0\. .* Check line 1,"):
         list(read_chunks(only("a.{lang}", tmp_path)))
 
 
@@ -228,5 +228,5 @@ def test_two_names_that_are_no_pair(names):
 def test_names_without_a_partner_or_of_several_languages():
     with pytest.raises(TextError, match=r"^c\.en has no partner\. Name aligned files"):
         entries_from_names(["a.en", "a.de", "c.en"])
-    with pytest.raises(TextError, match=r"^The files are in 2 pairs of languages\. Give one pair"):
+    with pytest.raises(TextError, match=r"^The files have 2 language pairs\. Give one language pair"):
         entries_from_names(["a.en", "a.de", "a.en", "a.fr"])

@@ -39,13 +39,13 @@ def test_the_first_name_or_pattern_that_fits_counts():
 def test_a_name_that_fits_no_source_is_answered_with_the_sources():
     with pytest.raises(SettingsError) as e:
         weights_of(["tatoeba", "chat", "chat"], {"tatoba": 2.0}, "train.weights")
-    assert str(e.value) == "train.weights names 'tatoba', which fits no source. There are: tatoeba, chat."
+    assert str(e.value) == "train.weights names 'tatoba', which matches no source. There are: tatoeba, chat."
 
 
 def test_something_must_be_left():
     with pytest.raises(SettingsError) as e:
         weights_of(["tatoeba", "chat"], {"*": 0.0}, "train.weights")
-    assert str(e.value) == "train.weights gives every source the weight 0. Give one of them more."
+    assert str(e.value) == "train.weights gives every source the weight 0. Give one of them a larger weight."
 
 
 # --- what an epoch holds --------------------------------------------------------------------------------------

@@ -341,7 +341,7 @@ def test_the_vocabulary_can_be_learned_from_some_sources_more(three_sources, mon
 def test_a_weight_for_a_source_that_is_not_there(three_sources):
     learned = TokenizerSettings(vocab_size=420, weights={"talks": 2})
     chosen = replace(settings("a.tsv", "talk-*.tsv"), tokenizer=learned)
-    message = r"tokenizer\.weights names 'talks', which fits no source\. There are: a, talk-1, talk-2\."
+    message = r"tokenizer\.weights names 'talks', which matches no source\. There are: a, talk-1, talk-2\."
     with pytest.raises(SettingsError, match=message):
         prepare(chosen, three_sources / "store", root=three_sources, processes=1)
 
@@ -393,7 +393,7 @@ def test_nothing_left(corpus):
     ):
         prepare(settings(valid=("a.tsv",)), corpus / "store", root=corpus, processes=1)
     write_tsv(corpus / "one.tsv", sentences(1))
-    with pytest.raises(TextError, match=r"^There is only 1 training pair\. Give more text: two are the least\.$"):
+    with pytest.raises(TextError, match=r"^There is only 1 training pair\. Give more text: at least two are needed\.$"):
         prepare(settings("one.tsv"), corpus / "store", root=corpus, processes=1)
     write_tsv(corpus / "same.tsv", [("same", "same")])
     with pytest.raises(TextError, match=r"^Of 1 training pair none is left after the filters, mostly because both"):
@@ -439,7 +439,7 @@ def test_a_damaged_store_is_replaced_only_by_force(corpus):
 def test_a_training_beside_a_store_is_not_replaced(corpus):
     prepare(settings(), corpus / "store", root=corpus, processes=1)
     (corpus / "store" / "run.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"store holds a training, too\. Give another folder with -o\."):
+    with pytest.raises(StoreError, match=r"store also holds a training run\. Give another folder with -o\."):
         prepare(settings(), corpus / "store", root=corpus, processes=1, force=True)
     assert (corpus / "store" / "run.json").exists()
 
@@ -457,7 +457,7 @@ def test_a_foreign_folder_is_never_touched(corpus):
 def test_two_at_once(corpus):
     with (
         work_folder(corpus / "store"),
-        pytest.raises(StoreError, match=r"Another process is making .*store right now\. Wait for it or"),
+        pytest.raises(StoreError, match=r"Another process is writing .*store\. Wait for it, or"),
     ):
         prepare(settings(), corpus / "store", root=corpus, processes=1)
 
@@ -493,7 +493,9 @@ def test_full_disk(corpus, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(clean, "write_whole", full)
-    with pytest.raises(StoreError, match=r"cannot be written: No space left on device\. Make room and start again\."):
+    with pytest.raises(
+        StoreError, match=r"cannot be written: No space left on device\. Free some space and start again\."
+    ):
         prepare(settings(), corpus / "store", root=corpus, processes=1)
 
 

@@ -200,19 +200,23 @@ def test_a_quote_without_an_end_costs_some_rows_and_no_memory(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"id,en,fr\n1,a,b\n", r"a\.csv has the columns id, en, fr, and none is called de\. Call them en and"),
-        ("a.csv", b"", r"a\.csv has the columns \(none\), and none is called en\."),
+        (
+            "a.csv",
+            b"id,en,fr\n1,a,b\n",
+            r"a\.csv has the columns id, en, fr, but none named de\. Rename them to en and",
+        ),
+        ("a.csv", b"", r"a\.csv has the columns \(none\), but none named en\."),
         ("a.csv", "en,de\n".encode("utf-16"), r"a\.csv is UTF-16 \(line 1\), not UTF-8\."),
-        ("a.jsonl", b'{"en": "a", "fr": "b"}\n', r"a\.jsonl has the columns en, fr, and none is called de\."),
-        ("a.jsonl", b'[\n{"en": "a"}]', r"a\.jsonl line 1 is not a JSON object\. It must have one a line, such as"),
+        ("a.jsonl", b'{"en": "a", "fr": "b"}\n', r"a\.jsonl has the columns en, fr, but none named de\."),
+        ("a.jsonl", b'[\n{"en": "a"}]', r"a\.jsonl line 1 is not a JSON object\. Each line must be an object, such as"),
         ("a.parquet", b"no parquet", r"a\.parquet is cut off or damaged"),
-        ("a.parquet", as_parquet(table(PAIRS, ("en", "fr"))), r"has the columns en, fr, and none is called de\."),
+        ("a.parquet", as_parquet(table(PAIRS, ("en", "fr"))), r"has the columns en, fr, but none named de\."),
         ("a.arrow", b"no arrow", r"a\.arrow is cut off or damaged"),
         ("a.tmx", as_tmx(PAIRS)[:-20], r"a\.tmx is not well-formed XML: .*line \d+.*\. Export it again\."),
         (
             "a.tmx",
             as_tmx(PAIRS, ("en", "fr")),
-            r"a\.tmx has en, fr, and no unit in en and de\. Give the right languages",
+            r"a\.tmx has en, fr, but no unit in en and de\. Give the right languages",
         ),
         ("a.tsv", b"[\n", r"other formats are known by their endings \(\.tsv, \.csv, \.jsonl, \.parquet and \.tmx\)\."),
     ],
@@ -228,7 +232,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(name, content, message, 
 )
 def test_entities_are_refused(prolog, tmp_path):
     (tmp_path / "a.tmx").write_bytes(as_tmx(PAIRS, prolog=prolog))
-    with pytest.raises(TextError, match=r"a\.tmx declares the entity a\. Write its text in place of it\."):
+    with pytest.raises(TextError, match=r"a\.tmx declares the entity a\. Replace it by its text\."):
         read("a.tmx", tmp_path)
 
 
@@ -237,7 +241,8 @@ def test_a_dataset_in_parts_asks_for_one(tmp_path):
         write_dataset(tmp_path / "mine" / split, table(PAIRS))
     (tmp_path / "mine" / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
     with pytest.raises(
-        TextError, match=r"mine is a dataset in parts: train, validation\. Give one, such as .*/mine/train\.$"
+        TextError,
+        match=r"mine is a dataset with several splits: train, validation\. Give one, such as .*/mine/train\.$",
     ):
         read("mine", tmp_path)
     assert read("mine/train", tmp_path) == BYTES
@@ -254,9 +259,7 @@ def test_columns_are_two(tmp_path):
 def test_records_are_no_plain_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(as_csv(PAIRS))
     (file,) = find_files(["a.csv"], tmp_path, "en", "de")
-    with pytest.raises(
-        TextError, match=r"a\.csv has records of pairs, and data\.plain asks for text\. Give text files"
-    ):
+    with pytest.raises(TextError, match=r"a\.csv has pairs, but data\.plain needs plain text\. Give text files"):
         next(read_chunks(file, plain="lines"))
 
 

@@ -95,7 +95,7 @@ def test_weights_need_a_store_that_knows_its_sources(folder):
     with pytest.raises(StoreError) as e:
         store.pairs("train", {"a": 2.0})
     assert str(e.value) == (
-        f"The token store {folder} does not say which file its pairs came from, as train.weights needs. "
+        f"The token store {folder} does not record the files of its pairs, which train.weights needs. "
         "Make it again with `onehop prepare --force`."
     )
 
@@ -140,7 +140,7 @@ def test_description_that_is_no_json(folder):
 def test_description_with_values_of_other_types(folder, change):
     description = json.loads((folder / "store.json").read_text())
     (folder / "store.json").write_text(json.dumps({**description, **change}))
-    with pytest.raises(StoreError, match=rf"is damaged: store\.json has no right {next(iter(change))}\. Make it again"):
+    with pytest.raises(StoreError, match=rf"is damaged: store\.json has no valid {next(iter(change))}\. Make it again"):
         Store.open(folder)
 
 

@@ -316,7 +316,7 @@ def test_json_of_two_systems(paired, monkeypatch):
 # --- what is refused ------------------------------------------------------------------------------------------
 
 
-UNEQUAL = "They must correspond line by line: look at line"
+UNEQUAL = "They must be aligned line by line. Check line"
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ UNEQUAL = "They must correspond line by line: look at line"
             "--hyp two --model m",
             "Both --hyp and --model are given. Give --hyp FILE with translations, or --model MODEL that makes them.",
         ),
-        ("--hyp three", f"two has 2 lines and three has 3. {UNEQUAL} 3, from where their lengths no longer agree."),
+        ("--hyp three", f"two has 2 lines and three has 3. {UNEQUAL} 3, where sentence lengths stop matching."),
         ("--ref three --hyp two", f"two has 2 lines and three has 3. {UNEQUAL} 3, from where"),
         ("--hyp two --against three", f"two has 2 lines and three has 3. {UNEQUAL} 3, from where"),
         ("--hyp nowhere", "nowhere cannot be read: No such file or directory. Check the file and its permissions."),

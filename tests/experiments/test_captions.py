@@ -48,7 +48,7 @@ def test_what_can_go_wrong_is_one_line_and_loses_nothing(source, tmp_path, monke
         fetch(out, str, source)
     assert [file.name for file in out.iterdir()] == ["train.en"]
     (out / "train.en").write_text("mine")
-    with pytest.raises(TextError, match=r"train\.en is there already, with other content\. Give another -o\."):
+    with pytest.raises(TextError, match=r"train\.en already exists, with other content\. Give another -o\."):
         fetch(out, str, source)
     assert (out / "train.en").read_text() == "mine"
     with pytest.raises(TextError, match=r"cannot be written"):

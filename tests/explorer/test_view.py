@@ -87,5 +87,5 @@ def test_a_translator_without_a_file_can_be_looked_into(tracer):
 
 
 def test_a_view_that_cannot_be_written_is_told(tmp_path):
-    with pytest.raises(OnehopError, match=r"cannot be written: .* Choose another place\.$"):
+    with pytest.raises(OnehopError, match=r"cannot be written: .* Choose another path\.$"):
         View("").save(tmp_path / "none" / "page.html")

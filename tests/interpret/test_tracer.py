@@ -425,7 +425,7 @@ def test_what_is_no_trace_is_refused(text, message):
 def test_files_that_cannot_be_read_or_written_are_told(trace, tmp_path):
     with pytest.raises(OnehopError, match=r"cannot be read\. Check the path\.$"):
         Trace.read(tmp_path / "none.json")
-    with pytest.raises(OnehopError, match=r"cannot be written: .*\. Choose another place\.$"):
+    with pytest.raises(OnehopError, match=r"cannot be written: .*\. Choose another path\.$"):
         trace.write(tmp_path / "none" / "t.json")
 
 

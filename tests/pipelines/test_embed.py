@@ -150,21 +150,21 @@ def tiny_bert(tmp_path) -> Path:
     [
         (
             {"hidden_act": "relu"},
-            "The model has the activation relu, which ours cannot express. It cannot be imported.",
+            "The model has the activation relu, which onehop's model cannot express. It cannot be imported.",
         ),
         (
             {"position_embedding_type": "relative_key"},
-            "The model has relative positions, which ours cannot express. It cannot be imported.",
+            "The model has relative positions, which onehop's model cannot express. It cannot be imported.",
         ),
         ({"vocab_size": None}, "config.json has no vocab_size. Download the folder again."),
         (
             {"pad_token_id": 1},
-            "The model has word pieces whose padding is not 0, which ours cannot express. It cannot be imported.",
+            "The model has word pieces whose padding is not 0, which onehop's model cannot express. "
+            "It cannot be imported.",
         ),
         (
             {"num_attention_heads": 3},
-            "config.json is not right: model.d_model 16 is not divisible by model.n_heads 3. "
-            "Download the folder again.",
+            "config.json is wrong: model.d_model 16 is not divisible by model.n_heads 3. Download the folder again.",
         ),
         ({"num_hidden_layers": 2}, "tensor 'encoder.layer.1.attention.self.query.weight'. Download it again."),
     ],

@@ -204,7 +204,7 @@ def test_a_decoder_does_not_translate_and_a_translator_does_not_write(trained, m
 def test_files_whose_parts_do_not_belong_together_are_refused(trained, tmp_path):
     stored = read_model(trained[2])
     lacking = {name: tensor for name, tensor in stored.tensors.items() if "layers.1" not in name}
-    with pytest.raises(ModelFileError, match=r"does not fit together: the tensor .*layers\.1\..* is missing"):
+    with pytest.raises(ModelFileError, match=r"is inconsistent: the tensor .*layers\.1\..* is missing"):
         write_model(tmp_path / "lacking", replace(stored, tensors=lacking))
     model = ModelSettings(kind="encoder", n_encoder_layers=1, d_model=8, d_ff=8, n_heads=2)
     tensors = {name: tensor.numpy() for name, tensor in EncoderOnly(model, 3).state_dict().items()}

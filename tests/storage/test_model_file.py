@@ -357,7 +357,7 @@ def test_mixed_shards_are_named(model: StoredModel, tokenizer: bytes, tmp_path: 
     paths = write_shards(tmp_path / "m", model)
     others = write_shards(tmp_path / "other" / "m", make_model(tokenizer, seed=1))
     kept = paths[2].read_bytes()
-    remedy = "Fetch all parts of one model again."
+    remedy = "Download all parts of the model again."
     for wrong in (others[2], paths[1]):  # another model's part, and another part of the same model
         paths[2].write_bytes(wrong.read_bytes())
         assert refusal(paths[0]) == f"{paths[2]} belongs to another model than {paths[0]}. {remedy}"
@@ -590,7 +590,7 @@ def test_tensors_must_be_those_of_the_settings(
     wrong = replace(model, tensors=tensors)
     with pytest.raises(ModelFileError) as caught:
         write_model(path, wrong)
-    assert str(caught.value).startswith(f"{path} does not fit together: {message}")
+    assert str(caught.value).startswith(f"{path} is inconsistent: {message}")
     assert str(caught.value).endswith(". Use the settings and the tokenizer that it was trained with.")
     assert not path.exists()
     with pytest.MonkeyPatch.context() as off:
@@ -642,7 +642,7 @@ def test_tokenizer_must_load(model: StoredModel, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError) as caught:
         write_model(path, replace(model, tokenizer=b"no tokenizer"))
     assert str(caught.value) == (
-        f"{path} does not fit together: The tokenizer is not a SentencePiece model. The file is damaged: make it again."
+        f"{path} is inconsistent: The tokenizer is not a SentencePiece model. The file is damaged: make it again."
     )
 
 
@@ -660,9 +660,9 @@ def test_what_cannot_be_stored(model: StoredModel, tmp_path: Path) -> None:
     assert refused(provenance={"loss": float("nan")}).endswith(remedy)
     rows = to_int8(np.ones((2, 2), np.float32))
     twice = {"a": rows, "a.scale": np.ones(2, np.float32)}
-    assert refused(tensors=twice) == "There are two tensors a.scale. Rename one of them."
+    assert refused(tensors=twice) == "Two tensors are named a.scale. Rename one of them."
     tokenizer_again = {"__tokenizer__": np.ones(2, np.float32)}
-    assert refused(tensors=tokenizer_again) == "There are two tensors __tokenizer__. Rename one of them."
+    assert refused(tensors=tokenizer_again) == "Two tensors are named __tokenizer__. Rename one of them."
 
 
 def test_unknown_number_format(model: StoredModel) -> None:
@@ -821,7 +821,7 @@ def test_killed_processes(model: StoredModel, tokenizer: bytes, tmp_path: Path) 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk(model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    path = write_model(tmp_path / "m", model)
+    written = write_model(tmp_path / "m", model)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(descriptor: int) -> None:
@@ -831,7 +831,7 @@ def test_full_disk(model: StoredModel, tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ModelFileError) as caught:
         write_model(tmp_path / "m", replace(model, source="fr"))
     assert str(caught.value) == (
-        f"The disk is full: {path} was not written, and what was there before is unharmed. "
+        f"The disk is full: {written} was not written, and the old file is unchanged. "
         "Free some space or choose another disk."
     )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -847,7 +847,7 @@ def test_places_that_cannot_be_written_to(model: StoredModel, tmp_path: Path) ->
     assert refused(nowhere / "m") == f"There is no folder {nowhere} to write the model to. Create it first."
     folder = tmp_path / "m.safetensors"
     folder.mkdir()
-    assert refused(folder) == f"The model cannot be written to {folder} (Is a directory). Choose another place."
+    assert refused(folder) == f"The model cannot be written to {folder} (Is a directory). Choose another path."
     assert list(tmp_path.iterdir()) == [folder]
 
 

@@ -155,7 +155,7 @@ def test_a_default_is_unset(three):
     assert found() == "en-de"
     assert not (three / "models" / "defaults.json").exists()
     assert registry.unset_default(None) == "No default is set."
-    with pytest.raises(ModelFileError, match=r"^mine is no default\. No default is set\.$"):
+    with pytest.raises(ModelFileError, match=r"^mine is not a default\. No default is set\.$"):
         registry.unset_default("mine")
 
 
@@ -180,7 +180,7 @@ def test_only_an_installed_translator_can_be_a_default(three, model_file):
 def test_a_damaged_file_of_defaults_is_said(three, content):
     registry.make_default("mine")
     (three / "models" / "defaults.json").write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"defaults\.json cannot be read\. Remove it, and choose again"):
+    with pytest.raises(ModelFileError, match=r"defaults\.json cannot be read\. Remove it and choose a default again"):
         found()
 
 
@@ -238,5 +238,5 @@ def test_the_length_penalty_that_suits_a_model_lies_beside_it(alone, model_file)
 def test_a_wrong_length_penalty_beside_a_model_is_refused(alone, model_file, said):
     file = install(alone, "xx-de", read_model(model_file))
     file.with_name("model.search.toml").write_text(said, encoding="utf-8")
-    with pytest.raises(ModelFileError, match=r"model\.search\.toml (cannot be read|says more or less than an alpha)"):
+    with pytest.raises(ModelFileError, match=r"model\.search\.toml (cannot be read|must hold alpha and nothing else)"):
         registry.default_alpha(file)

@@ -193,7 +193,8 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeyp
     with pytest.raises(RunError) as e:
         run.save(checkpoint(20), 5, 10)
     assert str(e.value) == (
-        f"{tmp_path} cannot be written: {said}. Make room and start again: it goes on from the last checkpoint."
+        f"{tmp_path} cannot be written: {said}. "
+        "Free some space and start again: training resumes from the last checkpoint."
     )
     assert everything_in(tmp_path) == before
     assert run.latest().progress.step == 10
@@ -328,8 +329,8 @@ def test_a_changed_setting_is_refused_by_name(tmp_path):
         with pytest.raises(RunError) as e:
             start_again(tmp_path, change)
         assert str(e.value) == (
-            f"{tmp_path} was begun with {change.split('=')[0]} = {old}, and now it is {new}. "
-            "Train in another folder, or set it back to go on with this one."
+            f"{tmp_path} was started with {change.split('=')[0]} = {old}, but now it is {new}. "
+            "Train in another folder, or set it back to resume this run."
         )
     assert (tmp_path / "settings.toml").read_bytes() == before
 
@@ -344,7 +345,7 @@ def test_what_may_change_is_taken_over(tmp_path):
 
 def test_the_number_of_steps_may_change_unless_the_learning_rate_hangs_on_it(tmp_path):
     start_again(tmp_path, "train.decay=cosine")
-    with pytest.raises(RunError, match=r"was begun with train\.steps = 100000, and now it is 5\."):
+    with pytest.raises(RunError, match=r"was started with train\.steps = 100000, but now it is 5\."):
         start_again(tmp_path, "train.decay=cosine", "train.steps=5")
 
 
@@ -354,7 +355,7 @@ def test_files_that_no_run_wrote_are_not_overwritten(tmp_path, name):
     with pytest.raises(RunError) as error:
         Run(tmp_path).begin(Settings(), FACTS)
     assert str(error.value) == (
-        f"{tmp_path / name} is not of a run, and a run here would overwrite it. Choose a new folder."
+        f"{tmp_path / name} does not belong to a run, and a run would overwrite it. Choose a new folder."
     )
     assert everything_in(tmp_path) == [name]
     assert (tmp_path / name).read_text() == "mine"
@@ -373,8 +374,8 @@ def test_another_store_is_refused(tmp_path, name):
     with pytest.raises(RunError) as e:
         start_again(tmp_path, **{name: "other"})
     assert str(e.value) == (
-        f"{tmp_path} was begun with another {name} than the store has. "
-        "Give the store it was begun with, or train in another folder."
+        f"{tmp_path} was started with another {name} than the store has. "
+        "Give the store of the run, or train in another folder."
     )
     assert Run(tmp_path).facts() == FACTS
 
@@ -417,7 +418,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 
 def test_what_a_model_file_needs(tmp_path):
     run = saved(tmp_path)
-    with pytest.raises(RunError, match=r"has no tokenizer\.model\. Give a folder that a training has begun in\.$"):
+    with pytest.raises(RunError, match=r"has no tokenizer\.model\. Give the folder of a training run\.$"):
         run.ingredients()
     run.keep_tokenizer(b"pieces")
     assert run.ingredients() == (Settings(), b"pieces", "en", "de")

@@ -650,7 +650,7 @@ def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_arrays, "save_file", full)
-        with pytest.raises(RunError, match=r"No space left on device\. Make room and start again"):
+        with pytest.raises(RunError, match=r"No space left on device\. Free some space and start again"):
             go()
     assert Run(tmp_path / "run").latest().progress.step == 10
     go()
@@ -661,7 +661,9 @@ def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
 def test_a_changed_setting_is_refused_by_its_name(go, tmp_path):
     go("train.steps=3")
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(RunError, match=r"was begun with model\.dropout = 0\.0, and now it is 0\.5\. Train in another"):
+    with pytest.raises(
+        RunError, match=r"was started with model\.dropout = 0\.0, but now it is 0\.5\. Train in another"
+    ):
         go("train.steps=3", "model.dropout=0.5")
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
@@ -670,7 +672,7 @@ def test_a_store_with_another_tokenizer_is_refused(go, digits, tmp_path):
     go("train.steps=3")
     settings = with_changes(digits[0], ["tokenizer.vocab_size=310"])
     other = prepare(settings, tmp_path / "store", root=digits[1].path.parent, processes=1)
-    with pytest.raises(RunError, match=r"was begun with another tokenizer than the store has\. Give the store it was"):
+    with pytest.raises(RunError, match=r"was started with another tokenizer than the store has\. Give the store of"):
         train(with_changes(digits[0], ["train.steps=3"]), other, tmp_path / "run", device="cpu")
 
 
@@ -778,7 +780,7 @@ def test_errors_are_one_line_and_status_two(digits, tmp_path):
 def test_a_run_that_is_already_longer_is_not_passed_off_as_shorter(go, tmp_path):
     go("train.steps=6")
     before = {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")}
-    with pytest.raises(RunError, match=r"has 6 steps, and train\.steps is 4\. Train in another folder"):
+    with pytest.raises(RunError, match=r"has 6 steps, but train\.steps is 4\. Train in another folder"):
         go("train.steps=4")
     assert {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")} == before
 

@@ -170,8 +170,8 @@ def test_a_dry_run_refuses_what_a_training_would(digits, tmp_path, trained):
     for changes, out, error, message in (
         (["train.start_from=nope"], "run", OnehopError, r"There is no model 'nope'"),
         ([], "file", OnehopError, r"file is a file\. Choose a new folder\."),
-        (["model.d_ff=8"], trained, OnehopError, r"was begun with model\.d_ff = \d+, and now it is 8\."),
-        (["train.steps=5"], trained, OnehopError, r"has 20 steps, and train\.steps is 5\."),
+        (["model.d_ff=8"], trained, OnehopError, r"was started with model\.d_ff = \d+, but now it is 8\."),
+        (["train.steps=5"], trained, OnehopError, r"has 20 steps, but train\.steps is 5\."),
     ):
         with pytest.raises(error, match=message):
             workflow.dry_run(with_changes(settings, changes), tmp_path / out, store=store.path)
@@ -237,7 +237,7 @@ def test_what_cannot_be_averaged(tmp_path, trained):
         workflow.average(tmp_path, 5, tmp_path / "x")
     with pytest.raises(OnehopError, match=r"There is no folder .* to write the model to"):
         workflow.average(trained, 1, tmp_path / "no" / "x.safetensors")
-    with pytest.raises(OnehopError, match=r"keeps no exponential average\. Leave --ema out, or train with train\.ema"):
+    with pytest.raises(OnehopError, match=r"has no exponential moving average\. Omit --ema, or train with train\.ema"):
         workflow.average(trained, 1, tmp_path / "x.safetensors", ema=True)
 
 
