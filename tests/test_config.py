@@ -135,7 +135,7 @@ def test_base_is_the_papers_table_3():
     assert (t.steps, t.average, big.train.steps, big.train.average) == (100_000, 5, 300_000, 20)
 
 
-def test_a_file_of_ones_own_states_only_what_it_changes(tmp_path):
+def test_a_settings_file_needs_only_the_changed_keys(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("[model]\nd_ff = 1024\n[data]\ntrain = ['a.tsv', 'b.{lang}']\n")
     mine = load_settings(str(file))
@@ -324,7 +324,7 @@ def test_a_missing_file_is_named(tmp_path):
     assert answer_to(load_settings, str(missing)) == expected
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path):
+def test_an_unreadable_settings_file_is_named(tmp_path):
     for name, reason in {"folder.toml": "Is a directory", "picture.toml": "can't decode byte"}.items():
         path = tmp_path / name
         path.mkdir() if reason == "Is a directory" else path.write_bytes(b"\xff\xfe")
@@ -347,7 +347,7 @@ def test_an_unknown_preset_is_answered_with_the_nearest(name, message):
 
 
 @pytest.mark.parametrize("preset", [name for name in preset_names() if name != "digits"])
-def test_what_a_preset_prepares_it_can_train_on(preset):
+def test_every_preset_can_train_on_the_data_it_prepares(preset):
     settings = load_settings(preset)
     assert settings.data.longest < settings.model.max_length  # the end mark is a token too
 

@@ -108,7 +108,7 @@ def test_a_live_line_keeps_to_its_terminal(on_terminal, monkeypatch):
     assert [len(line) <= 40 for line in drawn.file.getvalue().splitlines()] == [True, True]
 
 
-def test_a_resumed_run_is_not_thought_to_be_fast(on_terminal):
+def test_a_resumed_run_does_not_count_old_steps_in_its_speed(on_terminal):
     on_terminal()
     with TrainDisplay() as shown:
         shown.began({**FACTS, "run": "run"})

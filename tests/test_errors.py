@@ -17,7 +17,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_is_the_same_after_a_journey(kind):
+def test_an_error_survives_pickling(kind):
     again = pickle.loads(pickle.dumps(kind("It is broken.", "Mend it.")))
     assert (type(again), again.what, again.remedy, str(again)) == (
         *(kind, "It is broken.", "Mend it.", "It is broken. Mend it."),
@@ -50,7 +50,7 @@ def test_every_module_of_the_table_is_in_its_extra():
         assert any(wish.startswith(f"{package.replace('_', '-')}>=") for wish in wishes), module
 
 
-def test_what_goes_wrong_in_a_worker_of_prepare_is_said(tmp_path):
+def test_an_error_in_a_worker_of_prepare_is_reported(tmp_path):
     letters = "".join(chr(code) for code in range(0x4E00, 0x4E00 + 600))
     lines = [f"{letters[i : i + 6]}\t{letters[i + 1 : i + 7]}" for i in range(590)]
     (tmp_path / "text.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")

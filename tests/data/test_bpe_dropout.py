@@ -102,7 +102,7 @@ def test_dropout_near_one_leaves_characters(tokenizer):
     assert tokenizer.tokens(segmenter.word("house", 0)) == list("▁house")
 
 
-def test_a_word_has_its_share_of_other_pieces(tokenizer):
+def test_bpe_dropout_resegments_words_at_the_expected_rate(tokenizer):
     """With one possible merge, it is dropped with the probability that was asked for."""
     segmenter = Segmenter(tokenizer, 0.3, "key")
     segmenter._random.seed(0)
@@ -146,7 +146,7 @@ def test_another_process_gets_the_same(tokenizer, tmp_path):
     assert len(set(map(str, eval(first)))) > 1
 
 
-def test_what_would_be_too_long_keeps_its_pieces(tokenizer, pairs):
+def test_a_resegmentation_that_is_too_long_is_discarded(tokenizer, pairs):
     longest = int(pairs.src_lengths.max())
     free = resegment(pairs, tokenizer, 0.5, seed=1, epoch=0)
     bound = resegment(pairs, tokenizer, 0.5, seed=1, epoch=0, longest=longest)

@@ -61,7 +61,7 @@ def test_tsv_and_aligned_files_read_the_same_whatever_packs_them(tmp_path, suffi
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstd)])
-def test_archives_written_one_after_the_other_are_read_to_the_end(tmp_path, suffix, pack):
+def test_concatenated_archives_are_read_to_the_end(tmp_path, suffix, pack):
     (tmp_path / f"a.tsv{suffix}").write_bytes(pack(TSV) + pack(TSV * 20_000))
     assert pairs_of(only(f"a.tsv{suffix}", tmp_path), 4096) == PAIRS * 20_001
 

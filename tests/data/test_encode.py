@@ -54,7 +54,7 @@ def test_known_words_are_bounded_and_forgetting_them_changes_nothing(tokenizer, 
     assert 0 < len(words) <= 50
 
 
-def test_what_hardly_comes_again_is_not_kept(tokenizer):
+def test_long_words_are_not_cached(tokenizer):
     """Where no spaces part the words, a word is a sentence; so many of those would fill the memory."""
     words, short, long = WordIds(tokenizer), "雨" * encode.KNOWN_LENGTH, "雨" * (encode.KNOWN_LENGTH + 1)
     assert ids_of(words, [f"{short} {long}"]) == [tokenizer.encode(f"{short} {long}")]

@@ -68,7 +68,7 @@ def test_letters_of_any_script_count():
     assert letters_share("") == letters_share("  ") == 0.0
 
 
-def test_letters_are_those_that_python_calls_so():
+def test_letters_are_those_of_str_isalpha():
     rng = random.Random(0)
     alphabet = "aZ 9_.-äßÉнд雨²½١\u0301\u00a0😀"
     for _ in range(300):

@@ -42,7 +42,7 @@ def test_a_name_that_fits_no_source_is_answered_with_the_sources():
     assert str(e.value) == "train.weights names 'tatoba', which matches no source. There are: tatoeba, chat."
 
 
-def test_something_must_be_left():
+def test_all_weights_zero_is_refused():
     with pytest.raises(SettingsError) as e:
         weights_of(["tatoeba", "chat"], {"*": 0.0}, "train.weights")
     assert str(e.value) == "train.weights gives every source the weight 0. Give one of them a larger weight."
@@ -52,7 +52,7 @@ def test_something_must_be_left():
 
 
 @given(st.integers(1, 40), weights, st.integers(0, 5), st.integers(0, 30))
-def test_each_pair_comes_as_often_as_its_weight_says(size, weight, seed, epoch):
+def test_each_pair_occurs_as_often_as_its_weight(size, weight, seed, epoch):
     held = Counter(drawn([SourcePart("a", 0, 7), SourcePart("b", 7, 7 + size, weight)], seed, epoch).tolist())
     assert all(held[i] == 1 for i in range(7))
     copies = [held[7 + i] for i in range(size)]

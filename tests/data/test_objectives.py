@@ -25,7 +25,7 @@ def batch():
     return pack(texts(200, 50), np.arange(200))
 
 
-def test_a_share_is_asked_for_and_most_of_it_hidden(batch):
+def test_a_share_of_tokens_is_predicted_and_most_of_it_masked(batch):
     found = masked(batch, VOCAB, np.random.default_rng(1))
     asked = found.labels != PAD
     assert asked.sum() / len(asked) == pytest.approx(0.15, abs=0.01)
@@ -38,19 +38,19 @@ def test_a_share_is_asked_for_and_most_of_it_hidden(batch):
     assert found.tokens == asked.sum()
 
 
-def test_the_same_numbers_hide_the_same_words_and_others_do_not(batch):
+def test_masking_depends_only_on_its_seed(batch):
     task = TrainingTask(ModelSettings(kind="encoder"), VOCAB)
     assert np.array_equal(task(batch, 1, 2, 3).tgt, task(batch, 1, 2, 3).tgt)
     assert not np.array_equal(task(batch, 1, 2, 3).tgt, task(batch, 1, 2, 4).tgt)
     assert np.array_equal(task.evenly(batch, 7).tgt, task.evenly(batch, 7).tgt)
 
 
-def test_a_batch_of_one_word_still_asks_for_it():
+def test_a_batch_of_one_token_still_has_a_label():
     one = pack(texts(1, 1), np.arange(1))
     assert all(masked(one, VOCAB, np.random.default_rng(seed)).tokens == 1 for seed in range(20))
 
 
-def test_translator_and_decoder_are_asked_what_was_packed(batch):
+def test_translator_and_decoder_predict_the_packed_labels(batch):
     for kind in (None, "decoder"):
         assert TrainingTask(ModelSettings(kind=kind), VOCAB)(batch, 1) is batch
 
@@ -60,14 +60,14 @@ def images() -> Pairs:
     return Pairs(side_from_lists(pixels.tolist(), IDS), side_from_lists([[5], [1], [9]], IDS))
 
 
-def test_an_image_is_asked_for_its_class_alone():
+def test_an_image_has_only_its_class_as_label():
     found = classified(pack(images(), np.arange(3)))
     assert found.labels.tolist() == [5, 1, 9]
     assert found.src.tolist() == (np.arange(48) % 17).tolist()
     assert (found.src_lengths.tolist(), found.tgt_lengths.tolist()) == ([16] * 3, [1] * 3)
 
 
-def test_images_are_moved_in_training_and_stand_still_in_validation():
+def test_images_are_shifted_in_training_but_not_in_validation():
     model = ModelSettings(kind="vision", image=4, patch=2, levels=17)
     task, packed = TrainingTask(model, 11), pack(images(), np.arange(3))
     still = task.evenly(packed, 0)

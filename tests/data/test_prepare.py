@@ -246,7 +246,7 @@ def test_switched_off_filters_keep_their_pairs(tmp_path):
 # --- what goes in ---------------------------------------------------------------------------------------------
 
 
-def test_the_way_in_does_not_matter(corpus):
+def test_the_input_format_does_not_change_the_store(corpus):
     pairs = sentences(400)
     (corpus / "b.en").write_text("".join(a + "\n" for a, _ in pairs))
     (corpus / "b.de").write_text("".join(b + "\n" for _, b in pairs))
@@ -264,7 +264,7 @@ def test_the_way_in_does_not_matter(corpus):
     assert stores[5].report.files == {"stdin": 400}
 
 
-def test_languages_are_turned_by_their_names(corpus):
+def test_swapped_languages_swap_the_columns(corpus):
     pairs = sentences(100)
     (corpus / "b.en").write_text("".join(a + "\n" for a, _ in pairs))
     (corpus / "b.de").write_text("".join(b + "\n" for _, b in pairs))
@@ -403,7 +403,7 @@ def test_nothing_left(corpus):
         prepare(settings(valid=("empty.tsv",)), corpus / "store", root=corpus, processes=1)
 
 
-def test_the_same_again_says_so_and_changes_nothing(corpus):
+def test_preparing_again_keeps_the_store_and_says_so(corpus):
     recorder = Recorder()
     first = prepare(settings(), corpus / "store", root=corpus, processes=1)
     times = {p.name: p.stat().st_mtime_ns for p in first.path.iterdir()}
@@ -454,7 +454,7 @@ def test_a_foreign_folder_is_never_touched(corpus):
     assert prepare(settings(), corpus / "empty", root=corpus, processes=1).report.train == 380
 
 
-def test_two_at_once(corpus):
+def test_a_second_process_is_refused(corpus):
     with (
         work_folder(corpus / "store"),
         pytest.raises(StoreError, match=r"Another process is writing .*store\. Wait for it, or"),
@@ -582,7 +582,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(reference, fresh):
     assert files_of(fresh / "store") == files_of(reference / "store")
 
 
-def test_stopped_before_the_last_step_only_that_is_left_to_do(corpus, monkeypatch):
+def test_a_run_stopped_before_the_rename_only_renames(corpus, monkeypatch):
     def stop(work, out):
         raise KeyboardInterrupt
 

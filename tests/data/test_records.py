@@ -137,7 +137,7 @@ def test_tabs_quotes_and_newlines_are_part_of_a_text(name, tmp_path):
         (None, None),  # two columns need no header
     ],
 )
-def test_columns_are_known_by_their_names(header, columns, tmp_path):
+def test_columns_are_found_by_name(header, columns, tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + as_csv(PAIRS, header))
     assert read("a.csv", tmp_path, columns) == BYTES
 
@@ -148,7 +148,7 @@ def test_the_exact_column_counts_before_a_region(tmp_path):
     assert read("a.csv", tmp_path) == BYTES
 
 
-def test_codes_inside_a_segment_are_no_text(tmp_path):
+def test_markup_codes_in_a_tmx_segment_are_not_text(tmp_path):
     seg = 'Press <bpt i="1">&lt;b&gt;</bpt><hi>OK</hi><ept i="1">&lt;/b&gt;</ept> <ph>{0}</ph>now'
     unit = f'<tu><tuv lang="en"><seg>{seg}</seg></tuv><tuv lang="de"><seg>Jetzt</seg></tuv></tu>'
     (tmp_path / "a.tmx").write_text(f'<!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx><body>{unit}</body></tmx>')
@@ -221,7 +221,7 @@ def test_a_quote_without_an_end_costs_some_rows_and_no_memory(tmp_path):
         ("a.tsv", b"[\n", r"other formats are known by their endings \(\.tsv, \.csv, \.jsonl, \.parquet and \.tmx\)\."),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_in_one_line(name, content, message, tmp_path):
+def test_an_unreadable_file_is_a_one_line_error(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TextError, match=message):
         read(name, tmp_path)
@@ -236,7 +236,7 @@ def test_entities_are_refused(prolog, tmp_path):
         read("a.tmx", tmp_path)
 
 
-def test_a_dataset_in_parts_asks_for_one(tmp_path):
+def test_a_dataset_dict_needs_the_name_of_a_split(tmp_path):
     for split in ("train", "validation"):
         write_dataset(tmp_path / "mine" / split, table(PAIRS))
     (tmp_path / "mine" / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
@@ -251,12 +251,12 @@ def test_a_dataset_in_parts_asks_for_one(tmp_path):
         read("other", tmp_path)
 
 
-def test_columns_are_two(tmp_path):
+def test_exactly_two_columns_are_required(tmp_path):
     with pytest.raises(SettingsError, match=r"data\.columns names 1 columns\. Name two"):
         read("a.csv", tmp_path, ("en",))
 
 
-def test_records_are_no_plain_text(tmp_path):
+def test_records_are_refused_as_plain_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(as_csv(PAIRS))
     (file,) = find_files(["a.csv"], tmp_path, "en", "de")
     with pytest.raises(TextError, match=r"a\.csv has pairs, but data\.plain needs plain text\. Give text files"):

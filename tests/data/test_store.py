@@ -49,7 +49,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(300, "<u2"), (65536, "<u2"), (65537, "<u4")])
-def test_pairs_come_back(tmp_path, vocab_size, dtype):
+def test_pairs_round_trip(tmp_path, vocab_size, dtype):
     pairs = Store.open(make_store(tmp_path / "s", vocab_size)).pairs("train")
     assert len(pairs) == 4
     assert [pairs.src(i).tolist() for i in range(4)] == SRC
@@ -67,7 +67,7 @@ def test_sentences_are_views_that_cannot_be_written(folder):
         pairs.src(0)[0] = 1
 
 
-def test_everything_else_comes_back(folder):
+def test_metadata_round_trips(folder):
     store = Store.open(str(folder))
     assert (store.source, store.target, store.tokenizer) == ("en", "de", b"model")
     assert len(store.pairs("valid")) == 1
@@ -76,7 +76,7 @@ def test_everything_else_comes_back(folder):
     store.verify()
 
 
-def test_hash_is_of_the_content(tmp_path, folder):
+def test_hash_depends_on_the_content_only(tmp_path, folder):
     same, other = make_store(tmp_path / "same"), make_store(tmp_path / "other", valid=2)
     assert Store.open(folder).hash == Store.open(same).hash != Store.open(other).hash
 
@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_process_left_of_a_file_goes_with_the_next_write(tmp_path):
+def test_the_temporary_file_of_a_killed_process_is_removed_by_the_next_write(tmp_path):
     names = ["a.json.1.unfinished", "a.json.2.unfinished", "a.json.b.3.unfinished", "b.json.4.unfinished"]
     for name in names:
         (tmp_path / name).write_text("half")

@@ -55,7 +55,7 @@ def test_a_killed_worker_is_an_error_not_a_wait():
         list(in_order(die, range(4), 2, set_offset, (0,)))
 
 
-def test_a_script_that_its_workers_would_run_again_is_told_so(tmp_path):
+def test_a_script_without_a_main_guard_is_a_clear_error(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("from onehop.data.worker_pool import in_order\nprint(list(in_order(abs, range(4), 2, print)))\n")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)

@@ -133,7 +133,7 @@ def test_a_short_sentence_that_came_later_is_answered_first(usual):
     assert_same(second[2], offline(usual, short, BEAM))
 
 
-def test_who_leaves_is_gone_and_the_others_do_not_notice(usual):
+def test_a_cancelled_sentence_leaves_the_others_unchanged(usual):
     joining, asked = Joining(usual), sources(6)
     first = joining.join(asked[:4], BEAM)
     found = {}
@@ -149,7 +149,7 @@ def test_who_leaves_is_gone_and_the_others_do_not_notice(usual):
     assert_same(found[second[1]], offline(usual, asked[5], GREEDY))
 
 
-def test_what_stood_in_memory_before_does_not_matter(usual, monkeypatch):
+def test_stale_cache_memory_does_not_change_results(usual, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *size: self.new_full(size, math.nan))
     wordy = SearchOptions(beam=4, min_length=8)
     arrivals = [(4 * i, [source], wordy) for i, source in enumerate(sources(4))]
@@ -182,7 +182,7 @@ def test_a_sentence_that_cannot_join_leaves_the_others_as_they_were():
     assert_same(found[ticket], offline(one, asked, BEAM))
 
 
-def test_numbers_that_are_none_are_an_error_and_not_an_answer(usual):
+def test_nan_logits_are_an_error_for_the_sentence(usual):
     one = engine()
     joining = Joining(one)
     joining.join(sources(1), GREEDY)

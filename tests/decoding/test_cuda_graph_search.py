@@ -289,7 +289,7 @@ def test_device_is_a_few_steps_ahead_and_no_more(monkeypatch):
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_numbers_that_are_none_are_an_error(beam):
+def test_nan_logits_are_an_error(beam):
     model = model_of()
     with torch.no_grad():
         model.decoder.layers[0].feed_forward.w_1.bias[0] = math.nan
@@ -393,7 +393,7 @@ def test_a_pool_of_memory_is_not_used_again_when_its_last_graph_is_gone(monkeypa
     assert fast.pool == 3
 
 
-def test_what_it_lacks_goes_to_the_plain_search(monkeypatch):
+def test_unsupported_options_use_the_plain_search(monkeypatch):
     model = model_of()
     fast = CapturedSearch(model, one_token)
     suits = fast.suits

@@ -143,7 +143,7 @@ def test_engines_agree_on_every_kind_of_model(random_model, monkeypatch, changes
         assert all(length == limit for length, limit in stopped)
 
 
-def test_int8_says_nearly_the_same(trained):
+def test_int8_translations_are_nearly_those_of_float32(trained):
     plain = SentenceTranslator.load(trained, engine="torch").translate(FIXED_SET, GREEDY)
     quick = SentenceTranslator.load(trained, engine="ctranslate2").translate(FIXED_SET, GREEDY)
     assert {t.compute for t in quick} == {"int8"}
@@ -351,7 +351,7 @@ def no_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize("name", CTRANSLATE2_LACKS)
-def test_what_the_fast_engine_lacks_runs_on_torch(model_file, no_gpu, name):
+def test_options_that_ctranslate2_lacks_run_on_torch(model_file, no_gpu, name):
     options = OUT_OF_REACH[name]
     assert lacking(options) == [name]
     translator = SentenceTranslator.load(model_file)
@@ -418,7 +418,7 @@ def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
         ),
     ],
 )
-def test_what_cannot_be_had_is_refused(request_, message):
+def test_unavailable_engines_and_formats_are_refused(request_, message):
     asked = {"device": None, "engine": "auto", "compute": None, "threads": None, "shortlist": False, **request_}
     with pytest.raises(SettingsError, match=re.escape(message)):
         module.check_request(**asked)
@@ -430,7 +430,7 @@ def test_a_missing_ctranslate2_is_refused_only_where_it_was_asked_for(model_file
         SentenceTranslator.load(model_file, engine="ctranslate2")
 
 
-def test_a_model_that_ctranslate2_has_no_word_for_runs_on_torch(random_model, no_gpu):
+def test_a_model_that_ctranslate2_cannot_express_runs_on_torch(random_model, no_gpu):
     path = random_model(d_k=4)
     assert SentenceTranslator.load(path).translate(["ban kir"])[0].engine == "torch"
     message = r"CTranslate2 has no such model: d_k 4 and d_v 8 are not d_model / n_heads\. Use the engine torch\."

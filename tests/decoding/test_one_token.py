@@ -128,7 +128,7 @@ def test_best_tokens_are_those_of_a_stable_sort(fast, vocab, few, position, whic
 
 
 @pytest.mark.parametrize("which", ["plain", "kernel"])
-def test_what_is_no_number_shows(fast, which):
+def test_nan_is_not_hidden_by_the_kernel(fast, which):
     logits = normal(2, 9000)
     logits[1, 8000] = math.nan
     zero = torch.tensor(0, device=DEVICE)
@@ -169,7 +169,7 @@ def test_kernel_of_a_beams_step_keeps_the_same(fast, beam, coarse):
     assert all(fast_parents // beam == torch.arange(len(parents), device=DEVICE) // beam)
 
 
-def test_kernel_of_a_beams_step_shows_what_is_no_number(fast):
+def test_the_beam_step_kernel_propagates_nan(fast):
     values, ids = torch.full((4, 4), -1.0, device=DEVICE), torch.full((4, 4), 9, device=DEVICE)
     values[2] = math.nan
     totals, answer = torch.zeros(2, 2).double().to(DEVICE), torch.zeros(2, 2, 4).double().to(DEVICE)

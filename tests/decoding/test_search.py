@@ -496,7 +496,7 @@ def test_loop_does_not_end_the_search_for_better() -> None:
     assert (best.ids[0], len(best.ids), best.finished, best.looped) == (B, 15, True, False)
 
 
-def test_loop_in_a_prefix_is_as_ordered() -> None:
+def test_a_loop_in_a_given_prefix_is_kept() -> None:
     (best,) = search(Fixed({A: 0.4, EOS: 0.6}), [40], SearchOptions(beam=1), prefixes=[[A] * 20])[0]
     assert (best.ids, best.finished, best.looped) == ((A,) * 20, True, False)
 
@@ -587,7 +587,7 @@ def test_sampling_has_no_history() -> None:
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(), SearchOptions(sample=True)])
-def test_not_a_number_is_said(options: SearchOptions) -> None:
+def test_nan_scores_are_an_error(options: SearchOptions) -> None:
     message = "The model's log-probabilities are not numbers. Try float32, or another checkpoint."
     with pytest.raises(OnehopError, match=f"^{re.escape(message)}$"):
         search(lambda tokens, parents: torch.full((1, 9), math.nan), [5], options)

@@ -269,7 +269,7 @@ def translated(model, table, options=OPTIONS, **more):
     return translator.n_best(TEXTS, options)
 
 
-def test_ctranslate2_is_told_by_a_file_of_its_own():
+def test_ctranslate2_reads_the_shortlist_as_vmap():
     assert vocabulary_map([2, 0], [[0], [1, 2], []], ["▁a", "b", "c"]).decode() == "\tc ▁a\n▁a\t▁a\nb\tb c\nc\t\n"
 
 
@@ -339,7 +339,7 @@ def test_what_goes_to_torch_is_translated_without(store, model, tmp_path):
     assert found == SentenceTranslator.load(model, engine="torch", device="cpu").translate(TEXTS[:3], options)
 
 
-def test_torch_alone_has_none(model):
+def test_the_torch_engine_refuses_a_shortlist(model):
     with pytest.raises(OnehopError) as refused:
         SentenceTranslator.load(model, engine="torch", shortlist=True)
     assert str(refused.value) == "The engine torch has no shortlist. Use the engine ctranslate2, or do without."

@@ -160,7 +160,7 @@ def test_scores_have_variance_d_k_until_they_are_scaled(d_k):
     assert steps["scaled_scores"].value.var().item() == pytest.approx(1, rel=0.1)
 
 
-def test_a_causal_mask_shows_oneself_and_what_stands_before():
+def test_a_causal_mask_allows_the_same_and_earlier_positions():
     expected = [[True, False, False], [True, True, False], [True, True, True]]
     assert causal_mask(3).tolist() == expected
 

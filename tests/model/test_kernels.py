@@ -109,7 +109,7 @@ def test_sides_of_unlike_lengths(query, key):
     compare_cross(query, key)
 
 
-def test_keys_that_nobody_asks_for_have_no_gradient():
+def test_keys_without_queries_have_no_gradient():
     q, kv = torch.zeros(0, HEADS * WIDTH), torch.zeros(3, 2 * HEADS * WIDTH)
     key = Packing.of(torch.tensor([3]))
     empty, starts = torch.zeros(0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
@@ -155,7 +155,7 @@ def test_the_fused_feed_forward_is_the_plain_one(rows, d_model, d_ff):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * b.abs().max().item())
 
 
-def test_the_fused_feed_forward_is_what_torch_takes_it_for():
+def test_the_fused_feed_forward_matches_its_torch_schema():
     done = torch.library.opcheck(feed_forward, feed_forward_inputs(5, 64, 128))
     assert set(done.values()) == {"SUCCESS"}
 
@@ -197,7 +197,7 @@ def test_add_norm_drops_the_same_forwards_and_backwards(drop):
     assert ((by_place - drop).abs() < 5 * (drop * (1 - drop) / 1_800) ** 0.5).all()
 
 
-def test_add_norm_drops_by_its_seed():
+def test_add_norm_dropout_depends_on_its_seed():
     inputs = add_norm_inputs(8, 64)
     one, again, other = (add_norm(*inputs, torch.tensor([seed]), 0.5, 1e-5)[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
@@ -205,7 +205,7 @@ def test_add_norm_drops_by_its_seed():
 
 
 @pytest.mark.parametrize(("seed", "drop"), [(torch.tensor([7]), 0.5), (None, 0.0)])
-def test_add_norm_is_what_torch_takes_it_for(seed, drop):
+def test_add_norm_matches_its_torch_schema(seed, drop):
     """Shapes without numbers, gradients, and no input that is changed or given back: what a compiler relies on."""
     done = torch.library.opcheck(add_norm, (*add_norm_inputs(5, 16), seed, drop, 1e-5))
     assert set(done.values()) == {"SUCCESS"}

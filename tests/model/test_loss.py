@@ -25,7 +25,7 @@ def test_cross_entropy_and_its_gradient_are_torch_s(smoothing):
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, torchs)))
 
 
-def test_what_is_never_said_has_no_share_of_the_smoothing():
+def test_tokens_that_the_model_never_writes_get_no_smoothing():
     logits, labels = example()
     labels = labels.clamp(max=8)
     bias = torch.zeros(11)

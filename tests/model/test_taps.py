@@ -191,7 +191,7 @@ def test_nothing_of_an_edit_leaks_into_the_next_run():
     assert all(torch.equal(first[name].value, again[name].value) for name in first)
 
 
-def test_what_is_recorded_is_a_copy_of_its_own():
+def test_recorded_tensors_are_copies():
     model = a_model()
 
     class Vandal(Recorder):

@@ -98,7 +98,7 @@ def test_a_decoder_steps_as_it_reads():
     assert cache.length == 9
 
 
-def test_a_learned_table_ends_where_it_ends():
+def test_a_learned_position_table_refuses_longer_texts():
     ours, _ = gpt2_pair()
     with pytest.raises(SettingsError, match="longer than the 20 learned positions"):
         ours.begin(1, LONGEST + 1)
@@ -238,7 +238,7 @@ def test_the_arithmetic_of_an_update_is_that_of_the_matrices():
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder", "vision"])
-def test_what_a_training_takes_can_be_worked_out(kind):
+def test_activation_memory_of_every_kind_can_be_estimated(kind):
     more = {"image": 8, "patch": 2, "levels": 17} if kind == "vision" else {}
     chosen = Settings(model=settings(kind, **more))
     assert kept_bytes_per_token(Objective(model_for(chosen.model, VOCAB), 0.0, 0.0), chosen) > 0

@@ -111,7 +111,7 @@ def test_nothing_heavy_is_imported_before_a_verb_needs_it(args):
     assert found.stderr == "set()\n"
 
 
-def test_whatever_computes_takes_threads():
+def test_every_verb_that_uses_torch_has_threads():
     options = {" ".join(path): [o for p in command.params for o in p.opts] for path, command in every_command()}
     computing = {path for path, names in options.items() if "--device" in names} | {"evaluate", "export", "import"}
     assert [path for path in sorted(computing) if "--threads" not in options[path]] == []
@@ -156,7 +156,7 @@ EARLY = [
 ]
 
 
-def test_what_is_wrong_is_said_before_torch_is_imported(here):
+def test_errors_are_reported_before_torch_is_imported(here):
     code = (
         "import sys; from typer.testing import CliRunner; from onehop.cli import app\n"
         f"for args in {EARLY}:\n"

@@ -262,7 +262,7 @@ def toml_blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("code", in_each_page(toml_blocks))
-def test_settings_are_there(code):
+def test_toml_blocks_are_valid_settings(code):
     settings_from_dict(tomllib.loads(code))
 
 
@@ -344,7 +344,7 @@ def test_the_page_of_generate_shows_the_perplexity_that_came_out():
     assert shown in text_of(DOCS / "guide/language-models.md")
 
 
-def test_the_page_of_fill_shows_what_was_found_again():
+def test_the_page_of_fill_shows_the_recorded_accuracy():
     figures = family_figures("encoder")
     pieces, words = (Kind(**figures[name]) for name in ("pieces", "words"))
     found = Recall(texts=figures["texts"], pieces=pieces, words=words, nll=figures["nll"])
@@ -399,7 +399,7 @@ def test_python_that_says_so_runs(code, tmp_path):
     assert "Warning" not in done.stderr  # a training shows itself there
 
 
-def test_something_runs():
+def test_at_least_one_python_block_runs():
     assert any(map(runnable, PAGES))
 
 

@@ -71,7 +71,7 @@ def test_the_language_is_told_to_the_splitter():
     assert texts("见：https://a.org/b。然后去。", "zh") == ["见：https://a.org/b。", "然后去。"]
 
 
-def test_a_splitter_that_loses_text_is_not_believed(monkeypatch):
+def test_a_split_that_loses_text_is_ignored(monkeypatch):
     monkeypatch.setattr("sentencex.segment", lambda language, line: ["One."])
     assert texts("One. Two.") == ["One. Two."]
 

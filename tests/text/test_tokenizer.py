@@ -202,7 +202,7 @@ def test_learning_looks_at_a_sample_of_sentences_that_are_not_empty():
     assert limited.model == Tokenizer.learn(SENTENCES[:100], TokenizerSettings(vocab_size=350, sample=100)).model
 
 
-def test_text_that_names_special_pieces_teaches_nothing_special():
+def test_text_with_names_of_special_tokens_learns_no_special_token():
     hostile = ["<s> </s> <unk> <pad> <0x41> a\tb \0 \u2581 \u2585 \ud83d"] * 200
     tokenizer = Tokenizer.learn([*hostile, *SENTENCES], SIZE)
     for text in (hostile[0], "<s>", "<0x41>", "A"):
@@ -210,7 +210,7 @@ def test_text_that_names_special_pieces_teaches_nothing_special():
         assert not SPECIAL & set(tokenizer.encode(text))
 
 
-def test_an_error_in_reading_the_sentences_stays_itself():
+def test_an_error_of_the_sentence_iterator_is_raised_unchanged():
     def sentences():
         yield from SENTENCES
         raise TextError("Line 301 is not UTF-8.", "Convert the file.")
@@ -256,7 +256,7 @@ DAMAGED = "The tokenizer is not a SentencePiece model. The file is damaged: make
 
 
 @pytest.mark.parametrize("model", [b"", b"garbage", TOKENIZER.model[:-1], TOKENIZER.model[: len(TOKENIZER.model) // 2]])
-def test_bytes_that_are_no_model_are_refused(model):
+def test_bytes_that_are_not_a_model_are_refused(model):
     with pytest.raises(ModelFileError) as caught:
         Tokenizer(model)
     assert str(caught.value) == DAMAGED

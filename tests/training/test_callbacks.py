@@ -25,7 +25,7 @@ class Ear:
         return lambda what: self.heard.append((name, what))
 
 
-def test_everything_is_passed_on_to_each():
+def test_callbacks_forwards_every_event_to_each_callback():
     ears = Ear(), Ear()
     together = Callbacks(*ears)
     together.began({"a": 1})

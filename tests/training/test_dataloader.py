@@ -48,7 +48,7 @@ def test_updates_go_through_the_epochs_batch_by_batch(digits, pairs, accumulate)
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_any_position_is_taken_up_without_replaying(digits, pairs, accumulate):
+def test_training_starts_at_any_position_without_replaying(digits, pairs, accumulate):
     settings = settings_of(digits, f"train.accumulate={accumulate}")
 
     def content(stream):
@@ -61,7 +61,7 @@ def test_any_position_is_taken_up_without_replaying(digits, pairs, accumulate):
         assert content(itertools.islice(stream, 1)) == content([whole[i + 1]])
 
 
-def test_every_epoch_has_pairs_of_its_own(digits, pairs):
+def test_each_epoch_asks_for_its_own_pairs(digits, pairs):
     """BPE-dropout hands over other pieces each time; only the epochs that are reached are made."""
     made = []
     per_epoch = len(Epoch(pairs, 256, digits[0].train.seed, 0))
@@ -129,7 +129,7 @@ def test_an_error_of_the_consumer_joins_the_thread():
 
 
 @pytest.mark.usefixtures("joined")
-def test_nobody_waits_for_an_item_when_it_is_time_to_stop():
+def test_stopping_does_not_wait_for_the_next_item():
     stop, made, waited = threading.Event(), threading.Event(), []
 
     def slow():

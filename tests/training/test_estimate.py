@@ -39,7 +39,7 @@ def small(**changes) -> ModelSettings:
 
 
 @pytest.mark.parametrize("changes", [{}, {"d_k": 5, "d_v": 11}, {"tied": False, "norm": "pre"}])
-def test_the_arithmetic_is_what_torch_counts(changes):
+def test_flops_match_torch_s_counter(changes):
     """Forwards and backwards; the products inside attention, which are left out, taken out of torch's count too."""
     model = small(**changes)
     objective = objective_for(model)
@@ -52,14 +52,14 @@ def test_the_arithmetic_is_what_torch_counts(changes):
     assert update_flops(model, VOCAB, 160, 240) == outside
 
 
-def test_the_peak_is_a_machine_s():
+def test_the_measured_peak_is_plausible():
     assert 1e8 < measured_peak(CPU) < 1e15
 
 
 # --- memory ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_kept_grows_with_what_there_is_to_keep():
+def test_activation_memory_grows_with_batch_and_model():
     def kept(r_drop: float = 0.0, **changes) -> int:
         model = small(**changes)
         settings = Settings(model=model, train=TrainSettings(r_drop=r_drop))
@@ -75,7 +75,7 @@ def test_what_is_kept_grows_with_what_there_is_to_keep():
     assert kept(max_length=20) == pytest.approx(plain, rel=0.2)  # other sentences, the same for each token
 
 
-def test_the_estimate_is_what_autograd_really_keeps():
+def test_the_memory_estimate_matches_autograd():
     """Twice the batch keeps twice as much, and the weights are not counted."""
     model, settings = small(), Settings(model=small())
     objective = objective_for(model)
@@ -135,7 +135,7 @@ def test_a_plan_says_what_the_training_will_do(digits, monkeypatch):
     assert twice.least_seconds == pytest.approx(2 * found.least_seconds)
 
 
-def test_weights_that_leave_nothing_are_told_of(digits):
+def test_weights_that_leave_no_pairs_are_reported(digits):
     settings, store = with_changes(digits[0], ["train.weights={digits=0.0001}"]), digits[1]
     model = Transformer(settings.model, Tokenizer(store.tokenizer).vocab_size)
     with pytest.raises(SettingsError) as e:

@@ -85,7 +85,7 @@ def test_the_length_penalty_of_the_model_is_inherited(tuned, tmp_path):
         assert default_alpha(file) == 1.4
 
 
-def test_it_says_how_much_better_it_is(tuned, model, monkeypatch):
+def test_finetune_prints_the_gain(tuned, model, monkeypatch):
     assert finetune.result_to_text(tuned, "small").startswith("On the validation pairs: loss ")
     kept = read_model(tuned / "model.safetensors")
     same = replace(kept, provenance={**kept.provenance, "averaged_steps": [0]})
@@ -93,7 +93,7 @@ def test_it_says_how_much_better_it_is(tuned, model, monkeypatch):
     assert finetune.result_to_text(tuned, "small").startswith("No validation was better than small itself")
 
 
-def test_a_fine_tuning_that_was_stopped_goes_on(model, files, tuned, tmp_path):
+def test_a_stopped_fine_tuning_resumes(model, files, tuned, tmp_path):
     class Stop(Callback):
         def stepped(self, report):
             if report["step"] == 17:
@@ -129,7 +129,7 @@ def test_more_text_gets_larger_batches_and_more_steps(model, files, tmp_path, mo
     assert found.settings.train.steps == pytest.approx(4 * tokens / 128, rel=0.3)
 
 
-def test_what_is_set_is_kept_and_the_rest_follows(model, files, tmp_path):
+def test_user_settings_are_kept_and_the_others_are_derived(model, files, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("[train]\nsteps = 600\nema = 0.5\n[data]\nvalid_size = 7\n")
     found = begin(model, files, tmp_path / "run", "train.ema=0.25", "train.batch_tokens=200", settings=file)
@@ -220,7 +220,7 @@ def test_wrong_files_are_told_in_one_line(names, message, model, tmp_path):
 LONG = ["data.longest=1000", "data.valid_size=5"]  # of pieces: the small vocabulary knows digits alone
 
 
-def test_swapped_sides_are_told(model, tmp_path):
+def test_swapped_sides_are_reported(model, tmp_path):
     english = "The committee did not agree with the proposal of the commission number {}."
     german = "Der Ausschuss war mit dem Vorschlag der Kommission Nummer {} nicht einverstanden."
     numbers = random.Random(1).sample(range(1000), 50)

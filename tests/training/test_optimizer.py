@@ -23,7 +23,7 @@ def test_the_peak_is_at_the_end_of_the_warm_up():
 
 
 @pytest.mark.parametrize("decay", ["sqrt", "cosine"])
-def test_a_peak_of_one_s_own_and_no_jump_after_it(decay):
+def test_a_configured_peak_is_reached_without_a_jump(decay):
     settings = TrainSettings(learning_rate=3e-3, warmup=50, steps=1000, decay=decay)
     rates = [learning_rate(step, settings, 64) for step in range(1, 1001)]
     assert rates[49] == 3e-3

@@ -36,7 +36,7 @@ def a_batch() -> Fed:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_twin_computes_what_its_model_computes(tied):
+def test_the_low_precision_copy_computes_the_same_as_the_model(tied):
     objective = an_objective(tied=tied, attention_bias=True)
     twin = ShortTwin(objective, torch.float32)
     with torch.no_grad():  # what the weights are now, not what they were
@@ -70,7 +70,7 @@ def test_only_the_linear_layers_inside_are_short(tied):
     assert all(p.dtype == torch.float32 for p in model.parameters())
 
 
-def test_gradients_of_a_twin_are_not_added_to_those_before():
+def test_gradients_of_the_low_precision_copy_are_not_accumulated():
     objective = an_objective()
     twin = ShortTwin(objective, torch.float32)
     found = []
@@ -117,7 +117,7 @@ def give(model: nn.Module, value: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_an_update_that_is_not_finite_is_none(bad, clip):
+def test_a_nonfinite_update_leaves_the_weights_unchanged(bad, clip):
     model = nn.Linear(3, 3)
     optimizer = an_optimizer(model)
     update_if_finite(model, optimizer, clip, give(model, 0.5), torch.tensor([1.0, 1.0, 0.5]))

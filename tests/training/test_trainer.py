@@ -159,7 +159,7 @@ def test_the_loss_goes_down_and_the_result_translates(go, digits, tmp_path):
     assert len(SentenceTranslator.load(file, "cpu").translate(["1 2 3", ""])) == 2
 
 
-def test_a_report_says_what_a_person_wants_to_know(go, tmp_path):
+def test_a_report_has_loss_rate_and_speed(go, tmp_path):
     go("train.steps=3", "train.label_smoothing=0.1")
     line = read_metrics(tmp_path / "run" / "metrics.jsonl")[2]
     assert line["perplexity"] == pytest.approx(np.exp(line["nll"]))
@@ -478,7 +478,7 @@ def test_an_interruption_does_not_reset_patience(go, tmp_path, monkeypatch, stop
     assert Run(tmp_path / "run").latest().progress.step == 8
 
 
-def test_what_was_the_best_before_patience_was_off_is_not_the_best_after(go, tmp_path, monkeypatch):
+def test_a_stale_best_is_deleted_after_training_without_patience(go, tmp_path, monkeypatch):
     """Nobody keeps weights while it is off, and those of before are not those that were validated best."""
     validator = scores(monkeypatch, "bleu", [1.0, 3.0, 4.0, 2.0, 2.0])
     changes = ("train.validate_every=2", "train.save_every=2", "train.watch=bleu", "train.average=1")
@@ -489,7 +489,7 @@ def test_what_was_the_best_before_patience_was_off_is_not_the_best_after(go, tmp
     assert read_model(file).provenance["averaged_steps"] == [10]
 
 
-def test_bleu_cannot_be_watched_by_nobody(go):
+def test_watching_bleu_without_measuring_it_is_refused(go):
     with pytest.raises(RunError) as e:
         go("train.watch=bleu")
     assert str(e.value) == "train.watch is bleu, and nothing here measures BLEU. Set train.watch=loss."
@@ -498,7 +498,7 @@ def test_bleu_cannot_be_watched_by_nobody(go):
 # --- what goes wrong ------------------------------------------------------------------------------------------
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights(digits, begun):
+def test_a_nonfinite_loss_stops_the_run_before_the_weights_change(digits, begun):
     changes = ("train.learning_rate=1e30", "train.warmup=1", "train.save_every=1")
     trainer = begun(*changes)
     with pytest.raises(RunError) as e:
@@ -520,7 +520,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights(digits, begu
         }
 
 
-def test_a_gradient_that_is_not_finite_does_too(go, tmp_path, monkeypatch):
+def test_a_nonfinite_gradient_stops_the_run_before_the_weights_change(go, tmp_path, monkeypatch):
     norms = iter([1.0, 1.0, float("inf")])
     monkeypatch.setattr(nn.utils, "get_total_norm", lambda grads: torch.tensor(next(norms)))
     with pytest.raises(RunError, match=r"^The loss is \d\.\d+ and the gradient's norm inf at step 3 \(epoch 0\)\."):
@@ -548,7 +548,7 @@ def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU, *, training:
 
 
 @pytest.mark.parametrize(("accumulate", "error"), [(1, ON_GPU), (2, ON_CPU)])
-def test_a_step_that_does_not_fit_is_split_and_goes_on(go, tmp_path, monkeypatch, accumulate, error):
+def test_a_step_that_runs_out_of_memory_is_split(go, tmp_path, monkeypatch, accumulate, error):
     changes = ("train.steps=4", f"train.accumulate={accumulate}", "train.batch_tokens=200")
     go(*changes, name="whole")
     tried, callback = too_small(monkeypatch, 60, error), Watching()
@@ -777,7 +777,7 @@ def test_errors_are_one_line_and_status_two(digits, tmp_path):
     assert done.stderr.startswith(f"onehop: There is no token store {tmp_path / 'gone'}.")
 
 
-def test_a_run_that_is_already_longer_is_not_passed_off_as_shorter(go, tmp_path):
+def test_fewer_steps_than_the_run_already_has_are_refused(go, tmp_path):
     go("train.steps=6")
     before = {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")}
     with pytest.raises(RunError, match=r"has 6 steps, but train\.steps is 4\. Train in another folder"):
@@ -861,7 +861,7 @@ def test_only_a_step_of_fixed_shapes_is_compiled(model, fixed):
     assert trainer_module.has_fixed_shapes(model) is fixed
 
 
-def test_a_signal_that_comes_twice_at_once_is_one_wish(monkeypatch):
+def test_two_signals_within_a_second_count_as_one(monkeypatch):
     """As when a whole group is told to end, and the parent passes it on; later it is another one."""
     now = iter([0.0, 0.5, 2.0])
     monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: next(now)))

@@ -81,7 +81,7 @@ def test_a_run_from_raw_text_ends_with_a_model(trained):
     assert all({"bleu", "chrf"} <= line.keys() for line in validations)
 
 
-def test_the_validator_scores_what_the_model_says(trained, digits):
+def test_the_validator_scores_the_model_s_translations(trained, digits):
     _, store = digits
     model = model_of(read_model(trained / "model.safetensors"))
     found = workflow.translating_validator(store, 7)(model)
@@ -155,7 +155,7 @@ def test_a_change_that_the_store_overrules_is_refused(digits):
     workflow.check_agrees(settings, ["train.steps=3", "data.source=digits", "tokenizer.dropout=0.1"], store.path)
 
 
-def test_a_warm_up_without_an_end_is_told_of(digits, tmp_path, capsys):
+def test_a_warm_up_longer_than_the_run_is_reported(digits, tmp_path, capsys):
     settings, store = digits
     for warmup, told in ((3, True), (2, False)):
         changed = with_changes(settings, [f"train.warmup={warmup}", "train.steps=3"])
@@ -232,7 +232,7 @@ def test_an_average_knows_the_languages_of_the_store(digits, tmp_path):
         assert (stored.source, stored.target) == ("digits", "reversed")
 
 
-def test_what_cannot_be_averaged(tmp_path, trained):
+def test_average_refuses_bad_input(tmp_path, trained):
     with pytest.raises(OnehopError, match=r"is not a run folder\. Give the folder that `onehop train -o` wrote\."):
         workflow.average(tmp_path, 5, tmp_path / "x")
     with pytest.raises(OnehopError, match=r"There is no folder .* to write the model to"):
@@ -260,7 +260,7 @@ def test_tensorboard_shows_the_curves(trained):
         assert [y for _, y in curves[f"{group}/{name}"]] == pytest.approx([y for _, y in expected], rel=1e-5)
 
 
-def test_steps_that_come_again_are_not_shown_twice(tmp_path):
+def test_repeated_steps_are_logged_once_in_tensorboard(tmp_path):
     """A run that was killed goes on from its last checkpoint."""
     for steps in ((1, 2, 3, 4), (3, 4, 5)):
         with workflow.TensorBoard(tmp_path) as callback:
