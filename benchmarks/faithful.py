@@ -4,10 +4,12 @@
 
 - terms: the lines of terms.tsv, each with a term or a word to keep. Met means: in the translation as whole words,
   where the words of a glossary may be inflected (`Term.met`). "before" takes the best hypothesis of the beam that has
-  the term, without tags and second tries. For German alone.
-- heldout: the same for terms_heldout.tsv, which was written when the rules were done.
-- names: each name of names.txt in one of 20 frames. Kept means: in the translation, letter for letter, a genitive s
-  allowed. "before" is the translation of the sentence alone.
+  the term, without tags and second tries. Other directions have files of their own, terms-en-fr.tsv and so on.
+- heldout: the same for terms_heldout.tsv, which was written when the rules were done. English to German alone.
+- names: each name of names.txt in one of 20 frames of the source language. Kept means: in the translation, letter for
+  letter, a genitive s allowed. "before" is the translation of the sentence alone.
+- names_sample: the same with every third name, for a busy machine.
+- names_heldout: 100 other names in ten other frames, which were written when the rules were done. English alone.
 - formality: sentences that address the reader, with and without --formality, and a mail of ten sentences. Counted is
   how many address the reader in either way, as `onehop.text.formality` tells it.
 - short: the lines of short_strings.tsv. Right means: one of the given translations, letter for letter. German alone.
@@ -28,7 +30,8 @@ from onehop.pipelines.translator import Translator
 from onehop.text.formality import formality
 
 HERE = Path(__file__).parent
-FRAMES = """{} called me this morning.
+FRAMES = {
+    "en": """{} called me this morning.
 Yesterday I met {} at the station.
 Have you seen {}?
 I gave the key to {} last week.
@@ -47,7 +50,60 @@ The doctor asked {} to sit down.
 {} bought a new car.
 She danced with {} all night.
 Thank you, {}, for your help.
-This book belongs to {}.""".splitlines()
+This book belongs to {}.""",
+    "de": """{} hat mich heute Morgen angerufen.
+Gestern habe ich {} am Bahnhof getroffen.
+Hast du {} gesehen?
+Ich habe {} letzte Woche den Schlüssel gegeben.
+{} und ich sind auf dieselbe Schule gegangen.
+„Ich bin müde“, sagte {}.
+Der Brief wurde von {} geschrieben.
+Mein Nachbar {} hat zwei Hunde.
+{} arbeitet in einem Krankenhaus in London.
+Wir warten darauf, dass {} nach Hause kommt.
+Niemand weiß, wo {} jetzt wohnt.
+Bitte sag {}, dass die Besprechung vorbei ist.
+Laut {} ist der Laden geschlossen.
+{} wurde 1985 geboren.
+Ich habe seit Jahren nichts von {} gehört.
+Der Arzt bat {}, sich zu setzen.
+{} hat ein neues Auto gekauft.
+Sie tanzte die ganze Nacht mit {}.
+Vielen Dank, {}, für Ihre Hilfe.
+Dieses Buch gehört {}.""",
+    "fr": """{} m'a appelé ce matin.
+Hier, j'ai rencontré {} à la gare.
+As-tu vu {} ?
+J'ai donné la clé à {} la semaine dernière.
+{} et moi sommes allés à la même école.
+« Je suis fatigué », a dit {}.
+La lettre a été écrite par {}.
+Ma voisine {} a deux chiens.
+{} travaille dans un hôpital à Londres.
+Nous attendons que {} rentre à la maison.
+Personne ne sait où {} habite maintenant.
+Dites à {} que la réunion est terminée.
+Selon {}, le magasin est fermé.
+{} est né en 1985.
+Je n'ai pas eu de nouvelles de {} depuis des années.
+Le médecin a demandé à {} de s'asseoir.
+{} a acheté une nouvelle voiture.
+Elle a dansé avec {} toute la nuit.
+Merci, {}, pour votre aide.
+Ce livre appartient à {}.""",
+}
+
+# Of the names of names_heldout.txt, for English alone.
+OTHER_FRAMES = """{} has never been to Paris.
+Where did {} put the scissors?
+We invited {} and her brother to dinner.
+I would like to talk to {} about it.
+{} told us a long story.
+Last year {} moved to another town.
+It was {} who broke the window.
+The police spoke with {} for an hour.
+My aunt is older than {}.
+{} wrote to me from the hospital."""
 
 
 def rows_of(name: str) -> list[list[str]]:
@@ -60,9 +116,10 @@ def lines_of(name: str) -> list[str]:
     return (HERE / name).read_text(encoding="utf-8").splitlines()
 
 
-def terms(translator: Translator, plain: SentenceTranslator, file: str = "terms.tsv") -> dict[str, Any]:
+def terms(translator: Translator, plain: SentenceTranslator, file: str | None = None) -> dict[str, Any]:
     """Terms met before and after."""
-    rows = rows_of(file)
+    pair = f"{translator.source}-{translator.target}"
+    rows = rows_of(file or ("terms.tsv" if pair == "en-de" else f"terms-{pair}.tsv"))
     beams = plain.n_best([row[3] for row in rows], SearchOptions(n_best=4))
     lines = []
     for (kind, source, target, english), beam in zip(rows, beams, strict=True):
@@ -78,10 +135,11 @@ def terms(translator: Translator, plain: SentenceTranslator, file: str = "terms.
     return {"sentences": len(lines), **counts, "lines": lines}
 
 
-def names(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
-    """Names kept before and after."""
-    every = [name for line in lines_of("names.txt") for name in line.split()[1:]]
-    texts = [FRAMES[i % len(FRAMES)].format(name) for i, name in enumerate(every)]
+def names(translator: Translator, plain: SentenceTranslator, file: str = "names.txt", step: int = 1) -> dict[str, Any]:
+    """Names kept before and after; with a step, of each so many names the first."""
+    every = [name for line in lines_of(file) for name in line.split()[1:]][::step]
+    frames = (FRAMES[translator.source] if file == "names.txt" else OTHER_FRAMES).splitlines()
+    texts = [frames[i % len(frames)].format(name) for i, name in enumerate(every)]
     before = [t.text for t in plain.translate(texts)]
     after = [result.text for result in translator.translate(texts)]
 
@@ -132,6 +190,8 @@ PARTS = {
     "terms": terms,
     "heldout": partial(terms, file="terms_heldout.tsv"),
     "names": names,
+    "names_sample": partial(names, step=3),
+    "names_heldout": partial(names, file="names_heldout.txt"),
     "formality": addresses,
     "short": short,
 }
@@ -142,10 +202,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=list(PARTS))
     parser.add_argument("--model", default="en-de")
+    parser.add_argument("--threads", type=int)
     parser.add_argument("-o", "--out", type=Path, required=True, help="parts that it has already are kept")
     args = parser.parse_args()
-    translator = Translator(args.model, engine="ctranslate2")
-    plain = SentenceTranslator.load(args.model, engine="ctranslate2")
+    translator = Translator(args.model, engine="ctranslate2", threads=args.threads)
+    plain = SentenceTranslator.load(args.model, engine="ctranslate2", threads=args.threads)
     report = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {"model": args.model}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for part in args.parts:
