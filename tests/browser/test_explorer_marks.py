@@ -157,3 +157,37 @@ def test_no_figure_is_higher_than_a_screen_and_a_half_on_a_phone(browser, file):
         )
     assert len(heights) == len(FIGURES)
     assert [(name, height) for name, height in heights if height > 1.5 * 844] == []
+
+
+def test_words_take_the_place_of_pieces_in_every_figure_of_weights(browser, file, trace):
+    """The pieces of "saw" are one word; what goes to them is added up."""
+    keys = [[0], [1], [2], [3, 4, 5, 6], [7], [8]]
+    with opened(browser, f"{file.as_uri()}#lookup.kind=attention&step=2&page.words=yes", offline=True) as page:
+        layer, head, step = selected(page)
+        weights = trace[f"decoder.layers.{layer}.cross_attention.weights"][:, step].astype(float)
+        own, mixed = ([float(row[word].sum()) for word in keys] for row in (weights[head], weights.mean(0)))
+        assert numbers(page, "#figure-lookup .track", "value") == pytest.approx(own, rel=1e-3)
+        pairs = [x for pair in zip(own, mixed, strict=True) for x in pair]
+        assert numbers(page, "#figure-heads .track", "value") == pytest.approx(pairs, rel=1e-3)
+        places = page.evaluate(
+            "async () => (await import('onehop/words.js')).allWords(window.onehop.view().trace.target.output_tokens)"
+        )
+        asking = next(word for word in places if step in word)
+        rows = trace[f"decoder.layers.{layer}.cross_attention.weights"][head][asking].astype(float).mean(0)
+        arcs = [w for w in (float(rows[word].sum()) for word in keys) if w >= 0.02]
+        assert numbers(page, "#figure-arcs path", "weight") == pytest.approx(arcs, rel=1e-3)
+        names = figure(page, "lookup").locator(".bars .name").all_inner_texts()
+        assert names == ["the", "old", "house", "saw", "it", "</s>"]
+
+
+DOUBT = """async ([tokens, margins]) => {
+    const { doubt } = await import("onehop/story.js");
+    const steps = margins.map(m => ({ top: [{ p: m }, { p: 0 }] }));
+    return doubt({ steps, target: { output_tokens: tokens }, model: { target: "fr" } }).step;
+}"""
+
+
+def test_a_french_word_that_is_cut_short_is_no_question_of_its_own(page):
+    """Whether it is "qu" or "que" follows from the next word: that one is in doubt."""
+    tokens = ["▁parce", "▁qu", "'", "elle", "▁dort", "</s>"]
+    assert page.evaluate(DOUBT, [tokens, [0.9, 0.1, 0.05, 0.3, 0.8, 0.01]]) == 3

@@ -1,6 +1,7 @@
 """What the explorer's page is given."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,3 +193,15 @@ def test_a_text_in_another_language_is_named_and_one_that_fits_is_not(explorer):
     assert explorer.other_language(german) == {"code": "de", "read": "German", "reads": "English"}
     assert all(explorer.other_language(text) is None for text in (*ENGLISH, "", "Haus", "12 345 6"))
     assert json.loads(explorer.trace(TEXT))["language"] is None
+
+
+@pytest.mark.parametrize(("pair", "score"), [("en_de", "bleu_compounds"), ("en_fr", "bleu_tokenised")])
+def test_the_projects_own_results_are_the_recorded_ones(pair, score):
+    """As the paper scores: tokenised, in German with compounds split."""
+    folder = Path(__file__).parents[2] / "results" / pair.replace("_", "-")
+    report = json.loads((folder / "newstest2014.json").read_text(encoding="utf-8"))
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    steps = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["step"]
+    (own,) = [s for s in read_data("paper")["own"] if s[pair] is not None]
+    assert own[pair] == round(report["scores"][score]["score"]["value"], 1)
+    assert own[f"flop_{pair}"] == pytest.approx(6 * run["parameters"] * run["batch_tokens"] * steps, rel=0.01)

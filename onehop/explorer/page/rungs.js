@@ -106,6 +106,8 @@ export function factsOf(view) {
   const layers = s.n_encoder_layers + 2 * s.n_decoder_layers;
   return {
     s,
+    pair: `${trace.model.source}-${trace.model.target}`,
+    pronoun: TEXTS.pronouns[trace.model.source] ?? TEXTS.pronouns.en,
     source: source.text,
     n: source.tokens.length,
     judged: verdict(trace, measured),

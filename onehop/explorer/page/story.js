@@ -30,13 +30,23 @@ export function verdict(trace, measured) {
   };
 }
 
+const APOSTROPHE = /^['’]/;
+
+/** Whether a word of its own begins at a place. French drops a vowel before the next word, which decides whether it does. */
+function startsWord({ target, model }, step) {
+  const tokens = target.output_tokens;
+  if (model.target !== "fr") return beginsWord(tokens[step]);
+  const isCut = APOSTROPHE.test(tokens[step + 1] ?? "");
+  return !isCut && (beginsWord(tokens[step]) || APOSTROPHE.test(tokens[step - 1] ?? ""));
+}
+
 /** The word at which the two likeliest pieces were nearest to each other; null where no word was written. */
 export function doubt(trace) {
   const words = trace.steps
     .map((s, step) => ({ step, first: s.top[0], second: s.top[1] }))
     .filter(({ step, second }) => {
       const token = trace.target.output_tokens[step];
-      return second && beginsWord(token) && hasLetters(token) && !/^<.*>$/.test(token);
+      return second && startsWord(trace, step) && hasLetters(token) && !/^<.*>$/.test(token);
     });
   if (!words.length) return null;
   return words[argmax(words.map(({ first, second }) => second.p - first.p))];

@@ -44,6 +44,7 @@ export const TEXTS = {
     name: ({ source, edits }) =>
       edits.length ? `${source.text} (${edits.join(", ")})` : source.text,
   },
+  pronouns: { en: "it", de: "es", fr: "il" }, // one of each language that means nothing without its noun
   bar: { words: "words" },
   words: {
     merged: "Pieces of a word are merged: looks at them are added, looks from them averaged.",

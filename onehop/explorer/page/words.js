@@ -1,7 +1,7 @@
 // Words made of pieces, as far as the page shows words.
 
 import { mean, sum } from "onehop/maths.js";
-import { CONTINUED, beginsWord, textOf } from "onehop/text.js";
+import { CONTINUED, beginsWord, piece, textOf } from "onehop/text.js";
 
 const hasLetters = (token) =>
   token === CONTINUED || (/[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token));
@@ -27,6 +27,18 @@ export const written = (tokens, places) => textOf(places.map((i) => tokens[i]));
 /** All words of a list of pieces, as places; punctuation stands for itself. */
 export const allWords = (tokens) =>
   tokens.flatMap((_, i) => (wordAt(tokens, i)[0] === i ? [wordAt(tokens, i)] : []));
+
+export const inWords = (view) => view.dial("page.words", "") === "yes";
+
+/** What bars of weights show, of pieces or of words: names, and how a row of weights is added up for them. */
+export function barsOf(view, keys) {
+  if (!inWords(view)) return { names: keys.map(piece), added: (row) => Array.from(row) };
+  const groups = allWords(keys);
+  return {
+    names: groups.map((places) => written(keys, places)),
+    added: (row) => groups.map((places) => sum(places.map((j) => row[j]))),
+  };
+}
 
 /**
  * Rows of weights between pieces as rows between words: what goes to the pieces of a word is added, what comes from them

@@ -3,6 +3,7 @@ import { roving } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { clipped, number, percent, piece } from "onehop/text.js";
+import { inWords, merged } from "onehop/words.js";
 
 export const id = "arcs";
 export const item = 9;
@@ -13,18 +14,28 @@ const FAINT = 0.02;
 const rowsOf = (view) =>
   view.trace.part(view.selection, "weights").rows({ head: view.selection.head });
 
-function picture(view, free) {
+/** What is drawn, of pieces or of words; `at` is the place of a piece there, `first` the first piece of a place. */
+function shown(view) {
   const { role } = view.selection;
   const [queries, keys] = [view.trace.queries(role), view.trace.keys(role)];
-  const rows = rowsOf(view);
+  const same = (i) => i;
+  if (!inWords(view)) return { rows: rowsOf(view), queries, keys, at: same, first: same };
+  const { asking, asked: _, ...words } = merged(rowsOf(view), queries, keys);
+  const at = (i) => asking.findIndex((places) => places.includes(i));
+  return { ...words, at, first: (i) => asking[i][0] };
+}
+
+function picture(view, free) {
+  const { rows, queries, keys, at, first } = shown(view);
   const pitch = 26;
   const [width, left, right] = view.narrow ? [340, 112, 228] : [720, 240, 480];
   const height = pitch * Math.max(queries.length, keys.length) + 34;
   const y = (i, all) =>
     34 + pitch * (i + 0.5) + ((Math.max(queries.length, keys.length) - all.length) * pitch) / 2;
-  const one = free && view.previewed === null ? null : view.token;
+  const one = free && view.previewed === null ? null : at(view.token);
+  const chosen = at(view.selection.token);
   const choose = (i) => {
-    view.chooseToken(i);
+    view.chooseToken(first(i));
     view.turn("arcs.free", "");
   };
   const release = (event) => {
@@ -52,8 +63,8 @@ function picture(view, free) {
       (
         token,
         i,
-      ) => svg`<g role="radio" tabindex=${i === view.selection.token ? 0 : -1} data-place=${i} aria-checked=${!free && i === view.selection.token}
-        aria-label=${piece(token)} @click=${() => choose(i)} @mouseenter=${() => view.preview(i)} @mouseleave=${() => view.preview(null)} @keydown=${roving(i, queries.length, choose)}>
+      ) => svg`<g role="radio" tabindex=${i === chosen ? 0 : -1} data-place=${i} aria-checked=${!free && i === chosen}
+        aria-label=${piece(token)} @click=${() => choose(i)} @mouseenter=${() => view.preview(first(i))} @mouseleave=${() => view.preview(null)} @keydown=${roving(i, queries.length, choose)}>
       <rect class="ring" x="1" y=${y(i, queries) - 12} width=${left - 1} height="24" rx="4" fill=${i === one ? "var(--sunken)" : "transparent"} stroke="none" />
       <text x=${left - 6} y=${y(i, queries) + 4.5} text-anchor="end" style="font-size:14px" font-weight=${i === one ? 700 : 400}>${clipped(token, view.narrow ? 13 : 26)}</text></g>`,
     )}

@@ -4,6 +4,7 @@ import { opening } from "onehop/frame.js";
 import { frameOf, player } from "onehop/player.js";
 import { CONTINUED, clipped, number, percent, piece, shownTokens } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
+import { barsOf } from "onehop/words.js";
 
 export const id = "beam";
 export const item = 15;
@@ -195,7 +196,7 @@ export function draw(view) {
     view.chooseWord("target", at);
     view.turn("beam.node", n);
   };
-  const keys = view.trace.source.tokens;
+  const shown = barsOf(view, view.trace.source.tokens);
   return html` <div class="controls">
       ${slider({
         label: "Step",
@@ -234,7 +235,7 @@ export function draw(view) {
                 Where “<bdi>${piece(found.node.token)}</bdi>” looked: the heads of cross-attention
                 layer ${found.layer + 1}, averaged
               </h4>
-              ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: found.weights[j] })), concept: "weight", number, from: 0, to: 1, most: view.narrow ? 5 : 20 })}
+              ${bars({ rows: shown.names.map((name, j) => ({ name, value: shown.added(found.weights)[j] })), concept: "weight", number, from: 0, to: 1, most: view.narrow ? 5 : 20 })}
               <p class="reading numbers">
                 log-probability ${number(found.node.log_prob, 2)} · with length penalty
                 ${number(found.node.score, 2)} · ${STATES[found.node.state]}

@@ -87,7 +87,8 @@ function here(view) {
   const it = words.find((places) => written(source.tokens, places).toLowerCase() === "it");
   if (!it) return null;
   const noun = nounOf(view, words);
-  const step = target.output_tokens.findIndex((token) => /^▁(er|sie|es)$/.test(token));
+  const pronouns = PRONOUNS[view.trace.model.target] ?? [];
+  const step = target.output_tokens.findIndex((token) => pronouns.includes(token));
   return {
     words,
     it,
@@ -98,6 +99,9 @@ function here(view) {
     toIt: step < 0 ? null : bestHead(view, "cross", [step], it),
   };
 }
+
+/** French writes them behind an apostrophe too. */
+const PRONOUNS = { de: ["▁er", "▁sie", "▁es"], fr: ["▁il", "▁elle", "il", "elle"] };
 
 const called = ({ layer, head }) => `layer ${layer + 1}, head ${head + 1}`;
 const firstChoice = ({ first }) =>
@@ -231,7 +235,7 @@ for layer in range(settings["n_encoder_layers"]):
     weights = trace[f"encoder.layers.{layer}.self_attention.weights"][:, it].mean(1)[:, noun].sum(1)
     heads += [(float(weight), layer + 1, head + 1) for head, weight in enumerate(weights)]
 weight, layer, head = max(heads)
-pronoun = next((t.strip("▁") for t in trace.header["target"]["output_tokens"] if t in ("▁er", "▁sie", "▁es")), "none")
+pronoun = next((t.strip("▁") for t in trace.header["target"]["output_tokens"] if t in (${(PRONOUNS[view.trace.model.target] ?? []).map((t) => `"${t}"`).join(", ")})), "none")
 rows = [[trace.header["source"]["text"], None, pronoun, None, layer, head, weight]]
 `
     : "rows = []\n";

@@ -8,6 +8,7 @@ import { entropy, mean, range, sum } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
 import { number, piece } from "onehop/text.js";
 import { shareOf } from "onehop/tips.js";
+import { barsOf } from "onehop/words.js";
 
 export const id = "heads";
 export const item = 8;
@@ -90,7 +91,8 @@ export function draw(view) {
   const { role, layer, head } = view.selection;
   const rows = headRows(view);
   const average = averaged(rows);
-  const keys = view.trace.keys(role);
+  const shown = barsOf(view, view.trace.keys(role));
+  const [chosen, mixed] = [rows[head], average].map(shown.added);
   const pairs = rows.flatMap((a, i) => rows.slice(i + 1).map((b) => distance(a, b)));
   const total = ROLES.reduce((n, r) => n + view.trace.layers(r) * view.trace.heads, 0);
   const options = [
@@ -114,7 +116,7 @@ export function draw(view) {
       view,
       "The chosen head beside the average",
       pairedBars({
-        rows: keys.map((k, j) => ({ name: piece(k), values: [rows[head][j], average[j]] })),
+        rows: shown.names.map((name, j) => ({ name, values: [chosen[j], mixed[j]] })),
         sides: [
           {
             heading: `Layer ${layer + 1}, head ${head + 1}, from “${piece(view.trace.queries(role)[view.token])}”: ${number(entropy(rows[head]), 2)} bits`,

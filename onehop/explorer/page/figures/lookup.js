@@ -3,6 +3,7 @@ import { bars, segments } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { argmax } from "onehop/maths.js";
 import { number, piece } from "onehop/text.js";
+import { barsOf } from "onehop/words.js";
 
 export const id = "lookup";
 export const item = 26;
@@ -45,6 +46,8 @@ function matched(view, query, keys) {
 export function draw(view) {
   const kind = view.dial("lookup.kind", "dictionary");
   const keys = view.trace.keys(view.selection.role);
+  const shown = barsOf(view, keys);
+  const shares = shown.added(given(view, kind));
   const query = piece(view.trace.queries(view.selection.role)[view.token]);
   return html` <div class="controls">
       ${segments({ name: "lookup-kind", label: "Which picture", options: Object.entries(PICTURES).map(([k, [name]]) => [k, name]), value: kind, choose: (k) => view.turn("lookup.kind", k) })}
@@ -56,7 +59,7 @@ export function draw(view) {
       <span class="c-query">query</span> “<bdi>${query}</bdi>”: what each
       <span class="c-key">key</span> opens of its <span class="c-value">value</span>
     </h4>
-    ${bars({ rows: keys.map((k, j) => ({ name: piece(k), value: given(view, kind)[j] })), concept: kind === "dictionary" ? "key" : "weight", number, from: 0, to: 1, most: 20 })}`;
+    ${bars({ rows: shown.names.map((name, j) => ({ name, value: shares[j] })), concept: kind === "dictionary" ? "key" : "weight", number, from: 0, to: 1, most: 20 })}`;
 }
 
 export const caption = () =>

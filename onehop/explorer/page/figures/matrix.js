@@ -5,14 +5,13 @@ import { argmax, largest, sum } from "onehop/maths.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { number, percent, piece } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
-import { allWords, merged } from "onehop/words.js";
+import { allWords, inWords, merged } from "onehop/words.js";
 
 export const id = "matrix";
 export const item = 7;
 export const title = "Who looks at whom";
 export const needs = ["{attention}.weights"];
 
-const inWords = (view) => view.dial("page.words", "") === "yes";
 const recorded = (view) =>
   view.trace.part(view.selection, "weights").rows({ head: view.selection.head });
 

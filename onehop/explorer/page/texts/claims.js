@@ -53,7 +53,7 @@ export const CLAIMS = {
   },
   meaning: {
     from: "live",
-    says: "in the encoder “it” takes on the meaning of its noun.",
+    says: "in the encoder a pronoun takes on the meaning of its noun.",
     said: ({ asks, nearest, near, noun, far }) =>
       html`After the encoder, the vector of ${quoted(asks)} is nearest to that of ${quoted(nearest)}
       (cosine

@@ -58,9 +58,9 @@ export const CHAPTERS = {
 export const CLUES = {
   case: () =>
     html`Whatever decided the word could reach every other word directly. Distance is no alibi.`,
-  "rung-1": () =>
-    html`At the start a word's vector knows only which word it is. What “it” means must come in
-    later, from other words.`,
+  "rung-1": (f) =>
+    html`At the start a word's vector knows only which word it is. What ${q(f.pronoun)} means must
+    come in later, from other words.`,
   "rung-2": () =>
     html`Information moves only where a query meets a key. Whoever decided the word had to ask for
     something.`,
@@ -126,10 +126,10 @@ export const PROSE = {
         its embedding. From here on a word is a point, and to be near is to be alike.
       </p>
       <p>
-        The table has one row for “it”, the same in every sentence. So the machine cannot know yet
-        what “it” means here. Before anything else the vector is multiplied by ${rootOfModel(f.s)},
-        so that the position, which is added next, does not drown it. Another root, that of
-        d<sub>k</sub>, comes on rung 4 and does another job.
+        The table has one row for ${q(f.pronoun)}, the same in every sentence. So the machine cannot
+        know yet what ${q(f.pronoun)} means here. Before anything else the vector is multiplied by
+        ${rootOfModel(f.s)}, so that the position, which is added next, does not drown it. Another
+        root, that of d<sub>k</sub>, comes on rung 4 and does another job.
       </p>`,
 
   lookup: () =>
@@ -198,9 +198,9 @@ export const PROSE = {
 
   arcs: () =>
     html`<p>
-      The same numbers as lines. This is the picture that explainers show, with “it” tied to its
-      noun. Walk through heads and words with it, and see how many different pictures one sentence
-      has. Which of them would you believe?
+      The same numbers as lines. This is the picture that explainers show, with a pronoun tied to
+      its noun. Walk through heads and words with it, and see how many different pictures one
+      sentence has. Which of them would you believe?
     </p>`,
 
   mask: () =>
@@ -255,11 +255,12 @@ export const PROSE = {
     html`<p>
         “It” means the cat, or the street, or the animal. English need not decide; German must,
         because its nouns have genders. ${f.record ?? ""}
+        ${f.pair === "en-de" ? "" : "That is another model than the one on show: the list below is English into German."}
       </p>
       <p>
         If an encoder head did the linking, one cell of the figure would stand out. Compare it with
-        what the switch has said: the pronoun may just as well be copied from the gender of a German
-        word that was already written.
+        what the switch has said: the pronoun may just as well be copied from the gender of a word
+        that was already written.
       </p>`,
 
   pruning: () =>

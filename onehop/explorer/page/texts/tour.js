@@ -87,8 +87,8 @@ export const TOUR = {
     }),
     (f) => ({
       title: "A word is a point",
-      text: html`Each piece becomes ${f.s.d_model} numbers from a table. The row of “it” is the same
-      in every sentence, so its meaning must come from other words.`,
+      text: html`Each piece becomes ${f.s.d_model} numbers from a table. The row of ${q(f.pronoun)}
+      is the same in every sentence, so its meaning must come from other words.`,
     }),
     (f) => ({
       title: "A query meets the keys",
