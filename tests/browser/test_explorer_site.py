@@ -39,8 +39,8 @@ PLAIN = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_deco
 KINDS = {
     "odd": ({**PLAIN, "n_heads": 3, "d_k": 6, "d_v": 5, "d_ff": 25, "n_decoder_layers": 3}, "int8"),
     "other": (
-        {**PLAIN, "norm": "pre", "positions": "learned", "tied": False, "activation": "gelu", "attention_bias": True}
-        | {"output_bias": True, "source_end": False, "max_length": 64},
+        {**PLAIN, "n_encoder_layers": 4, "norm": "pre", "positions": "learned", "tied": False, "activation": "gelu"}
+        | {"attention_bias": True, "output_bias": True, "source_end": False, "max_length": 64},
         "bfloat16",
     ),
 }
