@@ -1,0 +1,147 @@
+"""What a slider step, a hover and a text of 85 words cost the explorer's page, in Chromium.
+
+    OMP_WAIT_POLICY=passive python benchmarks/explorer_work.py [-m en-de] [--steps 8] [-o results/explorer_work.json]
+
+A figure is scrolled into sight. Then each of its sliders is moved and some of its words are hovered, `--steps` times.
+The cost is the main thread's CPU time from the event to the end of the next frame, by thread ticks of
+`Performance.getMetrics`, less that of the same wait without an event. CPU time is little disturbed by a busy machine.
+The wall times of the long text are, so the load is written beside them.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import uvicorn
+from playwright.sync_api import sync_playwright
+from starlette.applications import Starlette
+
+from onehop.experiments.provenance import machine
+from onehop.explorer.content import Explorer
+from onehop.explorer.routes import explorer_routes
+from onehop.explorer.serve import HOST, listening
+from onehop.interpret.tracer import Tracer
+
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+SENTENCE = "The animal didn't cross the street because it was too tired, "
+LONG = (SENTENCE + "and the dog that had followed it all day lay down beside it in the grass. ") * 4
+LONG = " ".join(LONG.split()[:85])
+FRAME = """const frame = () => new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))));"""
+SLIDE = """async ([id, which, step]) => {
+  const slider = document.querySelectorAll(`#figure-${id} input[type=range]`)[which];
+  const [least, most] = [Number(slider.min || 0), Number(slider.max || 100)];
+  const width = Number(slider.step) || 1;
+  const places = Math.max(1, Math.round((most - least) / width));
+  slider.value = least + width * ((step * 7 + 1) % (places + 1));
+  slider.dispatchEvent(new Event("input", { bubbles: true }));
+  await frame();
+}"""
+HOVER = """async ([id, which]) => {
+  const words = document.querySelectorAll(`${id} [role=radio][data-place]`);
+  words[which % words.length].dispatchEvent(new MouseEvent("mouseenter"));
+  await frame();
+}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-m", "--model", default="en-de")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--figures", nargs="*", help="their names, and answer for the top; otherwise all")
+    parser.add_argument("-o", "--out", type=Path)
+    asked = parser.parse_args()
+    explorer = Explorer(Tracer.load(asked.model, "cpu"))
+    bound = listening(0)
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=explorer_routes(lambda: explorer)), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(300_000)
+        page.goto(f"http://{HOST}:{bound.getsockname()[1]}/")
+        page.wait_for_selector("#page[data-ready]")
+        found = {"model": asked.model, "machine": machine(), **Work(page, asked.steps).measured(asked.figures)}
+        found["long_text"] = long_text(page)
+        found["load"] = os.getloadavg()
+        browser.close()
+    server.should_exit = True
+    thread.join(10)
+    for name in ("sliders", "hovers"):
+        for what, cost in sorted(found[name].items(), key=lambda item: -item[1]["median_ms"]):
+            print(f"{name:<8} {what:<24} median {cost['median_ms']:6.1f} ms, worst {cost['worst_ms']:6.1f} ms")
+    print("85 words", found["long_text"], "load", found["load"])
+    if asked.out:
+        asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+class Work:
+    """The main thread's CPU time of single events."""
+
+    def __init__(self, page, steps: int) -> None:
+        self.page, self.steps = page, steps
+        self.session = page.context.new_cdp_session(page)
+        self.session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        page.evaluate(f"() => {{ {FRAME} window.frame = frame; }}")
+
+    def ticks(self) -> float:
+        metrics = self.session.send("Performance.getMetrics")["metrics"]
+        return next(m["value"] for m in metrics if m["name"] == "TaskDuration")
+
+    def spent(self, script: str, argument: list | None = None) -> float:
+        """Milliseconds that a script and the frame after it take."""
+        began = self.ticks()
+        self.page.evaluate(script, argument)
+        return 1000 * (self.ticks() - began)
+
+    def summary(self, script: str, arguments: list[list]) -> dict:
+        """Of so many events; what the wait itself costs is taken off."""
+        waited = statistics.median(self.spent("async () => await frame()") for _ in range(3))
+        costs = [max(0.0, self.spent(script, each) - waited) for each in arguments]
+        return {"median_ms": round(statistics.median(costs), 2), "worst_ms": round(max(costs), 2), "steps": len(costs)}
+
+    def measured(self, wanted: list[str] | None) -> dict:
+        sliders, hovers = {}, {}
+        names = self.page.eval_on_selector_all("figure[data-figure]", "all => all.map(f => f.dataset.figure)")
+        for name in wanted or ["answer", *names]:
+            place = name if name == "answer" else f"figure-{name}"
+            print("measuring", name, flush=True)
+            element = self.page.locator(f"#{place}")
+            element.evaluate("e => e.scrollIntoView()")
+            self.page.evaluate("async () => { await frame(); await frame(); }")
+            for which in range(element.locator("input[type=range]").count()):
+                moves = [[name, which, step] for step in range(self.steps)]
+                sliders[f"{name} {which + 1}"] = self.summary(SLIDE, moves)
+            if element.locator("[role=radio][data-place]").count():
+                hovers[name] = self.summary(HOVER, [[f"#{place}", step] for step in range(self.steps)])
+                self.page.keyboard.press("Escape")
+        return {"sliders": sliders, "hovers": hovers}
+
+
+def long_text(page) -> dict:
+    """Seconds from the click until the translation is there and until all figures are drawn; and CPU seconds here."""
+    page.evaluate("window.scrollTo(0, 0)")
+    page.fill("input[name=sentence]", LONG)
+    cpu, began = time.process_time(), time.perf_counter()
+    page.click("form.ask button")
+    page.wait_for_function("text => document.querySelector('.answer').dataset.sentence === text", arg=LONG)
+    first = time.perf_counter() - began
+    cpu = time.process_time() - cpu
+    page.wait_for_selector("#page[data-ready]")
+    counted = {"words": len(LONG.split()), "tokens": page.evaluate("window.onehop.view().trace.source.tokens.length")}
+    return {
+        **counted,
+        "first_figures_s": round(first, 2),
+        "server_cpu_s": round(cpu, 2),
+        "all_figures_s": round(time.perf_counter() - began, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()
