@@ -275,11 +275,21 @@ def verify_resume(
     seed: Annotated[int, typer.Option(help="Seed of the steps at which it is killed.")] = 1,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Threads = None,
+    ray: RayAddress = None,
+    workers: Annotated[int, typer.Option(min=1, help="Training workers of --ray.")] = 2,
 ) -> None:
     """Train, kill at random steps, resume, and compare with an uninterrupted run."""
     if folder is not None:
         check_folder(folder)
     use_threads(threads)
+    if ray is not None:
+        require("ray")
+        from onehop.experiments.verify_cluster_resume import verify_cluster_resume
+
+        proof = {"kills": kills, "steps": steps, "seed": seed, "say": typer.echo}
+        if not verify_cluster_resume(folder, address=ray, workers=workers, **proof):  # type: ignore[arg-type]
+            raise typer.Exit(1)
+        return
     from onehop.experiments.verify_resume import verify_resume as verify
 
     if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo, device=device):

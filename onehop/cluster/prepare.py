@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, no_type_check
 
 from onehop.cluster.connection import alive_nodes, in_one_line, joined
 from onehop.config import Settings
@@ -79,6 +79,7 @@ class _Nodes:
         yield from read.remote(file, plain, chunks)
 
 
+@no_type_check  # a wrapper that checks types hides from Ray that this is a generator
 def _read(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChunk]]:
     yield from raw_parts(file, plain, chunks)
 

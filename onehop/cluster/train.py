@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,8 +41,8 @@ def train_on_cluster(
 ) -> Path | None:
     """Train with this many workers in the run folder `out`, or go on there; the model file, or None if it was stopped.
 
-    A worker or node that dies restarts all workers from the last checkpoint. Each worker writes its process number
-    into the folder `pids`, where that is given.
+    A worker or node that dies restarts all workers from the last checkpoint. Each worker writes its node and process
+    number into the folder `pids`, where that is given, for `kill_worker`.
     """
     from onehop.training import workflow
 
@@ -155,7 +156,8 @@ def _worker(config: Mapping[str, Any]) -> None:
 
     rank = ray.train.get_context().get_world_rank()
     if config["pids"]:
-        (Path(config["pids"]) / str(rank)).write_text(str(os.getpid()), encoding="utf-8")
+        node = ray.get_runtime_context().get_node_id()
+        write_json(Path(config["pids"]) / f"{rank}.json", [node, os.getpid()])
     device, refused = config["device"], Path(config["out"]) / _REFUSED
     if refused.exists():
         return
@@ -171,3 +173,16 @@ def _worker(config: Mapping[str, Any]) -> None:
     except OnehopError as e:
         write_json(refused, [e.what, e.remedy])
         raise
+
+
+def kill_worker(pids: Path, rank: int) -> None:
+    """Kill a worker as a crash does, on whichever node it runs."""
+    import ray
+
+    node, pid = json.loads((pids / f"{rank}.json").read_bytes())
+    there: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": node}}
+    ray.get(ray.remote(**there)(_kill).remote(pid))
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

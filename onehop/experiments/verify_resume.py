@@ -96,17 +96,17 @@ def train_killed(command: list[str], run: Path, at_steps: list[int], draw: rando
             process.wait()
         if process.returncode != -signal.SIGKILL:
             raise RunError(f"The training ended before it was killed in step {step}.", "Give more --steps.")
-        say(f"killed after step {_last_step(run)}, with a checkpoint of step {max(Run(run).steps(), default=0)}")
+        say(f"killed after step {last_step(run)}, with a checkpoint of step {max(Run(run).steps(), default=0)}")
     return train_whole(command, run)
 
 
 def wait_for_step(process: "subprocess.Popen[bytes]", run: Path, step: int) -> None:
     """Until the run has done a step, or is over."""
-    while process.poll() is None and _last_step(run) < step:
+    while process.poll() is None and last_step(run) < step:
         time.sleep(0.002)
 
 
-def _last_step(run: Path) -> int:
+def last_step(run: Path) -> int:
     """The last step that the metrics tell of."""
     file = run / "metrics.jsonl"
     return max((line["step"] for line in read_metrics(file)), default=0) if file.exists() else 0

@@ -17,12 +17,12 @@ def pytest_collection_modifyitems(items):
 
 
 class ThreeNodes:
-    """A head with the driver, and two nodes of one core that may die."""
+    """A head with the driver, and two nodes that may die, of one core each."""
 
     def __init__(self):
         from ray.cluster_utils import Cluster
 
-        self.cluster = Cluster(initialize_head=True, head_node_args=self._node(0))
+        self.cluster = Cluster(initialize_head=True, head_node_args=self._node(1))
         self.nodes = []
         self.fill()
 
