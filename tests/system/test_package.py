@@ -130,7 +130,6 @@ def test_what_is_imported_is_declared():
         "onnx",
         "onnxruntime",
         "onnxscript",
-        "pyarrow",
         "sacremoses",
         "tensorboard",
         "zstandard",
