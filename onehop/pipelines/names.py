@@ -49,7 +49,7 @@ def _is_kept(name: str, translation: str, is_alone: bool) -> bool:
 
 def _plain(text: str) -> str:
     """A text in small letters without accents."""
-    return "".join(c for c in unicodedata.normalize("NFD", text.lower()) if not unicodedata.combining(c))
+    return "".join(c for c in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(c))
 
 
 def _names(

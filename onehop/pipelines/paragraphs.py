@@ -129,8 +129,53 @@ class ParagraphTranslator:
         for (places, *_), answer in zip(shares, (yield requests), strict=True):
             for i, best in zip(places, answer, strict=True):
                 found[i] = best
-        done = iter(list(map(self.sentence, flat, found, wanted)))
+        done = iter((yield from self.checked(flat, found, wanted, numbers)))
         return [[next(done) for _ in segments] for segments in parted]
+
+    def checked(
+        self,
+        segments: Sequence[Segment],
+        found: Sequence[Sequence[Translation]],
+        wanted: Sequence[Sequence[Term]],
+        numbers: Sequence[int],
+    ) -> Plan[list[Sentence]]:
+        """The sentence of each segment, from what the search found for it; terms and names get a second try."""
+        each = zip(segments, found, wanted, strict=True)
+        chosen = [self.met(s.text, self.most_met(best, terms), terms) if best else None for s, best, terms in each]
+        yield from self._keep_names(segments, chosen, wanted, numbers)
+        return list(map(self.sentence, segments, found, chosen, wanted))
+
+    def _keep_names(
+        self,
+        segments: Sequence[Segment],
+        chosen: list[Translation | None],
+        wanted: Sequence[Sequence[Term]],
+        numbers: Sequence[int],
+    ) -> Plan[None]:
+        """Search again where a translation has changed a name, with the name as a term; the better one is chosen."""
+        lost: dict[int, list[str]] = {}
+        sources = []
+        for i, (source, first) in enumerate(zip(segments, chosen, strict=True)):
+            names = [] if first is None or source.stood is not None else self.missing_names(source.text, first.text)
+            tagged = with_tags(source.text, self.terms.keeping(names), self.translator.tokenizer) if names else None
+            if tagged is not None:
+                lost[i] = names
+                sources.append(self.translator.tokenizer.encode(tagged, tags=True))
+        if not lost:
+            return
+        (answers,) = yield [Search(self.translator, sources, self.wide, [numbers[i] for i in lost])]
+        for (i, names), answer in zip(lost.items(), answers, strict=True):
+            text, first = segments[i].text, chosen[i]
+            assert first is not None
+            sound = [t for t in answer if t.finished and not t.looped] or [first]
+            best = self.most_met(sound, self.terms.keeping(names).wanted(text))
+            is_kept = len(self.missing_names(text, best.text)) < len(names)
+            if is_kept and all(term.met(best.text) for term in wanted[i] if term.met(first.text)):
+                chosen[i] = best
+
+    def most_met(self, found: Sequence[Translation], wanted: Sequence[Term]) -> Translation:
+        """The translation with the most terms, then the right address; of several the best."""
+        return max(found, key=lambda t: (sum(term.met(t.text) for term in wanted), self.addresses(t.text)))
 
     def number(self, line: int, segment: int) -> int:
         """What names a segment for the sampling."""
@@ -212,14 +257,12 @@ class ParagraphTranslator:
         for begin in range(0, len(ordered), self.batch_size):
             yield ordered[begin : begin + self.batch_size]
 
-    def sentence(self, source: Segment, found: Sequence[Translation], wanted: Sequence[Term]) -> Sentence:
-        """The translation with the most terms, then the right address; of several the best. Terms get a second try."""
-        if not found:
+    def sentence(
+        self, source: Segment, found: Sequence[Translation], chosen: Translation | None, wanted: Sequence[Term]
+    ) -> Sentence:
+        """A segment with the chosen translation first, and what the checks say of it."""
+        if chosen is None:
             return Sentence(source=source.source, text=source.source, split=source.split)
-        chosen = max(found, key=lambda t: (sum(term.met(t.text) for term in wanted), self.addresses(t.text)))
-        chosen = self.met(source.text, chosen, wanted)
-        if source.stood is None:
-            chosen = self.with_names(source.text, chosen, wanted)
         found = [chosen, *(t for t in found if t is not chosen)]
         if source.stood is not None:
             found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
@@ -261,21 +304,6 @@ class ParagraphTranslator:
     def missing_names(self, text: str, translation: str) -> list[str]:
         """The names of a text that its translation has changed."""
         return missing_names(text, translation, self.languages, self.translator.tokenizer.encode)
-
-    def with_names(self, text: str, chosen: Translation, wanted: Sequence[Term]) -> Translation:
-        """A translation that keeps the names: where one was changed, it is translated again with the name as a term."""
-        names = self.missing_names(text, chosen.text)
-        if not names:
-            return chosen
-        terms = self.terms.keeping(names)
-        tagged, every = with_tags(text, terms, self.translator.tokenizer), terms.wanted(text)
-        found = [chosen] if tagged is None else self.translator.n_best([tagged], self.wide, tags=True)[0]
-        sound = [t for t in found if t.finished and not t.looped] or [chosen]
-        best = max(sound, key=lambda t: (sum(term.met(t.text) for term in every), self.addresses(t.text)))
-        if not all(term.met(best.text) for term in every):
-            best = insisted(self.translator, text, self.ids(text), best, every, self.options)
-        kept = len(self.missing_names(text, best.text)) < len(names)
-        return best if kept and all(term.met(best.text) for term in wanted if term.met(chosen.text)) else chosen
 
     def addresses(self, text: str) -> bool:
         """Whether a translation does not address the reader in the other way than the asked one."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator
+from onehop.pipelines.plan import run
 from onehop.pipelines.result import Sentence
 from onehop.pipelines.streaming import settled_text
 from onehop.server.scheduler import Found
@@ -33,7 +34,7 @@ async def stream(service: "Service", text: str, wish: "Wish", line: int = 0) -> 
                 async for event in in_its_letters(segment, by, events):
                     yield {"sentence": number, **event}
                 found = await searched
-        done.append(await asyncio.to_thread(by.sentence, segment, found, wanted))
+        done += await asyncio.to_thread(run, by.checked([segment], [found], [wanted], [by.number(line, number)]))
         yield {"sentence": number, "text": done[-1].text, "final": True}
     yield {"translation": by.results([text], [segments], [done])[0]}
 

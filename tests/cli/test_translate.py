@@ -356,7 +356,7 @@ def test_a_byte_order_mark_is_no_text(group):
 
 
 def test_a_line_that_is_too_long_is_refused_and_not_cut(tmp_path, monkeypatch):
-    for module in (line_filter, sys.modules["onehop.data.corpus"]):
+    for module in (line_filter, sys.modules["onehop.pipelines.line_windows"], sys.modules["onehop.data.corpus"]):
         monkeypatch.setattr(module, "LONGEST_LINE", 50)
     monkeypatch.setattr(line_filter, "CHUNK", 10)
     (tmp_path / "f").write_bytes(b"fine\n" + b"x" * 90 + b"\nafter\n")
@@ -859,7 +859,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
     monkeypatch.setattr(doctor, "install_command", lambda *extras: " ".join(extras))
     *lines, command = doctor.extras()
     assert "zstandard is missing: it reads .zst files (extra data)" in lines
-    assert command.endswith(": torch serve evaluate data formats plots digits tensorboard export")
+    assert command.endswith(": torch serve evaluate data ray formats plots digits tensorboard export")
 
 
 @pytest.mark.parametrize(
