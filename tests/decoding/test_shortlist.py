@@ -439,7 +439,7 @@ def test_the_figures_on_the_page_are_those_that_were_measured(name):
 
 def test_the_page_has_the_defaults():
     for name, default in (("best", shortlist.BEST), ("frequent", shortlist.FREQUENT), ("pairs", shortlist.PAIRS)):
-        assert f"| `--{name}` | {default:,} | " in text_of("guide/translate.md")
+        assert f"| `--{name}` | {default:,} | " in text_of("internals/engines.md")
 
 
 # --- the table that comes with the package --------------------------------------------------------------------
