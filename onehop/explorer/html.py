@@ -28,12 +28,8 @@ def assets() -> Mapping[str, bytes]:
 def served_page(data: Mapping[str, Any]) -> str:
     """The page that asks a server for its files."""
     modules = {f"onehop/{path}": f"./page/{path}" for path in assets() if path.endswith(".js")}
-    links = [f'<link rel="stylesheet" href="./page/{path}">' for path in assets() if path.endswith(".css")]
-    # Named here, all modules are fetched at once, and not level by level as one imports the other.
-    links += [
-        f'<link rel="modulepreload" href="{address}">' for name, address in modules.items() if f"/{WORKER}" not in name
-    ]
-    return _filled(modules, "\n".join(links), data, {})
+    styles = [f'<link rel="stylesheet" href="./page/{path}">' for path in assets() if path.endswith(".css")]
+    return _filled(modules, "\n".join(styles), data, {})
 
 
 def page_alone(data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
