@@ -101,7 +101,7 @@ class Work:
         return 1000 * (self.ticks() - began)
 
     def summary(self, script: str, arguments: list[list]) -> dict:
-        """Of so many events; what the wait itself costs is taken off."""
+        """Main-thread milliseconds per event, less what waiting itself costs."""
         waited = statistics.median(self.spent("async () => await frame()") for _ in range(3))
         costs = [max(0.0, self.spent(script, each) - waited) for each in arguments]
         return {"median_ms": round(statistics.median(costs), 2), "worst_ms": round(max(costs), 2), "steps": len(costs)}

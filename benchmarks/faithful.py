@@ -136,7 +136,7 @@ def terms(translator: Translator, plain: SentenceTranslator, file: str | None = 
 
 
 def names(translator: Translator, plain: SentenceTranslator, file: str = "names.txt", step: int = 1) -> dict[str, Any]:
-    """Names kept before and after; with a step, of each so many names the first."""
+    """Count the names that are kept without and with the second search; `step` takes every step-th name."""
     every = [name for line in lines_of(file) for name in line.split()[1:]][::step]
     frames = (FRAMES[translator.source] if file == "names.txt" else OTHER_FRAMES).splitlines()
     texts = [frames[i % len(frames)].format(name) for i, name in enumerate(every)]

@@ -40,7 +40,7 @@ from onehop.data.mixture import source_name
 from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
 
-# The number is the layout's version: results of an older version are made again.
+# The number is the version of the layout. Files of an older version are computed again.
 PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-3.json"
 
 # A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.

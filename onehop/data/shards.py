@@ -60,7 +60,7 @@ class Here:
 
 
 def raw_parts(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChunk]]:
-    """The chunks of a file, so many at a time."""
+    """Lists of at most `chunks` chunks of a file."""
     held: list[RawChunk] = []
     for chunk in read_chunks(file, plain=plain):
         held.append(chunk)
