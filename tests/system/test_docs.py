@@ -211,6 +211,11 @@ def raw(name: str) -> str:
 
 def test_the_reasons_of_the_readme_have_the_figures_of_the_raw_files():
     readme = " ".join(text_of(ROOT / "README.md").split())
+    sweep = json.loads(raw("which_head.json"))
+    heads = sweep["without a head"]
+    fall = f"*{sweep['word']}* falls from {sweep['p']:.0%} to {heads[0]['p']:.0%}"
+    assert sweep["source"] in readme
+    assert f"One head of {len(heads)} decides it: without this head, {fall}" in readme
     rates = {name: step["target tokens/s"] for name, step in json.loads(raw("gpu/train.json"))["steps"].items()}
     assert f"reads {round(rates['onehop'], -3):,.0f} target tokens a second on one H200" in readme
     assert f"{rates['onehop'] / rates['nn.Transformer, compiled']:.1f} times a compiled `nn.Transformer`" in readme
