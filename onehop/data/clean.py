@@ -252,11 +252,11 @@ def valid_lines(files: list[ParallelFile], settings: DataSettings, report: Filte
                 lines.append(f"{pair[0]}\t{pair[1]}\t{place}\n".encode())
         yield from (lines[i] for i in spread(min(most or len(lines), len(lines)), len(lines)))
     if unusable:
-        report.notes.append(f"{counted(unusable, 'validation line')} left out: empty or not readable.")
+        report.notes.append(f"{counted(unusable, 'validation line')} dropped: empty or not readable.")
 
 
 def cut_size(pairs: int, settings: DataSettings) -> int:
-    """How many pairs to cut off for validation: as many as set, but never more than a tenth."""
+    """How many pairs to hold out for validation: as many as set, but never more than a tenth."""
     return min(settings.valid_size, max(1, pairs // 10))
 
 
@@ -269,7 +269,7 @@ def nothing_left(report: FilterReport, read: int, pairs: int, plain: Plain) -> T
     reason = max(report.dropped, key=lambda reason: report.dropped[reason].count)
     why = (PLAIN_REASONS if plain else REASONS)[reason]
     return TextError(
-        f"Of {counted(read, thing)} {left} left after the filters, mostly because {why}.",
+        f"Of {counted(read, thing)} {left} left after the filters. Most common reason: {why}.",
         "Check the files, or loosen the filters in [data].",
     )
 

@@ -307,7 +307,7 @@ def _encode_valid(
     if not kept:
         raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
     if len(kept) < len(lines):
-        report.notes.append(f"{counted(len(lines) - len(kept), 'validation pair')} left out: too many pieces.")
+        report.notes.append(f"{counted(len(lines) - len(kept), 'validation pair')} dropped: too many tokens.")
     with closing(PairsWriter(folder, "valid")) as writer:
         writer.write(Pairs(words.side([src[i] for i in kept]), words.side([tgt[i] for i in kept])))
     for column, side in enumerate(("src", "tgt")):

@@ -20,29 +20,29 @@ _SHOWN = 100  # characters of a side in a sample
 
 # In the order of the checks: a pair is counted at the first one that it fails.
 REASONS = {
-    "columns": "the line or record has not two sides",
-    "utf8": "the line is not UTF-8",
-    "empty": "a side is empty",
-    "identical": "both sides are the same",
-    "alphabetic": "a side has too few letters",
-    "test": "a side stands in a test or validation file",
-    "language": "a side is in another language",
-    "duplicate": "the pair was there before",
-    "long": "a side has too many pieces",
-    "ratio": "one side is much longer than the other",
-    "valid": "a side stands in the validation pairs that were cut off",
+    "columns": "not two sides",
+    "utf8": "invalid UTF-8",
+    "empty": "empty side",
+    "identical": "identical sides",
+    "alphabetic": "too few letters",
+    "test": "in a test or validation file",
+    "language": "wrong language",
+    "duplicate": "duplicate pair",
+    "long": "too many tokens",
+    "ratio": "length ratio",
+    "valid": "in the held-out validation pairs",
 }
 
 # The same for plain text, which has one side; the other reasons cannot occur there.
 PLAIN_REASONS = {
-    "utf8": "it is not UTF-8",
-    "empty": "it is empty",
-    "alphabetic": "it has too few letters",
-    "test": "it stands in a test or validation file",
-    "language": "it is in another language",
-    "duplicate": "it was there before",
-    "long": "it has too many pieces",
-    "valid": "it stands in the validation texts that were cut off",
+    "utf8": "invalid UTF-8",
+    "empty": "empty",
+    "alphabetic": "too few letters",
+    "test": "in a test or validation file",
+    "language": "wrong language",
+    "duplicate": "duplicate text",
+    "long": "too many tokens",
+    "valid": "in the held-out validation texts",
 }
 
 # Each ideograph or kana counts as a word, since those languages have no spaces.
@@ -126,16 +126,16 @@ def report_from_dict(values: Mapping[str, Any]) -> FilterReport:
 
 def report_to_text(report: FilterReport) -> str:
     src, tgt = report.train_tokens
-    what, pieces = ("pair", f"{src:,} source and {tgt:,} target pieces") if src else ("text", f"{tgt:,} pieces")
+    what, tokens = ("pair", f"{src:,} source and {tgt:,} target tokens") if src else ("text", f"{tgt:,} tokens")
     cut = f", cut into {report.read + report.added:,}" if report.added else ""
     lines = [
         f"{counted(report.read, what)} read from {counted(len(report.files), 'file')}{cut}",
-        f"{report.train:,} for training ({pieces} of {report.vocabulary:,})",
+        f"{report.train:,} for training ({tokens}, vocabulary of {report.vocabulary:,})",
         f"{report.valid:,} for validation",
     ]
     for reason, words in (REASONS if src else PLAIN_REASONS).items():
         dropped = report.dropped[reason]
-        lines.append(f"{dropped.count:>12,} left out: {words}")
+        lines.append(f"{dropped.count:>12,} dropped: {words}")
         lines += [f"{'':14}{s.place}  {_sample_to_text(s, parallel=src > 0)}" for s in dropped.samples]
     return "\n".join(lines + report.notes) + "\n"
 

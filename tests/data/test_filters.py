@@ -164,11 +164,11 @@ def test_report():
     assert report_from_dict(report_to_dict(report)) == report
     lines = report_to_text(report).splitlines()
     assert lines[0] == "15 pairs read from 2 files"
-    assert lines[1] == "9 for training (70 source and 80 target pieces of 400)"
+    assert lines[1] == "9 for training (70 source and 80 target tokens, vocabulary of 400)"
     assert lines[2] == "1 for validation"
-    at = lines.index("           4 left out: a side is empty")
+    at = lines.index("           4 dropped: empty side")
     assert lines[at + 1] == "              a.tsv:0  'x' → ''"
-    assert sum(" left out: " in line for line in lines) == len(REASONS)
+    assert sum(" dropped: " in line for line in lines) == len(REASONS)
     assert lines[-1] == "A note."
 
 

@@ -147,7 +147,7 @@ def test_validation_files(corpus):
     assert texts(store, "valid") == [*sentences(3, seed=9), sentences(1)[0]]
     assert store.report.train == 399
     assert store.report.dropped["test"].samples[0].place == "a.tsv:1"
-    assert "1 validation line left out: empty or not readable." in store.report.notes
+    assert "1 validation line dropped: empty or not readable." in store.report.notes
 
 
 def test_so_many_pairs_of_each_validation_file(corpus):
@@ -165,7 +165,7 @@ def test_validation_pairs_that_are_too_long_are_noted(corpus):
     write_tsv(corpus / "v.tsv", [*sentences(3, seed=9), long])
     store = prepare(settings(valid=("v.tsv",), longest=60), corpus / "store", root=corpus, processes=1)
     assert store.report.valid == 3
-    assert "1 validation pair left out: too many pieces." in store.report.notes
+    assert "1 validation pair dropped: too many tokens." in store.report.notes
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_the_report_adds_up(filtered):
     assert report.train + report.valid + sum(d.count for d in report.dropped.values()) == report.read
     text = report_to_text(report)
     assert "355 pairs read from 1 file\n" in text
-    assert "           4 left out: both sides are the same\n              a.tsv:307  'Windows the'" in text
+    assert "           4 dropped: identical sides\n              a.tsv:307  'Windows the'" in text
 
 
 def test_the_report_on_plain_text_adds_up_and_speaks_of_texts(tmp_path):
@@ -230,8 +230,8 @@ def test_the_report_on_plain_text_adds_up_and_speaks_of_texts(tmp_path):
     assert report.added >= 4
     assert report.train + report.valid + left_out == report.read + report.added
     assert lines[0] == f"34 texts read from 1 file, cut into {report.read + report.added}"
-    assert "           1 left out: it is empty" in lines
-    assert lines[lines.index("           1 left out: it was there before") + 1].endswith(f"book.txt:34  {short[0]!r}")
+    assert "           1 dropped: empty" in lines
+    assert lines[lines.index("           1 dropped: duplicate text") + 1].endswith(f"book.txt:34  {short[0]!r}")
     assert not any(word in line for line in lines for word in ("side", "pair", "columns", "→"))
 
 
@@ -385,18 +385,18 @@ def test_the_one_of_two_files_that_is_in_another_encoding_is_named(tmp_path, bad
 def test_nothing_left(corpus):
     write_tsv(corpus / "b.tsv", [("same", "same"), ("equal", "equal")])
     with pytest.raises(
-        TextError, match=r"Of 2 training pairs none are left .*, mostly because both sides are the same\."
+        TextError, match=r"Of 2 training pairs none are left .*\. Most common reason: identical sides\."
     ):
         prepare(settings("b.tsv"), corpus / "store", root=corpus, processes=1)
     with pytest.raises(
-        TextError, match=r"Of 400 training pairs none are left after the filters, .* in a test or valid"
+        TextError, match=r"Of 400 training pairs none are left after the filters. Most .* in a test or valid"
     ):
         prepare(settings(valid=("a.tsv",)), corpus / "store", root=corpus, processes=1)
     write_tsv(corpus / "one.tsv", sentences(1))
     with pytest.raises(TextError, match=r"^There is only 1 training pair\. Give more text: at least two are needed\.$"):
         prepare(settings("one.tsv"), corpus / "store", root=corpus, processes=1)
     write_tsv(corpus / "same.tsv", [("same", "same")])
-    with pytest.raises(TextError, match=r"^Of 1 training pair none is left after the filters, mostly because both"):
+    with pytest.raises(TextError, match=r"^Of 1 training pair none is left after the filters. Most .* identical"):
         prepare(settings("same.tsv"), corpus / "store", root=corpus, processes=1)
     write_tsv(corpus / "empty.tsv", [("", "")])
     with pytest.raises(TextError, match=r"No validation pair is left\. Give other files in data\.valid"):

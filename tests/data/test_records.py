@@ -179,7 +179,7 @@ def test_records_without_two_sides_are_counted_and_shown(tmp_path):
     assert (dropped["columns"].count, dropped["empty"].count) == (4 + 2 + 2 + 2, 1)
     assert store.report.files == {"a.jsonl": 35, "b.csv": 32, "c.parquet": 32, "d.tmx": 32}
     text = report_to_text(store.report)
-    assert "10 left out: the line or record has not two sides" in text
+    assert "10 dropped: not two sides" in text
     assert "a.jsonl:31  'alone' → ''" in text
 
 
