@@ -20,11 +20,11 @@ Pieces: TypeAlias = Sequence[bytes | memoryview]
 
 SUMS = "sums.json"
 CHUNK = 1 << 20
-# A temporary folder that nobody has written to for so long was left by a process that was killed.
+# A temporary folder of this age was left by a killed process.
 
 
 def cache_root() -> Path:
-    """ONEHOP_CACHE, else onehop's folder where the system keeps caches: on Linux XDG_CACHE_HOME or ~/.cache."""
+    """ONEHOP_CACHE, else the system's cache folder for onehop: on Linux XDG_CACHE_HOME or ~/.cache."""
     if chosen := os.environ.get("ONEHOP_CACHE"):
         return Path(chosen)
     from platformdirs import user_cache_path  # only here: a training does not need it
@@ -86,7 +86,7 @@ def write(folder: Path, files: Mapping[str, Pieces]) -> None:
     (folder / SUMS).write_text(json.dumps(sums), encoding="utf-8")
 
 
-# --- looking after it -----------------------------------------------------------------------------------------
+# --- maintenance ----------------------------------------------------------------------------------------------
 
 
 def entries() -> dict[Path, int]:

@@ -43,7 +43,7 @@ def read_with_metadata(file: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def _arrays_checksum(arrays: Arrays, metadata: Mapping[str, str]) -> str:
-    """CRC-32 of the metadata and of each array's name, type, shape and bytes: it guards against damage, not malice."""
+    """CRC-32 of the metadata and of each array's name, type, shape and bytes. It detects damage, not tampering."""
     checksum = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         checksum = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), checksum)

@@ -1,6 +1,6 @@
 """Converts a model file to CTranslate2's files, without torch and without CTranslate2's converter.
 
-Stored int8 rows go over as they are. CTranslate2 divides a row by its `weight_scale` where we multiply by a scale, so
+Stored int8 rows are copied unchanged. CTranslate2 divides a row by its `weight_scale` where we multiply by a scale, so
 one is the inverse of the other. Models that CTranslate2 cannot express are refused with the reason.
 """
 

@@ -29,12 +29,12 @@ def inexpressible(settings: ModelSettings) -> str | None:
 
 
 def positions_of(settings: ModelSettings) -> int:
-    """How many positions the table has."""
+    """The number of positions in the table."""
     return settings.max_length if settings.positions == "learned" else max(_SHORTEST_TABLE, 2 * settings.max_length)
 
 
 def vocabulary_map(always: Iterable[int], candidates: Iterable[Iterable[int]], pieces: Sequence[str]) -> bytes:
-    """A shortlist as CTranslate2 reads it: for each source piece a line, and one of no piece for what always counts."""
+    """A shortlist in CTranslate2's format: a line per source token, and one for tokens that are always allowed."""
     rows = [("", always), *zip(pieces, candidates, strict=True)]
     return "".join(f"{piece}\t{' '.join(pieces[i] for i in ids)}\n" for piece, ids in rows).encode()
 
@@ -46,5 +46,5 @@ def vocabulary(tokenizer: bytes) -> list[str]:
 
 
 def alignment_layer(model: ModelSettings) -> int:
-    """The decoder layer whose cross-attention, averaged over its heads, says which words translate which."""
+    """The decoder layer whose cross-attention, averaged over its heads, is the word alignment."""
     return max(model.n_decoder_layers - 2, 0)

@@ -14,7 +14,7 @@ from onehop.shapes import Num
 
 Array: TypeAlias = Num[np.ndarray, "..."]
 
-# CTranslate2's numbers for its types, and before version 4 of the file the size of an item instead. bfloat16 as bits.
+# CTranslate2's type codes. Before version 4 the file has the item size instead. bfloat16 is kept as bits.
 _TYPES = {0: "<f4", 1: "<i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "<u2"}
 _BY_SIZE = {1: "<i1", 2: "<i2", 4: "<f4"}
 _VERSIONS = range(2, 7)
@@ -29,7 +29,7 @@ class ModelReading:
         self.data, self.name, self.at = memoryview(data), name, 0
 
     def take(self, count: int) -> memoryview:
-        """So many bytes."""
+        """The next `count` bytes."""
         if self.at + count > len(self.data):
             raise ExportError(f"{self.name} is cut off.", _DAMAGED)
         self.at += count
@@ -48,7 +48,7 @@ class ModelReading:
 
 
 def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
-    """What the file is of, and every variable; those with a second name stand under both."""
+    """The kind of model and every variable. A variable with an alias is listed under both names."""
     source = ModelReading(data, name)
     version = source.number("I")
     if version not in _VERSIONS:
@@ -56,7 +56,7 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
             f"{name} is not a CTranslate2 model, or has version {version}.", "Versions 2 to 6 can be read."
         )
     specification = source.string()
-    source.number("I")  # the revision: what it changes shows in the variables
+    source.number("I")  # the revision is not needed: its effects show in the variables
     found: dict[str, Array] = {}
     for _ in range(source.number("I")):
         key = source.string()

@@ -116,7 +116,7 @@ def from_arrays(arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, Tensor]]:
     floats = {name: a for name, a in rest.items() if name not in quantised and name not in scales}
     for name, array in floats.items():
         if array.dtype == np.uint8:
-            raise ValueError(f"{name} is no tensor of weights")
+            raise ValueError(f"{name} is not a tensor of weights")
     return tokenizer, {**floats, **quantised}
 
 
@@ -148,9 +148,9 @@ def _first_difference(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[s
     """The first mismatch between tensor shapes and the expected ones, or None."""
     for name in sorted(shapes.keys() | expected.keys()):
         if name not in expected:
-            return f"the settings make no tensor {name[:100]!r}"
+            return f"the settings have no tensor {name[:100]!r}"
         if name not in shapes:
             return f"the tensor {name} is missing"
         if shapes[name] != expected[name]:
-            return f"{name} has the shape {shapes[name]}, where settings and tokenizer make {expected[name]}"
+            return f"{name} has the shape {shapes[name]}, but settings and tokenizer need {expected[name]}"
     return None

@@ -115,7 +115,7 @@ def joined(pieces: list[Array]) -> Array:
 
 
 def _to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
-    """A model from what was read, now that its hash is right."""
+    """The model, once its hash is verified."""
     tokenizer, tensors = from_arrays(arrays)
     try:
         settings = settings_from_dict(content["settings"])
@@ -145,13 +145,13 @@ def write_model(path: str | Path, model: StoredModel, *, store: Store | None = N
         _replace(head, encode_part(label, arrays))
     except OSError as e:
         raise _writing_error(head, e) from None
-    with contextlib.suppress(OSError):  # the new model is in place: what cannot be tidied now is tidied next time
+    with contextlib.suppress(OSError):  # the new model is in place; the next write removes leftovers
         remove_leftovers(head)
     return head
 
 
 def layout_of(digest: str, parts: Sequence[Mapping[str, Array]]) -> str:
-    """What names a model's split: the parts of two splits of the same model are never mixed."""
+    """The id of a split into parts, so that parts of two splits of one model are never mixed."""
     shapes = [{name: array.shape for name, array in part.items()} for part in parts]
     return hashlib.sha256(canonical([digest, shapes]).encode()).hexdigest()[:8]
 
@@ -192,7 +192,7 @@ def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def remove_leftovers(head: Path) -> None:
-    """Remove the shards of the model that was here before, and what a killed process left half-written."""
+    """Remove the shards of the replaced model, and partial files of killed processes."""
     stem = re.escape(head.name.removesuffix(SUFFIX))
     part = re.compile(rf"{stem}{PART}\.safetensors")
     temporary = re.compile(rf"\.{stem}({PART})?\.safetensors\.[0-9a-f]{{8}}\.tmp")

@@ -36,7 +36,7 @@ class Label:
 
 
 def check_unchanged(path: str | Path, expected: str) -> None:
-    """Refuse a model file that is not the one of this hash, by what it says about itself."""
+    """Refuse a model file whose stated hash is another one."""
     with contextlib.suppress(ModelFileError):
         if describe(path).hash == expected:
             return
@@ -53,7 +53,7 @@ def describe(path: str | Path) -> Label:
     return _head(Path(path))[1]
 
 
-# What each member of the family is called and for.
+# Name and use of each kind of model.
 MEMBERS = {
     None: ("a translator", "onehop translate"),
     "decoder": ("a decoder", "onehop generate"),
@@ -63,7 +63,7 @@ MEMBERS = {
 
 
 def check_kind(path: str | Path, wanted: str | None) -> None:
-    """Refuse another member of the family than the one that is needed, by the file's description alone."""
+    """Refuse a model of another kind than needed. Only the description is read."""
     kind = describe(path).content["settings"].get("model", {}).get("kind")
     if kind != wanted and kind in list(MEMBERS):  # a list, because a damaged file's kind may not be hashable
         (name, verb), (other, _) = MEMBERS[kind], MEMBERS[wanted]
@@ -93,7 +93,7 @@ def _head(path: Path) -> tuple[Path, Label]:
 
 
 def another_model(part: Path, head: Path) -> ModelFileError:
-    """Parts of two writings lie beside each other."""
+    """The error for parts of two different models in one folder."""
     return ModelFileError(f"{part} belongs to another model than {head}.", "Download all parts of the model again.")
 
 
@@ -129,21 +129,21 @@ def read_label(path: Path, data: bytes) -> Label:
 
 
 def _what_it_is(data: bytes) -> str:
-    """The likely format of a foreign file, judged by its first bytes."""
+    """The likely format of a foreign file, from its first bytes."""
     if not data:
         return "empty"
     if data.startswith(b"PK\x03\x04"):
-        return "a zip file, such as torch.save writes, and no safetensors file"
+        return "a zip file, such as torch.save writes, not a safetensors file"
     if data[:1] == b"\x80" and data[1:2] in b"\2\3\4\5":
-        return "a pickle, which could run anything when it is read, and no safetensors file"
-    return "no safetensors file"
+        return "a pickle, which can run code when loaded, not a safetensors file"
+    return "not a safetensors file"
 
 
 def _parse_label(path: Path, described: Mapping[str, Any]) -> Label:
     """Check the description in a header. A KeyError, TypeError or ValueError says what is wrong."""
     version = described["format"]
     if type(version) is not int or version < 1:
-        raise ValueError("the format is no number")
+        raise ValueError("the format version is not a number")
     if version > FORMAT:
         raise ModelFileError(
             f"{path} has the format {version}, and this onehop reads formats up to {FORMAT}.", "Update onehop."
@@ -155,25 +155,25 @@ def _parse_label(path: Path, described: Mapping[str, Any]) -> Label:
         parts=described["parts"],
         content={key: described[key] for key in CONTENT} if described["part"] == 1 else {},
     )
-    # The layout becomes part of a file's name, so that nothing but hexadecimal digits may stand in it.
+    # The layout becomes part of a file name, so only hexadecimal digits are allowed.
     if not (re.fullmatch("[0-9a-f]{64}", label.hash) and re.fullmatch("[0-9a-f]{8}", label.layout)):
         raise ValueError("hash or layout is not hexadecimal")
     if not (type(label.part) is int and type(label.parts) is int and 1 <= label.part <= label.parts <= 99999):
-        raise ValueError("the number of the part is impossible")
+        raise ValueError("the part number is out of range")
     if label.content:
         _check_types(label.content)
     return label
 
 
 def _check_types(content: Mapping[str, Any]) -> None:
-    """Refuse a description whose entries are of other types than ours."""
+    """Refuse a description whose entries have the wrong types."""
     settings = content["settings"]
     if not (isinstance(settings, dict) and all(isinstance(table, dict) for table in settings.values())):
-        raise TypeError("the settings are no tables")
+        raise TypeError("the settings are not tables")
     if not (
         all(isinstance(content[side], str) for side in ("source", "target")) and type(content["provenance"]) is dict
     ):
-        raise TypeError("languages or provenance are of another type")
+        raise TypeError("languages or provenance have the wrong type")
 
 
 @contextlib.contextmanager

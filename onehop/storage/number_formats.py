@@ -55,7 +55,7 @@ def to_bfloat16(values: Float32[np.ndarray, "*shape"]) -> UInt16[np.ndarray, "*s
 def to_int8(values: Float[np.ndarray, "rows cols"]) -> Int8Rows:
     """Symmetric: the largest magnitude of a row becomes 127."""
     scale = np.abs(values).max(axis=1, initial=0).astype(np.float32) / np.float32(127)
-    scale[scale < np.finfo(np.float32).tiny] = 1  # a row of zeros, or so near to it that float32 has no scale for it
+    scale[scale < np.finfo(np.float32).tiny] = 1  # a row of zeros, or so small that its scale underflows in float32
     return Int8Rows(np.rint(values / scale[:, None]).clip(-127, 127).astype(np.int8), scale)
 
 
@@ -76,7 +76,7 @@ def convert(name: str, tensor: Tensor, store: Store) -> Tensor:
 
 
 def int8_rows(values: Array, scale: Array) -> Int8Rows:
-    """Two arrays as a matrix, if they can be one."""
+    """Rows and scales as a matrix, if their shapes match."""
     if values.ndim != 2 or scale.dtype != np.float32 or scale.shape != values.shape[:1]:
         raise ValueError("int8 rows and their scales do not match")
     return Int8Rows(values, scale)

@@ -26,11 +26,11 @@ SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
 Pair = tuple[str, str]
-SMALL = "-small"  # NAME-small is the fast form of the model NAME, and no rival of it
+SMALL = "-small"  # NAME-small is the fast form of NAME: it is never ambiguous with it
 
 
 def user_folder() -> Path:
-    """ONEHOP_MODELS, else in onehop's folder where the system keeps data: on Linux XDG_DATA_HOME or ~/.local/share."""
+    """ONEHOP_MODELS, else the system's data folder for onehop: on Linux XDG_DATA_HOME or ~/.local/share."""
     if chosen := os.environ.get("ONEHOP_MODELS"):
         return Path(chosen)
     try:
@@ -47,13 +47,13 @@ def package_folder() -> Path:
 
 def model_packages() -> dict[str, Path]:
     """The models that installed packages bring, by name; none of them is imported."""
-    # Looking through all packages takes longer than to translate a sentence: it is done again when a folder changes.
+    # Listing all packages takes longer than translating a sentence, so it is repeated only when a folder changes.
     return _packages_in(tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder)))
 
 
 @lru_cache(1)
 def _packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
-    """The models of packages, as long as these folders were not written to since."""
+    """The models of packages, cached until one of these folders changes."""
     from importlib.metadata import entry_points
 
     found = {}
@@ -70,7 +70,7 @@ def installed() -> dict[str, Path]:
 
 
 def _in_folders() -> dict[str, Path]:
-    """Those that no other package brings, for which the packages need not be looked through."""
+    """Models in our own folders, found without listing all packages."""
     found: dict[str, Path] = {}
     for folder in (user_folder(), package_folder()):
         for file in sorted(folder.glob(f"*{SUFFIX}")):
@@ -102,7 +102,7 @@ def name_of(path: Path) -> str:
 
 
 def short_name(path: Path) -> str:
-    """The name of an installed model, or what another file would be called as one: for clients, who see no path."""
+    """The name of an installed model, or the name that a file would have if installed. Clients never see a path."""
     name = name_of(path)
     if name != str(path):
         return name
@@ -144,7 +144,7 @@ def named_model(name: str) -> Path:
         return there[name]
     if name and os.path.isdir(path):
         raise ModelFileError(f"The folder {name} has no {MODEL}.", _how_to_get_one(list(labels())))
-    # What looks like a path is none of an installed model: the error of reading it says more.
+    # A path is not the name of an installed model: the error of reading it says more.
     if os.sep in name or path.suffix == SUFFIX:
         return path
     near = difflib.get_close_matches(name, there, n=1)
@@ -153,7 +153,7 @@ def named_model(name: str) -> Path:
 
 
 def _chosen_model(source: str | None, target: str | None) -> Path:
-    """The installed model that translates between the languages, where they are given. None is guessed."""
+    """The only installed model for the given languages. An ambiguous choice is an error."""
     if source is None and target is None and not defaults() and (own := _own_default()):
         return own
     known = translators()
@@ -213,7 +213,7 @@ def _no_model(source: str | None, target: str | None) -> ModelFileError:
 
 
 def _how_to_choose(pairs: Collection[Pair]) -> str:
-    """The remedy where models for several pairs of languages fit."""
+    """The remedy if models of several language pairs fit."""
     sides = [side for i, side in enumerate(("--from", "--to")) if len({pair[i] for pair in pairs}) > 1]
     return f"Choose one with --model, or give {' and '.join(sides)}."
 
@@ -243,7 +243,7 @@ def shortlist_beside(path: Path) -> Path:
 
 
 def default_alpha(path: Path) -> float | None:
-    """The α of the length penalty that suits a model, as the file beside it says; None: it says nothing."""
+    """The model's α for the length penalty, from the file beside it; None if there is none."""
     file = find_head(path).with_suffix(SEARCH)
     try:
         said = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -260,7 +260,7 @@ def default_alpha(path: Path) -> float | None:
 
 
 def copy_alpha(model: Path, to: Path) -> None:
-    """Give a model that was made of another the α that suits that one."""
+    """Copy the α of a model to one that was made from it."""
     if (alpha := default_alpha(model)) is not None:
         find_head(to).with_suffix(SEARCH).write_text(f"alpha = {alpha:g}\n", encoding="utf-8")
 

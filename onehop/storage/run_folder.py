@@ -1,11 +1,11 @@
 """A training run's folder: settings, checkpoints, metrics. Every write is atomic.
 
-    settings.toml        what the run uses
-    run.json             what it found out: token budget, data, versions
-    tokenizer.model      the pieces it was begun with
-    metrics.jsonl        one line a report
+    settings.toml        the settings
+    run.json             token budget, data, versions
+    tokenizer.model      the tokenizer of the first start
+    metrics.jsonl        one line per report
     checkpoints/step-…/  weights.safetensors, optimizer.safetensors (the last two only), state.json
-    best.safetensors     weights of the best validation, where the training may stop early
+    best.safetensors     weights of the best validation, with early stopping
     model.safetensors    the result
 
 A checkpoint folder is written under a temporary name and then renamed, so it is complete or absent.
@@ -46,7 +46,7 @@ FREE_TO_CHANGE = {
     *("train.keep", "train.average", "train.shard"),
 }
 
-# What a run writes into its folder under these names, whatever was there.
+# A run overwrites files of these names.
 _WRITTEN = ("settings.toml", "metrics.jsonl", "tokenizer.model", "best.safetensors", "model.safetensors")
 
 
@@ -76,10 +76,10 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Not a thread's own: whoever ends the run releases it.
+        # Not thread-local: another thread may release it.
         self._lock = FileLock(path / ".lock", timeout=0, thread_local=False)
 
-    # --- beginning and going on ---
+    # --- start and resume ---
 
     def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
         """Create the folder, or check that it was begun with the same settings and data."""
@@ -161,7 +161,7 @@ class Run:
             write_json(self.path / "run.json", {**self.facts(), **facts})
 
     def keep_tokenizer(self, tokenizer: bytes) -> None:
-        """Keep the tokenizer in the folder: a model file can be made of a checkpoint without the store."""
+        """Copy the tokenizer into the folder, so that a checkpoint can become a model file without the store."""
         with writing(self.path):
             write_whole(self.path / "tokenizer.model", tokenizer)
 
@@ -207,7 +207,7 @@ class Run:
 
     def _is_regular(self, step: int) -> bool:
         """Whether a checkpoint was due when it was made, whatever `save_every` is now."""
-        with contextlib.suppress(OSError, ValueError):  # a damaged one is no reason to lose what is being saved
+        with contextlib.suppress(OSError, ValueError):  # a damaged checkpoint must not prevent saving the new one
             state: dict[str, Any] = json.loads((self.folder(step) / "state.json").read_text(encoding="utf-8"))
             return bool(state.get("regular", step > 0))
         return step > 0
@@ -313,7 +313,7 @@ def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """The reports in a metrics file: its whole lines that tell of a step."""
+    """The reports in a metrics file: its complete lines that have a step."""
     reports = []
     for text in file.read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(ValueError):
@@ -325,7 +325,7 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into one clear line. Earlier files stay."""
+    """Turn a disk error into a one-line RunError. Earlier files stay."""
     try:
         yield
     except OSError as e:

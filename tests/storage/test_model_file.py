@@ -412,18 +412,18 @@ def test_foreign_files(tmp_path: Path) -> None:
     path.write_bytes(b"")
     assert refusal(path) == f"{path} is empty. {OURS}"
     path.write_text("Just some text that somebody wrote.\n")
-    assert refusal(path) == f"{path} is no safetensors file. {OURS}"
+    assert refusal(path) == f"{path} is not a safetensors file. {OURS}"
     path.write_bytes(b"\1\2\3")
-    assert refusal(path) == f"{path} is no safetensors file. {OURS}"
+    assert refusal(path) == f"{path} is not a safetensors file. {OURS}"
     save_file({"weight": np.zeros(3, np.float32)}, path)
     assert refusal(path) == f"{path} was written by another program. {OURS}"
     save_file({"weight": np.zeros(3, np.float32)}, path, metadata={"format": "pt"})
     assert refusal(path) == f"{path} was written by another program. {OURS}"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("archive/data.pkl", b"x")
-    assert refusal(path) == f"{path} is a zip file, such as torch.save writes, and no safetensors file. {OURS}"
+    assert refusal(path) == f"{path} is a zip file, such as torch.save writes, not a safetensors file. {OURS}"
     torch.save({"weight": torch.zeros(3)}, path)
-    assert refusal(path) == f"{path} is a zip file, such as torch.save writes, and no safetensors file. {OURS}"
+    assert refusal(path) == f"{path} is a zip file, such as torch.save writes, not a safetensors file. {OURS}"
 
 
 class Malice:
@@ -440,8 +440,8 @@ def test_a_pickle_is_not_run(protocol: int, tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(Malice(proof), protocol))
     message = refusal(path)
     assert not proof.exists()
-    kind = "a pickle, which could run anything when it is read, and " if protocol else ""
-    assert message == f"{path} is {kind}no safetensors file. {OURS}"
+    kind = "a pickle, which can run code when loaded, " if protocol else ""
+    assert message == f"{path} is {kind}not a safetensors file. {OURS}"
     pickle.loads(path.read_bytes())  # the trap was a real one
     assert proof.exists()
 
@@ -496,11 +496,11 @@ CRAFTED: list[tuple[str, Change, str]] = [
     ("no hash", lambda h, d: d.pop("hash"), "is damaged: there is no 'hash'."),
     ("no settings", lambda h, d: d.pop("settings"), "is damaged: there is no 'settings'."),
     ("no format", lambda h, d: d.pop("format"), "is damaged: there is no 'format'."),
-    ("format as text", lambda h, d: d.update(format="1"), "is damaged: the format is no number."),
+    ("format as text", lambda h, d: d.update(format="1"), "is damaged: the format version is not a number."),
     ("short hash", lambda h, d: d.update(hash="abc"), "is damaged: hash or layout is not hexadecimal."),
     ("path in layout", lambda h, d: d.update(layout="../../et"), "is damaged: hash or layout is not hexadecimal."),
-    ("part 0", lambda h, d: d.update(part=0), "is damaged: the number of the part is impossible."),
-    ("many parts", lambda h, d: d.update(parts=10**9), "is damaged: the number of the part is impossible."),
+    ("part 0", lambda h, d: d.update(part=0), "is damaged: the part number is out of range."),
+    ("many parts", lambda h, d: d.update(parts=10**9), "is damaged: the part number is out of range."),
     ("overlap", lambda h, d: h["embedding.weight"].update(data_offsets=[4, 8]), "is cut off or damaged: "),
     ("huge shape", lambda h, d: h["embedding.weight"].update(shape=[2**62, 8]), "is cut off or damaged: "),
     ("empty huge", lambda h, d: h.update(x={"dtype": "F32", "shape": [0, 2**62], "data_offsets": [0, 0]}), "damaged: "),
@@ -520,13 +520,13 @@ def test_crafted_headers(model: StoredModel, tmp_path: Path, change: Change, mes
 
 
 HASHED: list[tuple[str, Change, str]] = [
-    ("provenance", lambda h, d: d.update(provenance=[]), "is damaged: languages or provenance are of another type."),
-    ("language", lambda h, d: d.update(source=7), "is damaged: languages or provenance are of another type."),
+    ("provenance", lambda h, d: d.update(provenance=[]), "is damaged: languages or provenance have the wrong type."),
+    ("language", lambda h, d: d.update(source=7), "is damaged: languages or provenance have the wrong type."),
     ("no tokenizer", lambda h, d: h.update(tok=h.pop("__tokenizer__")), "is damaged: there is no '__tokenizer__'."),
     (
         "bytes as weights",
         lambda h, d: h["embedding.weight"].update(dtype="U8"),
-        "is damaged: embedding.weight is no tensor of weights.",
+        "is damaged: embedding.weight is not a tensor of weights.",
     ),
     ("no scale", lambda h, d: h.update(x=h.pop("embedding.weight.scale")), "there is no 'embedding.weight.scale'."),
     (
@@ -572,12 +572,12 @@ OTHER_TENSORS: list[tuple[str, Callable[[Tensors], Any], str]] = [
     (
         "pieces",
         lambda t: t.update({"embedding.weight": t["embedding.weight"][1:]}),
-        "embedding.weight has the shape (319, 16), where settings and tokenizer make (320, 16)",
+        "embedding.weight has the shape (319, 16), but settings and tokenizer need (320, 16)",
     ),
-    ("norm of one", lambda t: t.update({NORM: t[NORM][:1]}), f"{NORM} has the shape (1,), where"),
-    ("turned", lambda t: t.update({INNER: t[INNER].T.copy()}), f"{INNER} has the shape (16, 64), where"),
+    ("norm of one", lambda t: t.update({NORM: t[NORM][:1]}), f"{NORM} has the shape (1,), but"),
+    ("turned", lambda t: t.update({INNER: t[INNER].T.copy()}), f"{INNER} has the shape (16, 64), but"),
     ("missing", lambda t: t.pop(NORM), f"the tensor {NORM} is missing"),
-    ("one more", lambda t: t.update({"x\ny": t[NORM]}), r"the settings make no tensor 'x\ny'"),
+    ("one more", lambda t: t.update({"x\ny": t[NORM]}), r"the settings have no tensor 'x\ny'"),
 ]
 
 
@@ -628,7 +628,7 @@ def test_the_kind_of_a_damaged_file(model: StoredModel, tmp_path: Path, settings
     rewritten(path, lambda _, described: described.update(settings=settings))
     with contextlib.suppress(ModelFileError):  # what it does not say is said by reading
         model_label.check_kind(path, "encoder")
-    assert re.search(r"the settings are no tables|model\.kind is", refusal(path))
+    assert re.search(r"the settings are not tables|model\.kind is", refusal(path))
 
 
 def test_thousands_of_missing_parts_are_told_in_one_line(model: StoredModel, tmp_path: Path) -> None:
