@@ -13,7 +13,7 @@ from rich.text import Text
 Report = Mapping[str, Any]
 
 # What a run that was stopped says, where its folder stays.
-GOES_ON = "the same command goes on from here."
+RESUMES = "the same command resumes."
 _EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
 
 
@@ -209,4 +209,4 @@ class TrainDisplay:
             self.out.print(f"    {source}\n  → {translation}")
 
     def said(self, text: str) -> None:
-        self.out.print(text if self.kept else text.replace(GOES_ON, "nothing is kept without -o."))
+        self.out.print(text if self.kept else text.replace(RESUMES, "nothing is kept without -o."))

@@ -49,7 +49,7 @@ class ResumableFile:
         except (ValueError, KeyError, TypeError):
             raise TextError(f"{self.progress} is damaged.", again) from None
         if not same:
-            raise TextError(f"{self.partial} was begun with another model or other options.", again)
+            raise TextError(f"{self.partial} was started with another model or other options.", again)
         if not self.partial.exists() or self.partial.stat().st_size < self.bytes:
             raise TextError(f"{self.partial} is shorter than {self.progress} says.", again)
 
@@ -69,7 +69,7 @@ class ResumableFile:
     def _check(self, same: bool) -> None:
         if not same:
             self._foreign = True
-            what = f"{self.partial} was begun with another text."
+            what = f"{self.partial} was started with another text."
             raise TextError(what, f"Remove {self.progress} to start over, or give another -o.")
 
     def _add(self, window: Window) -> None:
@@ -83,7 +83,7 @@ class ResumableFile:
         return self
 
     def write(self, done: TranslatedWindow) -> None:
-        """Add a window. One that was cut by an error is written too, but made again when the job goes on."""
+        """Add a window. One that an error cut short is written too, but repeated on resume."""
         from onehop.atomic import write_whole  # only here: a text on the command line needs no file
 
         assert self._file is not None
@@ -104,7 +104,7 @@ class ResumableFile:
         try:
             yield
         except OSError as e:
-            remedy = "Check the folder and the room on it."
+            remedy = "Check the folder and its free space."
             raise TextError(f"{self.path} cannot be written: {e.strerror}.", remedy) from None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:

@@ -45,7 +45,7 @@ class OutputFolder:
         if not file.exists():
             write_json(file, self.identity)
         elif _read_json(file) != self.identity:
-            what = f"{self.path} was begun with another model or other options."
+            what = f"{self.path} was started with another model or other options."
             raise TextError(what, "Give another -o, or remove its .onehop folder to translate all files again.")
 
     def is_finished(self, given: Input) -> bool:

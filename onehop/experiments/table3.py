@@ -203,7 +203,7 @@ def together(
         say(f"{len(tasks)} trainings, {at_once} at once; what they say: {folder / 'logs'}")
     if side_by_side(tasks, at_once, lambda task: _say_if_done(task, folder, say)) and not missing(*asked):
         return True
-    say("Stopped; the same command goes on from here.")
+    say("Stopped; the same command resumes.")
     return False
 
 

@@ -82,7 +82,7 @@ class Run:
     # --- start and resume ---
 
     def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
-        """Create the folder, or check that it was begun with the same settings and data."""
+        """Create the folder, or check that it was started with the same settings and data."""
         with writing(self.path):
             self.check_overwrites_nothing()
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Who is told how a training goes: docs/guide/train.md shows how to write one."""
+"""Callbacks of a training. docs/guide/train.md shows how to write one."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -7,13 +7,13 @@ Report = dict[str, Any]
 
 @runtime_checkable
 class Callback(Protocol):
-    """Somebody who is told how a training goes; a class of one's own overrides what it wants to hear.
+    """The events of a training. Override the methods that you need.
 
-    An exception that it raises ends the training, which goes on from the last checkpoint when it is started again.
+    An exception raised in a callback ends the training. The next start resumes from the last checkpoint.
     """
 
     def began(self, facts: Report) -> None:
-        """The run starts or goes on: what its run.json says, and `steps`, the number that it will make."""
+        """The run starts or resumes: the content of run.json, and `steps`, the total number of steps."""
         return
 
     def stepped(self, report: Report) -> None:
@@ -25,7 +25,7 @@ class Callback(Protocol):
         return
 
     def said(self, text: str) -> None:
-        """Something worth a line happened, such as an early end."""
+        """A message for the user, such as early stopping."""
         return
 
 

@@ -1,4 +1,4 @@
-"""What is refused before a training begins: a store or a first model that does not fit the settings."""
+"""Checks before a training starts: the store and the initial model must fit the settings."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +29,7 @@ def check_fits(settings: Settings, store: Store) -> None:
             f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
             f"Set model.max_length={longest}, or prepare with data.longest={settings.model.max_length - 1}.",
         )
-    # Not every pass through weighted pairs has the longest one: without a look at all, a run might end at any time.
+    # An epoch of weighted pairs may lack the longest one, so all are checked: the run must not fail later.
     if 0 < settings.train.batch_tokens < longest:
         raise StoreError(
             f"The store has a sentence of {longest} tokens, and train.batch_tokens is {settings.train.batch_tokens}.",
@@ -38,7 +38,7 @@ def check_fits(settings: Settings, store: Store) -> None:
 
 
 def _check_ids(settings: Settings, store: Store) -> None:
-    """Refuse ids that the model has no embedding for, and sentences that do not lie end to end."""
+    """Refuse ids that the model has no embedding for, and sentences that are not contiguous."""
     vocab_size = vocabulary_of(store.tokenizer).vocab_size
     limits = (settings.model.levels or vocab_size, vocab_size)  # a vision model's source is shades of grey
     for split in SPLITS:
@@ -53,12 +53,12 @@ def _check_ids(settings: Settings, store: Store) -> None:
                 )
 
 
-# What each member of the family is trained on.
+# The training data of each kind of model.
 FOOD = {None: "parallel text", "decoder": "plain text", "encoder": "plain text", "vision": "images"}
 
 
 def _check_kind(kind: str | None, store: Store) -> None:
-    """Refuse a store of something else than the model reads."""
+    """Refuse a store for another kind of model."""
     if store.holds != FOOD[kind]:
         fitting = " or ".join(
             f"model.kind={k}" if k else "no model.kind" for k, food in FOOD.items() if food == store.holds
@@ -87,7 +87,7 @@ def first_weights(settings: Settings, store: Store, model: nn.Module) -> StoredM
 
 
 def inherit_alpha(settings: Settings, file: Path) -> None:
-    """Give a new model the length penalty of the one that its training started from, if that is still there."""
+    """Copy the length penalty of the initial model to the new one, if that file still exists."""
     if settings.train.start_from:
         with suppress(ModelFileError):
             copy_alpha(named_model(settings.train.start_from), file)

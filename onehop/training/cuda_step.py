@@ -28,17 +28,17 @@ from onehop.training.step import (
 
 
 def copy_all(into: list[Tensor], given: list[Tensor]) -> None:
-    """Copy tensors of several types with one launch a type: between two steps the device waits for the host."""
+    """Copy tensors with one launch per dtype: between two steps the device waits for the host."""
     for dtype in {tensor.dtype for tensor in into}:
         pairs = [(own, new) for own, new in zip(into, given, strict=True) if own.dtype == dtype]
         torch._foreach_copy_([own for own, _ in pairs], [new for _, new in pairs], non_blocking=True)
 
 
 class ShortTwin:
-    """A model's twin on a GPU: its linear layers have weights in bfloat16, and everything else is the model's own.
+    """A copy of a model on a GPU with bfloat16 weights in its linear layers; all other tensors are shared.
 
-    So the weights are shortened all together, once a step, instead of one by one where they are used; and so are their
-    gradients lengthened.
+    All weights are cast to bfloat16 together, once a step, instead of one by one where they are used. Their gradients
+    are cast back to float32 in the same way.
     """
 
     def __init__(self, objective: Objective, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -46,7 +46,7 @@ class ShortTwin:
         self.objective = deepcopy(objective, {id(tensor): tensor for tensor in own})
         self.long: list[Tensor] = []
         self.short: list[Tensor] = []
-        output = objective.model.output_weight  # not a matter of one product: with tied weights it is an embedding
+        output = objective.model.output_weight  # tied weights are also an embedding
         for module in self.objective.modules():
             if isinstance(module, nn.Linear) and module.weight is not output:
                 for name, parameter in list(module.named_parameters()):
@@ -56,14 +56,14 @@ class ShortTwin:
 
     @torch.no_grad()
     def take_weights(self) -> None:
-        """Have the model's present weights, and no gradients."""
+        """Copy the model's present weights, and clear the gradients."""
         torch._foreach_copy_(self.short, self.long)
         for parameter in self.short:
             parameter.grad = None
 
     @torch.no_grad()
     def give_gradients(self) -> None:
-        """Hand the gradients over to the model; what was not used has none."""
+        """Copy the gradients to the model. Unused weights have none."""
         found = [(own, short.grad) for own, short in zip(self.long, self.short, strict=True) if short.grad is not None]
         lengthened = [torch.empty_like(own) for own, _ in found]
         torch._foreach_copy_(lengthened, [gradient for _, gradient in found])
@@ -78,7 +78,7 @@ class RecordedStep:
         self.model, self.optimizer = objective.model, optimizer
         self.twin = ShortTwin(objective)
         self.fed = fed
-        # Translating for a validation may put longer position tables in place of these, which the graph goes on with.
+        # A validation's translation may replace the position tables by longer ones; the graph keeps using these.
         self.tables = list(self.model.buffers())
         self.scale = torch.zeros((), device=fed.labels.device)
         compute = compiled(self.twin.objective)
@@ -117,11 +117,11 @@ class RecordedStep:
     def settle(self) -> list[float]:
         """Update the weights unless something is not finite; the last run's objective, likelihood and norm.
 
-        The device looks for itself, so the update is on its way when the numbers are read, and has not to wait for
-        that; nor has the next batch, which can be launched while the update is at work.
+        The device checks for NaN itself. So the update does not wait until the host has read the numbers, and the next
+        batch can be launched during the update.
         """
         if self.update is None:
-            # The first time as it is: the optimiser makes its state then, and recording does nothing.
+            # The first update runs eagerly: the optimizer creates its state, which a capture would not.
             self._apply()
             self._point_to_gradients()
             self.update = CudaGraph(self._apply)
@@ -150,7 +150,7 @@ class CudaGraphStep:
         self.ahead: tuple[Update, Fed] | None = None  # the next update's batch, already on the device
 
     def run(self, number: int, update: Update, peek: Callable[[], Update | None]) -> StepResult:
-        """Replay a step, and bring the next batch to the device while it works."""
+        """Replay a step, and copy the next batch to the device meanwhile."""
         try:
             recorded = self._launch(number, update)
             if recorded is not None:
@@ -174,7 +174,7 @@ class CudaGraphStep:
         fed = ahead[1] if ahead and ahead[0] is update else self.plain.feed(update.batches[0], self.fixed)
         train = self.plain.train
         if self.recorded is None and self.fixed.are_of(fed, copies=2 if train.r_drop else 1):
-            # The first batch's tensors become the place of every later one.
+            # The first batch's tensors become the buffers of all later ones.
             self.recorded = RecordedStep(self.plain.objective, self.plain.optimizer, train.clip, fed)
         if self.recorded is None or not self.recorded.fits(fed):
             return None
@@ -182,5 +182,5 @@ class CudaGraphStep:
         return self.recorded
 
     def _look_ahead(self, following: Update | None) -> None:
-        with suppress(torch.OutOfMemoryError):  # there may be room when its turn has come
+        with suppress(torch.OutOfMemoryError):  # there may be enough memory later
             self.ahead = (following, self.plain.feed(following.batches[0], self.fixed)) if following else None

@@ -1,6 +1,6 @@
-"""Batches on their way from the store to the device, made ahead of time by a thread.
+"""Batches from the store to the device, prefetched by a thread.
 
-What comes next depends on (seed, epoch, batch) alone, so a run that goes on takes up the stream exactly where it was.
+The stream depends on (seed, epoch, batch) alone, so a resumed run continues it exactly.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ EpochPairs = Callable[[int], Pairs]
 
 @dataclass(frozen=True)
 class Fixed:
-    """The shapes that every batch is filled up to, for a compiled graph."""
+    """The shapes that every batch is padded to, for a compiled graph."""
 
     rows: int
     sentences: int
     longest: int
 
     def are_of(self, fed: "Fed", copies: int = 1) -> bool:
-        """Whether a batch has them; what was too large to be filled up has not."""
+        """Whether a batch has these shapes. A batch that is too large does not."""
         packing = fed.tgt.packing
         as_many = packing is not None and len(packing.starts) == copies * self.sentences + 1
         return as_many and len(fed.labels) == copies * self.rows
@@ -55,7 +55,7 @@ class Fed:
 
 @dataclass(frozen=True)
 class Update:
-    """The batches of one update, the tokens asked for over all processes, and what comes after them."""
+    """The batches of one update, its labelled tokens over all processes, and the next position."""
 
     batches: list[Batch]
     tokens: int
@@ -65,14 +65,14 @@ class Update:
 
     @property
     def tgt_tokens(self) -> int:
-        """Tokens of the target, whether they are asked for or not."""
+        """All target tokens, including those without a loss."""
         return sum(len(b.tgt) for b in self.batches)
 
 
 def updates(
     pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int, task: TrainingTask | None = None
 ) -> Iterator[Update]:
-    """All updates from a position on, without end."""
+    """Yield all updates from a position on, without end."""
     seed, accumulate = settings.train.seed, settings.train.accumulate
     current = Epoch(pairs_of(epoch), budget, seed, epoch)
     while True:
@@ -116,7 +116,7 @@ def prefetch(
 ) -> Iterator[Iterator[Item]]:
     """The same items, made by a thread up to `depth` of them before they are asked for.
 
-    They end at once when `until` says so: a new epoch may take a minute to make, and nobody waits that long for Ctrl-C.
+    The iteration ends at once when `until` is true: making a new epoch may take a minute, too long after Ctrl-C.
     Leaving the block joins the thread. A thread that still runs when the interpreter ends can abort the process.
     """
     waiting: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
@@ -144,7 +144,7 @@ def _taken(waiting: "queue.Queue[Item | BaseException | None]", until: Callable[
 
 
 def _fill(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: threading.Event) -> None:
-    """Put items into a queue until nobody wants them; then None, or the error that there was."""
+    """Put items into a queue until the consumer stops; then None, or the exception."""
 
     def put(item: Any) -> None:
         while not stopped.is_set():
@@ -167,7 +167,7 @@ def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool 
     if world.size > 1:
         whole, batch = batch, batch.share(world.rank, world.size)
         if len(batch.src) == 0:
-            # More processes than sentences: the others wait for the gradients of this one, even if they are zero.
+            # More processes than sentences: this one still takes part in the all-reduce, with zero gradients.
             first = whole.part(0, 1)
             batch = replace(first, labels=np.full_like(first.labels, PAD))
     if fixed is not None:
@@ -181,7 +181,7 @@ def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool 
 
 
 def tensors_of(fed: Fed) -> list[Tensor]:
-    """Everything of a batch that lies on the device, in a fixed order."""
+    """The device tensors of a batch, in a fixed order."""
     sides = [(side.ids, side.positions, side.packing) for side in (fed.src, fed.tgt)]
     packings = [packing for *_, packing in sides if packing is not None]
     return [
@@ -192,7 +192,7 @@ def tensors_of(fed: Fed) -> list[Tensor]:
 
 
 def _tokens_of(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
-    """Packed sentences as the model takes them; positions are counted here, where it costs the device nothing."""
+    """Packed sentences as the model's input. Positions are counted here, on the host."""
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     sentence_of_row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     positions = np.arange(len(ids)) - starts[sentence_of_row]

@@ -1,4 +1,4 @@
-"""One process or many: who am I, which device is mine, how weights are spread and gathered.
+"""Distributed training: rank, device, and how weights are sharded and gathered.
 
 Started by `torchrun`, every process works on its share of the same global batches and the gradients are averaged, so
 N processes do what one does. Started alone, nothing of torch's distributed machinery is touched.
@@ -31,7 +31,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Whether this process writes files and prints: rank 0."""
         return self.rank == 0
 
     def sum(self, value: Tensor) -> Tensor:
@@ -41,19 +41,19 @@ class World:
         return value
 
     def least(self, value: int) -> int:
-        """The smallest value that a process has."""
+        """The minimum over all processes."""
         found = torch.tensor(value, device=self.device)
         if self.size > 1:
             distributed.all_reduce(found, distributed.ReduceOp.MIN)
         return int(found)
 
     def wait(self) -> None:
-        """Until every process is here."""
+        """A barrier: return when every process is here."""
         if self.size > 1:
             distributed.barrier()
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up in some process."""
+        """Whether the flag is true in any process."""
         if self.size == 1:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
@@ -87,8 +87,8 @@ def world(device: str | None = None) -> Iterator[World]:
         yield World(distributed.get_rank(), processes(), mine)
     finally:
         if not joined_before:
-            # Gloo's thread clears away its last work under a lock and needs Python's lock for that; a group destroyed
-            # in that moment holds Python's lock and needs Gloo's. Sleeping hands Python's over, so neither waits.
+            # Gloo's thread frees its last work under a lock and needs the GIL for that; a group destroyed
+            # in that moment holds the GIL and needs Gloo's lock. Sleeping releases the GIL, which avoids the deadlock.
             time.sleep(0.1)
             distributed.destroy_process_group()
 
@@ -99,10 +99,10 @@ def processes() -> int:
 
 @contextmanager
 def last_work(device: str | None) -> Iterator[None]:
-    """What a process does before it ends: one of several leaves from here, once all are done, without a farewell.
+    """Run the last work; one of several processes then exits at once, when all are done, without cleanup.
 
-    Taking the group apart and unloading torch race with the threads of both, and a finished run would now and then end
-    in an abort. The operating system takes everything back as well. Errors go their ordinary way.
+    Destroying the process group and unloading torch race with their threads, so a finished run would sometimes abort.
+    The operating system frees everything. Exceptions propagate as usual.
     """
     if processes() == 1:
         yield
@@ -116,7 +116,7 @@ def last_work(device: str | None) -> Iterator[None]:
 
 
 def _shard_layers(model: nn.Module) -> None:
-    """FSDP2: every layer's weights are spread over the processes and gathered when it computes."""
+    """FSDP2: every layer's weights are sharded over the processes and gathered when it computes."""
     from torch.distributed.fsdp import fully_shard
 
     for module in model.modules():
@@ -127,17 +127,17 @@ def _shard_layers(model: nn.Module) -> None:
 
 
 def without_sync(module: nn.Module) -> AbstractContextManager[object]:
-    """Gradients of this pass stay here: a later one sends them along."""
+    """No all-reduce in this pass: a later one sends the gradients."""
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor that may be spread over processes, gathered on every one of them."""
+    """A tensor, gathered on every process if it is sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def spread_like(full: Tensor, example: Tensor) -> Tensor:
-    """A full tensor in the form, type and place of another."""
+    """A full tensor with the sharding, dtype and device of another."""
     full = full.to(example.device, example.dtype)
     if isinstance(example, DTensor):
         return distribute_tensor(full, example.device_mesh, example.placements)

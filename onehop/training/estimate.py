@@ -1,4 +1,4 @@
-"""What a training will take, before it is begun: parameters, memory, arithmetic, steps an epoch."""
+"""An estimate of a training before it starts: parameters, memory, FLOPs, steps per epoch."""
 
 import time
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from onehop.training.distributed import World
 from onehop.training.optimizer import make_optimizer
 from onehop.training.step import apply_gradients, forward_and_backward, gradient_norm
 
-# The paper's budget; more does not help a small machine.
+# The paper's budget; a small machine gains nothing from more.
 _MOST_ON_CPU = 25_000
 
 
@@ -42,7 +42,7 @@ class Plan:
 
 
 def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.device) -> Plan:
-    """Work out a training on a device without doing it."""
+    """Estimate a training on a device."""
     model = objective.model
     assert isinstance(model, Predictor)
     parameters = parameter_count(objective)
@@ -60,16 +60,16 @@ def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.d
 
 
 def _epoch_flops(model: ModelSettings, epoch: Epoch, vocab_size: int) -> float:
-    """Arithmetic of one pass through the pairs, each side with its end mark."""
+    """FLOPs of one epoch, each side with its EOS."""
     lengths = (epoch.pairs.src_lengths, epoch.pairs.tgt_lengths)
     src, tgt = (int(side[epoch.order].sum()) + len(epoch.order) for side in lengths)
     return update_flops(model, vocab_size, src, tgt)
 
 
 def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tokens: int) -> float:
-    """Arithmetic of the matrix products of one update: 2 a weight forwards, twice that backwards.
+    """FLOPs of the matrix products of one update: 2 per weight forward, twice that backward.
 
-    Attention's own products are left out: at translation's lengths they are a few percent.
+    The products of attention scores and values are omitted: at these lengths they are a few percent.
     """
     heads = model.n_heads
     queries = model.d_model * heads * (model.key_width + model.value_width)  # W_Q and W_O
@@ -88,7 +88,7 @@ def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tok
 
 
 def measured_peak(device: torch.device) -> float:
-    """Arithmetic a second of a large matrix product here, in the precision of training: the mark to measure by."""
+    """FLOP/s of a large matrix product on this device, in the dtype of training."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
     a = torch.randn(size, size, dtype=dtype, device=device)
     times = []
@@ -102,7 +102,7 @@ def measured_peak(device: torch.device) -> float:
 
 
 def measured_step(objective: nn.Module, settings: Settings, pairs: Pairs, device: torch.device) -> float:
-    """Seconds of one update here, the better of two; at a rate of zero they leave the weights alone."""
+    """Seconds of one update on this device, the better of two. The learning rate is 0, so the weights do not change."""
     model = objective.model
     assert isinstance(model, Predictor)
     optimizer = make_optimizer(model, settings.train)
@@ -123,7 +123,7 @@ def measured_step(objective: nn.Module, settings: Settings, pairs: Pairs, device
 
 
 def _wait_for(device: torch.device) -> None:
-    """Until the device has done all its work."""
+    """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -132,7 +132,7 @@ def _wait_for(device: torch.device) -> None:
 
 
 def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
-    """Sentences of one length that make up so many tokens."""
+    """Sentences of one length with `tokens` tokens in all."""
     count = max(1, tokens // length)
     ids = np.random.default_rng(0).integers(4, vocab_size, count * length)
     lengths = np.full(count, length)
@@ -140,7 +140,7 @@ def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
 
 
 def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
-    """What the backward pass keeps, counted on a small batch: each piece of memory once, the weights not at all."""
+    """Bytes kept for the backward pass, counted on a small batch: each buffer once, without the weights."""
     model = objective.model
     assert isinstance(model, Predictor)
     kept: dict[int, int] = {}
@@ -158,17 +158,17 @@ def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
         batch = black_images(512, settings.model.image or 0)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         objective(feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
-    # Beside what is kept, the loss's own passes over the vocabulary hold a few rows of it at once.
+    # The loss also holds a few rows of the vocabulary at once.
     return sum(kept.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
 
 
 def _state_bytes(parameters: int, device: torch.device) -> int:
-    """Weights, gradients and Adam's two moments in float32; on a GPU weights and gradients in bfloat16 beside them."""
+    """Weights, gradients and Adam's two moments in float32; on a GPU also weights and gradients in bfloat16."""
     return (20 if device.type == "cuda" else 16) * parameters
 
 
 def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:
-    """The largest token budget whose training should fit into the memory that is free now."""
+    """The largest token budget that should fit into the free memory."""
     state = _state_bytes(parameter_count(objective), device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

@@ -1,4 +1,4 @@
-"""Fine-tuning: a model and some pairs in, the settings that fit both, the same model at home in that text out."""
+"""Fine-tuning: settings that suit a model and some pairs, then a training that starts from the model."""
 
 import glob
 import math
@@ -42,15 +42,15 @@ from onehop.training.step import Objective
 _VALID_SIZE = 500
 _LONGEST = 200
 _EPOCHS = 4
-# A batch is small enough that an epoch has some forty of them, and large enough for a useful gradient.
+# An epoch has about forty batches, and each is large enough for a useful gradient.
 BATCHES = 40
 LEAST_TOKENS, _MOST_TOKENS = 1024, 8192
 LEAST_STEPS, _MOST_STEPS = 30, 20_000
-# The peak for d_model 512, an eighth of what that model was trained with.
+# The peak for d_model 512: an eighth of the shipped model's.
 _RATE = 1e-4
 _VALIDATIONS = 6
 _PATIENCE = 3
-# Text of which so much is in another language is not the text that was meant.
+# With this share of text in another language, the wrong files were probably given.
 _WRONG_LANGUAGE = 0.2
 _FEW_PAIRS = 1000
 _TIMED_SENTENCES = 16
@@ -72,7 +72,7 @@ def finetune(
     tensorboard: bool = False,
     bleu_on: int = 200,
 ) -> Path | None:
-    """Fine-tune a translator on pairs of one's own; the model file, or None if it was stopped.
+    """Fine-tune a translator on your own pairs. Returns the model file, or None if it was stopped.
 
     The model is validated before the first step, and the best validation is the result: at worst the model itself.
     Raw files are prepared by processes that import the caller's script: there, call it under
@@ -81,13 +81,13 @@ def finetune(
     Args:
         model: An installed model, a model file or a run folder.
         files: Aligned files such as mine.en and mine.de, or files that hold both sides: docs/guide/prepare.md.
-        out: The run folder. The same call goes on where it was stopped.
-        valid: Pairs to validate on; otherwise up to 500 are cut off.
+        out: The run folder. The same call resumes a stopped run.
+        valid: Validation pairs; otherwise up to 500 are held out.
         mix: General pairs, of which an epoch holds as many as of `files`, so that less of the rest is forgotten.
-        settings: A TOML file with the settings that shall differ from what is chosen.
+        settings: A TOML file with settings that replace the chosen ones.
         changes: The same one by one, such as `train.steps=500`.
-        device: cpu, cuda or cuda:N; otherwise what is there.
-        callbacks: Who is told how it goes, beside the terminal: docs/guide/train.md.
+        device: cpu, cuda or cuda:N; otherwise the GPU if there is one.
+        callbacks: Callbacks besides the terminal's output: docs/guide/train.md.
         tensorboard: Write TensorBoard events too.
         bleu_on: Validation sentences that are translated for BLEU; 0: none.
 
@@ -109,7 +109,7 @@ def finetune(
         'model.safetensors'
     """
     out = Path(out)
-    pick_device(device)  # what is wrong with it is said before minutes are spent on preparing
+    pick_device(device)  # fail before preparing, which takes minutes
     tuning = begin(model, files, out, valid=valid, mix=mix, settings=settings, changes=changes)
     if workflow.leads() and len(tuning.store.pairs("train")) < _FEW_PAIRS:
         console().print(f"Fewer than {_FEW_PAIRS:,} pairs teach terms and style at best: look at the result.")
@@ -127,12 +127,12 @@ def finetune(
     return file
 
 
-# --- what follows from the model and the text -------------------------------------------------------------------
+# --- settings from the model and the text -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FineTuning:
-    """A fine-tuning that can begin: its settings and the prepared text."""
+    """A fine-tuning that is ready to start: its settings and the prepared text."""
 
     settings: Settings
     store: Store
@@ -182,7 +182,7 @@ def _entries_of(
     for option, names in given.items():
         entries[option], named = entries_from_names([str(name) for name in names])
         if named and not all(own):
-            own = named  # a model from elsewhere may not say
+            own = named  # an imported model may not say
         if named and set(named) != set(own):
             raise TextError(
                 f"The files are called {named[0]} and {named[1]}, and {model} translates from {own[0]} to {own[1]}.",
@@ -205,7 +205,7 @@ def _check_language(store: Store) -> None:
 
 
 def _schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
-    """How to train: small batches, a small rate that falls to zero, a few epochs, the best validation kept."""
+    """The schedule: small batches, a small learning rate that decays to 0, a few epochs, the best validation kept."""
     asked, usual = settings.train, TrainSettings()
     weights = asked.weights or _mix_weights(store)
     pairs = store.pairs("train", weights)
@@ -213,7 +213,7 @@ def _schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
     fitting = max(min(max(_tokens_of(pairs) // BATCHES, LEAST_TOKENS), _MOST_TOKENS) // 64 * 64, longest)
     budget = fitting if asked.batch_tokens in (0, usual.batch_tokens) else asked.batch_tokens
     steps = min(max(_EPOCHS * len(Epoch(pairs, budget, asked.seed, 0)), LEAST_STEPS), _MOST_STEPS)
-    steps = steps if asked.steps == usual.steps else asked.steps  # the rest follows from the steps that are set
+    steps = steps if asked.steps == usual.steps else asked.steps  # the rest follows from the number of steps
     every = max(1, steps // _VALIDATIONS)
     return TrainSettings(
         start_from=model,
@@ -264,7 +264,7 @@ def _mix_weights(store: Store) -> dict[str, float] | None:
 
 
 def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on: int = 200) -> str:
-    """What a fine-tuning would do and how long it takes here, measured on a step and some translations."""
+    """The plan of a fine-tuning and its duration here, measured on a step and some translations."""
     settings, store, where = tuning.settings, tuning.store, pick_device(device)
     workflow.check_begins(workflow.as_prepared(settings, store), store, out)
     model = kernels.fuse(model_for(settings.model, vocabulary_of(store.tokenizer).vocab_size).to(where))
@@ -285,7 +285,7 @@ def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on
 
 
 def plan_to_text(settings: Settings, store: Store, found: Plan, step: float, validation: float) -> str:
-    """The answers of a dry run."""
+    """The text of a dry run."""
     train = settings.train
     validations = 2 + (train.steps - 1) // train.validate_every  # before the first step, in between, at the end
     seconds = train.steps * step + validations * validation
@@ -302,7 +302,7 @@ def plan_to_text(settings: Settings, store: Store, found: Plan, step: float, val
 
 
 def result_to_text(out: Path, model: str) -> str:
-    """How much better than the first model the result is."""
+    """The gain of the result over the initial model."""
     validations = [line for line in read_metrics(out / "metrics.jsonl") if "valid_nll" in line]
     kept = read_model(out / "model.safetensors").provenance["averaged_steps"]
     first, last = (next(line for line in validations if line["step"] == step) for step in (0, kept[-1]))

@@ -15,7 +15,7 @@ from onehop.training.distributed import spread_like, whole
 
 
 class Average:
-    """An exponential average of the weights."""
+    """An exponential moving average (EMA) of the weights."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -24,13 +24,13 @@ class Average:
 
     @torch.no_grad()
     def add(self, step: int) -> None:
-        """Move towards the present weights; faster in the beginning, when the start is still in the average."""
+        """Move towards the present weights, faster at first, so that the initial weights are forgotten."""
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(list(self.weights.values()), list(self.followed.values()), 1 - decay)
 
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
-        """The model with the average instead of its weights, for a while."""
+        """A context in which the model has the average as its weights."""
         own = {name: p.detach().clone() for name, p in model.named_parameters()}
         self.copy_into(model, self.weights)
         try:
@@ -45,7 +45,7 @@ class Average:
             p.copy_(weights[name])
 
     def load(self, arrays: Arrays) -> None:
-        """Take the average up from a checkpoint."""
+        """Load the average from a checkpoint."""
         for name, p in self.weights.items():
             p.copy_(spread_like(torch.from_numpy(arrays[f"ema.{name}"]), p))
 
@@ -53,7 +53,7 @@ class Average:
 def make_optimizer(model: nn.Module, train: TrainSettings, *, recorded: bool = False) -> torch.optim.Optimizer:
     """Adam with the paper's constants; decoupled weight decay on matrices only.
 
-    `recorded`: its steps can stand in a CUDA graph, with step counts and learning rate on the device.
+    `recorded`: its steps can be captured in a CUDA graph, with step counts and learning rate on the device.
     """
     parameters = list(model.parameters())
     groups = [
@@ -66,7 +66,7 @@ def make_optimizer(model: nn.Module, train: TrainSettings, *, recorded: bool = F
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate of the next update."""
+    """Set the learning rate of the next update."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -84,7 +84,7 @@ def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer) -> Arra
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
-    """Put Adam's moments back."""
+    """Restore Adam's moments."""
     for name, p in model.named_parameters():
         if f"exp_avg.{name}" in arrays:
             moments = {k: spread_like(torch.from_numpy(arrays[f"{k}.{name}"]), p) for k in ("exp_avg", "exp_avg_sq")}
@@ -99,7 +99,7 @@ def load_weights(model: nn.Module, arrays: Arrays) -> None:
 
 
 def to_numpy(tensor: Tensor) -> NDArray[Any]:
-    """A tensor's values on the host, gathered if they are spread."""
+    """A tensor's values on the host, gathered if it is sharded."""
     return whole(tensor.detach()).cpu().numpy()
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in a training: finish the step, save, leave."""
+"""Ctrl-C and SIGTERM in a training: finish the step, save, exit."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ from types import FrameType
 
 @dataclass
 class Stop:
-    """Why a training ends before its last step; nothing while nobody wants it to."""
+    """Why a training ends before its last step; None while it goes on."""
 
     reason: str | None = None
 
@@ -20,15 +20,15 @@ class Stop:
 
     @property
     def by_signal(self) -> bool:
-        """Whether it was told to; the run is not finished then."""
+        """Whether a signal stopped it, so that the run is not finished."""
         return self.reason in ("SIGINT", "SIGTERM")
 
 
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """A first signal sets `stop`; one more than a second later has its ordinary effect.
+    """The first signal sets `stop`. A second one has its usual effect if it comes more than a second later.
 
-    Within a second it is the same wish, passed on by a parent and by what ends the whole group.
+    Within a second it is the same signal, forwarded by a parent and sent to the whole process group.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

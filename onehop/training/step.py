@@ -29,8 +29,8 @@ Compute = Callable[[Fed], tuple[Tensor, Tensor]]
 class Objective(nn.Module):
     """Model and loss as one module, so that processes and compiler see a single forward pass.
 
-    `sharded`: weights spread over processes are whole only inside the model's own forward pass, so the loss starts from
-    its logits.
+    `sharded`: sharded weights are complete only inside the model's own forward pass, so the loss starts from its
+    logits.
     """
 
     def __init__(self, model: Predictor, label_smoothing: float, r_drop: float, *, sharded: bool = False) -> None:
@@ -53,7 +53,7 @@ class Objective(nn.Module):
         loss = cross_entropy(logits, fed.labels, self.label_smoothing, sayable=sayable)
         if not self.r_drop:
             return loss.objective, loss.nll
-        # The batch stands there twice, with other dropout: half of the sum over both, so that a token counts once.
+        # The batch is there twice, with different dropout: half of the sum, so that a token counts once.
         one, two = logits.chunk(2)
         apart = divergence(one, two, fed.labels.chunk(2)[0])
         return (loss.objective + self.r_drop * apart) / 2, loss.nll / 2
@@ -66,10 +66,10 @@ def precision(device: torch.device) -> AbstractContextManager[object]:
 
 def compiled(module: nn.Module) -> Compute:
     """A module as one graph of fixed shapes."""
-    # Torch 2.11 spells out, for a log that nobody reads, all that an operator new to its compiler is computed from.
-    # Down a chain of such operators, which the layers are with model.kernels, the text doubles again and again, and
-    # the compiler never ends. The operator's name is enough; torch 2.13 writes the text only when it is read.
-    if torch.__version__ < "2.13":  # as versions, not as letters
+    # For a log, torch 2.11 prints every input of a custom operator, recursively. The layers with model.kernels are a
+    # chain of such operators, so the text doubles with each and the compiler never ends. The operator's name is
+    # enough; torch 2.13 makes the text only when it is read.
+    if torch.__version__ < "2.13":  # compare versions, not strings
         with suppress(ImportError):
             from torch._inductor.exc import OperatorIssue
 
@@ -78,7 +78,7 @@ def compiled(module: nn.Module) -> Compute:
 
 
 def _compiler_options() -> dict[str, Any] | None:
-    """What the compiler is to do with operators of onehop.model.kernels."""
+    """Compiler options for the operators of onehop.model.kernels."""
     if not kernels.usable():
         return None
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
@@ -96,12 +96,12 @@ def _compiler_options() -> dict[str, Any] | None:
 
 
 def _name_alone(target: Any, args: Any, kwargs: Any) -> str:
-    """An operator in a message of the compiler's."""
+    """An operator's name for the compiler's log."""
     return str(target)
 
 
 def forward_and_backward(compute: Compute, fed: Fed, scale: float | Tensor) -> Loss:
-    """Add a batch's gradients, times `scale`, to those that are there."""
+    """Accumulate a batch's gradients, times `scale`."""
     with precision(fed.labels.device):
         objective, nll = compute(fed)
         (objective * scale).backward()  # type: ignore[no-untyped-call]
@@ -109,7 +109,7 @@ def forward_and_backward(compute: Compute, fed: Fed, scale: float | Tensor) -> L
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """The length of all gradients together."""
+    """The global gradient norm."""
     return whole(nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
 
 
@@ -124,8 +124,8 @@ def apply_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, clip: fl
 def update_if_finite(
     model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, norm: Tensor, numbers: Tensor
 ) -> None:
-    """Clip and update, but leave weights and moments alone where a number is not finite; nobody has to read them."""
-    # What gradient scaling uses to tell the fused optimiser of an overflow.
+    """Clip and update, but keep weights and moments if a gradient is not finite. The host does not wait."""
+    # Gradient scaling tells the fused optimizer of an overflow in the same way.
     optimizer.found_inf = (~numbers.isfinite().all()).float()  # type: ignore[attr-defined]
     try:
         apply_gradients(model, optimizer, clip, norm)
@@ -147,7 +147,7 @@ class StepResult:
 
     @property
     def finite(self) -> bool:
-        """Whether all is finite; if not, the step has left the weights alone."""
+        """Whether loss and gradients are finite; if not, the weights are unchanged."""
         return all(map(math.isfinite, (self.objective, self.nll, self.norm)))
 
 
@@ -170,7 +170,7 @@ class PlainStep:
     def run(
         self, number: int, update: Update, peek: Callable[[], Update | None], *, too_large: bool = False
     ) -> StepResult:
-        """Update the weights unless something is not finite; `too_large`: the update is known not to fit in memory."""
+        """Update the weights if loss and gradients are finite. `too_large`: the update does not fit in memory."""
         loss, norm, parts = self.gradients(number, update, too_large=too_large)
         objective, nll, length = torch.stack([loss.objective, loss.nll, norm]).tolist()  # waits for the device
         result = StepResult(objective, nll, length, parts)
@@ -202,15 +202,15 @@ class PlainStep:
         if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
             raise RunError(
                 f"Step {number} does not fit into memory.",
-                "Begin again in another folder with a smaller train.batch_tokens.",
+                "Train in another folder with a smaller train.batch_tokens.",
             ) from None
         self.optimizer.zero_grad()
         return [half for b in parts for half in (b.halves() if len(b.src_lengths) > 1 else (b,))]
 
     def prepare(self, number: int) -> None:
-        """Seed the dropout of a step, and switch it on."""
+        """Seed dropout for a step, and set the training mode."""
         torch.manual_seed(_mixed(self.train.seed, number, self.world.rank))
-        if not self.model.training:  # asking costs less than walking over all modules
+        if not self.model.training:  # checking is cheaper than visiting all modules
             self.model.train()
 
     def feed(self, batch: Batch, fixed: Fixed | None) -> Fed:
@@ -226,7 +226,7 @@ class PlainStep:
         for i, batch in enumerate(parts):
             fed = self.feed(batch, fixed)
             with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext():
-                # The processes' gradients are averaged, and what is wanted is their sum.
+                # DDP averages the gradients; the sum is needed.
                 loss = forward_and_backward(compute, fed, world.size / tokens)
             objective += loss.objective
             nll += loss.nll
@@ -234,5 +234,5 @@ class PlainStep:
 
 
 def _mixed(*numbers: int) -> int:
-    """One seed out of several numbers, so that neighbours have nothing in common."""
+    """One seed from several numbers, so that neighbouring steps are independent."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,9 +1,9 @@
-"""The training loop: from a token store to a model file, and on from where it was whenever it is started again.
+"""The training loop: from a token store to a model file. A restart resumes from the last checkpoint.
 
-    for each step: take the batches, forward, backward, update unless something is not finite, report
+    for each step: take the batches, forward, backward, update if finite, report
 
-Nothing random outlives a step: its dropout comes from (seed, step, process), its batches from (seed, epoch). So the
-weights, Adam's moments and the position are the whole state.
+No random state outlives a step: dropout is seeded by (seed, step, process), batches by (seed, epoch). So weights,
+Adam's moments and the position are the whole state.
 """
 
 import math
@@ -19,7 +19,7 @@ import torch
 
 from onehop._version import __version__
 from onehop.config import ModelSettings, Settings
-from onehop.console import GOES_ON
+from onehop.console import RESUMES
 from onehop.data.batches import Epoch
 from onehop.data.bpe_dropout import make_resegmenter
 from onehop.data.objectives import TrainingTask
@@ -53,7 +53,7 @@ from onehop.training.signals import Stop, stop_on_signals
 from onehop.training.step import Objective, PlainStep, StepResult
 from onehop.training.validation import Validation, Validator
 
-# A new epoch takes a second or two to make, in which a fast GPU does a hundred steps.
+# Making a new epoch takes a second or two: a hundred steps of a fast GPU.
 _AHEAD = 64
 
 
@@ -66,7 +66,7 @@ def train(
     callback: Callback | None = None,
     validator: Validator | None = None,
 ) -> Path | None:
-    """Train in a run folder, or go on there; the model file, or None if it was stopped before the end."""
+    """Train in a run folder, or resume there. Returns the model file, or None if it was stopped."""
     if settings.train.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     check_fits(settings, store)
@@ -98,7 +98,7 @@ class Trainer:
         self.objective = Objective(self.model, settings.train.label_smoothing, settings.train.r_drop, sharded=sharded)
         self.validation = Validation(self.model, settings, store, world, self.task, validator)
         self.parallel = world.spread(self.objective, self.model, shard=settings.train.shard)
-        # Images have a shape that never changes, and nothing to be filled up with.
+        # Images always have the same shape and need no padding.
         self.compiled = world.device.type == "cuda" and settings.train.compile and has_fixed_shapes(settings.model)
         self.optimizer = make_optimizer(self.model, settings.train, recorded=world.size == 1 and self.compiled)
         self.average = Average(self.model, settings.train.ema) if settings.train.ema else None
@@ -110,9 +110,9 @@ class Trainer:
         self.peak = math.inf
 
     def begin(self) -> None:
-        """Open the run folder, settle the token budget, prepare the computation."""
+        """Open the run folder, find the token budget, build the step."""
         if self.settings.train.watch == "bleu" and self.validator is None:
-            raise RunError("train.watch is bleu, and nothing here measures BLEU.", "Set train.watch=loss.")
+            raise RunError("train.watch is bleu, but BLEU is not measured.", "Set train.watch=loss.")
         if self.settings.train.start_from and not self.run.facts():
             first_weights(self.settings, self.store, self.model)  # before anything is written
         if self.world.leads:
@@ -132,7 +132,7 @@ class Trainer:
         self.callback.began({**self.run.facts(), **self.machine(), **shown})
 
     def facts(self) -> Report:
-        """What this run is about, the same however often it is started."""
+        """The facts of the run, the same at every start."""
         return {
             "parameters": parameter_count(self.model),
             "pairs": len(self.store.pairs("train")),
@@ -143,7 +143,7 @@ class Trainer:
         }
 
     def machine(self) -> Report:
-        """What the last bits depend on besides."""
+        """What else the last bits depend on."""
         return {
             "onehop": __version__,
             "torch": torch.__version__,
@@ -153,7 +153,7 @@ class Trainer:
         }
 
     def note_machine(self) -> None:
-        """Write down where the next steps are made; on another machine than before the last bits may differ."""
+        """Note the machine of the next steps: on another machine the last bits may differ."""
         if self.progress.step >= self.settings.train.steps or self.stop:
             return
         here = self.machine()
@@ -161,7 +161,7 @@ class Trainer:
         known = [{**machine, **here} == machine for machine in machines]
         if self.world.any(not all(known)):  # the first process knows, all of them have to
             self.progress = replace(self.progress, exact=False)
-            self.callback.said("It was begun on another machine or with other threads: the last bits may differ.")
+            self.callback.said("It was started on another machine or with other threads: the last bits may differ.")
         if self.world.leads and not (known and known[-1]):
             self.run.note(machines=[*machines, {"from_step": self.progress.step, **here}])
 
@@ -172,13 +172,13 @@ class Trainer:
         return budget
 
     def make_step(self) -> PlainStep | CudaGraphStep:
-        """What runs forward, backward and update here: compiled in fixed shapes on a GPU, as a CUDA graph on one."""
+        """The step for this device: compiled with fixed shapes on GPUs, captured as a CUDA graph on a single one."""
         fixed = self.fixed_shapes() if self.compiled else None
         plain = PlainStep(self.objective, self.parallel, self.optimizer, self.settings.train, self.world, fixed)
         return plain if fixed is None or self.world.size > 1 else CudaGraphStep(plain, fixed)
 
     def fixed_shapes(self) -> Fixed:
-        """Shapes that hold any batch of an epoch, or nearly any: one that exceeds them costs a recompilation."""
+        """Shapes that hold nearly every batch of an epoch. A larger batch costs a recompilation."""
         longest, size = self.settings.model.max_length, self.world.size
         rows = self.budget if size == 1 else -(-self.budget // size) + longest
         most = Epoch(self.pairs_of(0), self.budget, self.settings.train.seed, 0).most_sentences
@@ -186,7 +186,7 @@ class Trainer:
 
     def finish(self) -> Path | None:
         if self.world.any(self.stop.by_signal):  # each of the processes may have been told, or only one
-            self.callback.said(f"Stopped at step {self.progress.step}; {GOES_ON}")
+            self.callback.said(f"Stopped at step {self.progress.step}; {RESUMES}")
             return None
         if self.stop:
             self.callback.said(f"Finished early at step {self.progress.step}: {self.stop.reason}.")
@@ -199,15 +199,15 @@ class Trainer:
         return file
 
     def close(self) -> None:
-        """End the processes that cut epochs into pieces; a second call does nothing."""
+        """End the tokenizing processes. A second call does nothing."""
         if self.resegmenter:
             self.resegmenter.close()
 
     def stored(self) -> StoredModel:
-        """The result with everything a translator needs; gathering it takes every process.
+        """The result with everything a translator needs. Every process must call it.
 
-        Its weights are the best of all validations where training stops early, else the exponential average, else the
-        average of the last checkpoints.
+        Its weights are those of the best validation with early stopping, else the EMA, else the average of the last
+        checkpoints.
         """
         best = self.run.best() if self.settings.train.patience else None
         if best is not None:
@@ -228,22 +228,22 @@ class Trainer:
         )
 
     def fit(self) -> None:
-        """Train to the end, or until somebody stops it."""
+        """Train to the last step, or until stopped."""
         train, stop = self.settings.train, self.stop
         self.resume()
         self.note_machine()
         with (
             stop_on_signals(stop),
             prefetch(self.stream(), _AHEAD, until=lambda: bool(stop)) as prefetched,
-            closing(self),  # gives up an epoch that is being made, which the thread would wait for
+            closing(self),  # abandons a half-made epoch, which the thread would wait for
         ):
             loader = Peekable(prefetched)
             if train.start_from and self.progress == Progress(exact=self.progress.exact):
-                self.validate()  # what the training has to be better than
+                self.validate()  # the baseline to beat
             while self.progress.step < train.steps:
                 began = time.perf_counter()  # waiting for the batch counts
                 update = next(loader, None)
-                if self.world.any(bool(stop)) or update is None:  # every process asks, also one without an update
+                if self.world.any(bool(stop)) or update is None:  # every process must call it
                     break
                 step = self.progress.step + 1
                 rate = learning_rate(step, train, self.settings.model.d_model)
@@ -267,7 +267,7 @@ class Trainer:
             self.save()
 
     def report(self, update: Update, rate: float, result: StepResult, seconds: float) -> Report:
-        """What a step has brought, with its speed: the share is of the machine's measured peak in matrix products."""
+        """Report a step with its speed, as a share of the measured peak of matrix products."""
         nll = result.nll / update.tokens
         work = update_flops(self.settings.model, self.vocab_size, update.src_tokens, update.tgt_tokens)
         work *= 2 if self.settings.train.r_drop else 1
@@ -285,14 +285,14 @@ class Trainer:
         }
 
     def note_split(self, step: int, parts: int) -> None:
-        """Write down that a step did not fit into memory: from here on the last bits may differ."""
+        """Note that a step did not fit into memory: from here on the last bits may differ."""
         self.progress = replace(self.progress, exact=False)
         text = f"Step {step} did not fit into memory and was split into {parts} parts."
         self.callback.said(f"{text} From here on a resumed run may differ in the last bits.")
         self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
 
     def diverged(self, step: int, update: Update, result: StepResult) -> DivergedError:
-        """The error for a step that is not finite; its batch is kept for looking at."""
+        """The error for a step with NaN or infinity. Its batch is saved for inspection."""
         file = self.run.path / f"not-finite-step-{step}.npz"
         if self.world.leads:
             with writing(file):
@@ -301,22 +301,22 @@ class Trainer:
             f"The loss is {result.objective / update.tokens} and the gradient's norm {result.norm} at step {step} "
             f"(epoch {update.epoch}).",
             f"The weights were not touched and the batch is in {file}; "
-            "begin again in another folder with a lower train.learning_rate or train.clip=1.0.",
+            "train in another folder with a lower train.learning_rate or train.clip=1.0.",
         )
 
     def stream(self) -> Iterator[Update]:
-        """The updates from the present position on."""
+        """Yield the updates from the present position on."""
         p = self.progress
         return updates(self.pairs_of, self.settings, self.budget, p.epoch, p.batch, self.task)
 
     def pairs_of(self, epoch: int) -> Pairs:
-        """The pairs of an epoch: those of the store, or segmented anew by BPE-dropout."""
+        """The pairs of an epoch: those of the store, or segmented again with BPE-dropout."""
         if self.resegmenter:
             return self.resegmenter.epoch(epoch)
         return self.store.pairs("train", self.settings.train.weights)
 
     def validate(self) -> None:
-        """Loss on the validation pairs, and whatever the validator measures."""
+        """The loss on the validation pairs, and the validator's scores."""
         report = {"step": self.progress.step, **self.validation(self.average, self.budget)}
         self.write({k: v for k, v in report.items() if k != "samples"})
         self.callback.validated(report)
@@ -342,7 +342,7 @@ class Trainer:
             self.run.save_best(weights, self.progress.step)
 
     def stop_if_worse(self) -> None:
-        """Enough validations without a better score are enough, also for a run that is started again."""
+        """Stop after `patience` validations without a better score, also on resume."""
         train = self.settings.train
         if train.patience and self.progress.since_best >= train.patience:
             self.stop.reason = f"no better {train.watch} in {train.patience} validations"
@@ -360,7 +360,7 @@ class Trainer:
         self.world.wait()
 
     def resume(self) -> None:
-        """Go on from the last checkpoint, if there is one."""
+        """Resume from the last checkpoint, if there is one."""
         checkpoint = self.run.latest()
         if self.world.leads:
             self.run.rewind_metrics(checkpoint.progress.step if checkpoint else -1)
@@ -375,11 +375,11 @@ class Trainer:
         self.progress = checkpoint.progress
         self.stop_if_worse()
         done = self.progress.step >= self.settings.train.steps
-        said = "All {} steps are done already." if done else "Going on from step {}."
+        said = "All {} steps are done already." if done else "Resuming from step {}."
         self.callback.said(said.format(self.progress.step))
 
     def start_from(self, start: StoredModel) -> None:
-        """Take another model's weights for the first ones."""
+        """Initialise the weights from another model."""
         load_weights(self.model, start.weights())
         if self.average:
             self.average = Average(self.model, self.settings.train.ema)
@@ -387,11 +387,11 @@ class Trainer:
             self.run.note(started_from=start.hash)
 
     def write(self, report: Report) -> None:
-        """A line in the metrics file."""
+        """Append a line to the metrics file."""
         if self.world.leads:
             self.run.report(report)
 
 
 def has_fixed_shapes(model: ModelSettings) -> bool:
-    """Whether a batch can always look the same: not of images, nor with heads too wide for a kernel of ragged rows."""
+    """Whether batches can have fixed shapes: not images, nor heads too wide for the ragged attention kernel."""
     return model.kind != "vision" and max(model.key_width, model.value_width) <= kernels.FLASH_WIDTH

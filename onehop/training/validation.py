@@ -1,4 +1,4 @@
-"""How good a model in training is: the loss on the validation pairs, and whatever else somebody measures on it."""
+"""Validation: the loss on the validation pairs, and other scores."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ Validator = Callable[[Predictor], Mapping[str, Any]]
 
 
 class Validation:
-    """The measuring of one model while it is trained."""
+    """The validation of one model during its training."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Validation:
 
     @torch.no_grad()
     def __call__(self, average: Average | None, budget: int) -> Report:
-        """The figures of the average of the weights, where there is one, else of the weights."""
+        """Validate the EMA of the weights if there is one, else the weights."""
         self.model.eval()
         with average.in_place(self.model) if average else nullcontext():
             nll = self.loss(budget)
@@ -54,9 +54,9 @@ class Validation:
         return report
 
     def loss(self, budget: int) -> float:
-        """Negative log-likelihood a target token."""
+        """Negative log-likelihood per target token."""
         nll, tokens = 0.0, 0
-        share = max(budget // self.world.size, 4096)  # what one process trains on at a time
+        share = max(budget // self.world.size, 4096)  # the batch of one process
         for number, packed in enumerate(Epoch(self.pairs, share, 0, 0, shuffle=False)):
             batch = self.task.evenly(packed, number)
             nll += self.loss_of(batch)
@@ -64,23 +64,23 @@ class Validation:
         return nll / tokens
 
     def loss_of(self, batch: Batch) -> float:
-        """That of one batch, in parts where memory does not hold it whole."""
+        """The loss of one batch, in parts if it does not fit into memory."""
         try:
             with precision(self.world.device):
                 return float(self.objective(feed(batch, World(0, 1, self.world.device)))[1])
         except RuntimeError as e:
             if not is_out_of_memory(e):
                 raise
-            # Weights that are spread over processes are gathered by all of them together: none can split by itself.
+            # All processes gather sharded weights together, so no process can split its batch alone.
             if self.sharded or len(batch.src_lengths) < 2:
                 raise RunError(
                     "A validation does not fit into memory.",
-                    "Begin again in another folder with a smaller train.batch_tokens.",
+                    "Train in another folder with a smaller train.batch_tokens.",
                 ) from None
         return sum(map(self.loss_of, batch.halves()))
 
     def whole_model(self) -> Predictor:
-        """The model for somebody who decodes with it: a copy, where its weights are spread over processes."""
+        """The model for decoding: a complete copy if its weights are sharded."""
         if not self.sharded:
             return self.model
         copy = kernels.fuse(model_for(self.settings.model, self.task.vocab_size).to(self.world.device))

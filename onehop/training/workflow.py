@@ -1,4 +1,4 @@
-"""From raw text to a model file in one call: prepare if need be, train, validate by translating, show how it goes."""
+"""From raw text to a model file in one call: prepare if needed, train, validate by translating, show progress."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -45,18 +45,18 @@ def train(
     tensorboard: bool = False,
     bleu_on: int = 500,
 ) -> Path | None:
-    """Train in the run folder `out`, or go on there; the model file, or None if it was stopped.
+    """Train in the run folder `out`, or resume there. Returns the model file, or None if it was stopped.
 
     Raw files are prepared by processes that import the caller's script: there, call it under
     `if __name__ == "__main__":`.
 
     Args:
         settings: Settings, the name of a preset, or a TOML file.
-        out: The run folder. Started again with the same settings, a training goes on from its last checkpoint.
-        store: What `onehop prepare` made; otherwise the raw files of the settings are prepared first.
+        out: The run folder. The same call resumes from the last checkpoint.
+        store: A store of `onehop prepare`; otherwise the raw files of the settings are prepared first.
         data: The folder of the raw files.
-        device: cpu, cuda or cuda:N; otherwise what is there.
-        callbacks: Who is told how it goes, beside the terminal: docs/guide/train.md.
+        device: cpu, cuda or cuda:N; otherwise the GPU if there is one.
+        callbacks: Callbacks besides the terminal's output: docs/guide/train.md.
         tensorboard: Write TensorBoard events too.
         bleu_on: Validation sentences that are translated for BLEU; 0: none.
 
@@ -75,8 +75,8 @@ def train(
     settings = settings if isinstance(settings, Settings) else load_settings(settings)
     out = Path(out)
     if bleu_on and settings.model.kind is None:
-        require("sacrebleu", instead="leave BLEU out: --bleu-on 0, in Python bleu_on=0")
-    Run(out).check_overwrites_nothing()  # before minutes are spent on preparing
+        require("sacrebleu", instead="switch BLEU off: --bleu-on 0, in Python bleu_on=0")
+    Run(out).check_overwrites_nothing()  # before preparing, which takes minutes
     pick_device(device)
     opened = open_store(settings, out, None if store is None else Path(store), None if data is None else Path(data))
     settings = as_prepared(settings, opened)
@@ -94,7 +94,7 @@ def train(
 
 
 def as_prepared(settings: Settings, store: Store) -> Settings:
-    """The settings with the tables that the store was made with, whatever a preset says: what a run notes is true."""
+    """The settings with the tables of the store, so that the run records what was used."""
     made = store.description["made_from"]
     files = settings.data.train or tuple(name for name, _ in made["files"]["train"])
     data = replace(settings.data, **made["data"], train=files)
@@ -103,7 +103,7 @@ def as_prepared(settings: Settings, store: Store) -> Settings:
 
 
 def check_agrees(settings: Settings, changes: Sequence[str], store: Path) -> None:
-    """Refuse a change that somebody asked for, and that a store made otherwise would overrule."""
+    """Refuse a requested setting that differs from the store's."""
     prepared = settings_to_dict(as_prepared(settings, Store.open(store)))
     for name in (change.partition("=")[0].strip() for change in changes):
         table, _, key = name.partition(".")
@@ -122,20 +122,20 @@ def leads() -> bool:
 def open_store(
     settings: Settings, out: Path, store: Path | None, data: Path | None, *, tokenizer: bytes | None = None
 ) -> Store:
-    """The store that was given, or the one in the run folder, made from raw files when it is not there yet."""
+    """The given store, or the one in the run folder, which is prepared from raw files if missing."""
     if store is not None:
         return Store.open(store)
     if not settings.data.train:
         raise StoreError("There is nothing to train on.", "Give a store, or settings with files in their [data] table.")
     begun = (out / "run.json").exists()
     if begun or processes() > 1:
-        # A run goes on with the store it has, be its raw files gone; several processes would prepare it all at once.
+        # A run resumes with its own store, even without the raw files. Several processes must not prepare at once.
         return Store.open(out / "store")
     with PrepareDisplay() as shown:
         make = partial(prepare, settings, out / "store", root=data, tokenizer=tokenizer, progress=shown)
         try:
             made = make()
-        except OtherStoreError:  # a dry run or a refused one left it; no training has used it
+        except OtherStoreError:  # left by a dry run or a refused run; no training has used it
             made = make(force=True)
     console().print(report_to_text(made.report))
     return made
@@ -174,7 +174,7 @@ class TensorBoard(Callback):
             self.events.close()
 
     def began(self, facts: dict[str, Any]) -> None:
-        """The run starts or goes on. What was written after its last checkpoint will come again."""
+        """The run starts or resumes. Events after the last checkpoint are written again."""
         done = Run(self.folder).steps() or [0]
         self.events = self.writer(self.folder / "tensorboard", purge_step=done[-1] + 1)
 
@@ -196,7 +196,7 @@ class TensorBoard(Callback):
 def dry_run(
     settings: Settings, out: Path, *, store: Path | None = None, data: Path | None = None, device: str | None = None
 ) -> Plan:
-    """What a training would take; what it would refuse is refused."""
+    """The plan of a training, with the same checks."""
     Run(out).check_overwrites_nothing()
     opened = open_store(settings, out, store, data)
     settings = as_prepared(settings, opened)
@@ -210,7 +210,7 @@ def dry_run(
 
 
 def check_begins(settings: Settings, store: Store, out: Path) -> None:
-    """Refuse what a training in this folder would refuse."""
+    """Run the checks of a training in this folder."""
     check_fits(settings, store)
     begun = Run(out)
     if begun.facts():
@@ -218,7 +218,7 @@ def check_begins(settings: Settings, store: Store, out: Path) -> None:
 
 
 def plan_to_text(found: Plan, settings: Settings) -> str:
-    """The answers of a dry run."""
+    """The text of a dry run."""
     gigabytes = found.memory_bytes / 1e9
     return (
         f"{found.parameters:,} parameters\n"
@@ -231,7 +231,7 @@ def plan_to_text(found: Plan, settings: Settings) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the largest unit of which there are two."""
+    """A duration in the largest unit of which there are at least two."""
     units = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
     size, unit = next((size, unit) for size, unit in units if seconds >= 2 * size or size == 1)
     return f"{seconds / size:.0f} {unit}"

@@ -52,12 +52,12 @@ def test_a_stopped_job_resumes(stopped, capsys):
 
 def test_what_was_done_by_another_job_is_refused_and_kept(stopped):
     left = (stopped.parent / "out.partial").read_bytes()
-    with pytest.raises(TextError, match=r"out\.partial was begun with another model or other options\. Remove .*gress"):
+    with pytest.raises(TextError, match=r"out\.partial was started with another model or other options\. Remove"):
         write(stopped, WINDOWS, identity={"beam": 1})
     changed = [Window("x", 1, ["a", "other"]), *WINDOWS[1:]]
     for windows in (changed, WINDOWS[:1]):
         with pytest.raises(
-            TextError, match=r"out\.partial was begun with another text\. Remove .*, or give another -o\.$"
+            TextError, match=r"out\.partial was started with another text\. Remove .*, or give another -o\.$"
         ):
             write(stopped, windows)
     assert (stopped.parent / "out.partial").read_bytes() == left.removesuffix(b"hal")

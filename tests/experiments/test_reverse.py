@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from onehop.config import load_settings, with_changes
-from onehop.console import GOES_ON, TrainDisplay
+from onehop.console import RESUMES, TrainDisplay
 from onehop.data.store import Store
 from onehop.errors import RunError
 from onehop.experiments import reverse as module
@@ -78,9 +78,9 @@ def test_a_stopped_demo_ends_like_any_interrupted_program(hurried, monkeypatch):
         run()
 
 
-@pytest.mark.parametrize(("kept", "said"), [(True, GOES_ON), (False, "nothing is kept without -o.")])
+@pytest.mark.parametrize(("kept", "said"), [(True, RESUMES), (False, "nothing is kept without -o.")])
 def test_a_stopped_run_says_whether_anything_is_kept(capsys, kept, said):
-    TrainDisplay(kept=kept).said(f"Stopped at step 3; {GOES_ON}")
+    TrainDisplay(kept=kept).said(f"Stopped at step 3; {RESUMES}")
     assert capsys.readouterr().err == f"Stopped at step 3; {said}\n"
 
 

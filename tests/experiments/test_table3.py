@@ -159,7 +159,7 @@ def test_a_row_that_is_stopped_by_itself_is_left_for_the_next_time(few_rows, mon
     monkeypatch.setattr(table3, "train", lambda *args, **more: pytest.fail("trained by the parent"))
     store = table3.store_for(settings, folder / "store", folder, None, None)
     assert table3.table3(settings, store, folder / "out", table3.chosen_rows("E"), at_once=2, say=said.append) is None
-    assert said[-1] == "Stopped; the same command goes on from here."
+    assert said[-1] == "Stopped; the same command resumes."
 
 
 def test_a_row_is_one_model_s_whatever_its_settings_say_of_patience(few_rows):

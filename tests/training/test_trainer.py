@@ -492,7 +492,7 @@ def test_a_stale_best_is_deleted_after_training_without_patience(go, tmp_path, m
 def test_watching_bleu_without_measuring_it_is_refused(go):
     with pytest.raises(RunError) as e:
         go("train.watch=bleu")
-    assert str(e.value) == "train.watch is bleu, and nothing here measures BLEU. Set train.watch=loss."
+    assert str(e.value) == "train.watch is bleu, but BLEU is not measured. Set train.watch=loss."
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ def test_a_nonfinite_loss_stops_the_run_before_the_weights_change(digits, begun)
     file = trainer.run.path / "not-finite-step-2.npz"
     assert str(e.value) == (
         f"The loss is nan and the gradient's norm nan at step 2 (epoch 0). The weights were not touched and the "
-        f"batch is in {file}; begin again in another folder with a lower train.learning_rate or "
+        f"batch is in {file}; train in another folder with a lower train.learning_rate or "
         "train.clip=1.0."
     )
     last = trainer.run.latest()
@@ -579,7 +579,7 @@ def test_a_sentence_that_cannot_be_validated_is_told_of(go, monkeypatch):
     with pytest.raises(RunError) as e:
         go("train.steps=4")
     assert str(e.value) == (
-        "A validation does not fit into memory. Begin again in another folder with a smaller train.batch_tokens."
+        "A validation does not fit into memory. Train in another folder with a smaller train.batch_tokens."
     )
 
 
@@ -588,7 +588,7 @@ def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
     with pytest.raises(RunError) as e:
         go()
     assert str(e.value) == (
-        "Step 1 does not fit into memory. Begin again in another folder with a smaller train.batch_tokens."
+        "Step 1 does not fit into memory. Train in another folder with a smaller train.batch_tokens."
     )
 
 
@@ -610,7 +610,7 @@ def test_a_signal_saves_and_leaves(go, tmp_path, number):
     before = signal.getsignal(number)
     callback = told_at(7, number)
     assert go(callback=callback) is None
-    assert callback.texts[-1] == "Stopped at step 7; the same command goes on from here."
+    assert callback.texts[-1] == "Stopped at step 7; the same command resumes."
     assert Run(tmp_path / "run").latest().progress.step == 7
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert signal.getsignal(number) == before
@@ -759,7 +759,7 @@ def test_killed_and_told_to_stop_from_outside(digits, tmp_path):
     out, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert out == ""
-    assert "goes on from here." in said.splitlines()[-1]
+    assert "the same command resumes." in said.splitlines()[-1]
     done = Run(tmp_path / "run").latest().progress.step
     assert done >= 35
     for name in ("run", "whole"):

@@ -284,7 +284,7 @@ def test_without_sacrebleu_a_training_that_measures_bleu_does_not_begin(digits, 
     with pytest.raises(MissingPackageError) as error:
         workflow.train(digits[0], tmp_path / "run", store=digits[1].path, device="cpu")
     install = 'This needs sacreBLEU. Install it with: pip install "onehop[evaluate]"'
-    assert str(error.value) == f"{install}, or leave BLEU out: --bleu-on 0, in Python bleu_on=0"
+    assert str(error.value) == f"{install}, or switch BLEU off: --bleu-on 0, in Python bleu_on=0"
     assert not (tmp_path / "run").exists()
 
 
