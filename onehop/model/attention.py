@@ -1,7 +1,7 @@
 """Attention, in the paper's order: equation 1, a fused version, then multi-head attention (section 3.2).
 
-Who may attend to whom is a boolean mask in which True means "may attend", or a `Packed` pattern: sentences that stand
-end to end in one row and must not see each other. `kernels.fuse` puts a GPU's kernels in place of this.
+The mask is boolean, True = may attend, or a `Packed` pattern: sentences that stand end to end in one row and must not
+attend to each other. `kernels.fuse` replaces these modules by fused ones on a GPU.
 """
 
 import math
@@ -99,7 +99,7 @@ class MultiHeadAttention(Tapped):
         memory: Float[Tensor, "batch key d_model"],
         pattern: Pattern,
     ) -> Float[Tensor, "batch query d_model"]:
-        """Let each position of x gather from the memory; in self-attention the memory is x."""
+        """Attend from each position of x to the memory; in self-attention the memory is x."""
         return self.attend(self.queries(x), *self.keys_and_values(memory), pattern)
 
     def queries(self, x: Float[Tensor, "batch query d_model"]) -> Queries:

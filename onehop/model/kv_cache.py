@@ -63,8 +63,8 @@ class Cache:
     def select(self, rows: Int[Tensor, " rows"], *, same_sources: bool = False) -> "Cache":
         """The cache of these hypotheses, in this order.
 
-        `same_sources` promises that each row's source is the one that stood there before, as in a beam whose
-        hypotheses only change places within their sentence: what belongs to the sources then stays as it is.
+        `same_sources`: each row keeps its source, as when a beam only reorders the hypotheses of a sentence. The
+        source's keys and values are then not copied.
         """
         who = self.who_across
         if isinstance(who, Tensor) and not same_sources:

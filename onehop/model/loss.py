@@ -12,7 +12,7 @@ Logits = Float[Tensor, "rows vocab"]
 Labels = Int[Tensor, " rows"]
 Pieces = Bool[Tensor, " vocab"]
 
-# The output bias of pieces that an imported model never says; a bias or logit below the second is one of those.
+# The output bias of tokens that an imported model never generates; a bias or logit below the second marks one.
 NEVER = -1e9
 RULED_OUT = NEVER / 2
 
@@ -30,10 +30,10 @@ def cross_entropy(
 ) -> Loss:
     """The objective: cross-entropy against (1 - ε) on the label plus ε spread evenly over the vocabulary.
 
-    `sayable` leaves out pieces that are never said: their share of ε would be an objective of millions.
+    `sayable` excludes tokens that are never generated: their share of ε would be an objective of millions.
 
-    Beside it the plain negative log-likelihood, whose exponential is the perplexity. Rows labelled `ignore` are
-    filling and count for nothing.
+    Also returns the plain negative log-likelihood, whose exponential is the perplexity. Rows labelled `ignore` are
+    padding and do not count.
     """
     return Loss(*SmoothedCrossEntropy.apply(logits.float(), labels, smoothing, ignore, sayable))  # type: ignore[no-untyped-call]
 
@@ -51,7 +51,7 @@ def output_loss(
 
 
 def sayable_by(bias: Float[Tensor, " vocab"] | None) -> Pieces | None:
-    """The pieces that an output bias does not rule out; None: all of them."""
+    """The tokens that the output bias does not rule out; None: all of them."""
     return None if bias is None else bias > RULED_OUT
 
 

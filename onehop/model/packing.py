@@ -22,7 +22,7 @@ class Packing:
     """The boundaries of a packed row: sentence i is rows starts[i] to starts[i + 1].
 
     The last entry is the row's length, so that every position belongs to a sentence, and `sentence_of_row` says to
-    which. `longest` is a plain number and may be an upper bound: shapes that depend on it stay the same from batch to
+    which. `longest` is a plain int and may be an upper bound, so that shapes that depend on it stay the same in every
     batch.
     """
 

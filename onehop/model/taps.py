@@ -1,8 +1,8 @@
 """Taps: every named quantity of the forward pass goes through one, where it is defined.
 
-Off, a tap returns its value and compiles away. On, it is a function (name, value) → value: a recorder keeps what
-it is given, an edit gives back something else. There is no second model for looking: `watch` returns the same model,
-on the same parameters, with a tap in it, and leaves the original as it was.
+Off, a tap returns its value and compiles away. On, it is a function (name, value) → value: a recorder keeps the value,
+an edit returns another one. There is no second model for inspection: `watch` returns the same model, on the same
+parameters, with a tap in it. The original is unchanged.
 """
 
 import copy

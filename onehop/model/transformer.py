@@ -32,8 +32,8 @@ Who = Bool[Tensor, "#batch #heads #length past"] | Packed | None
 class Tokens:
     """The model's input: ids, positions, and the boundaries of the sentences.
 
-    Padded: a row a sentence, `inside` False at the padding (None: there is none). Packed: all sentences end to end in
-    one row, no padding at all.
+    Padded: one sentence per row, `inside` False at the padding (None: there is none). Packed: all sentences end to end
+    in one row, without padding.
     """
 
     ids: Ids
@@ -44,7 +44,7 @@ class Tokens:
 
     @staticmethod
     def padded(ids: Ids, pad: int = 0) -> "Tokens":
-        """A row a sentence."""
+        """One sentence per row."""
         return Tokens(ids, torch.arange(ids.shape[1], device=ids.device).expand_as(ids), inside=ids != pad)
 
     @staticmethod

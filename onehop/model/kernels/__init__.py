@@ -35,7 +35,7 @@ def shortened(x: torch.Tensor) -> torch.Tensor:
 
 
 def fuse(model: Model) -> Model:
-    """Let a model compute with kernels wherever they apply, in place; without a GPU it stays as it is."""
+    """Replace a model's modules by fused ones wherever kernels apply, in place; without a GPU nothing changes."""
     if torch.cuda.is_available():
         from onehop.model.kernels.fused import swap_modules
 

@@ -13,13 +13,13 @@ import triton
 import triton.language as tl
 from torch import Tensor, fx
 
-CELLS = 512  # numbers of a row that a warp takes: one warp for a row of the base model, which then need not wait
-PROGRAMS = 16  # backwards, a multiprocessor: each keeps its own sums for the gradients of gain and bias
+CELLS = 512  # elements per warp: a row of the base model is one warp, which needs no synchronisation
+PROGRAMS = 16  # backward, per multiprocessor: each keeps its own sums for the gradients of gain and bias
 
 
 @triton.jit
 def dropout_factors(seed, row, drop, TILE: tl.constexpr):
-    """Dropout factors of a row: 0 or 1 / (1 - drop). Eight numbers share one draw, 16 bits each."""
+    """Dropout factors of a row: 0 or 1 / (1 - drop). Eight elements share one draw, 16 bits each."""
     eighths = row * (TILE // 8) + tl.arange(0, TILE // 8)
     a, b, c, d = tl.randint4x(tl.load(seed), eighths, 7)  # seven rounds of Philox are the fewest without a known flaw
     words = tl.interleave(tl.interleave(a, b), tl.interleave(c, d)).to(tl.uint32, bitcast=True)
@@ -100,7 +100,7 @@ def constants(width: int, drop: float) -> dict[str, Any]:
 def add_norm(
     skip: Tensor, added: Tensor, gain: Tensor, bias: Tensor, seed: Tensor | None, drop: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """LayerNorm(skip + Dropout(added)) in the type of `added`; each row's mean and the inverse of its deviation.
+    """LayerNorm(skip + Dropout(added)) in the dtype of `added`; each row's mean and inverse deviation.
 
     Without dropout no seed is needed.
     """

@@ -30,7 +30,7 @@ def loss_kernel(logits, labels, objective, nll, smoothing, ignore, VOCAB: tl.con
     for at in range(0, VOCAB, BLOCK):
         inside = at + columns < VOCAB
         x = tl.load(logits + at + columns, mask=inside, other=float("-inf")).to(tl.float32) * LOG2_E
-        # Each lane has its own largest; of the new number and the old one, the lesser is scaled to the greater.
+        # Online softmax: each lane has its own maximum, and rescales its sum when the maximum grows.
         apart = tl.exp2(-tl.abs(x - largest))
         total = tl.where(x > largest, total * apart + 1.0, total + apart)
         plain_sum += tl.where(inside, x, 0.0)

@@ -68,7 +68,7 @@ def _(d_out: Tensor, w_2: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("onehop::feed_forward", mutates_args=())
 def feed_forward(x: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) -> tuple[Tensor, Tensor]:
-    """The network's output in the type of `x`, and its inner layer."""
+    """The network's output in the dtype of `x`, and its inner layer."""
     hidden = torch._addmm_activation(b_1.to(x.dtype), x, w_1.to(x.dtype).t())
     return torch.addmm(b_2.to(x.dtype), hidden, w_2.to(x.dtype).t()), hidden
 

@@ -1,6 +1,6 @@
 """The model's modules with kernels inside. `kernels.fuse` gives a model these classes in place of its own.
 
-Each computes what its base class computes, and leaves to it what no kernel takes: float32, a CPU, a tapped pass.
+Each computes the same as its base class, and falls back to it where no kernel applies: float32, a CPU, a tapped pass.
 """
 
 import math
@@ -29,7 +29,7 @@ Heads = Float[Tensor, "batch heads _ _"]
 
 
 def swap_modules(model: nn.Module) -> None:
-    """Give each module that has one its fused class; weights and names stay."""
+    """Give each module its fused class, if there is one. Weights and names stay."""
     for module in model.modules():
         module.__class__ = FUSED.get(type(module), type(module))
     if isinstance(model, Predictor):
@@ -45,10 +45,10 @@ class FusedAttention(MultiHeadAttention):
         memory: Float[Tensor, "batch key d_model"],
         pattern: Pattern,
     ) -> Float[Tensor, "batch query d_model"]:
-        """Let each position of x gather from the memory; in self-attention the memory is x."""
+        """Attend from each position of x to the memory; in self-attention the memory is x."""
         rows = max(x.shape[1], memory.shape[1])
         if ragged is not None and isinstance(pattern, Packed) and self._in_kernels(rows, pattern) and kernels.fast(x):
-            own = x.squeeze(0)  # a view both ways, where x[0] would fill a gradient with zeros first
+            own = x.squeeze(0)  # a view in both passes; the backward pass of x[0] would first zero-fill a gradient
             joined = self._all_at_once(own, pattern) if memory is x else self._across(own, memory.squeeze(0), pattern)
             out: Tensor = self.w_o(joined[None])
             return out
@@ -87,7 +87,7 @@ class FusedAttention(MultiHeadAttention):
 
 
 def of_one_width(q: Queries, k: Keys, v: Values) -> tuple[Heads, Heads, Heads]:
-    """Heads of one width, which the flash kernel wants in eights: filled up with zeros, which adds nothing."""
+    """Heads padded with zeros to one width, a multiple of eight, as the flash kernel requires."""
     width = -(-max(k.shape[-1], v.shape[-1]) // 8) * 8
     q, k, v = (x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
     return q, k, v
@@ -134,7 +134,7 @@ class FusedAddNorm(AddNorm):
         if self.pre:
             return super().forward(x, sublayer)
         if add_norm is None or self.watched or not kernels.fast(x):
-            # Normalised anew each time, so rounding does not add up.
+            # The cast is safe: each norm normalises again, so rounding does not accumulate.
             return kernels.shortened(super().forward(x, sublayer))
         added = kernels.shortened(sublayer(x)).flatten(0, -2)
         drop = self.dropout.p if self.training else 0.0
@@ -153,7 +153,7 @@ def fused_output_loss(
     smoothing: float,
     ignore: int = 0,
 ) -> Loss:
-    """`loss.output_loss`, whose logits never stand there in float32."""
+    """`loss.output_loss` without float32 logits."""
     if linear_cross_entropy is None or bias is not None or not kernels.fast(states):
         return output_loss(states, weight, bias, labels, smoothing, ignore)
     short = states.to(kernels.short_type(states))

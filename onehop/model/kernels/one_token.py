@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PART = 512  # logits that one warp looks through
+PART = 512  # logits per warp
 
 
 @triton.jit(do_not_specialize=["rows", "capacity"])
@@ -195,7 +195,7 @@ def best_kernel(
     hope = tl.load(hopes + row * PARTS + each, mask=there, other=float("-inf"))
     hope, parts = take_best(hope, each, PARTS, FEW, KEPT)
     ids = parts[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    # A part that was taken for want of others has nothing to give, and would come twice.
+    # A part taken only because too few were left is empty, and would be counted twice.
     read = (ids < VOCAB) & (hope > float("-inf"))[:, None]
     x = tl.load(logits + row.to(tl.int64) * VOCAB + ids, mask=read, other=float("-inf")).to(tl.float32)
     may_not_end = tl.load(position) < tl.load(min_length)
@@ -230,7 +230,7 @@ def keep_best_kernel(
     VOCAB: tl.constexpr, END: tl.constexpr, BEAM: tl.constexpr, FEW: tl.constexpr, CANDIDATES: tl.constexpr,
     CELLS: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """One sentence, in one warp: what it reads it has read before it writes."""
+    """One sentence, in one warp: all reads come before the writes."""
     sentence = tl.program_id(0)
     first = sentence * BEAM
     cells = tl.arange(0, CELLS)
@@ -265,7 +265,7 @@ def keep_best_kernel(
 def keep_best(
     values: Tensor, ids: Tensor, totals: Tensor, tokens: Tensor, parents: Tensor, answer: Tensor, end: int, vocab: int
 ) -> None:
-    """One step of all beams: the best candidates into the answer, those that go on into totals, tokens and parents."""
+    """One step of all beams: best candidates into the answer, unfinished ones into totals, tokens and parents."""
     (sentences, beam), few = totals.shape, values.shape[1]
     keep_best_kernel[(sentences,)](
         values, ids, totals, tokens, parents, answer, sentences,

@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Rows of a program, and of the other side at a time; fewer registers for a thread leave room for more programs.
+# Rows per program, and of the other side per block; fewer registers per thread allow more programs.
 FORWARD = {"TILE": 64, "BLOCK": 64, "num_warps": 4, "num_stages": 1, "maxnreg": 128}
 BACKWARD = {"TILE": 64, "BLOCK": 32, "num_warps": 4, "num_stages": 1, "maxnreg": 168}
 WIDTHS = (16, 32, 64, 128)
-LONGEST = 512  # of a sentence: backwards, one program has all of it
-CELLS = 2**31  # fewer than which queries, keys and values side by side must have: offsets are of 32 bits
+LONGEST = 512  # per sentence: backward, one program handles all of it
+CELLS = 2**31  # limit of elements in queries, keys and values together: offsets have 32 bits
 LOG2_E = 1.4426950408889634
 
 
@@ -39,7 +39,7 @@ def rows_of(matrix, rows, stride, columns, inside):
 
 @triton.jit
 def first_sentence(row_sentences, starts, row, rows, count):
-    """The first sentence that begins at this row or later; before the first row all of them do, after the last none."""
+    """The first sentence that begins at this row or later."""
     sentence = tl.load(row_sentences + row, mask=row < rows, other=0)
     sentence += (tl.load(starts + sentence) < row).to(tl.int32)
     return tl.where(row == 0, 0, tl.where(row < rows, sentence, count))
@@ -47,7 +47,7 @@ def first_sentence(row_sentences, starts, row, rows, count):
 
 @triton.jit
 def may_attend(queries, keys, query_sentences, key_sentences, CAUSAL: tl.constexpr):
-    """Which pairs of rows belong to one sentence; numbers of rows and of sentences broadcast against each other."""
+    """Which pairs of rows belong to one sentence; row and sentence indices broadcast."""
     allowed = query_sentences == key_sentences
     if CAUSAL:
         allowed = allowed & (keys <= queries)
@@ -83,7 +83,7 @@ def forward_kernel(
         scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION) * scale
         scores = tl.where(allowed, scores, float("-inf"))
         larger = tl.maximum(largest, tl.max(scores, 1))
-        anchor = tl.where(larger == float("-inf"), 0.0, larger)  # a row that has seen nothing yet
+        anchor = tl.where(larger == float("-inf"), 0.0, larger)  # a row without any key so far
         weights = tl.exp2(scores - anchor[:, None])
         shrink = tl.exp2(largest - anchor)
         total = total * shrink + tl.sum(weights, 1)
@@ -104,9 +104,9 @@ def backward_kernel(
 ):  # fmt: skip
     """All gradients of the sentences that begin within a stretch of half a tile, for one head.
 
-    Short ones fit into a tile together, and every number is read once; what is longer goes block by block.
+    Short sentences share a tile, and every element is read once. Longer ones are processed block by block.
     """
-    stretch, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)  # filling, which is long, comes first
+    stretch, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)  # padding, which is long, comes first
     columns = head * WIDTH + tl.arange(0, WIDTH)
     lse += head * q_rows
     first = first_sentence(q_sentences, q_starts, stretch * (TILE // 2), q_rows, sentence_count)
@@ -137,7 +137,7 @@ def backward_kernel(
         tl.store(dk + others[:, None] * dk_stride + columns, d_keys.to(dk.dtype.element_ty), mask=known[:, None])
         tl.store(dv + others[:, None] * dv_stride + columns, d_values.to(dv.dtype.element_ty), mask=known[:, None])
     else:
-        k_used = k_begin  # keys from here on, as those of filling may be, have nobody who asks for them
+        k_used = k_begin  # keys from here on have no queries, as in padding
         if q_end > q_begin:
             k_used = tl.load(k_starts + tl.load(q_sentences + q_end - 1) + 1)
         for begin in range(q_begin, q_end, TILE):
@@ -243,7 +243,7 @@ def backward(
 ) -> None:
     """Fill the gradients of queries, keys and values, given (output, its gradient, the softmax sums)."""
     q = qkv[0]
-    if len(q) == 0:  # nobody asks, and no program would say so
+    if len(q) == 0:  # without queries no program would write the zeros
         for gradient in gradients:
             gradient.zero_()
         return
