@@ -12,6 +12,7 @@ from onehop.pipelines.documents.flow import KEPT, add, add_kept, as_stood, plain
 from onehop.pipelines.html_markup import Flow, Kind, Mark, xml_character
 
 PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
+_DECLARATION = b'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\r\n'  # as Word writes it
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 # What holds runs, and goes with them.
@@ -102,7 +103,7 @@ class Part:
                 changed = True
         if not changed:
             return self.data
-        return bytes(etree.tostring(self.root, xml_declaration=True, encoding="UTF-8", standalone=True))
+        return _DECLARATION + bytes(etree.tostring(self.root, encoding="UTF-8", xml_declaration=False))
 
 
 def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:

@@ -1,4 +1,4 @@
-"""gettext's PO files: entries without a translation get one; those that have one, and the comments, stay."""
+"""gettext's PO files: entries without a translation get one; every other line stays as it is."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,8 @@ from onehop.pipelines.documents.flow import Source, decoded, flow_of, plain
 from onehop.pipelines.html_markup import Flow, Piece
 
 _LINE_END = re.compile(r"(\n|\t)")
+# The translation of an entry: one string, or one for each plural form. An obsolete entry's lines begin with #~.
+_TRANSLATION = re.compile(r'^[ \t]*msgstr\b.*(?:\n[ \t]*(?:msgstr\b|").*)*', re.MULTILINE)
 WIDTH = 78  # where gettext breaks lines
 
 
@@ -33,7 +35,9 @@ class Catalog:
     """A PO file."""
 
     source: Source
-    entries: Any
+    entries: Sequence[Any]
+    places: Sequence[tuple[int, int]]  # where the entries' translations begin and end
+    width: int  # where lines are broken; 0: nowhere
     messages: list[Message] = field(default_factory=list)
 
     @property
@@ -45,8 +49,13 @@ class Catalog:
         each = iter(texts)
         for message in self.messages:
             message.take("".join(next(each) if isinstance(piece, Flow) else piece for piece in message.pieces))
-        text = str(self.entries)
-        return self.source.encoded(text if text.endswith("\n") else text + "\n")
+        changed = {id(message.entry) for message in self.messages}
+        text, at, parts = self.source.text, 0, []
+        for entry, (begin, end) in zip(self.entries, self.places, strict=True):
+            if id(entry) in changed:
+                parts += [text[at:begin], _translation(entry, self.width)]
+                at = end
+        return self.source.encoded("".join([*parts, text[at:]]))
 
 
 def read(data: bytes, name: str) -> Catalog:
@@ -54,18 +63,31 @@ def read(data: bytes, name: str) -> Catalog:
     import polib
 
     source = decoded(data, name)
-    is_wrapped = max(map(len, source.text.split("\n"))) <= WIDTH + 2
     try:
         # A line end makes it content and no path.
-        entries = polib.pofile(source.text + "\n", wrapwidth=WIDTH if is_wrapped else 0, check_for_duplicates=False)
+        file = polib.pofile(source.text + "\n", check_for_duplicates=False)
     except (OSError, ValueError) as e:
         reason = re.sub(r"^Syntax error in po file ?(?:\S* ?\(|\()?|\)?$", "", str(e)).strip()
         raise TextError(f"{name} is not a PO file: {reason}.", "Check it with msgfmt -c.") from None
-    catalog = Catalog(source, entries)
+    entries = [entry for entry in file if not entry.obsolete]
+    places = [found.span() for found in _TRANSLATION.finditer(source.text)]
+    places = places[len(places) - len(entries) :]  # the header has one too, which comes first
+    if len(places) != len(entries):
+        raise TextError(f"{name} is not a PO file: an entry has no msgstr.", "Check it with msgfmt -c.")
+    strings = re.findall(r'^(?:msg|").*', source.text, re.MULTILINE)
+    is_wrapped = max(map(len, strings), default=0) <= WIDTH + 2
+    catalog = Catalog(source, entries, places, WIDTH if is_wrapped else 0)
     for entry in entries:
-        if not (entry.obsolete or "fuzzy" in entry.flags):
-            catalog.messages += _messages(entry, _plural_forms(entries))
+        if "fuzzy" not in entry.flags:
+            catalog.messages += _messages(entry, _plural_forms(file))
     return catalog
+
+
+def _translation(entry: Any, width: int) -> str:
+    """The lines of an entry that have its translation."""
+    made = _TRANSLATION.search(entry.__unicode__(width))
+    assert made is not None
+    return made[0]
 
 
 def _messages(entry: Any, forms: int) -> Iterator[Message]:

@@ -97,3 +97,8 @@ def test_languages_with_one_or_three_plural_forms(translated):
 def test_what_is_no_po_file_is_one_line():
     with pytest.raises(TextError, match=r"x\.po is not a PO file: .*\. Check it with msgfmt -c\."):
         read_document(b'msgid "a"\nnonsense\n', "x.po")
+
+
+def test_an_entry_without_a_place_for_its_translation_is_one_line():
+    with pytest.raises(TextError, match=r"x\.po is not a PO file: an entry has no msgstr\. Check it with msgfmt -c\."):
+        read_document(b'msgid "a"\n', "x.po")

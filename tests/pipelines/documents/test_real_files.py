@@ -1,0 +1,83 @@
+"""Files that other programs made come back the same from a translator that changes nothing.
+
+Where they come from: THIRD_PARTY.md. `tutorial.epub` is docs/tutorial.md as pandoc 3.9 writes it.
+"""
+
+import difflib
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import polib
+import pytest
+
+FILES = Path(__file__).parent / "files"
+ROOT = Path(__file__).parents[3]
+ARCHIVES = ["hyperlinks.docx", "comments.docx", "pictures.odt", "poem.odt", "tutorial.epub"]
+
+
+def members(data):
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return [(info.filename, info.date_time, info.compress_type, archive.read(info)) for info in archive.infolist()]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        FILES / "auth-ru.po",  # nothing is missing in it
+        FILES / "captions.vtt",
+        FILES / "colours.vtt",
+        ROOT / "mkdocs.yml",
+        ROOT / "benchmarks/everyday.tsv",
+        ROOT / "onehop/server/static/index.html",
+    ],
+    ids=lambda file: file.name,
+)
+def test_the_same_bytes(same, file):
+    assert same(file.read_bytes(), file.name)
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_the_same_archive(translated, name):
+    data = (FILES / name).read_bytes()
+    assert members(translated(data, name, str)) == members(data)
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_the_text_of_the_archive_is_found(translated, name):
+    """The same would come back from a reader that finds nothing: with other words the text is another one."""
+    data = (FILES / name).read_bytes()
+    before, after = members(data), members(translated(data, name))
+    assert [each[:3] for each in before] == [each[:3] for each in after]
+    changed = {one[0] for one, other in zip(before, after, strict=True) if one[3] != other[3]}
+    assert changed
+    assert all(re.search(r"/?(document|comments|content|ch\d+|nav|title_page)\.x(ht)?ml$", name) for name in changed)
+
+
+def test_a_catalog_has_only_its_missing_translations_filled(translated):
+    text = (FILES / "auth.po").read_text(encoding="utf-8")
+    out = translated(text, "auth.po", str)
+    before, after = polib.pofile(text), polib.pofile(out)
+    assert not all(entry.translated() for entry in before)
+    assert [entry.msgid for entry in before] == [entry.msgid for entry in after]
+    for old, new in zip(before, after, strict=True):
+        assert new.msgstr == (old.msgstr or ("" if old.msgid_plural else old.msgid))
+    lines = list(difflib.ndiff(text.splitlines(), out.splitlines()))
+    assert {re.sub(r"\[\d\]", "", line[2:]) for line in lines if line.startswith("- ")} == {'msgstr ""'}
+
+
+def test_an_xliff_file_has_only_its_missing_targets_filled(translated):
+    text = (FILES / "auth.xlf").read_text(encoding="utf-8")
+    units = r"<source>(.*?)</source>\s*<target( state=\"translated\")?>(.*?)</target>"
+    missing = [(source, target) for source, _, target in re.findall(units, text, re.DOTALL) if not target]
+    assert missing
+    expected = text
+    for source, _ in missing:
+        expected = re.sub(
+            rf"({re.escape(f'<source>{source}</source>')}\s*<target>)(</target>)",
+            lambda found, source=source: found[1] + source + found[2],
+            expected,
+            count=1,
+        )
+    assert translated(text, "auth.xlf", str) == expected
