@@ -1,5 +1,6 @@
 """Verbs that make a model: settings, data, training, checkpoints."""
 
+import signal
 import sys
 from dataclasses import replace
 from functools import partial
@@ -148,6 +149,15 @@ def train(
         )
         if model is not None and workflow.leads():
             typer.echo(model)
+    _exit_if_stopped(model)
+
+
+def _exit_if_stopped(model: Path | None) -> None:
+    """After a signal, exit with its status, as other verbs do. One of several processes has exited with 0 by now."""
+    from onehop.training.signals import stopping_signal
+
+    if model is None:
+        raise typer.Exit(128 + (stopping_signal() or signal.SIGTERM))
 
 
 def _train_on_cluster(settings: Settings, out: Path, ray: str | None, workers: int | None, **how: Any) -> None:
@@ -214,6 +224,7 @@ def finetune(
         )
         if written is not None and leads():
             typer.echo(written)
+    _exit_if_stopped(written)
 
 
 @app.command(rich_help_panel=_PANEL)

@@ -24,6 +24,14 @@ class Stop:
         return self.reason in ("SIGINT", "SIGTERM")
 
 
+_last: list[int] = []
+
+
+def stopping_signal() -> int | None:
+    """The signal that stopped the last training of this process, if one did."""
+    return _last[0] if _last else None
+
+
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
     """The first signal sets `stop`. A second one has its usual effect if it comes more than a second later.
@@ -35,9 +43,11 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
         return
 
     told: list[float] = []
+    _last.clear()
 
     def tell(number: int, frame: FrameType | None) -> None:
         stop.reason = signal.Signals(number).name
+        _last[:] = [number]
         told.append(time.monotonic())
         if told[-1] - told[0] > 1.0:
             signal.signal(number, old[signal.Signals(number)])

@@ -32,7 +32,7 @@ from onehop.storage import checkpoint_arrays
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
-from onehop.training import signals
+from onehop.training import signals, workflow
 from onehop.training import trainer as trainer_module
 from onehop.training.callbacks import Callback, Callbacks
 from onehop.training.dataloader import Update
@@ -757,7 +757,7 @@ def test_killed_and_told_to_stop_from_outside(digits, tmp_path):
     reached(tmp_path, 35, process)
     process.terminate()
     out, said = process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == 128 + signal.SIGTERM
     assert out == ""
     assert "the same command resumes." in said.splitlines()[-1]
     done = Run(tmp_path / "run").latest().progress.step
@@ -767,6 +767,17 @@ def test_killed_and_told_to_stop_from_outside(digits, tmp_path):
     steps = [x["step"] for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if "loss" in x]
     assert steps == list(range(1, done + 6))
     assert_same_bits(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_training_exits_with_the_status_of_its_signal(digits, tmp_path, monkeypatch, number, status):
+    def stopped(*_, **__) -> None:
+        with signals.stop_on_signals(signals.Stop()):
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(workflow, "train", stopped)
+    done = CliRunner().invoke(app, command(tmp_path, digits[0], digits[1])[3:])
+    assert (done.exit_code, done.output) == (status, "")
 
 
 def test_errors_are_one_line_and_status_two(digits, tmp_path):
