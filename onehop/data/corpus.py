@@ -1,5 +1,6 @@
 """Finds the files that the settings name, and reads them line by line, plain or compressed."""
 
+import codecs
 import gzip
 import hashlib
 import importlib
@@ -28,7 +29,6 @@ FORMATS = {
     ".tmx": "tmx",
 }
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 # The limit prevents a broken file from filling the memory.
 LONGEST_LINE = 1_000_000
@@ -267,7 +267,7 @@ class Lines(RawFile):
             first = True
             while line := buffered.readline(LONGEST_LINE):
                 if first:
-                    refuse_utf16(line, self.path)
+                    refuse_other_unicode(line, self.path)
                     line, first = line.removeprefix(BYTE_ORDER_MARK), False
                 if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
                     _skip_rest_of_line(buffered)
@@ -281,11 +281,16 @@ def _skip_rest_of_line(stream: IO[bytes]) -> None:
             return
 
 
-def refuse_utf16(first_line: bytes, path: Path) -> None:
-    """UTF-16 announces itself in its first two bytes."""
-    if first_line.startswith(_UTF16_MARKS):
-        remedy = f"Convert it: iconv -f UTF-16 -t UTF-8 {path.name}"
-        raise TextError(f"{path} is UTF-16 (line 1), not UTF-8.", remedy)
+def refuse_other_unicode(first_line: bytes, path: Path) -> None:
+    """Refuse a file that begins with the byte order mark of UTF-16 or UTF-32."""
+    if first_line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the first begins with the mark of UTF-16
+        encoding = "UTF-32"
+    elif first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "UTF-16"
+    else:
+        return
+    remedy = f"Convert it: iconv -f {encoding} -t UTF-8 {path.name}"
+    raise TextError(f"{path} is {encoding} (line 1), not UTF-8.", remedy)
 
 
 # --- files that do not correspond -----------------------------------------------------------------------------------

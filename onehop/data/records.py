@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from onehop.data.corpus import LONGEST_LINE, Lines, ParallelFile, RawFile, reading, refuse_utf16
+from onehop.data.corpus import LONGEST_LINE, Lines, ParallelFile, RawFile, reading, refuse_other_unicode
 from onehop.errors import TextError, require
 from onehop.text.language_id import code_of
 
@@ -140,7 +140,7 @@ class _CsvRecords(Records):
 
 def _decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
     """Lines with their ends, none longer than the longest; bytes that are not UTF-8 are kept as they are."""
-    refuse_utf16(stream.peek(2), path)
+    refuse_other_unicode(stream.peek(4), path)
     mark = "\ufeff"
     while line := stream.readline(LONGEST_LINE):
         yield line.decode("utf-8", "surrogateescape").removeprefix(mark)

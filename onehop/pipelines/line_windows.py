@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, refuse_utf16
+from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, refuse_other_unicode
 from onehop.errors import TextError
 from onehop.pipelines.bulk import Window
 
@@ -49,7 +49,7 @@ def _flattened(groups: Iterable[list[bytes]], wait: bool) -> Iterator[tuple[byte
 def _decoded(line: bytes, name: str, number: int) -> str:
     """A line as text."""
     if number == 1:
-        refuse_utf16(line, Path(name))
+        refuse_other_unicode(line, Path(name))
         line = line.removeprefix(BYTE_ORDER_MARK)
     # The reader of files gives no more than the beginning of such a line.
     if len(line) + len(BYTE_ORDER_MARK) >= LONGEST_LINE:

@@ -140,9 +140,12 @@ def test_first_line_without_two_columns(tmp_path, line, found):
         list(read_chunks(only("a.tsv", tmp_path)))
 
 
-def test_utf16(tmp_path):
-    (tmp_path / "a.tsv").write_bytes("Guten\tTag\n".encode("utf-16"))
-    with pytest.raises(TextError, match=r"a\.tsv is UTF-16 \(line 1\), not UTF-8\. Convert it: iconv -f UTF-16"):
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+@pytest.mark.parametrize("order", ["LE", "BE"])
+def test_utf16_and_utf32(tmp_path, encoding, order):
+    (tmp_path / "a.tsv").write_bytes("\ufeffGuten\tTag\n".encode(f"{encoding}-{order}"))
+    expected = rf"a\.tsv is {encoding} \(line 1\), not UTF-8\. Convert it: iconv -f {encoding} -t UTF-8 a\.tsv"
+    with pytest.raises(TextError, match=expected):
         list(read_chunks(only("a.tsv", tmp_path)))
 
 

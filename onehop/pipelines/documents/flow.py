@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from onehop.data.corpus import BYTE_ORDER_MARK, refuse_utf16
+from onehop.data.corpus import BYTE_ORDER_MARK, refuse_other_unicode
 from onehop.errors import TextError
 from onehop.pipelines.html import verbatim
 from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece
@@ -54,7 +54,7 @@ class Source:
 
 def decoded(data: bytes, name: str) -> Source:
     """The text of a file in UTF-8. Line ends are taken as they are where they are of two kinds."""
-    refuse_utf16(data[:4], Path(name))
+    refuse_other_unicode(data[:4], Path(name))
     try:
         text = data.removeprefix(BYTE_ORDER_MARK).decode("utf-8")
     except UnicodeDecodeError as e:

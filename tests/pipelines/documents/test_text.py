@@ -57,3 +57,5 @@ def test_what_is_no_text_is_one_line():
         read_document(b"one\nGr\xfc\xdfe\n", "x.txt")
     with pytest.raises(TextError, match="UTF-16"):
         read_document("one".encode("utf-16"), "x.srt")
+    with pytest.raises(TextError, match="UTF-32"):
+        read_document("one".encode("utf-32"), "x.srt")
