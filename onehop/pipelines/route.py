@@ -6,10 +6,9 @@ from pathlib import Path
 
 from onehop.errors import ModelFileError, SettingsError
 from onehop.storage.model_label import describe
-from onehop.storage.registry import find_model, translators
+from onehop.storage.registry import PIVOT, find_model, translators
 from onehop.text.language_id import LANGUAGE_CERTAINTY, Identifier, code_of, name_of
 
-_PIVOT = "en"
 # A shorter text, such as a name, may look like another language. Of 882 English sentences of this length that
 # tests/data has, the identifier is sure of another language in none.
 _SURE_BYTES = 20
@@ -69,7 +68,7 @@ def _legs_between(pairs: Collection[Pair], source: str, target: str) -> tuple[Pa
     """The pairs of languages to go through one after the other, of those that models have; none: there is no way."""
     if (source, target) in pairs:
         return ((source, target),)
-    through = (source, _PIVOT), (_PIVOT, target)
+    through = (source, PIVOT), (PIVOT, target)
     return through if source != target and all(leg in pairs for leg in through) else ()
 
 

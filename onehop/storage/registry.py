@@ -26,6 +26,7 @@ SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
 Pair = tuple[str, str]
+PIVOT = "en"  # the language between two models
 SMALL = "-small"  # NAME-small is the fast form of NAME: it is never ambiguous with it
 
 
@@ -207,7 +208,10 @@ def _no_model(source: str | None, target: str | None) -> ModelFileError:
     pair = f" from {source or 'any language'} to {target or 'any language'}" if source or target else ""
     unread = [str(path) for name, path in installed().items() if name not in readable]
     besides = f", and {' and '.join(unread)} cannot be read" if unread else ""
-    pairs = ", ".join(dict.fromkeys(f"{a} → {b}" for a, b in known.values()))
+    direct = list(dict.fromkeys(known.values()))
+    halves = [(a, b) for a, x in direct for y, b in direct if x == y == PIVOT]
+    through = [(a, PIVOT, b) for a, b in halves if a != b and (a, b) not in direct]
+    pairs = ", ".join(" → ".join(way) for way in (*direct, *through))
     remedy = f"There are {pairs}: choose one of them, or install a model for yours." if pairs else _how_to_get_one([])
     return ModelFileError(f"No model{pair} is installed{besides}.", remedy)
 

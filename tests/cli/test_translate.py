@@ -718,6 +718,13 @@ def test_a_model_that_is_not_found(two_models, name, languages, message):
     assert str(caught.value).startswith(message)
 
 
+def test_where_no_model_is_found_the_ways_through_english_are_named_too(monkeypatch):
+    known = {"a": ("en", "de"), "b": ("de", "en"), "c": ("en", "fr"), "d": ("fr", "en"), "e": ("de", "fr")}
+    monkeypatch.setattr(registry, "translators", lambda: known)
+    with pytest.raises(ModelFileError, match="There are en → de, de → en, en → fr, fr → en, de → fr, fr → en → de:"):
+        registry.find_model(None, "es", "fr")
+
+
 @pytest.mark.parametrize(
     ("second", "asked", "remedy"),
     [
