@@ -44,7 +44,7 @@ tokens = pieces.encode(text, out_type=str)
 result = translator.translate_batch([tokens], beam_size=4, length_penalty=float(alpha))
 print(pieces.decode(result[0].hypotheses[0]))
 """
-ONEHOP = "from onehop.cli import main; main()"  # what the installed command runs
+ONEHOP = "from onehop.__main__ import main; main()"  # what the installed command runs
 MEASURES = ("cpu_seconds", "seconds", "megabytes")
 
 

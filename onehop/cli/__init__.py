@@ -31,6 +31,8 @@ def main() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set while the verbs were imported
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app(prog_name="onehop")
     except SystemExit as e:

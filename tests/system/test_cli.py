@@ -522,6 +522,17 @@ def test_ctrl_c_and_sigterm_leave_no_traceback(tmp_path, number, status):
         assert running.stderr.read().strip() == b""
 
 
+def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(tmp_path):
+    (tmp_path / "typer.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+    command = [*ONEHOP, "config", "base"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as running:
+        assert running.stdout.readline() == b"importing\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == -signal.SIGINT
+        assert running.stderr.read() == b""
+
+
 def test_sigterm_keeps_what_was_translated(model_file, tmp_path):
     out = tmp_path / "out.de"
     command = [*ONEHOP, "translate", "-m", str(model_file), "-i", "-", "-o", str(out)]
