@@ -231,6 +231,9 @@ class Run:
             if state.pop(CHECKSUM, None) not in (None, state_checksum(state)):
                 raise ValueError("its checksum does not match")
             progress = Progress(**{f.name: state[f.name] for f in fields(Progress)})
+            counts = (progress.step, progress.epoch, progress.batch, progress.since_best)
+            if progress.step != steps[-1] or not all(type(count) is int and count >= 0 for count in counts):
+                raise ValueError("its step, epoch or batch is out of range")
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
             raise broken(folder / "state.json", e) from None
         return Checkpoint(

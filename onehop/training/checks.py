@@ -9,9 +9,11 @@ from torch import nn
 from onehop.config import Settings
 from onehop.data.store import REMAKE, SIDES, SPLITS, Pairs, Store
 from onehop.errors import ModelFileError, RunError, StoreError
+from onehop.storage.checkpoint_arrays import broken
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model
 from onehop.storage.registry import copy_alpha, named_model
+from onehop.storage.run_folder import Checkpoint
 from onehop.text.tokenizer import vocabulary_of
 
 
@@ -84,6 +86,22 @@ def first_weights(settings: Settings, store: Store, model: nn.Module) -> StoredM
     if {n: p.shape for n, p in model.named_parameters()} != {n: t.shape for n, t in start.tensors.items()}:
         raise RunError(f"{file} has another shape than this model.", "Give this one the same [model] settings.")
     return start
+
+
+def check_resumable(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> None:
+    """Refuse tensors that are not the model's: copying would broadcast one of a wrong shape."""
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    if {name: array.shape for name, array in checkpoint.weights.items()} != shapes:
+        raise broken(folder / "weights.safetensors", ValueError("its tensors are not those of the model"))
+    kinds: dict[str, dict[str, Any]] = {}
+    for name, array in checkpoint.optimizer.items():
+        kind, _, parameter = name.partition(".")
+        kinds.setdefault(kind, {})[parameter] = array.shape
+    expected: dict[str, dict[str, Any]] = {"exp_avg": shapes, "exp_avg_sq": shapes, "step": dict.fromkeys(shapes, ())}
+    if "ema" in kinds:
+        expected["ema"] = shapes
+    if kinds and kinds != expected:
+        raise broken(folder / "optimizer.safetensors", ValueError("its tensors are not those of the model"))
 
 
 def inherit_alpha(settings: Settings, file: Path) -> None:

@@ -34,7 +34,7 @@ from onehop.storage.model_io import write_model
 from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
 from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Callback, Callbacks, Report
-from onehop.training.checks import check_fits, first_weights, inherit_alpha
+from onehop.training.checks import check_fits, check_resumable, first_weights, inherit_alpha
 from onehop.training.cuda_step import CudaGraphStep
 from onehop.training.dataloader import Fixed, Peekable, Update, prefetch, updates
 from onehop.training.distributed import World, world
@@ -368,6 +368,7 @@ class Trainer:
             if self.settings.train.start_from:
                 self.start_from(first_weights(self.settings, self.store, self.model))
             return
+        check_resumable(checkpoint, self.model, self.run.folder(checkpoint.progress.step))
         load_weights(self.model, checkpoint.weights)
         load_optimizer(self.model, self.optimizer, checkpoint.optimizer)
         if self.average:

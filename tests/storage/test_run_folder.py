@@ -232,6 +232,19 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path, file, damage):
     assert run.latest().progress.step == 10
 
 
+@pytest.mark.parametrize(("name", "value"), [("batch", -1), ("epoch", -1), ("since_best", -1), ("step", 30)])
+def test_a_position_that_is_out_of_range_is_one_line(tmp_path, name, value):
+    run = saved(tmp_path, 20)
+    file = run.folder(20) / "state.json"
+    state = {**json.loads(file.read_bytes()), name: value}
+    del state["crc32"]
+    file.write_text(json.dumps({**state, "crc32": checkpoint_arrays.state_checksum(state)}))
+    with pytest.raises(
+        RunError, match=r"state\.json cannot be read: its step, epoch or batch is out of range\. Delete"
+    ):
+        run.latest()
+
+
 def test_any_flipped_bit_of_a_checkpoint_is_found_or_harmless(tmp_path):
     run = saved(tmp_path, 10)
     whole = run.latest()

@@ -29,6 +29,7 @@ from onehop.errors import RunError, StoreError
 from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage import checkpoint_arrays
+from onehop.storage.checkpoint_arrays import read_arrays, write_arrays
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
@@ -638,6 +639,27 @@ def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch
     callback = told_at(last, signal.SIGTERM)
     assert go("train.steps=1000", "train.validate_every=1000", callback=callback) is None
     assert Run(tmp_path / "run").latest().progress.step == last
+
+
+@pytest.mark.parametrize("file", ["weights", "optimizer"])
+@pytest.mark.parametrize("damage", ["shape", "gone", "more"])
+def test_a_checkpoint_of_another_model_is_one_line(go, tmp_path, file, damage):
+    """Its checksum is right, so that only a look at names and shapes finds it."""
+    go("train.steps=4")
+    path = Run(tmp_path / "run").folder(4) / f"{file}.safetensors"
+    arrays = read_arrays(path)
+    name = next(name for name, array in arrays.items() if array.ndim == 1)
+    if damage == "shape":
+        arrays[name] = arrays[name][:1]  # copying would broadcast it
+    elif damage == "gone":
+        del arrays[name]
+    else:
+        arrays["step.more" if file == "optimizer" else "more"] = arrays[name]
+    write_arrays(arrays, path)
+    with pytest.raises(
+        RunError, match=rf"{file}\.safetensors cannot be read: its tensors are not those of the model\. D"
+    ):
+        go("train.steps=6")
 
 
 def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
