@@ -147,6 +147,19 @@ def test_a_long_sentence_is_split_and_marked(make, tokenizer):
     assert [s["split"] for s in details["sentences"]] == [True] * (len(texts) - 1) + [False]
 
 
+def test_an_endless_sentence_is_not_encoded_at_every_halving(make, tokenizer, monkeypatch):
+    translator = make(max_length=21)
+    encoded = []
+    plain = translator.translator.tokenizer.encode
+    monkeypatch.setattr(
+        translator.translator.tokenizer, "encode", lambda text: encoded.append(len(text)) or plain(text)
+    )
+    line = "the old house and a bird stood there " * 500
+    parts = translator.segments(line)
+    assert all(len(plain(part.text)) <= 20 for part in parts)
+    assert sum(encoded) < 3 * len(line)  # halved ten times, it was encoded ten times
+
+
 def test_the_best_translation_with_all_terms_is_taken(make):
     answers = {"a contract": ["ein Abkommen", "der Kontrakt", "Ein VERTRAG", "kein Vertrag"]}
     translator = make(answers, terms=Terms([Term("contract", "Vertrag")]))
