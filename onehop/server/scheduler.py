@@ -4,9 +4,9 @@ A lane is an engine, some threads that call it, and the sentences that wait for 
 tokens with sentences of like length and equal options. Which come first is decided by start-time fair queuing: each
 request has its own clock, which advances with the tokens it has been given, so that a long request does not keep short
 ones waiting. A batch that runs is not joined, so it is made no larger than what takes `batch_seconds`, and half of that
-where several requests wait. How long a batch takes is learnt from batches that ran beside others: cores share memory
-and caches, and a batch that has them to itself is up to twice as fast. Everything but the engine's call happens on the
-event loop.
+while requests come beside others. How long a batch takes is learnt from batches that ran beside others: cores share
+memory and caches, and a batch that has them to itself is up to twice as fast. Everything but the engine's call happens
+on the event loop.
 """
 
 import asyncio
@@ -38,6 +38,9 @@ _FIRST_PACE = 500.0
 # One request may have this part of the queue, and requests of more than the smaller part only half of it together, so
 # that no large request keeps small ones out.
 _SHARE, _SMALL = 4, 100
+
+# Seconds after which a request that came beside another says nothing about the next one.
+_LATELY = 2.0
 
 Found = list[Translation]
 Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]]
@@ -86,6 +89,8 @@ class Lane:
         self.most_waiting, self.most_seconds, self.metrics = most_waiting, most_seconds, metrics
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
         self.waiting: list[QueuedSentence] = []
+        self.running: list[QueuedSentence] = []
+        self.came_beside = -math.inf  # when a request last came while another one was here
         self.free, self.slow_running, self.clock = threads, 0, 0.0
         self.requests = count()
         self.speed = 1000.0  # tokens a second, as measured by and by
@@ -115,6 +120,8 @@ class Lane:
         """Queue the sentences of one request, or turn it away before it waits in vain."""
         self.drop_cancelled()
         self.admit(tokens(jobs))
+        if any(job.request != new.request for new in jobs[:1] for job in (*self.waiting, *self.running)):
+            self.came_beside = time.monotonic()
         start = self.clock
         for job in jobs:
             job.start = start
@@ -186,12 +193,15 @@ class Lane:
 
     def is_slow(self, job: QueuedSentence) -> bool:
         """Whether a sentence that is no ordinary one takes longer by itself than a batch should."""
-        return job.length > _ORDINARY and cells([job]) > self.pace * self.batch_seconds
+        return job.length > _ORDINARY and cells([job]) > self.most_cells()
 
     def most_cells(self) -> float:
-        """How large a batch may be that holds nobody up: half as large where several requests wait."""
-        several = len({job.request for job in self.waiting}) > 1
-        return self.pace * self.batch_seconds / (2 if several else 1)
+        """How large a batch may be that holds nobody up: half as large while requests come beside others.
+
+        Who comes next shall not find every thread at work on a long sentence, so those who came lately count as well.
+        """
+        is_shared = time.monotonic() - self.came_beside < _LATELY or len({job.request for job in self.waiting}) > 1
+        return self.pace * self.batch_seconds / (2 if is_shared else 1)
 
     def in_order(self) -> list[QueuedSentence]:
         """All that wait, the first first."""
@@ -211,6 +221,7 @@ class Lane:
         self.note(batch, now)
         is_slow = any(map(self.is_slow, batch))
         self.free -= 1
+        self.running += batch
         self.slow_running += is_slow
         beside = self.free == 0
         running = asyncio.get_running_loop().run_in_executor(self.executor, self.run, batch)
@@ -244,6 +255,8 @@ class Lane:
     ) -> None:
         """Give the answers out and go on. `beside`: whether every thread was busy when the batch began."""
         self.free += 1
+        ended = set(map(id, batch))
+        self.running = [job for job in self.running if id(job) not in ended]
         self.slow_running -= was_slow
         for job, found in zip(batch, done.result(), strict=True):
             self.give(job, found)

@@ -20,7 +20,9 @@ class ServerSettings:
     max_queue: int = setting(100_000, "tokens that may wait before new requests are turned away", least=1)
     max_connections: int = setting(1_000, "connections at a time", least=1)
     batch_tokens: int = setting(1_024, "source tokens of a batch, padding counted", least=1)
-    batch_seconds: float = setting(0.4, "seconds that a batch may take; half where several requests wait", least=0.001)
+    batch_seconds: float = setting(
+        0.4, "seconds that a batch may take; half while requests come beside others", least=0.001
+    )
     patience: float = setting(0.004, "seconds that a sentence waits for company when the engine is idle", least=0.0)
     read_seconds: float = setting(10.0, "seconds for a request's head to arrive, and for its body", least=0.01)
     answer_seconds: float = setting(60.0, "seconds until an answer is given up", least=0.01)

@@ -171,6 +171,35 @@ def test_a_batch_of_one_request_ends_in_time_and_sooner_where_others_wait():
     run(work())
 
 
+def test_while_requests_come_beside_a_giant_its_long_sentences_leave_a_thread_free(monkeypatch):
+    """At 400 cells a second a sentence of 40 tokens takes 0.6 s: less than a batch may, and more than half of it."""
+    now = [1e9]
+    monkeypatch.setattr("onehop.server.scheduler.time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=float))
+    engine = Engine(held=True)
+
+    async def work():
+        at = lane(engine, threads=2, budget=42, batch_seconds=1.0)
+        at.pace = 400.0
+        giant = asyncio.create_task(at.translate([ids(40)] * 4, PLAIN))
+        await engine.has_begun()
+        await engine.has_begun()  # alone, it has both threads
+        short = asyncio.create_task(at.translate([ids(10)], PLAIN))
+        await asyncio.sleep(0)
+        assert at.is_slow(jobs(40)[0])
+        at.waiting, gone = [job for job in at.waiting if job.length == 40], at.waiting
+        at.free, at.slow_running = 1, 1  # as when one of them has ended
+        assert at.take() == []  # the short one is gone already, but one like it may come
+        now[0] += 3  # none has come
+        at.waiting = [job for job in gone if job.length == 40]
+        assert [job.length for job in at.take()] == [40]
+        giant.cancel()
+        short.cancel()
+        engine.gate.set()
+        await asyncio.gather(giant, short, return_exceptions=True)
+
+    run(work())
+
+
 def test_batches_grow_with_the_number_of_requests():
     """However slow the engine seems: else a crowd of small requests would be translated one by one."""
 
@@ -229,6 +258,7 @@ def test_a_batch_that_has_the_machine_to_itself_is_no_measure_of_the_pace(monkey
         for _ in range(50):
             await asked(at, 2)
         assert at.pace == pytest.approx(1200, rel=0.01)
+        now[0] += 10  # nobody comes beside others any more
         assert not at.is_slow(jobs(40)[0])
         # A machine that has become slower shows it in any batch.
         quick.gate.clear()
