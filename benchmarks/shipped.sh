@@ -50,10 +50,10 @@ inside() {
     make_again alignments $python benchmarks/alignments.py --pairs 200 --pair "$sets/newstest2014.en" \
         "$sets/newstest2014.de" --pair "$sets/europarl-test.en" "$sets/europarl-test.de" -o results/alignments.json
     everyday="--source $sets/tatoeba-valid.en --reference $sets/tatoeba-valid.de"
-    make_again coreference $python -m onehop.experiments.measure coreference -m en-de
-    make_again patterns $python -m onehop.experiments.measure patterns -m en-de --source "$sets/tatoeba-valid.en" --sentences 200
-    make_again pruning $python -m onehop.experiments.measure pruning -m en-de $everyday --sentences 200
-    make_again lengths $python -m onehop.experiments.measure lengths -m en-de $everyday --sentences 400
+    make_again coreference $onehop paper measure coreference -m en-de
+    make_again patterns $onehop paper measure patterns -m en-de --source "$sets/tatoeba-valid.en" --sentences 200
+    make_again pruning $onehop paper measure pruning -m en-de $everyday --sentences 200
+    make_again lengths $onehop paper measure lengths -m en-de $everyday --sentences 400
 }
 
 decoding() {

@@ -1,4 +1,4 @@
-"""`onehop demo` and `onehop paper`: short demonstrations, and the paper's tables measured again."""
+"""`onehop demo` and `onehop paper`: short demonstrations, the paper's tables and the explorer's measurements."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -209,6 +209,44 @@ def paper_table3(
     )
     told = {**provenance.origin(command), **found}
     _show_table(out, "table3", told, table3_report.table_text(found), lambda: table3_report.picture(found))
+
+
+@_paper_app.command(name="measure")
+def paper_measure(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="dimension, paths, complexity, coreference, …")],
+    model: ModelName = None,
+    source: Annotated[Path | None, typer.Option(help="Sentences, one per line.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Their reference translations.")] = None,
+    sentences: Annotated[int, typer.Option(min=1, help="How many.")] = 300,
+    store: Annotated[Path | None, typer.Option(help="For warmup: a store that `onehop prepare` made.")] = None,
+    steps: Annotated[int, typer.Option(min=3, help="For warmup: steps of each training.")] = 500,
+    table3: Annotated[Path | None, typer.Option(help="For twins: the JSON file of `onehop paper table3`.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The folder. Default: the explorer's own.")] = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Measure what the explorer shows besides one translation; docs/guide/explore.md describes each name."""
+    if out is not None:
+        check_folder(out)
+    use_threads(threads)
+    from onehop.experiments.measure import OPTIONS, MeasureInputs, measure
+    from onehop.explorer.content import DATA
+
+    for name in names:
+        if name not in OPTIONS:
+            raise SettingsError(f"There is no measurement {name}.", f"Choose from {', '.join(OPTIONS)}.")
+    given = MeasureInputs(
+        model=model,
+        source=source,
+        reference=reference,
+        sentences=sentences,
+        store=store,
+        steps=steps,
+        table3=table3,
+        device=device,
+    )
+    for name in names:
+        typer.echo(measure(name, given, out or DATA))
 
 
 def _show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:

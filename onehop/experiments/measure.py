@@ -1,34 +1,26 @@
-"""Measures what the page shows besides one translation, each into a file of its own.
-
-    python -m onehop.experiments.measure dimension paths complexity
-    python -m onehop.experiments.measure coreference -m en-de
-    python -m onehop.experiments.measure patterns pruning lengths -m en-de --source test.en --reference test.de
-    python -m onehop.experiments.measure warmup --store store
-    python -m onehop.experiments.measure twins --table3 table3.json
+"""`onehop paper measure`: what the explorer's page shows besides one translation, each measurement as a file.
 
 Every file says which model, machine and command made it. docs/guide/explore.md says what is measured and how.
 """
 
-import argparse
 import json
-import sys
-import time
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from onehop.atomic import write_whole
 from onehop.config import settings_from_dict
-from onehop.data.corpus import Lines
 from onehop.data.store import Store
-from onehop.errors import OnehopError, SettingsError
+from onehop.errors import SettingsError
+from onehop.evaluation.report import aligned
 from onehop.experiments.heads import coreference, patterns
 from onehop.experiments.lengths import lengths
 from onehop.experiments.provenance import made
 from onehop.experiments.pruning import pruning
 from onehop.experiments.short_runs import twins, warmup
 from onehop.experiments.synthetic import complexity, dimension, paths
-from onehop.explorer.content import DATA, MEASUREMENTS
 from onehop.interpret.tracer import Tracer
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
@@ -36,87 +28,61 @@ from onehop.storage.registry import find_model
 _Json = dict[str, Any]
 
 
-class _MeasureRequest:
-    """What the command line asks for; files are read and the model loaded when a measurement needs them."""
+@dataclass(frozen=True, kw_only=True)
+class MeasureInputs:
+    """What measurements look at; files are read and the model is loaded when one needs them."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked = asked
-        self._tracer: Tracer | None = None
+    model: str | None = None
+    source: Path | None = None
+    reference: Path | None = None
+    sentences: int = 300
+    store: Path | None = None
+    steps: int = 500
+    table3: Path | None = None
+    device: str | None = None
 
-    @property
+    @cached_property
     def tracer(self) -> Tracer:
-        if self._tracer is None:
-            self._tracer = Tracer.load(self.needed("model", "-m MODEL"), self.asked.device)
-        return self._tracer
+        return Tracer.load(find_model(self.model), self.device)
 
-    @property
-    def store(self) -> Store:
-        """What the short runs train on."""
-        return Store.open(self.needed("store", "--store STORE"))
+    def needed(self, name: str) -> Path:
+        """The file of an option that a measurement cannot do without."""
+        file: Path | None = getattr(self, name)
+        if file is None:
+            raise SettingsError(f"--{name} is missing.", f"Give --{name} {name.upper()}.")
+        return file
 
-    def sources(self) -> list[str]:
-        """The first sentences to look at."""
-        return self.lines("source", "--source FILE")
+    def lines(self, *names: str) -> list[list[str]]:
+        """The first lines of aligned files."""
+        return [lines[: self.sentences] for lines in aligned([self.needed(name) for name in names])]
 
     def pairs(self) -> tuple[list[str], list[str]]:
-        """The first sentences and how they should be translated."""
-        sources, references = self.sources(), self.lines("reference", "--reference FILE")
-        if len(sources) != len(references):
-            raise SettingsError(
-                f"There are {len(sources)} sources and {len(references)} references.", "Give aligned files."
-            )
+        sources, references = self.lines("source", "reference")
         return sources, references
-
-    def lines(self, name: str, option: str) -> list[str]:
-        """The first lines of a file."""
-        lines = islice(Lines(Path(self.needed(name, option))), self.asked.sentences)
-        return [line.decode("utf-8", "replace").strip() for line in lines]
 
     def trained_to(self) -> int:
         """Pieces of the longest sentence that the model's training kept."""
-        settings = describe(find_model(self.needed("model", "-m MODEL"))).content["settings"]
-        return settings_from_dict(settings).data.longest
+        return settings_from_dict(describe(find_model(self.model)).content["settings"]).data.longest
 
-    def table3(self) -> _Json:
-        file = self.needed("table3", "--table3 FILE")
+    def table3_rows(self) -> _Json:
+        file = self.needed("table3")
         try:
-            found: _Json = json.loads(Path(file).read_text(encoding="utf-8"))
+            found: _Json = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as e:
             raise SettingsError(f"{file} cannot be read ({e}).", "Give a table3.json of onehop paper table3.") from None
         return found
 
-    def needed(self, name: str, option: str) -> str:
-        """An option that a measurement cannot do without."""
-        value = getattr(self.asked, name)
-        if value is None:
-            raise SettingsError(f"This measurement needs {option.split()[0]}.", f"Give {option}.")
-        return str(value)
 
-    def set_of(self, name: str) -> str | None:
-        """The name of the sentences that a measurement is of."""
-        given = next((option for option in ("source", "store") if option in OPTIONS[name]), None)
-        return given and Path(self.needed(given, f"--{given}")).stem
-
-    def command(self, name: str) -> str:
-        """What makes this file again; of files only the names."""
-        words = ["python -m onehop.experiments.measure", name]
-        for option in OPTIONS[name]:
-            value = getattr(self.asked, option.replace("-", "_"))
-            if value is not None:
-                words.append(f"--{option} {Path(str(value)).name}")
-        return " ".join(words)
-
-
-MEASURE: dict[str, Callable[[_MeasureRequest], _Json]] = {
-    "dimension": lambda request: dimension(),
-    "paths": lambda request: paths(),
-    "complexity": lambda request: complexity(),
-    "coreference": lambda request: coreference(request.tracer),
-    "patterns": lambda request: patterns(request.tracer, request.sources()),
-    "pruning": lambda request: pruning(request.tracer, *request.pairs()),
-    "lengths": lambda request: lengths(request.tracer, *request.pairs(), request.trained_to()),
-    "warmup": lambda request: warmup(request.store, request.asked.steps, device=request.asked.device),
-    "twins": lambda request: twins(request.table3()),
+MEASURE: dict[str, Callable[[MeasureInputs], _Json]] = {
+    "dimension": lambda given: dimension(),
+    "paths": lambda given: paths(),
+    "complexity": lambda given: complexity(),
+    "coreference": lambda given: coreference(given.tracer),
+    "patterns": lambda given: patterns(given.tracer, *given.lines("source")),
+    "pruning": lambda given: pruning(given.tracer, *given.pairs()),
+    "lengths": lambda given: lengths(given.tracer, *given.pairs(), given.trained_to()),
+    "warmup": lambda given: warmup(Store.open(given.needed("store")), given.steps, device=given.device),
+    "twins": lambda given: twins(given.table3_rows()),
 }
 # What each measurement looks at, to be written beside its result.
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -130,48 +96,26 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _measure(name: str, request: _MeasureRequest) -> _Json:
-    model = None
+def measure(name: str, given: MeasureInputs, folder: Path) -> Path:
+    """Measure and write the file, and say where it is."""
+    for option in {"source", "reference", "store", "table3"} & {*OPTIONS[name]}:
+        given.needed(option)  # before a model is loaded
+    found, model = MEASURE[name](given), None
     if "model" in OPTIONS[name]:
-        about = request.tracer.about()
+        about = given.tracer.about()
         model = {"name": about["name"], "hash": about["hash"]}
-    found = MEASURE[name](request)
-    return {**made(name, request.command(name)), "model": model, "set": request.set_of(name), **found}
+    text = next((getattr(given, option).stem for option in ("source", "store") if option in OPTIONS[name]), None)
+    told = {**made(name, _command(name, given)), "model": model, "set": text, **found}
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.json"
+    write_whole(file, (json.dumps(told, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
+    return file
 
 
-def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
-        prog="python -m onehop.experiments.measure", description=str(__doc__).split("\n")[0]
-    )
-    found.add_argument("names", nargs="+", choices=MEASUREMENTS, metavar="NAME", help=", ".join(MEASUREMENTS))
-    found.add_argument("-m", "--model", help="a model file or an installed model")
-    found.add_argument("--source", help="sentences, one a line")
-    found.add_argument("--reference", help="their translations")
-    found.add_argument("--sentences", type=int, default=300, help="so many of them (%(default)s)")
-    found.add_argument("--store", help="warmup: what to train on")
-    found.add_argument("--steps", type=int, default=500, help="warmup: of each run (%(default)s)")
-    found.add_argument("--table3", help="twins: what `onehop paper table3` left, with rows A")
-    found.add_argument("--device", help="cpu, cuda or cuda:N; otherwise what is there")
-    found.add_argument("-o", "--out", type=Path, default=DATA, help="the folder to write to (the package's own)")
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and write; the exit status."""
-    asked = _parser().parse_args(arguments)
-    request = _MeasureRequest(asked)
-    try:
-        for name in asked.names:
-            began = time.monotonic()
-            text = json.dumps(_measure(name, request), ensure_ascii=False, allow_nan=False, indent=1)
-            file = asked.out / f"{name}.json"
-            file.write_text(text + "\n", encoding="utf-8")
-            print(f"{file}: {time.monotonic() - began:.0f} s")
-    except OnehopError as e:
-        print(f"onehop: {e}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _command(name: str, given: MeasureInputs) -> str:
+    """What makes this file again; of files only the names."""
+    values = {option: getattr(given, option) for option in OPTIONS[name]}
+    if "model" in values and given.model is None:
+        values["model"] = given.tracer.about()["name"]
+    options = [f"--{option} {Path(str(value)).name}" for option, value in values.items() if value is not None]
+    return " ".join(["onehop paper measure", name, *options])

@@ -252,7 +252,7 @@ def is_shown(name: str, header: Json) -> bool:
 
 
 def measured() -> dict[str, Any]:
-    """The results of `python -m onehop.experiments.measure` and `onehop demo digits`; None where a file is missing."""
+    """The results of `onehop paper measure` and `onehop demo digits`; None where a file is missing."""
     return {name: read_data(name) for name in (*MEASUREMENTS, "patches")}
 
 

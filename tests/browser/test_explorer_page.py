@@ -627,7 +627,7 @@ def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_pat
     bare.write_text(explorer.alone(TEXT), encoding="utf-8")
     with opened(browser, bare.as_uri(), offline=True) as page:
         for name in content.MEASUREMENTS:
-            command = f"python -m onehop.experiments.measure {name}"
+            command = f"onehop paper measure {name}"
             expect(page.locator(f"[data-unmeasured={name}] code")).to_contain_text(command)
         expect(page.locator("[data-unmeasured=patches] code")).to_have_text("onehop demo digits -o FOLDER")
 

@@ -141,7 +141,7 @@ def test_what_is_measured_says_how():
         if found is not None:
             assert found["name"] == name
             digits = ("onehop digits", "onehop demo digits")  # as it was called until 0.1, and since
-            command = digits if name == "patches" else f"python -m onehop.experiments.measure {name}"
+            command = digits if name == "patches" else f"onehop paper measure {name}"
             assert found["made_by"].startswith(command)
             assert {"date", "machine", "model"} <= set(found)
 

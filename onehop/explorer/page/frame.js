@@ -143,7 +143,7 @@ const OPTIONS = {
 const command = (name) =>
   name === "patches"
     ? "onehop demo digits -o FOLDER"
-    : `python -m onehop.experiments.measure ${name} ${OPTIONS[name] ?? ""}`;
+    : `onehop paper measure ${name} ${OPTIONS[name] ?? ""}`;
 
 /** What stands where a measurement is missing. */
 export function unmeasured(name, what) {
