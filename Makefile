@@ -15,7 +15,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: dist test-gpu test-long install demo test test-fast coverage check check-js docs wheel lock chaos format clean browser
+.PHONY: dist test-gpu test-long install demo test test-fast all-tests coverage check check-js check-python docs wheel lock chaos \
+	format clean browser
 
 install: $(VENV)/.runtime
 
@@ -34,7 +35,9 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: install
 	$(BIN)/onehop demo -o runs/demo.html
 
-check: $(VENV)/.dev check-js
+check: check-js check-python
+
+check-python: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -57,11 +60,15 @@ browser:
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || echo "chromium is missing and cannot be installed here"
 
 # Tests start the command some hundred times; it would be compiled anew each time where Python may not keep what it compiled.
-test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
+test all-tests test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
-# A worker a core; a file stays with one worker, so that what its tests share is made once.
-test: check browser
-	$(BIN)/pytest -n auto --dist loadfile
+# mypy keeps one core busy for most of a minute, so the checks of Python run beside the tests.
+test: check-js browser $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs 2 all-tests check-python
+
+# A worker a core; a file stays with one worker, so that what its tests share is made once. tests/conftest.py orders the files.
+all-tests: $(VENV)/.dev
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # The longer proofs of what `make test` proves in short; the thousand sentences alone take half an hour.
 test-long: $(VENV)/.dev

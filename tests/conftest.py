@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pkgutil
 import signal
+from collections import Counter
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -62,6 +63,13 @@ def pytest_configure(config):
                 f"torch {torch.__version__} sees no GPU. These tests need an NVIDIA GPU with its driver, a CUDA build "
                 "of torch, Triton and a C compiler: CONTRIBUTING.md, GPU tests."
             )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Files with slow tests come first: no worker shall be alone with a long file at the end."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_terminal_summary(terminalreporter):

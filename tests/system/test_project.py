@@ -122,7 +122,7 @@ def test_the_hooks_are_the_checks_of_make_and_fetch_nothing():
     assert repository["repo"] == "local"
     *hooks, script = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
     assert script == "make check-js"
-    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", text_of(ROOT / "Makefile"), re.M)[1]
+    recipe = re.search(r"^check-python:.*\n((?:\t.*\n)+)", text_of(ROOT / "Makefile"), re.M)[1]
     checks = re.findall(r"\$\(BIN\)/(.+)", recipe)
     assert hooks == [check.removesuffix(" .").replace(" --check", "") for check in checks]
 
