@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import sentencepiece as spm
 import torch
-from transformers import MarianConfig, MarianMTModel
+import transformers
 from typer.testing import CliRunner
 
 from onehop.cli import app
@@ -128,7 +128,7 @@ def test_a_marian_folder_translates_the_same_and_the_proof_lies_beside_it(plain,
 
 
 def test_a_marian_folder_has_all_that_transformers_expects_and_nothing_else(marian):
-    found, info = MarianMTModel.from_pretrained(marian, output_loading_info=True)
+    found, info = transformers.MarianMTModel.from_pretrained(marian, output_loading_info=True)
     assert not any(info.values())
     assert found.generation_config.length_penalty == 1.2
     assert json.loads((marian / "generation_config.json").read_text())["decoder_start_token_id"] == 2
@@ -219,7 +219,7 @@ def write_foreign(folder: Path, source: bytes, target: bytes, *, seed: int, left
         "forced_eos_token_id": None,
     }
     torch.manual_seed(seed)
-    model = MarianMTModel(MarianConfig(**config))
+    model = transformers.MarianMTModel(transformers.MarianConfig(**config))
     with torch.no_grad():
         last_gain = model.model.decoder.layers[-1].final_layer_norm.weight
         make_lively(model.named_parameters(), model.model.shared.weight, last_gain, 0)
@@ -308,7 +308,7 @@ def test_what_the_original_never_says_the_imported_model_never_says(two_language
 
 def test_weights_in_half_precision_and_stored_positions_are_read(two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
-    weights, model = exports_weights(folder), MarianMTModel.from_pretrained(folder)
+    weights, model = exports_weights(folder), transformers.MarianMTModel.from_pretrained(folder)
     weights |= {f"model.{s}.embed_positions.weight": model.model.encoder.embed_positions.weight for s in ("encoder",)}
     save_weights(folder, {name: tensor.half() for name, tensor in weights.items()})
     found, full = (import_marian(f).stored.tensors["embedding.weight"] for f in (folder, two_languages))

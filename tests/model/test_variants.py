@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, ViTConfig, ViTForImageClassification
 
 from onehop.config import ModelSettings, Settings
 from onehop.errors import SettingsError
@@ -43,10 +43,12 @@ def give_all(pairs) -> None:
 # --- the decoder: GPT-2 ---------------------------------------------------------------------------------------
 
 
-def gpt2_pair() -> tuple[DecoderOnly, GPT2LMHeadModel]:
+def gpt2_pair() -> tuple[DecoderOnly, "transformers.GPT2LMHeadModel"]:
     torch.manual_seed(0)
     sizes = {"n_embd": D_MODEL, "n_layer": LAYERS, "n_head": HEADS, "n_inner": D_FF, "n_positions": LONGEST}
-    theirs = GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, bos_token_id=2, eos_token_id=3, **sizes)).eval()
+    theirs = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=VOCAB, bos_token_id=2, eos_token_id=3, **sizes)
+    ).eval()
     scatter(theirs)
     ours = DecoderOnly(settings("decoder", norm="pre", activation="gelu_tanh"), VOCAB).eval()
     copy_gpt2(ours, theirs)
@@ -54,7 +56,7 @@ def gpt2_pair() -> tuple[DecoderOnly, GPT2LMHeadModel]:
 
 
 @torch.no_grad()
-def copy_gpt2(ours: DecoderOnly, theirs: GPT2LMHeadModel) -> None:
+def copy_gpt2(ours: DecoderOnly, theirs: "transformers.GPT2LMHeadModel") -> None:
     """GPT-2 does not scale its embeddings by √d_model: the factor goes into them and back out of the last norm."""
     scale, body = math.sqrt(D_MODEL), theirs.transformer
     ours.embedding.weight.copy_(body.wte.weight / scale)
@@ -107,13 +109,13 @@ def test_a_learned_position_table_refuses_longer_texts():
 # --- the encoder: BERT ----------------------------------------------------------------------------------------
 
 
-def bert_pair() -> tuple[EncoderOnly, BertModel]:
+def bert_pair() -> tuple[EncoderOnly, "transformers.BertModel"]:
     torch.manual_seed(0)
     sizes = {"hidden_size": D_MODEL, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=VOCAB, intermediate_size=D_FF, max_position_embeddings=LONGEST, type_vocab_size=2, **sizes
     )
-    theirs = BertModel(config, add_pooling_layer=False).eval()
+    theirs = transformers.BertModel(config, add_pooling_layer=False).eval()
     scatter(theirs)
     more = {"activation": "gelu", "segments": 2, "input_norm": True, "norm_epsilon": 1e-12}
     ours = EncoderOnly(settings("encoder", **more), VOCAB).eval()
@@ -122,7 +124,7 @@ def bert_pair() -> tuple[EncoderOnly, BertModel]:
 
 
 @torch.no_grad()
-def copy_bert(ours: EncoderOnly, theirs: BertModel) -> None:
+def copy_bert(ours: EncoderOnly, theirs: "transformers.BertModel") -> None:
     table = theirs.embeddings
     ours.embedding.weight.copy_(table.word_embeddings.weight / math.sqrt(D_MODEL))
     ours.source_input.positions.copy_(table.position_embeddings.weight)
@@ -163,11 +165,13 @@ def test_a_sentence_vector_is_the_mean_over_its_tokens_alone():
 # --- vision: ViT ----------------------------------------------------------------------------------------------
 
 
-def vit_pair() -> tuple[VisionTransformer, ViTForImageClassification]:
+def vit_pair() -> tuple[VisionTransformer, "transformers.ViTForImageClassification"]:
     torch.manual_seed(0)
     sizes = {"hidden_size": D_MODEL, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    config = ViTConfig(image_size=8, patch_size=2, num_channels=1, intermediate_size=D_FF, num_labels=5, **sizes)
-    theirs = ViTForImageClassification(config).eval()
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=2, num_channels=1, intermediate_size=D_FF, num_labels=5, **sizes
+    )
+    theirs = transformers.ViTForImageClassification(config).eval()
     scatter(theirs)
     more = {"norm": "pre", "activation": "gelu", "norm_epsilon": 1e-12, "output_bias": True}
     ours = VisionTransformer(settings("vision", image=8, patch=2, levels=17, **more), 5).eval()
@@ -176,7 +180,7 @@ def vit_pair() -> tuple[VisionTransformer, ViTForImageClassification]:
 
 
 @torch.no_grad()
-def copy_vit(ours: VisionTransformer, theirs: ViTForImageClassification) -> None:
+def copy_vit(ours: VisionTransformer, theirs: "transformers.ViTForImageClassification") -> None:
     scale, table = math.sqrt(D_MODEL), theirs.vit.embeddings
     cut = table.patch_embeddings.projection
     give(ours.projection, cut.weight.flatten(1) / scale, cut.bias / scale)

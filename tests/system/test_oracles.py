@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import MarianConfig, MarianMTModel
 
 from onehop.config import ModelSettings
 from onehop.model.attention import MultiHeadAttention
@@ -168,16 +168,16 @@ def marian_layer_pairs(ours: Layer, theirs: nn.Module) -> Pairs:
     yield from affine(ours.feed_add_norm.norm, theirs.final_layer_norm)
 
 
-def marian_pairs(ours: Transformer, theirs: MarianMTModel) -> Pairs:
+def marian_pairs(ours: Transformer, theirs: "transformers.MarianMTModel") -> Pairs:
     yield [ours.embedding.weight], theirs.model.shared.weight
     for our_stack, their_stack in ((ours.encoder, theirs.model.encoder), (ours.decoder, theirs.model.decoder)):
         for our_layer, their_layer in zip(our_stack.layers, their_stack.layers, strict=True):
             yield from marian_layer_pairs(our_layer, their_layer)
 
 
-def a_marian() -> MarianMTModel:
-    return MarianMTModel(
-        MarianConfig(
+def a_marian() -> "transformers.MarianMTModel":
+    return transformers.MarianMTModel(
+        transformers.MarianConfig(
             vocab_size=VOCABULARY,
             d_model=D_MODEL,
             encoder_layers=LAYERS,
@@ -200,7 +200,7 @@ def a_marian() -> MarianMTModel:
 
 
 @pytest.fixture(scope="module")
-def marians() -> tuple[Transformer, MarianMTModel]:
+def marians() -> tuple[Transformer, "transformers.MarianMTModel"]:
     """Our model and Marian with the same weights; its position table, two halves of sines and cosines, set to ours."""
     torch.manual_seed(0)
     ours = Transformer(settings(max_length=LONGEST), VOCABULARY).eval()
