@@ -537,7 +537,10 @@ def test_sigterm_keeps_what_was_translated(model_file, tmp_path):
     out = tmp_path / "out.de"
     command = [*ONEHOP, "translate", "-m", str(model_file), "-i", "-", "-o", str(out)]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not out.with_name("out.de.partial").exists():  # it reads standard input from here on
+    running.stdin.write(b"the old house\n")
+    running.stdin.flush()
+    partial = out.with_name("out.de.partial")
+    while not (partial.exists() and partial.stat().st_size):  # it waits for the next line from here on
         assert running.poll() is None
         time.sleep(0.01)
     running.send_signal(signal.SIGTERM)
