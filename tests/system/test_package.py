@@ -196,6 +196,11 @@ def test_every_extra_that_a_message_names_exists():
     assert named <= set(PROJECT["optional-dependencies"])
 
 
+def named(places, content):
+    """The pattern alone takes seconds for the weights."""
+    return any(top in content for top in (b"/work/", b"/root/", b"/home/")) and places.search(content)
+
+
 def test_no_file_names_a_place_on_one_machine():
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -208,9 +213,9 @@ def test_no_file_names_a_place_on_one_machine():
         pytest.skip("not a git checkout")
     places = re.compile(rb"(?<![\w.])/" + rb"(work|root|home/\w+)/\w")
     files = [ROOT / name for name in listed.stdout.split("\0") if name]
-    found = [file.name for file in files if file.is_file() and places.search(file.read_bytes())]
+    found = [file.name for file in files if file.is_file() and named(places, file.read_bytes())]
     assert not found
-    assert places.search(b"cd /" + b"work/main")
+    assert named(places, b"cd /" + b"work/main")
 
 
 def test_the_readme_has_a_place_for_every_module_and_no_other():

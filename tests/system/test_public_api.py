@@ -4,6 +4,7 @@ import doctest
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,11 +22,17 @@ def test_these_names_are_public():
         _ = onehop.translator
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_the_examples_are_true(name, tmp_path, monkeypatch, request):
+def test_the_example_of_explore_is_run_by_the_docs():
+    """It takes long, and tests/system/test_docs.py runs every line of this page."""
+    page = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
+    first, made, saved = (example.source for example in doctest.DocTestParser().get_examples(onehop.explore.__doc__))
+    assert first == "from onehop import explore\n"
+    assert made.removeprefix("page = ").rstrip() + saved.partition("#")[0].strip().removeprefix("page") in page
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "explore"])
+def test_the_examples_are_true(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if name == "explore":  # of the shipped model docs/python.md makes the same page
-        request.getfixturevalue("install")("en-de")
     public = {each: getattr(onehop, each) for each in PUBLIC}
     tests = doctest.DocTestFinder().find(public[name], name, module=False, globs=public)
     assert any(test.name == name and test.examples for test in tests)

@@ -36,6 +36,11 @@ def translator():
 
 
 @pytest.fixture(scope="module")
+def by_torch():
+    return SentenceTranslator.load(MODEL, device="cpu", engine="torch")
+
+
+@pytest.fixture(scope="module")
 def paragraphs(translator):
     """What `onehop translate` uses."""
     return ParagraphTranslator(translator, max_length=max_length_of(MODEL))
@@ -96,10 +101,9 @@ def test_it_chooses_the_pronoun_by_the_noun(translator, noun, german, pronoun):
     assert re.search(rf"weil {pronoun}\b", found.text)
 
 
-def test_both_engines_translate_alike(translator):
-    torch = SentenceTranslator.load(MODEL, device="cpu", engine="torch")
+def test_both_engines_translate_alike(translator, by_torch):
     texts = ["The house is old.", "I would like a cup of coffee, please."]
-    assert [t.text for t in torch.translate(texts)] == [t.text for t in translator.translate(texts)]
+    assert [t.text for t in by_torch.translate(texts)] == [t.text for t in translator.translate(texts)]
 
 
 CAT = "The cat sat because it was sleepy."
@@ -154,15 +158,8 @@ def test_a_program_finds_no_fault_with_any_input_as_the_card_says(outcomes):
     assert "a program found no fault with any" in card
 
 
-def test_500_words_in_sentences_are_all_translated(robustness, paragraphs):
-    (case,) = [case for case in robustness.cases() if case.text == robustness.many_sentences()]
-    (outcome,) = robustness.outcomes(paragraphs, [case])
-    assert outcome.faults == []
-
-
-def test_both_engines_translate_capitals(paragraphs):
-    torch = SentenceTranslator.load(MODEL, device="cpu", engine="torch")
-    for by in (paragraphs, ParagraphTranslator(torch, max_length=max_length_of(MODEL))):
+def test_both_engines_translate_capitals(paragraphs, by_torch):
+    for by in (paragraphs, ParagraphTranslator(by_torch, max_length=max_length_of(MODEL))):
         (found,) = by.translate(["PLEASE DO NOT OPEN THE DOOR."])
         assert found.text == "BITTE ÖFFNE NICHT DIE TÜR."
 
