@@ -14,6 +14,10 @@ LOCAL = "local"
 # Windows of text are small, so a local cluster needs little shared memory.
 _OBJECT_STORE_BYTES = 512 << 20
 _CONNECT_SECONDS = 5.0
+_STARTS = 3  # Ray gives its own processes 30 seconds, which is short on a busy machine
+_REGISTER_SECONDS = 600  # a worker that imports torch on busy cores may need minutes; Ray's own limit is one
+_LOOPBACK = "127.0.0.1"
+_LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _STOPPED = "Run the same command again: finished work is kept."
 
 
@@ -31,10 +35,7 @@ def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
     if address.startswith("ray://"):
         remedy = "Run the command on a node of the cluster, with --ray HOST:PORT or --ray auto."
         raise SettingsError(f"--ray {address} is an address for Ray's client, which reads no local files.", remedy)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # Ray reports on its own progress there; what a user needs is shown by onehop.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    _set_environment(address)
     import ray
 
     if ray.is_initialized():  # a caller has joined one
@@ -44,13 +45,14 @@ def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
         raise _unreachable(address, ConnectionError())
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == LOCAL:
-        options |= {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        options["object_store_memory"] = _OBJECT_STORE_BYTES
-    try:
-        with _without_banner():
-            ray.init(address, **options)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as e:
-        raise _unreachable(address, e) from None
+        listens_on = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        if listens_on != _LOOPBACK:
+            what = f"Ray was imported before, and a cluster would listen on {listens_on}."
+            raise ClusterError(what, f"Set {_LOOPBACK_ONLY}=0 before Ray is imported.")
+        options |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+        options["_system_config"] = {"worker_register_timeout_seconds": _REGISTER_SECONDS}
+    with _without_banner():
+        _init(address, options)
     for name in ("ray", "ray.data", "ray.train"):
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
@@ -58,6 +60,32 @@ def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
             yield
     finally:
         ray.shutdown()
+
+
+def _set_environment(address: str) -> None:
+    """Set what Ray reads when it is imported."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray reports on its own progress there; what a user needs is shown by onehop.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address == LOCAL:
+        # Ray's default on other systems. As `_node_ip_address`, Ray would replace 127.0.0.1 by the machine's address.
+        os.environ[_LOOPBACK_ONLY] = "0"
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+
+
+def _init(address: str, options: dict[str, Any]) -> None:
+    import ray
+
+    for start in range(1, _STARTS + 1):
+        try:
+            ray.init(address, **options)
+            return
+        except Exception as e:  # Ray raises a plain Exception where its processes start too slowly
+            ray.shutdown()
+            if address != LOCAL or start == _STARTS or isinstance(e, ValueError):
+                raise _unreachable(address, e) from None
 
 
 def _answers(address: str) -> bool:
