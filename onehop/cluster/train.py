@@ -10,8 +10,11 @@ import shutil
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from onehop.atomic import write_json
 from onehop.cluster.connection import ClusterError, alive_nodes, joined
@@ -22,7 +25,9 @@ from onehop.storage.run_folder import Run, read_metrics
 
 _FAILURES = 100  # a training that dies so often is stopped
 _REFUSED = ".refused.json"
+_STARTS = ".ray-starts"  # a byte for each start of the workers
 _LOOK_SECONDS = 1.0
+_LET_GO_SECONDS = 300.0
 
 
 def train_on_cluster(
@@ -108,16 +113,19 @@ class _Watch:
     """Shows the metrics that the first worker writes, and says when all begin again."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
+        self.run, self.starts, self.started = Run(out), out / _STARTS, 0
         self.file, self.steps, self.every = out / "metrics.jsonl", settings.train.steps, settings.train.report_every
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> None:
+        self.starts.unlink(missing_ok=True)
         self.thread.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
         self.thread.join()
+        self.starts.unlink(missing_ok=True)
 
     def _watch(self) -> None:
         shown = len(read_metrics(self.file)) if self.file.exists() else 0
@@ -125,16 +133,21 @@ class _Watch:
             display.last = self.steps
             while True:
                 over = self.stop.wait(_LOOK_SECONDS)
+                self._tell_restart(display)
                 reports = read_metrics(self.file) if self.file.exists() else []
-                if len(reports) < shown:
-                    step = reports[-1]["step"] if reports else 0
-                    display.said(f"A worker died. All workers go on from the checkpoint of step {step}.")
-                    shown = len(reports)
+                shown = min(shown, len(reports))  # a restart drops the reports after its checkpoint
                 for report in reports[shown:]:
                     (display.validated if "valid_nll" in report else display.stepped)(report)
                 shown = len(reports)
                 if over:
                     return
+
+    def _tell_restart(self, display: TrainDisplay) -> None:
+        started = self.starts.stat().st_size if self.starts.exists() else 0
+        if started > self.started > 0:
+            step = max(self.run.steps(), default=0)
+            display.said(f"A worker died. All workers go on from the checkpoint of step {step}.")
+        self.started = started
 
 
 def _told(error: Exception, out: Path) -> OnehopError:
@@ -161,6 +174,8 @@ def _worker(config: Mapping[str, Any]) -> None:
     device, refused = config["device"], Path(config["out"]) / _REFUSED
     if refused.exists():
         return
+    if rank == 0:
+        _note_start(Path(config["out"]))
     try:
         workflow.train(
             config["settings"],
@@ -173,6 +188,16 @@ def _worker(config: Mapping[str, Any]) -> None:
     except OnehopError as e:
         write_json(refused, [e.what, e.remedy])
         raise
+
+
+def _note_start(out: Path) -> None:
+    """Count a start of the workers; a restart waits until the process before it has let the run folder go."""
+    with (out / _STARTS).open("ab") as starts:
+        restarted = starts.tell() > 0
+        starts.write(b".")
+    if restarted:  # that process may live on for a while on a node that was cut off
+        with suppress(Timeout), FileLock(out / ".lock", timeout=_LET_GO_SECONDS):
+            pass
 
 
 def kill_worker(pids: Path, rank: int) -> None:

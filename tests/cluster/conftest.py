@@ -39,16 +39,18 @@ class ThreeNodes:
     def address(self):
         return self.cluster.address
 
-    def kill_a_node(self):
-        self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
+    def kill_a_node(self, busy):
+        node = next((node for node in self.nodes if node.node_id in busy), self.nodes[-1])
+        self.nodes.remove(node)
+        self.cluster.remove_node(node, allow_graceful=False)
 
-    def kill_when(self, due):
-        """Kill a node in a thread as soon as `due()` holds."""
+    def kill_when(self, due, busy=tuple):
+        """Kill a node in a thread as soon as `due()` holds, one of the ids that `busy()` names if it names any."""
 
         def wait():
             while not due():
                 time.sleep(0.01)
-            self.kill_a_node()
+            self.kill_a_node(busy())
 
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
