@@ -72,7 +72,13 @@ def translate(
         str | None,
         typer.Option("--to", "--target", metavar="LANGUAGE", help="Target language. Default: the model's."),
     ] = None,
-    beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
+    quality: Annotated[
+        Literal["best", "fast"] | None,
+        typer.Option(help="fast: the small model NAME-small and greedy search; best: the full model. Default: best."),
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="Width of the beam; 1: greedy. Default: 4, with --quality fast 1.")
+    ] = None,
     alpha: Alpha = None,
     n_best: Annotated[
         int, typer.Option(help="Number of translations: in --json, or with --whole-lines as NUMBER ||| TEXT ||| SCORE.")
@@ -121,7 +127,7 @@ def translate(
     """Translate a text, documents, folders, or lines of files and stdin."""
     from onehop.cli import cluster, documents, line_filter
     from onehop.decoding.options import SearchOptions
-    from onehop.pipelines.arguments import terms_of
+    from onehop.pipelines.arguments import beam_for, terms_of
     from onehop.pipelines.bulk import BulkJob, Output, SameText, threads_of
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
     from onehop.pipelines.sentence_translator import check_request
@@ -139,7 +145,7 @@ def translate(
     line_filter.check_not_overwritten(files, out)
     with in_the_words_of_options():
         options = SearchOptions(
-            beam=beam,
+            beam=beam_for(quality, beam),
             alpha=alpha,
             n_best=n_best,
             sample=sample,
@@ -152,7 +158,8 @@ def translate(
     windows = line_filter.windows_of(text, files, gpu=bool(device and device.startswith("cuda")))
     output: Output = "json" if as_json else "moses" if n_best > 1 else "text"
     try:
-        route = find_route(model, source, target, cluster.sample_of(remote, out) or (job or windows).sample)
+        sample_of = cluster.sample_of(remote, out) or (job or windows).sample
+        route = find_route(model, source, target, sample_of, quality)
     except AlreadyTranslatedError as e:
         cluster.refuse(remote, e)
         if job is not None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from onehop.errors import SettingsError
 from onehop.setting_fields import check_fields, setting
 
+BEAM = 4
 ALPHA = 0.6  # the paper's, for models that say nothing
 LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop
 LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha ha ha" may be said
@@ -18,7 +19,7 @@ LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha 
 class SearchOptions:
     """What is looked for and how. The defaults are the paper's, but for the penalty: |Y|^α is what every engine has."""
 
-    beam: int = setting(4, "hypotheses followed at a time; 1: greedy", least=1, most=1000)
+    beam: int = setting(BEAM, "hypotheses followed at a time; 1: greedy", least=1, most=1000)
     # None: the one that suits the model, or ALPHA.
     alpha: float | None = setting(None, "α of the length penalty; 0: none", least=0.0, most=100.0)
     penalty: Literal["paper", "power"] = setting("power", "divide by ((5+|Y|)/6)^α or by |Y|^α")

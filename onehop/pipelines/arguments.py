@@ -6,13 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
+from onehop.decoding.options import BEAM
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.glossary import Term, Terms, read_glossary
+from onehop.storage.registry import Quality
 from onehop.text.formality import Formality
 from onehop.text.tokenizer import normalise
 
 _BYTE_ORDER_MARK = "\ufeff"  # files of Windows begin with it; the word after it would be an unknown one
 _ARGUMENTS = {"search.": "", "--model": "model=", "--from": "source=", "--to": "to="}
+_ARGUMENTS |= {"--quality ": "quality=", "--quality": "quality="}
 _ARGUMENTS |= {"--format": "format=", "--field": "fields=", "--join-lines": "join_lines=", "-o": "out"}
 
 Glossary = Mapping[str, str] | str | Path
@@ -33,7 +36,7 @@ def in_the_words_of_arguments() -> Iterator[None]:
     try:
         yield
     except OnehopError as e:
-        names = re.compile("|".join(_ARGUMENTS))
+        names = re.compile(rf"(?<![\w-])(?:{'|'.join(_ARGUMENTS)})")  # a path may have -o in it
         raise type(e)(*(names.sub(lambda name: _ARGUMENTS[name[0]], text) for text in (e.what, e.remedy))) from None
 
 
@@ -50,6 +53,11 @@ def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formalit
         raise SettingsError("`glossary` maps no strings to strings.", "Give a dict of terms, or a TSV file.")
     terms = [Term(normalise(source), normalise(target)) for source, target in (glossary or {}).items()]
     return Terms([term for term in terms if term.source], kept, formality)
+
+
+def beam_for(quality: Quality | None, beam: int | None) -> int:
+    """The width of the beam that is asked for, else 1 for the quality fast and 4 otherwise."""
+    return beam if beam is not None else 1 if quality == "fast" else BEAM
 
 
 def one_text(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onehop.errors import ModelFileError, SettingsError
 from onehop.storage.model_label import describe
-from onehop.storage.registry import PIVOT, find_model, translators
+from onehop.storage.registry import PIVOT, Quality, find_model, translators
 from onehop.text.language_id import LANGUAGE_CERTAINTY, Identifier, code_of, name_of
 
 # A shorter text, such as a name, may look like another language. Of 882 English sentences of this length that
@@ -33,11 +33,12 @@ def find_route(
     source: str | None = None,
     target: str | None = None,
     text: Callable[[], str] = str,
+    quality: Quality | None = None,
 ) -> tuple[Path, ...]:
     """The files of the models to go through; `text` is asked for a sample where its language decides."""
     wanted, target = asked_source(source), asked_language(target)
     if model is not None or target is None:
-        path = find_model(None if model is None else str(model), wanted, target)
+        path = find_model(None if model is None else str(model), wanted, target, quality)
         if source is not None and wanted is None:
             _refuse_translated(text(), describe(path).content["target"])
         return (path,)
@@ -48,7 +49,7 @@ def find_route(
     if source == target:
         raise SettingsError(f"The text would be translated from {source} to {source}.", "Choose two languages.")
     legs = () if source is None else _legs_between(pairs, source, target)
-    return tuple(find_model(None, *leg) for leg in legs) or (find_model(None, source, target),)
+    return tuple(find_model(None, *leg, quality) for leg in legs or [(source, target)])
 
 
 def asked_source(language: str | None) -> str | None:

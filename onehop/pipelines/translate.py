@@ -5,11 +5,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import overload
 
-from onehop.pipelines.arguments import Glossary, in_the_words_of_arguments, texts_of
+from onehop.pipelines.arguments import Glossary, beam_for, in_the_words_of_arguments, texts_of
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import AlreadyTranslatedError, find_route
 from onehop.pipelines.translator import Translator
 from onehop.storage.model_label import describe
+from onehop.storage.registry import Quality
 from onehop.text.formality import Formality
 
 # So many models are kept; the one that was not used for the longest time goes first.
@@ -24,7 +25,8 @@ def translate(  # type: ignore[overload-overlap]
     to: str | None = None,
     source: str | None = None,
     model: str | Path | None = None,
-    beam: int = 4,
+    quality: Quality | None = None,
+    beam: int | None = None,
     glossary: Glossary | None = None,
     keep: Iterable[str] = (),
     formality: Formality | None = None,
@@ -38,7 +40,8 @@ def translate(
     to: str | None = None,
     source: str | None = None,
     model: str | Path | None = None,
-    beam: int = 4,
+    quality: Quality | None = None,
+    beam: int | None = None,
     glossary: Glossary | None = None,
     keep: Iterable[str] = (),
     formality: Formality | None = None,
@@ -51,7 +54,8 @@ def translate(
     to: str | None = None,
     source: str | None = None,
     model: str | Path | None = None,
-    beam: int = 4,
+    quality: Quality | None = None,
+    beam: int | None = None,
     glossary: Glossary | None = None,
     keep: Iterable[str] = (),
     formality: Formality | None = None,
@@ -60,7 +64,8 @@ def translate(
 
     Without `to` and `model` it is English to German. Without `source`, or with "auto", the language is identified where
     several installed models translate into `to`. A text that is plainly in that language already is given back, with
-    a warning. Models stay in memory for the next call; for more options, see `Translator`.
+    a warning. `quality` "fast" takes the small model and greedy search, unless `beam` is given. Models stay in memory
+    for the next call; for more options, see `Translator`.
 
     Examples:
         >>> from onehop import translate
@@ -75,11 +80,12 @@ def translate(
     texts = texts_of(text)
     try:
         with in_the_words_of_arguments():
-            route = find_route(model, source, to, lambda: "\n".join(texts[:_SAMPLE]))
+            route = find_route(model, source, to, lambda: "\n".join(texts[:_SAMPLE]), quality)
     except AlreadyTranslatedError as e:
         same = [Result(source=each, text=each, sentences=(), notes=(f"{e.what} It is given back.",)) for each in texts]
         return same[0] if isinstance(text, str) else same
     translator = kept_translator(route, tuple(describe(path).hash for path in route))
+    beam = beam_for(quality, beam)
     results = translator.translate(texts, beam=beam, glossary=glossary, keep=keep, formality=formality)
     return results[0] if isinstance(text, str) else results
 

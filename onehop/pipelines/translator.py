@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 from onehop.decoding.engine import ComputeType, EngineName
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError, TextError
-from onehop.pipelines.arguments import Glossary, in_the_words_of_arguments, terms_of, texts_of
+from onehop.pipelines.arguments import Glossary, beam_for, in_the_words_of_arguments, terms_of, texts_of
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.lazy_model import LazyModel, Score, check_chain
 from onehop.pipelines.paragraphs import ParagraphTranslator
@@ -21,7 +21,7 @@ from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import asked_language, asked_source, find_route
 from onehop.pipelines.sentence_translator import check_request
-from onehop.storage.registry import named_model
+from onehop.storage.registry import Quality, find_model
 from onehop.text.formality import Formality
 from onehop.text.language_id import name_of as name_of_language
 from onehop.text.tokenizer import normalise
@@ -34,7 +34,8 @@ class Translator:
 
     `model` is the name of an installed model or a path, or two of them to go through one after the other. Without it,
     `source` and `to` choose by languages; where no model has them both, two translate through English. Without any of
-    the three it is `en-de`.
+    the three it is `en-de`. `quality` "fast" takes the small model, such as `en-de-small`, and greedy search; "best" is
+    the full model.
 
     `engine` "auto" means CTranslate2 on a CPU and torch on a GPU (`device="cuda"`). `compute` is int8 in CTranslate2
     and float32 in torch if nothing is said; torch has bfloat16 and float16 too. `threads` is one a core. `shortlist` is
@@ -47,6 +48,7 @@ class Translator:
         source: The language of the texts.
         target: The language of the translations.
         models: The names of the models, one or two.
+        quality: What was asked for, "best" or "fast", or None.
         via: The language between two models, or None.
 
     Examples:
@@ -70,6 +72,7 @@ class Translator:
         *,
         source: str | None = None,
         to: str | None = None,
+        quality: Quality | None = None,
         device: str | None = None,
         engine: Literal["auto"] | EngineName = "auto",
         compute: ComputeType | None = None,
@@ -79,12 +82,14 @@ class Translator:
         check_request(device, engine, compute, threads, shortlist)
         if model is None or isinstance(model, str | Path):
             with in_the_words_of_arguments():
-                route = find_route(model, source, to)
+                route = find_route(model, source, to, quality=quality)
         else:
-            route = tuple(named_model(str(each)) for each in model)
+            with in_the_words_of_arguments():
+                route = tuple(find_model(str(each), quality=quality) for each in model)
         if isinstance(shortlist, str | Path):
             shortlist = Path(shortlist).absolute()
         options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
+        self.quality = quality
         self._models = tuple(LazyModel(path, **options) for path in route)
         check_chain(self._models, asked_source(source), asked_language(to))
         for each in self._models:
@@ -126,7 +131,7 @@ class Translator:
         self,
         text: str,
         *,
-        beam: int = 4,
+        beam: int | None = None,
         alpha: float | None = None,
         n_best: int = 1,
         glossary: Glossary | None = None,
@@ -142,7 +147,7 @@ class Translator:
         self,
         text: Iterable[str],
         *,
-        beam: int = 4,
+        beam: int | None = None,
         alpha: float | None = None,
         n_best: int = 1,
         glossary: Glossary | None = None,
@@ -157,7 +162,7 @@ class Translator:
         self,
         text: str | Iterable[str],
         *,
-        beam: int = 4,
+        beam: int | None = None,
         alpha: float | None = None,
         n_best: int = 1,
         glossary: Glossary | None = None,
@@ -175,7 +180,7 @@ class Translator:
 
         Args:
             text: A text, or several, which are translated together.
-            beam: Width of the beam; 1 is greedy.
+            beam: Width of the beam; 1 is greedy. Without it 4, and 1 with the quality "fast".
             alpha: α of the length penalty |Y|^α; 0 is none. Without it, what suits the model.
             n_best: So many translations of each sentence, in `Sentence.found`.
             glossary: Terms with the translations that they should have, or a TSV file of them.
@@ -198,7 +203,7 @@ class Translator:
         if not isinstance(options, SearchOptions | None):
             raise SettingsError("`options` is no SearchOptions.", "Give onehop.decoding.options.SearchOptions(…).")
         with in_the_words_of_arguments():
-            options = options or SearchOptions(beam=beam, alpha=alpha, n_best=n_best)
+            options = options or SearchOptions(beam=beam_for(self.quality, beam), alpha=alpha, n_best=n_best)
         pipeline = self.pipeline(
             options, terms_of(glossary, keep, formality), whole_lines=whole_lines, keep_capitals=keep_capitals
         )
@@ -240,7 +245,7 @@ class Translator:
         format: str | None = None,
         join_lines: bool = False,
         fields: Iterable[str] = (),
-        beam: int = 4,
+        beam: int | None = None,
         alpha: float | None = None,
         glossary: Glossary | None = None,
         keep: Iterable[str] = (),
@@ -259,7 +264,7 @@ class Translator:
             format: The format, where the ending does not say it.
             join_lines: Lines of a plain text that belong to one paragraph are translated together.
             fields: Only these keys or columns are translated, in formats that have them.
-            beam: Width of the beam; 1 is greedy.
+            beam: Width of the beam; 1 is greedy. Without it 4, and 1 with the quality "fast".
             alpha: α of the length penalty |Y|^α; 0 is none. Without it, what suits the model.
             glossary: Terms with the translations that they should have, or a TSV file of them.
             keep: Words that are not to be translated.
@@ -279,7 +284,7 @@ class Translator:
         from onehop.pipelines.documents import Reading, job  # most translations are made without
 
         with in_the_words_of_arguments():
-            options = options or SearchOptions(beam=beam, alpha=alpha)
+            options = options or SearchOptions(beam=beam_for(self.quality, beam), alpha=alpha)
             how = Reading(format=format, join_lines=join_lines, fields=tuple(fields))
             work = job.job_of([job.existing(Path(path))], Path(out), how)
         terms, heard = terms_of(glossary, keep, formality), job.Warnings()

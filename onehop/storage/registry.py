@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal, get_args
 
 from onehop.errors import ModelFileError, OnehopError, SettingsError
 from onehop.storage.default_models import Defaults, read_defaults, write_defaults
@@ -28,6 +29,7 @@ DEFAULT = "en-de"
 Pair = tuple[str, str]
 PIVOT = "en"  # the language between two models
 SMALL = "-small"  # NAME-small is the fast form of NAME: it is never ambiguous with it
+Quality = Literal["best", "fast"]  # the model NAME, or NAME-small
 
 
 def user_folder() -> Path:
@@ -121,14 +123,43 @@ def translators() -> dict[str, Pair]:
     }
 
 
-def find_model(name: str | None = None, source: str | None = None, target: str | None = None) -> Path:
+def find_model(
+    name: str | None = None, source: str | None = None, target: str | None = None, quality: Quality | None = None
+) -> Path:
     """The model file of a name or path, or the installed model for the languages.
 
-    If nothing is asked for, it is the default that was chosen last, else en-de.
+    If nothing is asked for, it is the default that was chosen last, else en-de. `quality` "fast" takes the small form
+    of that model, "best" the full form of a small one. A model that is named must have the quality that is asked for.
     """
     path = _chosen_model(source, target) if name is None else named_model(name)
     _check_languages(path, source, target)
-    return path
+    return path if quality is None else _of_quality(path, quality, named=name is not None)
+
+
+def _of_quality(path: Path, quality: Quality, *, named: bool) -> Path:
+    """The small form of a model, or the full one; another model never stands in for it."""
+    if quality not in get_args(Quality):
+        raise SettingsError(f"There is no quality {quality!r}.", "Give best or fast.")
+    name = short_name(path)
+    wanted = name.removesuffix(SMALL) + SMALL * (quality == "fast")
+    if name == wanted:
+        return path
+    if named:
+        what = f"The model {name} is named, but --quality {quality} asks for {wanted}."
+        raise SettingsError(what, "Leave out --model or --quality.")
+    content = describe(path).content
+    pair = content["source"], content["target"]
+    if translators().get(wanted) == pair:
+        return installed()[wanted]
+    form = "small" if quality == "fast" else "full"
+    what = (
+        f"No {form} model from {pair[0]} to {pair[1]} is installed: --quality {quality} needs {wanted} beside {name}."
+    )
+    others = [other for other, languages in translators().items() if languages == pair and other.endswith(SMALL)]
+    if quality == "fast" and others:
+        raise ModelFileError(what, f"Install it, or name another with --model, such as {others[0]}.")
+    remedy = f"Install its package, put {wanted}{SUFFIX} into {user_folder()}, or leave out --quality."
+    raise ModelFileError(what, remedy)
 
 
 def named_model(name: str) -> Path:

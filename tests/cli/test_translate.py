@@ -41,6 +41,22 @@ def refused(result, message):
     assert result.exit_code == 2
 
 
+def test_a_quality_chooses_the_model_and_the_beam(install):
+    install("en-de", "en-de-small")
+    greedy, wide = (
+        json.loads(onehop("translate", "--quality", "fast", "--json", *beam, "a bird").stdout)
+        for beam in ([], ["--beam", 3, "--n-best", 3])
+    )
+    assert greedy["models"] == wide["models"] == ["en-de-small"]
+    assert len(wide["sentences"][0]["n_best"]) == 3
+    message = "--n-best is 2, but --beam is 1. A beam finds as many as it is wide: set --beam to 2 or more."
+    refused(onehop("translate", "--quality", "fast", "--json", "--n-best", 2, "a bird"), message)
+    best = onehop("translate", "--quality", "best", "--json", "--n-best", 4, "a bird")
+    assert json.loads(best.stdout)["models"] == ["en-de"]
+    message = "The model en-de is named, but --quality fast asks for en-de-small. Leave out --model or --quality."
+    refused(onehop("translate", "--quality", "fast", "--model", "en-de", "a bird"), message)
+
+
 class Upper(SentenceTranslator):
     """Translates into capitals, the n-th best with n exclamation marks; remembers what it was asked."""
 

@@ -29,6 +29,15 @@ def test_languages_without_a_model_go_through_english(install):
     assert names(find_route(source="fr", target="de")) == ["fr-en", "en-de"]
 
 
+def test_a_quality_holds_on_both_legs(install):
+    install("en-de", "de-en", "en-fr", "de-en-small", "en-fr-small")
+    assert names(find_route(source="de", target="fr", quality="fast")) == ["de-en-small", "en-fr-small"]
+    assert names(find_route(source="de", target="fr", quality="best")) == ["de-en", "en-fr"]
+    install("fr-en", "fr-en-small")
+    with pytest.raises(ModelFileError, match="No small model from en to de is installed: --quality fast needs en-de-s"):
+        find_route(source="fr", target="de", quality="fast")
+
+
 def test_the_language_of_the_text_decides_where_there_is_a_choice(install):
     install("en-de", "de-en", "en-fr")
     assert names(find_route(target="fr", text=lambda: GERMAN)) == ["de-en", "en-fr"]

@@ -196,6 +196,34 @@ def test_what_is_refused(small, monkeypatch, call, error, message):
     assert str(caught.value).startswith(message)
 
 
+def test_the_quality_fast_is_the_small_model_and_greedy_search(install, monkeypatch):
+    install("en-de", "en-de-small")
+    asked = []
+    pipeline = Translator.pipeline
+    monkeypatch.setattr(
+        Translator, "pipeline", lambda self, options, *a, **k: pipeline(self, asked.append(options) or options, *a, **k)
+    )
+    assert translate("a bird", to="de", quality="fast").models == ("en-de-small",)
+    assert translate("a bird", to="de").models == ("en-de",)
+    fast = pickle.loads(pickle.dumps(Translator(quality="fast", threads=1)))
+    assert fast.models == ("en-de-small",)
+    fast.translate("a bird")
+    fast.translate("a bird", beam=3)
+    assert [options.beam for options in asked] == [1, 4, 1, 3]
+
+
+def test_a_quality_that_is_missing_is_said_in_the_words_of_python(install):
+    folder = install("en-de")
+    remedy = f"put en-de-small.safetensors into {folder}, or leave out quality=."
+    with pytest.raises(
+        ModelFileError, match=f"quality=fast needs en-de-small beside en-de. Install its package, {remedy}"
+    ):
+        Translator(quality="fast")
+    for model in ("en-de", ["en-de"]):
+        with pytest.raises(SettingsError, match="quality=fast asks for en-de-small"):
+            Translator(model, quality="fast")
+
+
 def test_errors_name_the_arguments_of_python(install):
     install("en-de", "en-fr")
     with pytest.raises(ModelFileError, match=r"Choose one with model=, or give to=\.$"):

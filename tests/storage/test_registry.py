@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import jaxtyping
 import pytest
 from sharded import write_shards
 from typer.testing import CliRunner
 
 from onehop.cli import app
-from onehop.errors import ModelFileError
+from onehop.errors import ModelFileError, SettingsError
 from onehop.storage import registry
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.model_text import model_to_text
@@ -114,6 +115,64 @@ def test_a_small_form_is_used_by_its_name_alone(alone, model_file):
         install(alone, name, stored)
     assert registry.name_of(registry.find_model(None, "en", "de")) == "en-de"
     assert registry.name_of(registry.find_model("en-de-small")) == "en-de-small"
+
+
+@pytest.fixture
+def forms(alone, model_file):
+    """The full and the small form of a model, and a rival."""
+    stored = read_model(model_file)
+    return {name: install(alone, name, stored) for name in ("en-de", "en-de-small", "mine")}
+
+
+def test_a_quality_chooses_between_the_forms_of_the_usual_model(forms):
+    assert registry.find_model(quality="fast") == forms["en-de-small"]
+    assert registry.find_model(quality="best") == registry.find_model() == forms["en-de"]
+    registry.make_default("en-de-small")
+    assert registry.find_model() == registry.find_model(quality="fast") == forms["en-de-small"]
+    assert registry.find_model(quality="best") == forms["en-de"]
+
+
+def test_no_other_small_model_stands_in_for_that_of_the_default(forms):
+    registry.make_default("mine")
+    what = "No small model from en to de is installed: --quality fast needs mine-small beside mine."
+    with pytest.raises(ModelFileError, match=f"^{what} Install it, or name another with --model, such as en-de-small"):
+        registry.find_model(quality="fast")
+    registry.unset_default("mine")
+    with pytest.raises(ModelFileError, match="Several models translate from en to de: en-de, mine"):
+        registry.find_model(None, "en", "de", "fast")
+
+
+def test_a_small_model_that_is_missing_is_said(alone, model_file):
+    stored = read_model(model_file)
+    install(alone, "en-de", stored)
+    install(alone, "en-de-small", replace(stored, source="de", target="en"))  # of other languages: not its small form
+    what = (
+        "No small model from en to de is installed: --quality fast needs en-de-small beside en-de. Install its package"
+    )
+    with pytest.raises(ModelFileError, match=what):
+        registry.find_model(quality="fast")
+
+
+def test_where_only_the_small_model_is_installed_the_best_is_missed(alone, model_file):
+    small = install(alone, "en-de-small", read_model(model_file))
+    assert registry.find_model() == registry.find_model(quality="fast") == small
+    with pytest.raises(ModelFileError, match="No full model from en to de is installed: --quality best needs en-de"):
+        registry.find_model(quality="best")
+
+
+def test_a_model_that_is_named_has_the_quality_that_is_asked_for(forms):
+    assert registry.find_model("en-de-small", quality="fast") == forms["en-de-small"]
+    assert registry.find_model("mine", quality="best") == forms["mine"]
+    for name, quality, other in (("en-de", "fast", "en-de-small"), ("en-de-small", "best", "en-de")):
+        what = f"The model {name} is named, but --quality {quality} asks for {other}. Leave out --model or --quality."
+        with pytest.raises(SettingsError, match=what):
+            registry.find_model(name, quality=quality)
+
+
+def test_an_unknown_quality_is_refused(forms, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(SettingsError, match=r"There is no quality 'slow'\. Give best or fast\."):
+        registry.find_model(quality="slow")
 
 
 # --- defaults -------------------------------------------------------------------------------------------------
