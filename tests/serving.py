@@ -25,10 +25,10 @@ MODEL_NAME = "small"
 class Server:
     """An application and a client of it; of several translators each is a model of its own."""
 
-    def __init__(self, *translators, exploring=None, hosts=(), **settings):
+    def __init__(self, *translators, exploring=None, hosts=(), names=None, **settings):
         self.log = []
         self.settings, counts = ServerSettings(**settings), Metrics()
-        names = [MODEL_NAME] if len(translators) == 1 else [f"{t.source}-{t.target}" for t in translators]
+        names = names or ([MODEL_NAME] if len(translators) == 1 else [f"{t.source}-{t.target}" for t in translators])
         self.services = [
             Service(t, 64, self.settings, counts, name) for t, name in zip(translators, names, strict=True)
         ]

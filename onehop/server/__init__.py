@@ -8,6 +8,7 @@ __all__ = [
     "answers",
     "app",
     "auth",
+    "choice",
     "explore",
     "file_store",
     "files",

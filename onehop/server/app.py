@@ -25,13 +25,13 @@ from onehop.errors import ModelChangedError, OnehopError
 from onehop.explorer.cross_origin import CrossOriginGuard
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
-from onehop.pipelines.route import Pair, all_routes, identified, identifier, sources_into
+from onehop.pipelines.route import identified, identifier, sources_into
 from onehop.server import access_log, answers, auth, metrics, openapi
 from onehop.server.answers import batch_answer, page, while_wanted, written
+from onehop.server.choice import first_of_each_pair, routes_by_quality
 from onehop.server.explore import Exploring, off
 from onehop.server.files import Files
 from onehop.server.libretranslate import LibreTranslate
-from onehop.server.pivot import PivotService
 from onehop.server.problems import Problem
 from onehop.server.rate_limit import Rates
 from onehop.server.schemas import (
@@ -78,8 +78,9 @@ class Application:
         """`exploring`: what looks inside each of the models, if that is allowed; `hosts`: the names that requests may
         call the server, if not any; `folder`: where several processes keep translated files; `write`: where the access
         log goes, if not to standard output."""
-        self.models = {(service.source, service.target): service for service in services}
-        self.services = {pair: self.through(legs) for pair, legs in all_routes(self.models).items()}
+        self.all, self.models = services, first_of_each_pair(services)
+        self.by_quality = routes_by_quality(services)
+        self.services = self.by_quality[None]
         self.settings, self.metrics, self.exploring = settings, counts, exploring
         self.keys = auth.read(settings.keys_file)
         self.rates = Rates(settings.per_minute)
@@ -135,11 +136,6 @@ class Application:
             *self.files.routes(),
         ]
 
-    def through(self, legs: Sequence[Pair]) -> Translating:
-        """What translates by one model, or by two."""
-        services = [self.models[leg] for leg in legs]
-        return services[0] if len(services) == 1 else PivotService(*services)
-
     def explorers(self) -> dict[str, ASGIApp]:
         """The explorer of each model under its languages, and that of the first without."""
         if self.exploring is None:
@@ -158,7 +154,7 @@ class Application:
             for task in tasks:
                 task.cancel()
             self.files.store.close()
-            for service in self.models.values():
+            for service in self.all:
                 service.close()
             if self.exploring:
                 self.exploring.close()
@@ -166,7 +162,7 @@ class Application:
 
     async def warm_up(self) -> None:
         """Let every model translate; one that cannot has remembered it."""
-        for service in self.models.values():
+        for service in self.all:
             try:
                 await service.translate([_WARM_UP], Wish())
             except Exception:
@@ -240,7 +236,7 @@ class Application:
     async def translate(self, request: Request, body: TranslateBody) -> Response:
         """A batch with everything that is known about it."""
         terms = [*chain(*body.glossary.items()), *body.keep]
-        self.check(request, [*body.texts, *(body.prefixes or [])], beam=body.beam, n_best=body.n_best, terms=terms)
+        self.check(request, [*body.texts, *(body.prefixes or [])], beam=body.width, n_best=body.n_best, terms=terms)
         if body.prefixes is not None and len(body.prefixes) != len(body.texts):
             raise Problem(400, f"{len(body.texts)} texts have {len(body.prefixes)} prefixes: give one for each.")
         if body.prefixes is not None and body.format == "html":
@@ -261,7 +257,7 @@ class Application:
     async def stream(self, request: Request, body: StreamBody) -> Response:
         """Server-sent events. What is wrong before the first of them is a plain error."""
         deadline = asyncio.get_running_loop().time() + self.settings.answer_seconds
-        self.check(request, [body.text, body.prefix], beam=body.beam)
+        self.check(request, [body.text, body.prefix], beam=body.width)
         service = await self.service_for(body, [body.text])
         wish = Wish(options=body.options(), terms=Terms(formality=body.formality), prefixes=[body.prefix])
         events = service.stream(body.text, wish)
@@ -289,9 +285,9 @@ class Application:
 
     async def health(self, request: Request) -> Response:
         """Ready only when every model has translated, and its last attempt did not fail; else it is tried again."""
-        if any(service.state == "failing" for service in self.models.values()):
+        if any(service.state == "failing" for service in self.all):
             await self.warm_up()
-        states = {service.state for service in self.models.values()}
+        states = {service.state for service in self.all}
         status = next((state for state in ("failing", "starting") if state in states), "ok")
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
@@ -331,12 +327,18 @@ class Application:
         source = None if body.source == "auto" else body.source
         if source is None and body.target is not None:
             source = await asyncio.to_thread(self.identified, body.target, texts, always=body.source == "auto")
-        fitting = [p for p in self.services if source in (None, p[0]) and body.target in (None, p[1])]
+        quality = getattr(body, "quality", None)
+        services = self.by_quality[quality]
+        possible = [p for p in self.services if source in (None, p[0]) and body.target in (None, p[1])]
+        fitting = [p for p in possible if p in services]
         if source is not None and len(fitting) > 1:
             raise Problem(
                 400, f"From {source} there are several: name the target, {' or '.join(t for _, t in fitting)}."
             )
-        return self.service(*(fitting[0] if fitting else (source or "any", body.target or "any")))
+        if possible and not fitting:
+            form, languages = "small" if quality == "fast" else "full", " or ".join(f"{s} to {t}" for s, t in possible)
+            raise Problem(400, f"This server has no {form} model for {languages}: leave out quality.")
+        return services[fitting[0]] if fitting else self.service(source or "any", body.target or "any")
 
     def identified(self, target: str, texts: Sequence[str], *, always: bool) -> str | None:
         """In a thread: the language of texts, if several can be translated into the target, or if it is asked for."""

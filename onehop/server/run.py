@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 
 from onehop.decoding.ctranslate2_engine import cores
 from onehop.errors import ModelChangedError, SettingsError
-from onehop.pipelines.route import all_routes
+from onehop.pipelines.route import Pair, all_routes
 from onehop.server.access_log import never_wait_for_stderr
 from onehop.server.app import Application
 from onehop.server.explore import Exploring
@@ -63,8 +63,11 @@ def _announce(host: str, port: int, line: str) -> None:
 
 def offer(models: Sequence[Path]) -> str:
     """Which models translate which languages, in one line."""
-    by_pair = {(c["source"], c["target"]): path for path in models for c in [describe(path).content]}
-    direct = [f"{a} → {b} by {short_name(path)}" for (a, b), path in by_pair.items()]
+    by_pair: dict[Pair, list[str]] = {}
+    for path in models:
+        content = describe(path).content
+        by_pair.setdefault((content["source"], content["target"]), []).append(short_name(path))
+    direct = [f"{a} → {b} by {' or '.join(names)}" for (a, b), names in by_pair.items()]
     through = [" → ".join([a, *(b for _, b in legs)]) for (a, _), legs in all_routes(by_pair).items() if len(legs) > 1]
     return f"onehop: it translates {', '.join([*direct, *through])}"
 

@@ -9,7 +9,9 @@ from urllib.parse import parse_qs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onehop.decoding.options import SearchOptions
+from onehop.pipelines.arguments import beam_for
 from onehop.server.problems import Problem
+from onehop.storage.registry import Quality
 from onehop.text.formality import Formality
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
@@ -38,7 +40,12 @@ class Languages(Body):
 class Wishes(Languages):
     """How to translate: the fields of onehop's SearchOptions, and terms."""
 
-    beam: int = Field(4, ge=1, description="Hypotheses followed at a time; 1: greedy.")
+    quality: Quality | None = Field(
+        None, description="fast: the small model and greedy search; otherwise the full one."
+    )
+    beam: int | None = Field(
+        None, ge=1, description="Hypotheses followed at a time; 1: greedy. Otherwise 4, and 1 for the quality fast."
+    )
     alpha: float | None = Field(
         None, ge=0, le=100, description="α of the length penalty; 0: none. Otherwise what suits the model."
     )
@@ -51,11 +58,16 @@ class Wishes(Languages):
     seed: int = Field(1, ge=0, le=2**63, description="Of the drawing.")
     formality: Formality | None = Field(None, description="How German and French address the reader.")
 
+    @property
+    def width(self) -> int:
+        """Of the beam."""
+        return beam_for(self.quality, self.beam)
+
     def options(self, n_best: int = 1) -> SearchOptions:
         """For the search; what does not go together is refused there."""
         names = ("alpha", "penalty", "min_length", "sample", "temperature", "top_k", "top_p", "seed")
         return SearchOptions(
-            beam=1 if self.sample else self.beam, n_best=n_best, **{name: getattr(self, name) for name in names}
+            beam=1 if self.sample else self.width, n_best=n_best, **{name: getattr(self, name) for name in names}
         )
 
 

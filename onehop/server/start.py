@@ -11,7 +11,7 @@ from onehop.server import auth
 from onehop.server.settings import ServerSettings
 from onehop.setting_fields import nearest
 from onehop.storage.model_label import describe
-from onehop.storage.registry import find_model, installed, model_for, translators, usual_model
+from onehop.storage.registry import SMALL, find_model, installed, model_for, short_name, translators, usual_model
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -44,29 +44,34 @@ def new_key(name: str) -> list[str]:
 
 
 def models_of(names: Sequence[str] | None) -> list[Path]:
-    """The files of the models to serve; without names, one for each pair of languages that is installed."""
+    """The files of the models to serve; without names, that of each pair that is installed, and its small form."""
     if names:
-        paths = [find_model(name) for name in names]
-        _check_pairs(paths)
-        return paths
+        return _full_ones_first([find_model(name) for name in names])
     known, there = translators(), installed()
     if not known:
         return [find_model()]
     usual = usual_model(known)
     first = [known[usual]] if usual else []
-    return [there[model_for(pair, known)] for pair in dict.fromkeys([*first, *known.values()])]
+    pairs = dict.fromkeys([*first, *known.values()])
+    models = {pair: model_for(pair, known) for pair in pairs}
+    small = [f"{name}{SMALL}" for pair, name in models.items() if known.get(f"{name}{SMALL}") == pair]
+    return [there[name] for name in (*models.values(), *small)]
 
 
-def _check_pairs(paths: Sequence[Path]) -> None:
-    """Refuse two models for the same languages: requests name languages, not models."""
-    known: dict[Pair, Path] = {}
+def _full_ones_first(paths: Sequence[Path]) -> list[Path]:
+    """Models with the small forms behind the others. Two of one form are refused: requests name no models."""
+    known: dict[tuple[Pair, bool], Path] = {}
     for path in paths:
         content = describe(path).content
-        pair = content["source"], content["target"]
-        if pair in known:
-            what = f"{known[pair]} and {path} both translate from {pair[0]} to {pair[1]}."
-            raise SettingsError(what, "Give one model for each pair of languages.")
-        known[pair] = path
+        pair, is_small = (content["source"], content["target"]), short_name(path).endswith(SMALL)
+        if (other := known.get((pair, is_small))) is not None:
+            what = f"{other} and {path} both translate from {pair[0]} to {pair[1]}."
+            raise SettingsError(
+                what, f"Give one model for each pair of languages, and NAME{SMALL} for the quality fast."
+            )
+        known[pair, is_small] = path
+    behind = [path for (pair, is_small), path in known.items() if is_small and (pair, False) in known]
+    return [path for path in known.values() if path not in behind] + behind
 
 
 def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:

@@ -14,6 +14,7 @@ from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server.explore import Exploring
 from onehop.server.schemas import TranslationAnswer
+from onehop.server.service import Service
 
 TEXT = "the old house. A new tree!"
 ENGLISH = "This surely is an English sentence, and a long one."
@@ -74,6 +75,38 @@ def test_every_pair_is_offered_also_those_through_english(server):
         ("en", "fr"): (["en-fr"], None),
         ("de", "fr"): (["de-en", "en-fr"], "en"),
     }
+
+
+def test_a_request_chooses_between_the_forms_of_a_model(translators):
+    en_de, de_en, _ = translators
+    server = Server(en_de, de_en, en_de, names=["en-de", "de-en", "en-de-small"])
+    asked = {}
+    for service in server.services:
+        service.translate = lambda texts, wish, *, of=service: (
+            asked.update({of.models: wish}) or Service.translate(of, texts, wish)
+        )
+
+    def models(**body):
+        answer = server.post("/v1/translate", {"texts": ["a bird"], "source": "en", "target": "de", **body})
+        return answer.json()["translations"][0]["models"]
+
+    assert models() == models(quality="best") == ["en-de"]
+    assert models(quality="fast") == ["en-de-small"]
+    assert [wish.options.beam for wish in asked.values()] == [4, 1]
+    assert models(quality="fast", beam=3) == ["en-de-small"]
+    assert asked["en-de-small",].options.beam == 3
+    stream = server.post("/v1/stream", {"text": "a bird", "source": "en", "target": "de", "quality": "fast"})
+    assert '"models":["en-de-small"]' in stream.text.replace(" ", "")
+    body = {"texts": ["a bird"], "target": "en", "quality": "fast"}
+    refused(server.post("/v1/translate", body), 400, "This server has no small model for de to en: leave out quality.")
+    assert server.get("/health").json() == {"status": "starting"}
+    assert [pair["models"] for pair in server.get("/frontend/settings").json()["pairs"]] == [["en-de"], ["de-en"]]
+
+
+def test_a_small_model_alone_translates_but_is_not_the_best(translators):
+    server = Server(translators[0], names=["en-de-small"])
+    assert chosen(server) == chosen(server, quality="fast") == ("en", "de")
+    assert chosen(server, quality="best") == "This server has no full model for en to de: leave out quality."
 
 
 def test_a_request_through_english_is_answered_as_python_does(server, translators):

@@ -30,6 +30,8 @@ def test_of_several_models_for_one_pair_none_is_guessed(install):
     expected = "Several models translate from en to de: en-de, en-de-big. Choose one with --model, or for good: onehop "
     with pytest.raises(ModelFileError, match=expected):
         models_of(None)
+    registry.make_default("en-de")
+    assert names(models_of(None)) == ["en-de", "de-en", "en-de-small"]
     registry.make_default("en-de-big")
     assert names(models_of(None)) == ["en-de-big", "de-en"]
     registry.make_default("de-en")
@@ -41,6 +43,14 @@ def test_two_models_that_are_named_for_one_pair_are_refused(install):
     what = f"{folder / 'en-de.safetensors'} and {folder / 'en-de-big.safetensors'} both translate from en to de."
     with pytest.raises(SettingsError, match=what.replace("/", r"\/")):
         models_of(["en-de", "en-de-big"])
+
+
+def test_a_model_and_its_small_form_are_served_together(install):
+    install("en-de", "en-de-small", "de-en")
+    paths = models_of(["en-de-small", "de-en", "en-de"])
+    assert names(paths) == ["de-en", "en-de", "en-de-small"]
+    assert offer(paths) == "onehop: it translates de → en by de-en, en → de by en-de or en-de-small"
+    assert names(models_of(["en-de-small", "de-en"])) == ["en-de-small", "de-en"]
 
 
 def test_where_nothing_can_be_served_it_says_what_to_do(install):
