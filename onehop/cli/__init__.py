@@ -2,7 +2,12 @@
 
 import os
 import signal
+import sys
+from copy import copy
 from types import FrameType
+
+import typer
+from typer.main import get_command_name
 
 # Their order is the order of `--help`.
 # isort: off
@@ -15,6 +20,19 @@ __all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "tr
 
 
 _INTERRUPTED = 128 + signal.SIGINT
+
+
+def _with_verb(words: list[str]) -> typer.Typer:
+    """The application with the verb that a command line begins with alone: to build all takes 10 ms more."""
+    names = {
+        each.name or get_command_name(getattr(each.callback, "__name__", "")): each for each in app.registered_commands
+    }
+    verbs = [names[word] for word in words if word in names]
+    if not verbs:
+        return app
+    alone = copy(app)
+    alone.registered_commands, alone.registered_groups = verbs, []
+    return alone
 
 
 def main() -> None:
@@ -34,7 +52,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set while the verbs were imported
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        app(prog_name="onehop")
+        _with_verb(sys.argv[1:2])(prog_name="onehop")
     except SystemExit as e:
         if told and e.code == _INTERRUPTED:  # what typer makes of it
             raise SystemExit(128 + told[0]) from None

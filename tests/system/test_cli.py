@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from onehop import __version__
-from onehop.cli import app
+from onehop.cli import _with_verb, app
 from onehop.config import TABLES, load_settings, settings_from_dict, settings_to_toml, with_changes
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -190,6 +190,19 @@ def test_errors_are_reported_before_torch_is_imported(here):
 )
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(here, args, message):
     refused(onehop(*args), message)
+
+
+def test_only_the_verb_that_is_called_is_built():
+    for words, built in (
+        (["translate"], ["translate"]),
+        (["import"], ["import"]),
+        (["verify-resume"], ["verify-resume"]),
+    ):
+        assert list(typer.main.get_command(_with_verb(words)).commands) == built
+    for words in ([], ["models"], ["--debug"], ["transalte"]):  # groups, options and mistakes need them all
+        assert _with_verb(words) is app
+    refused = process("transalte")
+    assert refused.stderr == "onehop: `onehop` has no verb transalte. Did you mean translate?\n"
 
 
 def test_version():
