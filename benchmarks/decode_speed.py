@@ -9,13 +9,15 @@ each system in turn, one thread each; medians of CPU seconds, which a busy machi
 as its README shows.
 
 With --file: a real file of all lengths through `onehop translate` and the systems of decode_file.py, each a process of
-its own, one after the other. Systems in float32 get a sample of the lines. What a process takes for a single line, its
+its own, one after the other. `--small` adds a second model as onehop-small. Systems in float32 get a sample of the
+lines. The figures are written after every system. What a process takes for a single line, its
 start, is taken off before tokens are divided by seconds; tokens are those of onehop's tokenizer everywhere.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -41,11 +44,19 @@ from onehop.model.transformer import Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
-from onehop.storage.registry import find_model
+from onehop.storage.registry import find_model, shortlist_beside
 from onehop.text.tokenizer import EOS, Tokenizer
 
 LENGTH = 25
 ON_ALL, SAMPLED = ["onehop", "ctranslate2-readme", "ctranslate2-tuned"], ["onehop-torch", "marian", "naive-torch"]
+# Other ways to call onehop; those with "small" in their names use the model of --small.
+MORE = {
+    "onehop-greedy": ["--beam", "1"],
+    "onehop-shortlist": ["--fast"],
+    "onehop-greedy-shortlist": ["--beam", "1", "--fast"],
+    "onehop-small": [],
+    "onehop-small-greedy": ["--beam", "1"],
+}
 Call = Callable[[list[list[int]], int], int]
 
 
@@ -54,12 +65,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--file", type=Path, nargs=2, metavar=("SOURCE", "REFERENCE"))
     parser.add_argument("--model", default="en-de", help="With --file: what translates it.")
+    parser.add_argument("--small", help="With --file: the model of the systems onehop-small and onehop-small-greedy.")
     parser.add_argument("--every", type=int, default=1, help="With --file: only every so many-th line.")
     parser.add_argument("--sample", type=int, default=20, help="With --file: for float32 every so many-th of those.")
     parser.add_argument("--threads", type=int, help="With --file: of each process; otherwise one a core.")
-    parser.add_argument("--systems", nargs="+", default=[*ON_ALL, *SAMPLED], choices=[*ON_ALL, *SAMPLED])
+    parser.add_argument("--systems", nargs="+", default=[*ON_ALL, *SAMPLED], choices=[*ON_ALL, *SAMPLED, *MORE])
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.small is None and any("small" in system for system in arguments.systems):
+        parser.error("name the model of onehop-small with --small")
     if arguments.file:
         on_file(arguments)
     else:
@@ -199,58 +213,71 @@ def on_file(arguments: argparse.Namespace) -> None:
     sources, references = (f.read_text(encoding="utf-8").split("\n")[:-1] for f in arguments.file)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tokenizer = write_exports(find_model(arguments.model), folder)
+        tokenizer = write_exports(find_model(arguments.model), folder, arguments.small)
         every, few = slice(None, None, arguments.every), slice(None, None, arguments.every * arguments.sample)
         files = {
             "all": Lines(folder / "all", sources[every], references[every]),
             "sample": Lines(folder / "sample", sources[few], references[few]),
             "one": Lines(folder / "one", sources[:1], references[:1]),
         }
-        turns = [turn(arguments.systems, folder, files, tokenizer, arguments.threads) for _ in range(arguments.rounds)]
-    rows = {system: file_row([t[system] for t in turns]) for system in turns[0]}
-    print(f"{'':<22}" + "".join(f"{name:>14}" for name in next(iter(rows.values()))))
+        turns: list[dict[str, dict[str, float]]] = []
+        for _ in range(arguments.rounds):
+            turns.append({})
+            for system in arguments.systems:
+                turns[-1][system] = on_system(system, folder, files, tokenizer, arguments.threads)
+                rows = {name: file_row([t[name] for t in turns if name in t]) for name in turns[0]}
+                write_rows(arguments, rows, turns)
+    print(f"{'':<26}" + "".join(f"{name:>14}" for name in next(iter(rows.values()))))
     for system, row in rows.items():
-        print(f"{system:<22}" + "".join(f"{value:>14,.2f}" for value in row.values()))
+        print(f"{system:<26}" + "".join(f"{value:>14,.2f}" for value in row.values()))
+
+
+def write_rows(arguments: argparse.Namespace, rows: dict[str, Any], turns: list[Any]) -> None:
     if arguments.out:
         about = {
             "load": os.getloadavg(),
             "threads": arguments.threads,
+            "model": arguments.model,
+            "small": arguments.small and Path(arguments.small).name,
             "ctranslate2": ctranslate2.__version__,
             "torch": torch.__version__,
         }
         arguments.out.write_text(json.dumps({**about, "rows": rows, "turns": turns}, indent=1) + "\n")
 
 
-def write_exports(model: Path, folder: Path) -> Tokenizer:
-    """The model file and what the other systems read."""
+def write_exports(model: Path, folder: Path, small: str | None) -> Tokenizer:
+    """The model files, a shortlist and what the other systems read."""
     stored = read_model(model)
     write_model(folder / "model.safetensors", stored)
+    if small is not None:
+        write_model(folder / "small.safetensors", read_model(find_model(small)))
+    if (shortlist := shortlist_beside(model)).exists():
+        shutil.copy(shortlist, folder / "model.shortlist")
     for name, writer in (("hf", to_huggingface), ("ct2", to_ctranslate2)):
         (folder / name).mkdir()
         writer.write(stored, folder / name)
     return Tokenizer(stored.tokenizer)
 
 
-def turn(
-    systems: list[str], folder: Path, files: dict[str, Lines], tokenizer: Tokenizer, threads: int | None
-) -> dict[str, dict[str, float]]:
-    """Each system once on its file, and once on a single line."""
-    found = {}
-    for system in systems:
-        process(folder, system, files["one"], threads)  # what a first start has to make is made
-        lines = files["sample" if system in SAMPLED else "all"]
-        start, work = (process(folder, system, file, threads) for file in (files["one"], lines))
-        texts = (folder / "out").read_text(encoding="utf-8").split("\n")[:-1]
-        found[system] = {
-            "sentences": len(texts),
-            "tokens": sum(len(ids) + 1 for ids in tokenizer.encode_batch(texts)),
-            "start": start["wall"],
-            "seconds": work["wall"] - start["wall"],
-            "cpu_seconds": work["cpu"] - start["cpu"],
-            "megabytes": work["megabytes"],
-            "bleu": sacrebleu.corpus_bleu(texts, [lines.references]).score,
-        }
-        print(system, found[system], flush=True)
+def on_system(
+    system: str, folder: Path, files: dict[str, Lines], tokenizer: Tokenizer, threads: int | None
+) -> dict[str, float]:
+    """A system once on its file, and once on a single line."""
+    process(folder, system, files["one"], threads)  # what a first start has to make is made
+    lines = files["sample" if system in SAMPLED else "all"]
+    start, work = (process(folder, system, file, threads) for file in (files["one"], lines))
+    texts = (folder / "out").read_text(encoding="utf-8").split("\n")[:-1]
+    found = {
+        "sentences": len(texts),
+        "tokens": sum(len(ids) + 1 for ids in tokenizer.encode_batch(texts)),
+        "start": start["wall"],
+        "seconds": work["wall"] - start["wall"],
+        "cpu_seconds": work["cpu"] - start["cpu"],
+        "whole_cpu_seconds": work["cpu"],
+        "megabytes": work["megabytes"],
+        "bleu": sacrebleu.corpus_bleu(texts, [lines.references]).score,
+    }
+    print(system, found, flush=True)
     return found
 
 
@@ -258,7 +285,8 @@ def process(folder: Path, system: str, lines: Lines, threads: int | None) -> dic
     """Wall time, CPU time and greatest memory of a process, which may use all cores if nothing else is said."""
     if system.startswith("onehop"):
         engine = "torch" if "torch" in system else "auto"
-        command = ["-m", "onehop", "translate", "--model", folder / "model.safetensors", "--engine", engine]
+        model = folder / ("small.safetensors" if "small" in system else "model.safetensors")
+        command = ["-m", "onehop", "translate", "--model", model, "--engine", engine, *MORE.get(system, [])]
         command += ["--whole-lines", "-i", lines.file, "-o", folder / "out"]
     else:
         command = [Path(__file__).with_name("decode_file.py"), system, folder, lines.file, folder / "out"]
