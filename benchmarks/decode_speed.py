@@ -237,6 +237,7 @@ def write_rows(arguments: argparse.Namespace, rows: dict[str, Any], turns: list[
         about = {
             "load": os.getloadavg(),
             "threads": arguments.threads,
+            "file": arguments.file[0].name,
             "model": arguments.model,
             "small": arguments.small and Path(arguments.small).name,
             "ctranslate2": ctranslate2.__version__,

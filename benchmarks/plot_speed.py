@@ -1,0 +1,94 @@
+"""BLEU against speed: a dot for each system of decode_speed.py's comparison on a file.
+
+    python benchmarks/plot_speed.py RAW.json... -o docs/pictures/speed.svg
+
+RAW is what `decode_speed.py --file … -o RAW.json` wrote. Figures stand in one picture only if they are of the same
+lines, so that files of other lines are refused. A system that several files have is taken from the last one. Speed is
+sentences a CPU second, without the start.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rcParams
+from matplotlib.figure import Figure
+
+OURS, PEERS = "#1f5fbf", "#8a8a8a"
+NAMES = {
+    "onehop": "onehop, {model}",
+    "onehop-greedy": "onehop, {model}, greedy",
+    "onehop-shortlist": "onehop, {model}, shortlist",
+    "onehop-greedy-shortlist": "onehop, {model}, greedy, shortlist",
+    "onehop-small": "onehop, {small}",
+    "onehop-small-greedy": "onehop, {small}, greedy",
+    "onehop-torch": "onehop in torch, float32",
+    "ctranslate2-readme": "CTranslate2 as in its README",
+    "ctranslate2-tuned": "CTranslate2 tuned by hand",
+    "marian": "Hugging Face Marian, float32",
+    "naive-torch": "naive loop in torch, float32, greedy",
+}
+Dot = tuple[float, float]
+
+
+def read(file: Path) -> tuple[dict[str, Any], dict[str, Dot]]:
+    """What the lines were, and each system's sentences a CPU second and BLEU."""
+    raw = json.loads(file.read_text(encoding="utf-8"))
+    turns = {name: [turn[name] for turn in raw["turns"] if name in turn] for name in raw["turns"][0]}
+    dots = {
+        name: tuple(
+            statistics.median(values)
+            for values in ([t["sentences"] / t["cpu_seconds"] for t in each], [t["bleu"] for t in each])
+        )
+        for name, each in turns.items()
+    }
+    lines = {"file": raw.get("file"), "sentences": {t["sentences"] for each in turns.values() for t in each}}
+    names = {"model": raw.get("model", "en-de"), "small": raw.get("small")}
+    return lines, {NAMES[name].format(**names): dot for name, dot in dots.items()}  # type: ignore[misc]
+
+
+def read_all(files: list[Path]) -> tuple[str, dict[str, Dot]]:
+    """The title and the dots of files with the same lines."""
+    found = [read(file) for file in files]
+    first = found[0][0]
+    for file, (lines, _) in zip(files, found, strict=True):
+        if lines != first or len(lines["sentences"]) > 1:
+            raise SystemExit(f"{file} is of other lines than {files[0]}, or its systems are. Draw them apart.")
+    title = f"{first['file'] or 'one file'}, {first['sentences'].pop():,} sentences"
+    return title, {name: dot for _, dots in found for name, dot in dots.items()}
+
+
+def draw(title: str, dots: dict[str, Dot]) -> Figure:
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axis = figure.subplots()
+    for name, (speed, bleu) in dots.items():
+        colour = OURS if name.startswith("onehop") else PEERS
+        axis.plot(speed, bleu, "o", color=colour)
+        axis.annotate(name, (speed, bleu), (6, 4), textcoords="offset points", fontsize=8, color=colour)
+    axis.set_xscale("log")
+    axis.set_xlabel("sentences a CPU second")
+    axis.set_ylabel("BLEU (13a)")
+    axis.set_title(title, fontsize=10, loc="left")
+    axis.xaxis.set_major_formatter("{x:,g}")
+    axis.margins(x=0.25, y=0.15)
+    axis.grid(alpha=0.3)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("raw", type=Path, nargs="+")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="the picture, an .svg")
+    chosen = parser.parse_args()
+    rcParams["svg.hashsalt"] = "onehop"  # the same figures give the same bytes
+    rcParams["svg.fonttype"] = "none"
+    draw(*read_all(chosen.raw)).savefig(chosen.out, metadata={"Date": None})
+    print(chosen.out)
+
+
+if __name__ == "__main__":
+    main()
