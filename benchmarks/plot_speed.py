@@ -63,10 +63,15 @@ def read_all(files: list[Path]) -> tuple[str, dict[str, Dot]]:
 def draw(title: str, dots: dict[str, Dot]) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axis = figure.subplots()
-    for name, (speed, bleu) in dots.items():
+    lowest, highest = min(bleu for _, bleu in dots.values()), max(bleu for _, bleu in dots.values())
+    labelled: list[Dot] = []
+    for name, (speed, bleu) in sorted(dots.items(), key=lambda dot: -dot[1][1]):
         colour = OURS if name.startswith("onehop") else PEERS
         axis.plot(speed, bleu, "o", color=colour)
-        axis.annotate(name, (speed, bleu), (6, 4), textcoords="offset points", fontsize=8, color=colour)
+        # Dots that nearly touch have their labels below one another.
+        near = sum(max(s / speed, speed / s) < 4 and b - bleu < (highest - lowest) / 25 for s, b in labelled)
+        axis.annotate(name, (speed, bleu), (7, 3 - 11 * near), textcoords="offset points", fontsize=8, color=colour)
+        labelled.append((speed, bleu))
     axis.set_xscale("log")
     axis.set_xlabel("sentences a CPU second")
     axis.set_ylabel("BLEU (13a)")
