@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from onehop.cli.app import (
+    NAME_OR_FILE,
     Alpha,
     Device,
     Edits,
@@ -64,6 +65,9 @@ def explore(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write a static site with the model in it, which runs in the browser."),
     ] = None,
+    compare: Annotated[
+        str | None, typer.Option(**NAME_OR_FILE, help="A second model of the same languages, shown beside the first.")
+    ] = None,
     edits: Edits = None,
     limit: Limit = 32,
     patches: Annotated[
@@ -86,14 +90,18 @@ def explore(
     if site is not None and model is None and DEFAULT + SMALL in installed():
         model = DEFAULT + SMALL  # visitors have to fetch it
     path = find_model(model)
+    if compare is not None and (site or export) is not None:
+        raise SettingsError("A file or site holds one model.", "Leave out --compare, or --site and --export.")
+    beside = None if compare is None else _comparable(path, find_model(compare))
     use_threads(threads)
     from onehop.explorer import serve
     from onehop.explorer.content import Explorer
     from onehop.explorer.view import View
     from onehop.interpret.tracer import Tracer
 
-    tracer = Tracer.load(path, device)
-    explorer = Explorer(tracer, text, patches, limit=limit * 2**20)
+    tracer, most = Tracer.load(path, device), limit * 2**20
+    other = None if beside is None else Explorer(Tracer.load(beside, device), text, limit=most)
+    explorer = Explorer(tracer, text, patches, limit=most, other=other)
     if text is None and not explorer.readable:
         typer.echo(f"It reads {tracer.translator.source}, and the page opens in English: give a TEXT.", err=True)
     if site is not None:
@@ -120,3 +128,21 @@ def check_site(site: Path, export: Path | None, edits: list[str] | None) -> None
         raise SettingsError(f"There is no folder {site.absolute().parent} to put the site into.", "Create it first.")
     if site.is_dir() and any(site.iterdir()):
         raise SettingsError(f"The folder {site} is not empty.", "Choose a new one, or empty it first.")
+
+
+def _comparable(path: Path, other: Path) -> Path:
+    """The other model, if it translates between the same languages and is not the same one."""
+    from onehop.storage.model_label import check_kind, describe
+    from onehop.storage.registry import short_name
+
+    check_kind(other, None)
+    labels, names = [describe(file) for file in (path, other)], [short_name(file) for file in (path, other)]
+    if labels[0].hash == labels[1].hash:
+        raise SettingsError(f"{names[0]} and {names[1]} are the same model.", "Give --compare another one.")
+    first, second = ((label.content.get("source"), label.content.get("target")) for label in labels)
+    if first != second:
+        raise SettingsError(
+            f"{names[1]} translates {second[0]} to {second[1]}, and {names[0]} {first[0]} to {first[1]}.",
+            "Give --compare a model of the same languages; `onehop models list` shows them.",
+        )
+    return other

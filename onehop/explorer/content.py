@@ -61,13 +61,19 @@ class Explorer:
     """One model behind the page. One question is computed at a time, as a second would only slow both down."""
 
     def __init__(
-        self, tracer: Tracer, opening: str | None = None, patches: Path | None = None, *, limit: int = LIMIT
+        self,
+        tracer: Tracer,
+        opening: str | None = None,
+        patches: Path | None = None,
+        *,
+        limit: int = LIMIT,
+        other: "Explorer | None" = None,
     ) -> None:
         """`opening`: the sentence that the page opens with; otherwise one in the model's language, if there is one.
 
-        `limit`: bytes of a trace's tensors at most.
+        `limit`: bytes of a trace's tensors at most. `other`: the model that the page offers to compare with.
         """
-        self.tracer, self.limit = tracer, limit
+        self.tracer, self.limit, self.other = tracer, limit, other
         # Read here: a file that is none is refused before anything is computed.
         self.own_figures = {} if patches is None else {"patches": {**patches_in(patches), "file": str(patches)}}
         self.readable = SENTENCES.get(tracer.translator.source, ())
@@ -172,7 +178,8 @@ class Explorer:
 
     def served(self) -> str:
         """The page that asks this explorer for everything else."""
-        return served_page({"home": "live", **self.constant()})
+        other = {} if self.other is None else {"other": {"about": self.other.about()}}
+        return served_page({"home": "live", **self.constant(), **other})
 
     def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
         """The page with one sentence, the dozen edits and the matrices of the head it opens with in one file."""

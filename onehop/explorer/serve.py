@@ -5,10 +5,14 @@ import threading
 import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from onehop.errors import OnehopError, SettingsError, require
 from onehop.explorer.content import Explorer
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
 
 HOST = "127.0.0.1"
 PORT = 8117
@@ -24,16 +28,15 @@ def serve(
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
     from onehop.explorer.cross_origin import CrossOriginGuard
-    from onehop.explorer.routes import explorer_routes
 
     # A page of another name that resolves to this machine must not read along.
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
-    app = Starlette(routes=explorer_routes(lambda: explorer), middleware=[guard, Middleware(CrossOriginGuard)])
+    app = Starlette(routes=routes_of(explorer), middleware=[guard, Middleware(CrossOriginGuard)])
     with listening(port) as bound:
-        address = f"http://{HOST}:{bound.getsockname()[1]}/"
+        address = f"http://{HOST}:{bound.getsockname()[1]}/{fragment(explorer, edits)}"
         say(f"The explorer is at {address} (Ctrl-C ends it).")
         warming = threading.Thread(target=warm_up, args=[explorer])
-        opening = threading.Timer(0.5, webbrowser.open, [address + fragment(edits)])
+        opening = threading.Timer(0.5, webbrowser.open, [address])
         warming.start()
         if browser:
             opening.start()
@@ -44,15 +47,30 @@ def serve(
             warming.join()  # torch in a thread that the interpreter's end cuts off aborts the process
 
 
+def routes_of(explorer: Explorer) -> "list[BaseRoute]":
+    """The page and its questions; those to the model that it is compared with lie under /other."""
+    from starlette.routing import Mount
+
+    from onehop.explorer.routes import explorer_routes
+
+    other = explorer.other
+    beside = [] if other is None else [Mount("/other", routes=explorer_routes(lambda: other))]
+    return [*explorer_routes(lambda: explorer), *beside]
+
+
 def warm_up(explorer: Explorer) -> None:
     """Have the opening sentence ready when the page asks; whatever is wrong with it, the page is told then."""
     with suppress(OnehopError):
         explorer.trace(explorer.opening)
+        if explorer.other is not None:
+            explorer.other.trace(explorer.opening)
 
 
-def fragment(edits: Sequence[str]) -> str:
-    """The part of an address that makes the page open with edits."""
-    return "#" + urlencode([("edit", edit) for edit in edits]) if edits else ""
+def fragment(explorer: Explorer, edits: Sequence[str]) -> str:
+    """The part of an address that makes the page open with edits and beside the other model."""
+    against = [] if explorer.other is None else [("against", f"@model:{explorer.other.tracer.name}")]
+    words = [*against, *(("edit", edit) for edit in edits)]
+    return "#" + urlencode(words) if words else ""
 
 
 def listening(port: int | None) -> socket.socket:

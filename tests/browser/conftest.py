@@ -19,7 +19,7 @@ from onehop.decoding.options import SearchOptions
 from onehop.experiments import heads, lengths, patches, pruning, short_runs, synthetic
 from onehop.explorer import content
 from onehop.explorer.content import Explorer
-from onehop.explorer.routes import explorer_routes
+from onehop.explorer.serve import routes_of
 from onehop.interpret.tracer import Tracer
 from onehop.model.transformer import Transformer
 from onehop.model.variants import VisionTransformer
@@ -41,12 +41,13 @@ class Reticent(Tracer):
         return super().variant(text, edits, options or self.short)
 
 
-def a_translator() -> SentenceTranslator:
+def a_translator(seed: int = 5, **other: int) -> SentenceTranslator:
     """Random weights, and every width different from every other, so that none can stand in for another."""
     words = [f"{a} {b} {c}" for a in ("the", "a", "it") for b in ("old", "new") for c in ("house", "tree", "bird")]
     tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
     widths = {"d_model": 16, "d_ff": 24, "n_heads": 3, "d_k": 6, "d_v": 5, "n_encoder_layers": 2, "n_decoder_layers": 3}
-    torch.manual_seed(5)
+    widths |= other
+    torch.manual_seed(seed)
     model = Transformer(ModelSettings(**widths, dropout=0.0, output_bias=True), tokenizer.vocab_size)
     with torch.no_grad():
         model.output_bias[EOS] = 8.0
@@ -59,6 +60,12 @@ def a_translator() -> SentenceTranslator:
 @pytest.fixture(scope="session")
 def tracer():
     return Reticent(a_translator(), "tiny", "ab" * 32)
+
+
+@pytest.fixture(scope="session")
+def second():
+    """A model of the same languages with more layers and fewer heads."""
+    return Reticent(a_translator(7, n_heads=2, n_decoder_layers=4), "second", "cd" * 32)
 
 
 def measurements(tracer) -> dict:
@@ -143,7 +150,17 @@ def file(explorer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(explorer):
     """The same page, served."""
-    app = Starlette(routes=explorer_routes(lambda: explorer))
+    yield from served(explorer)
+
+
+@pytest.fixture(scope="module")
+def beside(tracer, second, data):
+    """The page of two models, served."""
+    yield from served(Explorer(tracer, TEXT, other=Explorer(second, TEXT)))
+
+
+def served(explorer):
+    app = Starlette(routes=routes_of(explorer))
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

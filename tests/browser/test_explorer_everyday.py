@@ -58,6 +58,38 @@ def test_the_differences_are_the_largest_and_paired_by_name(page):
     assert found["only"] == [["c"], ["d"]]
 
 
+@pytest.mark.parametrize(
+    ("place", "there"),
+    [(0, 0), (1, 3), (2, 4), (3, 2), (4, 3)],
+    ids=["same", "moved", "replaced", "the nearest of three", "behind it"],
+)
+def test_the_cursor_finds_the_word_that_stands_for_another(page, place, there):
+    found = page.evaluate(
+        """async (place) => {
+            const { counterpart } = await import("onehop/view.js");
+            return counterpart(["a", "weil", "sie", "b", "c"], ["a", "b", "b", "weil", "es", "b"], place);
+        }""",
+        place,
+    )
+    assert found == there
+
+
+def test_heads_are_paired_by_layer_and_number_though_one_model_has_fewer(page):
+    found = page.evaluate(
+        """async () => {
+            const { differences } = await import("onehop/compare.js");
+            const columns = ["attention", "layer", "head", "effect"];
+            const one = { columns, rows: [["cross", 1, 1, 0.1], ["cross", 1, 2, 0.2], ["cross", 2, 1, 0.3]] };
+            const two = { columns, rows: [["cross", 1, 1, 0.1], ["cross", 2, 1, 0.7]] };
+            return differences(one, two);
+        }"""
+    )
+    assert found == {
+        "largest": [{"row": "cross, layer 2, head 1", "column": "effect", "from": 0.3, "to": 0.7}],
+        "only": [["cross, layer 1, head 2"], []],
+    }
+
+
 def test_an_edited_model_stands_beside_itself_as_trained(browser, address, tracer):
     with opened(browser, f"{address}#edit=scale=off") as page:
         page.locator("[data-against-trained]").click()
@@ -73,6 +105,76 @@ def test_a_sentence_that_cannot_be_compared_says_why(live):
     live.locator("input[name=against]").press("Enter")
     expect(live.locator(".against .trouble")).to_be_visible()
     expect(live.locator("[data-compared]")).to_have_count(0)
+
+
+# --- two models
+
+
+def scores_of(trace, place, query):
+    return trace[f"decoder.layers.{place['layer']}.cross_attention.scores"][place["head"], query].tolist()
+
+
+def test_two_models_stand_side_by_side_and_each_figure_shows_both(browser, beside, tracer, second):
+    with opened(browser, f"{beside}#against=@model:second") as page:
+        expect(page.locator("[data-other]")).to_contain_text("second")
+        expect(page.locator("figure [data-compared]")).to_have_count(19)
+        settled(page)
+        assert figure(page, "scores").locator("h4.side").all_inner_texts() == ["tiny", "second"]
+        traces = [model.trace(TEXT) for model in (tracer, second)]
+        assert traces[0].header["target"]["output_tokens"] != traces[1].header["target"]["output_tokens"]
+        step = page.evaluate("window.onehop.view().otherView().selection.step")
+        steps = [int(page.locator(".bar select").nth(2).input_value()), step]
+        for side, trace, query in zip(("div", "form"), traces, steps, strict=True):
+            tracks = figure(page, "scores").locator(f"[data-compared] > {side} .track")
+            values = tracks.evaluate_all("all => all.map(t => Number(t.dataset.value))")
+            assert values == pytest.approx(scores_of(trace, trace.header["aligner"], query), rel=1e-3, abs=1e-5)
+        drawn = page.locator("[data-other] .line").inner_text().replace("\n", " ").split()
+        assert set(second.trace(TEXT).text.split()) <= set(drawn)
+
+
+def test_questions_about_the_second_model_are_put_to_it(browser, beside, tracer, second):
+    """Matrices and neurons are asked for when a figure wants them; the sweep goes over both models."""
+    with opened(browser, beside) as page:
+        page.locator("[data-against-model]").click()
+        expect(page.locator("figure [data-compared]")).to_have_count(19)
+        settled(page)
+        assert "against=%40model%3Asecond" in page.evaluate("location.hash")
+        shown = page.evaluate(
+            """async () => {
+                const { home } = window.onehop.view().otherView();
+                return [await home.weights("cross", 3, 1), await home.neurons("decoder", 3, [2])];
+            }"""
+        )
+        assert shown == [second.weights("cross", 3, 1), second.neurons("decoder", 3, [2])]
+        page.evaluate("window.onehop.view().startSweep()")
+        for side, model in (("div", tracer), ("form", second)):
+            half = figure(page, "decides").locator(f"[data-compared] > {side}")
+            expect(half.locator("[data-decides]")).to_be_attached()
+            word = page.evaluate(
+                """async (side) => {
+                    const { wordOf } = await import("onehop/findings.js");
+                    const view = window.onehop.view();
+                    return wordOf(side === "div" ? view : view.otherView());
+                }""",
+                side,
+            )
+            drawn = half.locator("[data-grid=effect] [data-head]").evaluate_all(
+                "all => Object.fromEntries(all.map(c => [c.dataset.head, Number(c.dataset.value)]))"
+            )
+            computed = {
+                f"{part.role}.{part.layer}.{head}": sum(effects[word[0] : word[-1] + 1])
+                for part in model.heads_off(model.trace(TEXT).header)
+                for head, effects in enumerate(part.effect.tolist())
+            }
+            assert drawn == pytest.approx(computed, abs=1e-5)
+
+
+def test_a_link_to_a_model_that_is_not_open_says_how_to_open_it(browser, address):
+    with opened(browser, f"{address}#against=@model:mine") as page:
+        expect(page.locator(".against .trouble")).to_have_text(
+            "The model mine is not open here: onehop explore --compare mine opens it."
+        )
+        expect(page.locator("[data-compared]")).to_have_count(0)
 
 
 # --- back, links, theme

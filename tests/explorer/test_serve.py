@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from page_data import TEXT, data_of
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from onehop.errors import MissingPackageError, SettingsError
 from onehop.explorer import serve
-from onehop.explorer.content import (
-    Explorer,
-)
+from onehop.explorer.content import Explorer
+from onehop.interpret.tracer import Tracer
 
 
 def test_a_port_that_is_taken_is_told():
@@ -49,9 +49,23 @@ def test_serving_needs_its_packages(explorer, monkeypatch):
     assert str(error.value) == f"{install}, or write a file with --export"
 
 
-def test_a_link_opens_the_page_with_edits():
-    assert serve.fragment([]) == ""
-    assert serve.fragment(["scale=off", "head=off@cross.1.0"]) == "#edit=scale%3Doff&edit=head%3Doff%40cross.1.0"
+def test_a_link_opens_the_page_with_edits(explorer):
+    assert serve.fragment(explorer, []) == ""
+    edits = ["scale=off", "head=off@cross.1.0"]
+    assert serve.fragment(explorer, edits) == "#edit=scale%3Doff&edit=head%3Doff%40cross.1.0"
+
+
+def test_two_models_are_served_at_one_address(explorer, tracer):
+    second = Tracer(tracer.translator, "second", "cd" * 32)
+    both = Explorer(tracer, TEXT, other=Explorer(second, TEXT))
+    assert serve.fragment(both, []) == "#against=%40model%3Asecond"
+    client = TestClient(Starlette(routes=serve.routes_of(both)))
+    assert data_of(client.get("/").text)["other"]["about"]["model"]["name"] == "second"
+    names = [client.post(f"{at}/api/trace", json={"text": TEXT}).json()["model"]["name"] for at in ("", "/other")]
+    assert names == [tracer.name, "second"]
+    alone = TestClient(Starlette(routes=serve.routes_of(explorer)))
+    assert alone.post("/other/api/trace", json={"text": TEXT}).status_code == 404
+    assert "other" not in data_of(alone.get("/").text)
 
 
 def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkeypatch):
@@ -79,7 +93,7 @@ def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkey
     assert host == "127.0.0.1"
     assert ready == [TEXT]
     assert opened == [f"http://127.0.0.1:{port}/#edit=mask%3Doff"]
-    assert said == [f"The explorer is at http://127.0.0.1:{port}/ (Ctrl-C ends it)."]
+    assert said == [f"The explorer is at {opened[0]} (Ctrl-C ends it)."]
     assert TestClient(served["app"], base_url="http://127.0.0.1").get("/api/about").status_code == 200
     assert TestClient(served["app"], base_url="http://evil.example").get("/api/about").status_code == 400
 

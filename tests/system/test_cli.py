@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ from onehop.cli import _with_verb, app
 from onehop.config import TABLES, load_settings, settings_from_dict, settings_to_toml, with_changes
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.storage.model_io import read_model, write_model
+from onehop.storage.registry import short_name
 
 VERBS = ["config", "demo", "prepare", "train", "average", "curves", "verify-resume", "translate", "evaluate"]
 VERBS += ["models", "cache", "doctor"]
@@ -203,6 +205,25 @@ def test_only_the_verb_that_is_called_is_built():
         assert _with_verb(words) is app
     refused = process("transalte")
     assert refused.stderr == "onehop: `onehop` has no verb transalte. Did you mean translate?\n"
+
+
+def test_a_model_is_compared_only_with_another_of_its_languages(here, model_file):
+    name, other = short_name(model_file), here / "back.safetensors"
+    write_model(other, replace(read_model(model_file), source="de", target="en"))
+    refused(
+        onehop("explore", "-m", model_file, "--compare", other),
+        f"back translates de to en, and {name} en to de. "
+        "Give --compare a model of the same languages; `onehop models list` shows them.",
+    )
+    refused(
+        onehop("explore", "-m", model_file, "--compare", model_file),
+        f"{name} and {name} are the same model. Give --compare another one.",
+    )
+    refused(
+        onehop("explore", "-m", model_file, "--compare", other, "--export", "x.html"),
+        "A file or site holds one model. Leave out --compare, or --site and --export.",
+    )
+    assert not Path("x.html").exists()
 
 
 def test_version():

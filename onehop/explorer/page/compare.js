@@ -1,7 +1,7 @@
 // Two translations side by side in every figure that shows one, and where their numbers differ most.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
-import { TRAINED } from "onehop/state.js";
+import { MODEL, TRAINED } from "onehop/state.js";
 import { number } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
 
@@ -17,11 +17,19 @@ function counted(names) {
   });
 }
 
+/** What a row is of: its first cell; where that is an attention, with the layer and head behind it. */
+function rowNames({ columns, rows }) {
+  const isOfHeads = columns.slice(0, 3).join() === "attention,layer,head";
+  return rows.map(([first, layer, head]) =>
+    isOfHeads ? `${first}, layer ${layer}, head ${head}` : String(first),
+  );
+}
+
 const shownName = (name) => name.split("\u0000")[0].replace(/^▁/, "");
 
 /** The numbers of two tables that differ most, paired by the names of row and column; and which rows only one of them has. */
 export function differences(one, two) {
-  const [rows, others] = [one, two].map(({ rows: all }) => counted(all.map((r) => String(r[0]))));
+  const [rows, others] = [one, two].map((t) => counted(rowNames(t)));
   const [columns, otherColumns] = [one, two].map((t) => counted(t.columns));
   const found = [];
   rows.forEach((row, i) => {
@@ -71,20 +79,29 @@ function marked(figure, view, other) {
 /** Whether a figure shows the translation; one may say so itself. */
 export const isCompared = (figure) => figure.compares ?? figure.needs.length > 0;
 
+/** What stands over each side: the model where there are two, else the sentence. */
+export function namesOf(...traces) {
+  const [one, two] = traces.map(({ model }) => model);
+  if (one.hash === two.hash) return traces.map((trace) => T.name(trace.source.text, trace.edits));
+  const hash = (model) => (one.name === two.name ? ` (${model.hash.slice(0, 8)})` : "");
+  return traces.map(({ model, edits }) => T.name(model.name + hash(model), edits));
+}
+
 /** A figure twice. The left one steers both, so the right one cannot be touched; its radio buttons live in a form of their own. */
 export function sideBySide(figure, view, draw) {
   const other = view.otherView();
+  const [here, there] = namesOf(view.trace, other.trace);
   const pane = (v, text) =>
     html`<h4 class="side"><bdi>${text}</bdi></h4>
       ${draw(() => figure.draw(v))}`;
   return html`<div class="compared" data-compared>
-      <div>${pane({ ...view, narrow: true }, T.name(view.trace))}</div>
-      <form inert>${pane(other, T.name(other.trace))}</form>
+      <div>${pane({ ...view, narrow: true }, here)}</div>
+      <form inert>${pane(other, there)}</form>
     </div>
     ${draw(() => marked(figure, view, other))}`;
 }
 
-/** What to compare with: another sentence, or the model as trained while it is edited. */
+/** What to compare with: another sentence, another model, or the model as trained while it is edited. */
 export function comparison(view) {
   if (view.home.kind !== "live") return nothing;
   const { against } = view.selection;
@@ -93,7 +110,8 @@ export function comparison(view) {
     event.preventDefault();
     begin(event.target.elements.against.value.trim());
   };
-  const shown = against === TRAINED ? "" : against;
+  const shown = against === TRAINED || against.startsWith(MODEL) ? "" : against;
+  const model = view.home.other?.data.about.model.name;
   return html`<form class="against" @submit=${submit}>
     <label
       >${T.with}
@@ -112,6 +130,7 @@ export function comparison(view) {
     </datalist>
     <button type="submit">${T.begin}</button>
     ${view.trace.edits.length && against !== TRAINED ? html`<button type="button" data-against-trained @click=${() => begin(TRAINED)}>${T.withTrained}</button>` : nothing}
+    ${model && against !== MODEL + model ? html`<button type="button" data-against-model @click=${() => begin(MODEL + model)}>${T.withModel(model)}</button>` : nothing}
     ${against ? html`<button type="button" class="quiet" data-stop-comparing @click=${() => begin("")}>${T.end}</button>` : nothing}
     ${view.otherTrouble ? html`<p class="trouble">${view.otherTrouble}</p>` : nothing}
   </form>`;

@@ -2,7 +2,7 @@
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
-import { comparison } from "onehop/compare.js";
+import { comparison, namesOf } from "onehop/compare.js";
 import { roving } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
 import { changed } from "onehop/figures/breaking.js";
@@ -167,7 +167,7 @@ function otherLine(view) {
   const glosses =
     glossedSide(other) === "target" ? glossed(other) : groups.map((group) => ({ group }));
   return html`<div class="other" data-other>
-    <p class="reading"><bdi>${TEXTS.compare.name(other)}</bdi></p>
+    <p class="reading"><bdi>${namesOf(trace, other)[1]}</bdi></p>
     <div class="line" lang=${other.model.target}>${glossedText(tokens, glosses, marks)}</div>
   </div>`;
 }

@@ -65,22 +65,29 @@ async function askLines(path, body, { signal, each }) {
 const sameEdits = (a, b) => a.length === b.length && a.every((edit) => b.includes(edit));
 
 class LiveHome {
-  constructor(data) {
+  #api;
+
+  constructor(data, api = "api") {
     this.kind = "live";
     this.data = data;
     this.whole = Promise.resolve();
+    this.#api = api;
+    /** The home of the model that this one can be compared with. */
+    this.other = data.other ? new LiveHome(data.other, "other/api") : null;
   }
 
-  trace = (text, edits) => ask("api/trace", { text, edits });
-  variant = (text, edits) => ask("api/variant", { text, edits });
-  heads = (text, edits, options) => askLines("api/heads", { text, edits }, options);
+  trace = (text, edits) => ask(`${this.#api}/trace`, { text, edits });
+  variant = (text, edits) => ask(`${this.#api}/variant`, { text, edits });
+  heads = (text, edits, options) => askLines(`${this.#api}/heads`, { text, edits }, options);
   neurons = (stack, layer, places) =>
-    ask(`api/neurons?stack=${stack}&layer=${layer}&places=${places.join()}`);
-  weights = (role, layer, head) => ask(`api/weights?role=${role}&layer=${layer}&head=${head}`);
+    ask(`${this.#api}/neurons?stack=${stack}&layer=${layer}&places=${places.join()}`);
+  weights = (role, layer, head) =>
+    ask(`${this.#api}/weights?role=${role}&layer=${layer}&head=${head}`);
 }
 
 /** A file begins with what the first picture needs. The rest lies behind it and is read when it is asked for. */
 class FileHome {
+  other = null;
   #late = new Map();
 
   constructor(data) {

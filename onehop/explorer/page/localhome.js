@@ -20,6 +20,7 @@ function remembering(most, answer) {
 }
 
 export class LocalHome {
+  other = null;
   #worker = new Worker(new URL("./local/worker.js", import.meta.url), { type: "module" });
   #waiting = new Map();
   #failure = null;

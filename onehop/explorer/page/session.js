@@ -1,8 +1,9 @@
 // What the reader is doing: the sentence, the selection, the word under the mouse. Nothing here draws; others listen.
 
 import { openHome } from "onehop/home.js";
-import { Store, TRAINED, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
+import { MODEL, Store, TRAINED, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
 import { Trace } from "onehop/tensors.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const home = openHome();
 export const measured = home.data.measured ?? {};
@@ -148,9 +149,13 @@ function show(trace, base) {
   loadOther();
 }
 
+/** Who answers questions about a trace: the page's model, or the one that it is compared with. */
+export const homeOf = ({ model }) =>
+  home.other?.data.about.model.hash === model.hash ? home.other : home;
+
 let latestOther = 0;
 
-/** What is compared with: another sentence under the same edits, or this one as trained. */
+/** What is compared with: another sentence or another model under the same edits, or this sentence as trained. */
 async function loadOther() {
   const { selection, base, other } = store.value;
   const { against, edits } = selection;
@@ -160,9 +165,15 @@ async function loadOther() {
     return;
   }
   if (against === TRAINED) return store.set({ other: base, otherTrouble: null });
-  if (other?.source.text === against && other.edits.join() === edits.join()) return;
+  const named = against.startsWith(MODEL) ? against.slice(MODEL.length) : null;
+  const there = named === null ? home : home.other;
+  if (named !== null && there?.data.about.model.name !== named)
+    return store.set({ other: null, otherTrouble: TEXTS.compare.absent(named) });
+  const text = named === null ? against : base.source.text;
+  const isThere = other && homeOf(other) === there && other.source.text === text;
+  if (isThere && other.edits.join() === edits.join()) return;
   try {
-    const found = new Trace(await home.trace(against, edits));
+    const found = new Trace(await there.trace(text, edits));
     if (turn === latestOther) store.set({ other: found, otherTrouble: null });
   } catch (error) {
     if (turn === latestOther) store.set({ other: null, otherTrouble: error.message });

@@ -5,6 +5,8 @@ import { linked, mystery } from "onehop/story.js";
 
 /** What an edited model is compared with, in place of another sentence. */
 export const TRAINED = "@trained";
+/** The same sentence in another model; the model's name comes behind it. */
+export const MODEL = "@model:";
 
 export const ROLES = ["encoder", "decoder", "cross"];
 

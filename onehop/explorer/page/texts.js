@@ -36,13 +36,15 @@ export const TEXTS = {
     placeholder: "another sentence",
     begin: "Compare",
     withTrained: "the unedited model",
+    withModel: (name) => `the model ${name}`,
+    absent: (name) =>
+      `The model ${name} is not open here: onehop explore --compare ${name} opens it.`,
     end: "Stop comparing",
     same: "No number differs.",
     largest: "They differ most in:",
     onlyLeft: "Only on the left:",
     onlyRight: "Only on the right:",
-    name: ({ source, edits }) =>
-      edits.length ? `${source.text} (${edits.join(", ")})` : source.text,
+    name: (text, edits) => (edits.length ? `${text} (${edits.join(", ")})` : text),
   },
   pronouns: { en: "it", de: "es", fr: "il" }, // one of each language that means nothing without its noun
   bar: { words: "words" },

@@ -6,6 +6,7 @@ import {
   choose,
   chooseWord,
   home,
+  homeOf,
   measured,
   pointer,
   preview,
@@ -43,31 +44,50 @@ function openTable(id, open) {
   store.set({}, [id]);
 }
 
-/** The place of the same piece in another list, the nearest one; else the same place, as far as there is one. */
-function counterpart(tokens, others, place) {
-  const same = others.flatMap((token, i) => (token === tokens[place] ? [i] : []));
-  if (!same.length) return Math.min(place, others.length - 1);
-  return same.sort((a, b) => Math.abs(a - place) - Math.abs(b - place))[0];
+/**
+ * The place of the same piece in another list, the nearest one. A piece that is only here has as its counterpart the one
+ * that stands as far behind the last piece that both have.
+ */
+export function counterpart(tokens, others, place) {
+  for (let behind = 0; behind <= place; behind++) {
+    const here = place - behind;
+    const same = others.flatMap((token, i) => (token === tokens[here] ? [i] : []));
+    const [nearest] = same.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
+    if (nearest !== undefined) return Math.min(nearest + behind, others.length - 1);
+  }
+  return Math.min(place, others.length - 1);
+}
+
+/** The head that aligns best, where that one is chosen and the other model has its own; else the same numbers. */
+function headThere({ trace, selection }, other) {
+  const { layer, head } = trace.aligner;
+  const isAligner =
+    selection.role === "cross" && selection.layer === layer && selection.head === head;
+  if (!isAligner || other.model.hash === trace.model.hash) return {};
+  return { layer: other.aligner.layer, head: other.aligner.head };
 }
 
 /** The same view of the translation that is compared with: the cursor stands on the same word there, if there is one. */
 function otherView(view) {
   const { other } = store.value;
   const { trace, selection, cursor } = view;
+  const there = homeOf(other);
   const target = (place) =>
     counterpart(trace.target.output_tokens, other.target.output_tokens, place);
   const source = (place) => counterpart(trace.source.tokens, other.source.tokens, place);
-  const at = { ...selection, step: target(selection.step), source: source(selection.source) };
-  const there = clamped(at, other, measured);
+  const places = { step: target(selection.step), source: source(selection.source) };
+  const selected = clamped({ ...selection, ...places, ...headThere(view, other) }, other, measured);
   const place = (cursor.side === "target" ? target : source)(cursor.place);
   return {
     ...view,
+    home: there,
+    about: there.data.about,
     trace: other,
     base: other,
-    selection: there,
+    selection: selected,
     cursor: { ...cursor, place },
     previewed: null,
-    token: cursor.side === sideOf(selection.role) ? place : there.token,
+    token: cursor.side === sideOf(selection.role) ? place : selected.token,
     narrow: true,
     stamp: stampOf(other),
     sweep: sweepOf(other),

@@ -1,6 +1,6 @@
 // What takes time: answers that a figure waits for, and the sweep over all heads. Who listens to the store hears of them.
 
-import { home, store } from "onehop/session.js";
+import { home, homeOf, store } from "onehop/session.js";
 import { TEXTS } from "onehop/texts.js";
 
 const resources = new Map();
@@ -60,7 +60,8 @@ export async function startSweep(trace = store.value.trace) {
       ? told("running", { total: part.attentions })
       : (parts.push(part), told("running"));
   try {
-    await home.heads(trace.source.text, trace.edits, { signal: cancel.signal, each });
+    const { text } = trace.source;
+    await homeOf(trace).heads(text, trace.edits, { signal: cancel.signal, each });
     told(parts.length && parts.length === sweeps.get(stamp).total ? "done" : "failed", {
       error: TEXTS.decides.early,
     });

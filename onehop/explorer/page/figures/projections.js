@@ -65,7 +65,7 @@ function product(view, kind, weights) {
 
 function matrixPicture(view, kind, concept) {
   const { role, layer, head } = view.selection;
-  const found = view.resource(`weights ${role} ${layer} ${head}`, () =>
+  const found = view.resource(`weights ${view.trace.model.hash} ${role} ${layer} ${head}`, () =>
     view.home.weights(role, layer, head),
   );
   if (found.error) return html`<p class="reading">${found.error}</p>`;
