@@ -134,7 +134,21 @@ def twins(table: Json) -> Json:
         "base": model["n_heads"],
         "runs": runs,
         "rows": means(runs, sorted({run["n_heads"] for run in runs})),
+        "positions": _positions(table),
     }
+
+
+def _positions(table: Json) -> list[Json] | None:
+    """Row E beside the base: learned positions in place of sinusoids; None where the table lacks it."""
+    rows = {"sinusoidal": "base", "learned": "learned-positions"}
+    found = []
+    for kind, name in rows.items():
+        values = [one["bleu"] for one in table["rows"] if one["row"] == name]
+        if not values:
+            return None
+        spread = [min(values), max(values)]
+        found.append({"positions": kind, "seeds": len(values), "bleu": sum(values) / len(values), "bleu_range": spread})
+    return found
 
 
 RUN = ("seed", "parameters", "perplexity", "bleu")

@@ -95,7 +95,9 @@ def short_trainings() -> dict:
     ]
     facts = {"layers": [2, 2], "d_model": 16, "steps": 20, "batch_tokens": 100, "learning_rate": 0.002}
     facts["data"] = {"pairs": 30, "valid": 4, "vocab_size": 300}
-    twins = {**facts, "base": 8, "runs": runs, "rows": short_runs.means(runs, (1, 8))}
+    kinds = {"sinusoidal": 7.0, "learned": 5.0}
+    positions = [{"positions": k, "seeds": 2, "bleu": b, "bleu_range": [b - 0.5, b + 0.5]} for k, b in kinds.items()]
+    twins = {**facts, "positions": positions, "base": 8, "runs": runs, "rows": short_runs.means(runs, (1, 8))}
     return {"warmup": {**facts, "seed": 1, "runs": norms}, "twins": twins}
 
 
@@ -157,6 +159,13 @@ def address(explorer):
 def beside(tracer, second, data):
     """The page of two models, served."""
     yield from served(Explorer(tracer, TEXT, other=Explorer(second, TEXT)))
+
+
+@pytest.fixture
+def many_heads(data):
+    """The page of a model with as many layers and heads as the shipped ones."""
+    widths = {"n_heads": 8, "n_encoder_layers": 6, "n_decoder_layers": 6}
+    yield from served(Explorer(Reticent(a_translator(9, **widths), "wide", "ef" * 32), TEXT))
 
 
 def served(explorer):

@@ -1,11 +1,14 @@
 """What is drawn, read back from the marks: each figure's own numbers are those of the trace or of the measurement."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 from explorer_page import FIGURES, TEXT, figure, opened, settled
 from playwright.sync_api import expect
+
+from onehop.explorer.content import worked_example
 
 pytestmark = pytest.mark.slow
 
@@ -158,6 +161,62 @@ def test_no_figure_is_higher_than_a_screen_and_a_half_on_a_phone(browser, file):
     assert len(heights) == len(FIGURES)
     too_high = {name: height for name, height in heights if height > 1.5 * 844}
     assert too_high == {}
+
+
+def test_which_head_decides_fits_a_phone_after_the_sweep(browser, many_heads):
+    with opened(browser, many_heads, width=390) as page:
+        page.evaluate("window.onehop.view().startSweep()")
+        expect(figure(page, "decides").locator("[data-decides]")).to_be_visible()
+        settled(page)
+        assert figure(page, "decides").locator("[data-grid=effect] [data-head]").count() == 144
+        assert figure(page, "decides").bounding_box()["height"] <= 1.5 * 844
+
+
+def test_lines_are_named_at_their_ends_and_the_names_do_not_overlap(page):
+    heights = page.evaluate("async () => (await import('onehop/chart.js')).apart([50, 52, 200, 199], 10, 205)")
+    assert heights == [50, 64, 205, 191]
+    ends = page.eval_on_selector_all(
+        "#figure-warmup [data-end]", "all => all.map(e => [e.textContent, Number(e.getAttribute('y'))])"
+    )
+    assert [name for name, _ in ends] == ["post, no warm-up", "post, warm-up", "pre, no warm-up", "pre, warm-up"]
+    heights = sorted(y for _, y in ends)
+    assert all(b - a >= 14 for a, b in itertools.pairwise(heights))
+
+
+def test_the_worked_example_marks_what_an_entry_has_changed(fresh):
+    worked = figure(fresh, "worked")
+    expect(worked.locator(".edited")).to_have_count(0)
+    worked.get_by_label("W Q, row 1, column 2").fill("0.9")
+    worked.get_by_label("W Q, row 1, column 2").blur()
+    expect(worked.locator("input.edited")).to_have_count(1)
+    first = worked_example()["steps"]
+    (was,) = numbers(fresh, "#figure-worked [data-matrix='Q = X W Q'] .edited", "was")
+    assert was == pytest.approx(first["q"][0][1])
+    marked = numbers(fresh, "#figure-worked [data-matrix=output] .edited", "was")
+    assert marked == pytest.approx(first["head_outputs"][0])  # the row of "Hello"; that of "World" has not changed
+
+
+def test_the_matrix_writes_the_weights_of_the_chosen_row_and_explains_its_shades(page, trace):
+    layer, head, step = selected(page)
+    row = trace[f"decoder.layers.{layer}.cross_attention.weights"][head, step].astype(float)
+    drawn = page.locator("#figure-matrix text.in-cell").all_text_contents()
+    assert [float(text) for text in drawn] == [round(w, 2) for w in row if w >= 0.05]
+    shades = page.eval_on_selector_all(
+        "#figure-matrix [data-shade]", "all => all.map(e => [Number(e.dataset.shade), Number(e.style.opacity)])"
+    )
+    assert shades == [[w, pytest.approx(0.03 + 0.97 * w**0.5, abs=1e-3)] for w in (0, 0.01, 0.1, 0.25, 0.5, 1)]
+
+
+def test_positions_are_as_alike_as_their_vectors(page, trace, measured):
+    table = trace["positions"].astype(float)[:64]
+    lengths = np.linalg.norm(table, axis=1)
+    cosines = table @ table[9] / (lengths * lengths[9])
+    drawn = numbers(page, "#figure-positions [data-likeness] circle", "y")
+    assert drawn == pytest.approx(cosines.tolist(), abs=1e-5)
+    rows = json.loads((measured / "twins.json").read_text(encoding="utf-8"))["positions"]
+    said = page.locator("#figure-positions [data-learned]")
+    assert [said.get_attribute(f"data-{row['positions']}") for row in rows] == ["7", "5"]
+    expect(said).to_contain_text("larger than that between seeds")
 
 
 def test_words_take_the_place_of_pieces_in_every_figure_of_weights(browser, file, trace):

@@ -38,6 +38,12 @@ def test_twins_are_the_rows_of_table_3_that_differ_in_their_heads():
         (8, 2, 31.0, [30.0, 32.0]),
     ]
     assert (found["base"], found["machine"], found["date"]) == (8, {"device": "NVIDIA H200"}, "2026-11-15")
+    assert found["positions"] is None
+    learned = twins({**table, "rows": [*rows, row("learned-positions", 1, 8, 28.0)]})["positions"]
+    assert [(r["positions"], r["seeds"], r["bleu"], r["bleu_range"]) for r in learned] == [
+        ("sinusoidal", 2, 31.0, [30.0, 32.0]),
+        ("learned", 1, 28.0, [28.0, 28.0]),
+    ]
     with pytest.raises(
         OnehopError, match=r"^The table has no rows A\. Train them: onehop paper table3 SETTINGS --rows A"
     ):

@@ -45,11 +45,30 @@ export function written(x) {
 
 const exactly = (x) => (Number.isInteger(x) ? String(x) : number(x, 3));
 
-/** A chart of lines; `mark` is the place of the reader's slider, `zone` a shaded part of the x axis, `{ from, label }`. What lies beyond the axis is an arrow at its edge. */
+const [LINE, CHARACTER] = [14, 6.3]; // pixels of a label: its height, and a letter's width
+
+/** Heights of labels that stand beside the ends of lines, moved apart where they would overlap. */
+export function apart(wanted, top, bottom) {
+  const order = wanted.map((_, i) => i).sort((a, b) => wanted[a] - wanted[b]);
+  const found = [...wanted];
+  order.forEach((i, n) => {
+    if (n) found[i] = Math.max(found[i], found[order[n - 1]] + LINE);
+  });
+  let limit = bottom;
+  for (const i of order.toReversed()) {
+    found[i] = Math.max(top, Math.min(found[i], limit));
+    limit = found[i] - LINE;
+  }
+  return found;
+}
+
+/** A chart of lines; `mark` is the place of the reader's slider, `zone` a shaded part of the x axis, `{ from, label }`. What lies beyond the axis is an arrow at its edge. A series with an `end` has that name beside its last point. */
 export function lines({ view, label, x, y, series, mark = null, zone = null, height = 260 }) {
   const width = view.narrow ? 340 : 680;
   if (view.narrow) height = Math.min(height, 210);
-  const [left, right, top, bottom] = [view.narrow ? 52 : 64, width - 16, 14, height - 40];
+  const longest = Math.max(0, ...series.map((s) => s.end?.length ?? 0));
+  const margin = longest ? 14 + longest * CHARACTER : 16;
+  const [left, right, top, bottom] = [view.narrow ? 52 : 64, width - margin, 14, height - 40];
   const across = scale(x, left, right);
   const up = scale(y, bottom, top);
   const inside = ([a, b]) => Number.isFinite(a) && Number.isFinite(b) && a >= x.min && a <= x.max;
@@ -68,6 +87,13 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
     return svg`<path d="M${across(a) - 4} ${edge - 7 * way}h8l-4 ${7 * way}z" fill="none" stroke="var(--${s.concept})"
       stroke-width="1.4" data-x=${a} data-y=${b} data-beyond .tip=${`${tip(s, [a, b])} (beyond the axis)`} />`;
   };
+  const ended = series.filter((s) => s.end && s.points.some((p) => inside(p) && within(p)));
+  const last = ended.map((s) => s.points.filter((p) => inside(p) && within(p)).at(-1));
+  const beside = apart(
+    last.map(([, b]) => up(b)),
+    top,
+    bottom,
+  );
   return html`<svg
       viewBox="0 0 ${width} ${height}"
       role="img"
@@ -92,9 +118,10 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
       ${mark === null ? nothing : svg`<line x1=${across(mark)} x2=${across(mark)} y1=${top} y2=${bottom} stroke="var(--neutral)" stroke-dasharray="3 3" />`}
       ${series.map((s) => svg`<path d=${path(s.points)} fill="none" stroke="var(--${s.concept})" stroke-width="2.2" stroke-linejoin="round" stroke-dasharray=${s.dash ?? "none"} />`)}
       ${series.map((s) => s.points.filter(inside).map((p) => (within(p) ? dot(s, p) : arrow(s, p))))}
+      ${ended.map((s, i) => svg`<text data-end=${s.name} x=${across(last[i][0]) + 7} y=${beside[i] + 4} style="fill:var(--${s.concept}-ink)">${s.end}</text>`)}
     </svg>
     <ul class="legend">
       ${y.label ? html`<li>Upwards: ${y.label}</li>` : nothing}
-      ${series.map((s) => html`<li><i style="background:${s.dash ? `repeating-linear-gradient(90deg, var(--${s.concept}) 0 5px, transparent 5px 8px)` : `var(--${s.concept})`}"></i>${s.name}</li>`)}
+      ${series.filter((s) => !s.end || view.narrow).map((s) => html`<li><i style="background:${s.dash ? `repeating-linear-gradient(90deg, var(--${s.concept}) 0 5px, transparent 5px 8px)` : `var(--${s.concept})`}"></i>${s.name}</li>`)}
     </ul>`;
 }

@@ -8,6 +8,16 @@ import { shareOf } from "onehop/tips.js";
 /** Shades go by the root of the weight: what is small can still be seen. */
 export const shade = (weight) => 0.03 + 0.97 * Math.sqrt(Math.max(0, Math.min(1, weight)));
 
+const STEPS = [0, 0.01, 0.1, 0.25, 0.5, 1];
+
+/** What the shades stand for. */
+export const shadeLegend = (concept = "weight") =>
+  html`<ul class="legend shades" aria-label="Shades">
+    ${STEPS.map((weight) => html`<li><i style="background:var(--${concept});opacity:${shade(weight).toFixed(3)}" data-shade=${weight}></i>${weight}</li>`)}
+  </ul>`;
+
+const TO_WRITE = 24; // pixels of a cell in which two digits can be read
+
 /** How wide the labels' column must be, in pixels. */
 const labelWidth = (labels, most) =>
   Math.min(most, 10 + 6.4 * Math.max(...labels.map((l) => [...l].length)));
@@ -54,6 +64,7 @@ export function heatmap({
       ) => svg`<rect x=${left + j * size + 0.5} y=${top + i * size + 0.5} width=${Math.max(1, size - 1)} height=${Math.max(1, size - 1)} rx="1.5"
         fill=${crossed(i, j) ? "url(#struck)" : `var(--${concept})`} fill-opacity=${crossed(i, j) ? 1 : shade(value / largest).toFixed(3)} />`,
     )}
+    ${i === row && size >= TO_WRITE ? Array.from(values, (value, j) => (crossed(i, j) || value < 0.05 ? nothing : svg`<text class="in-cell" x=${left + (j + 0.5) * size} y=${top + (i + 0.5) * size + 4} text-anchor="middle" style="fill:${shade(value / largest) > 0.6 ? "var(--panel)" : "var(--text)"}">${value.toFixed(2).replace(/^0/, "")}</text>`)) : nothing}
     ${i === row ? svg`<rect class="ring" x=${left - 1} y=${top + i * size - 1} width=${size * keys.length + 2} height=${size + 2} fill="none" stroke="var(--output)" stroke-width="2" rx="2" />` : nothing}
   </g>`;
   const tip = (event) => {

@@ -186,13 +186,14 @@ export const TEXTS = {
       html`By look: the largest weight of the row that writes the word (encoder: of
       ${quoted(source)})`,
     byEffect: "By effect: what the word loses when the head is off",
+    byEffectShort: "What the word loses without the head",
     grids: { look: "by look", effect: "by effect" },
     gridsLabel: "Which grid",
     lookLabel: "All heads by how sharply they look",
     effectLabel: "All heads by their effect on the word",
     look: (share, key) => `${share} on “${key}”`,
     effect: (effect, piece, chance) => `${effect} without it, then “${piece}” ${chance}`,
-    less: (most) => `less probable without it, by up to ${most} in log-probability`,
+    less: (most) => `less probable without it, at most by ${most}`,
     more: "more probable without it",
     ring: "Ringed: the strongest; shaded by the root",
     answers: { one: "one head", several: "several heads", none: "no single head" },
@@ -213,8 +214,8 @@ export const TEXTS = {
       html`The ${count} heads that look most sharply and the ${count} with the largest effect have
         <strong>${common}</strong> in common.`,
     looks: (head, word) => html`Where ${head} looks from ${quoted(word)}`,
-    show: "Show this head everywhere",
-    proof: "Switch it off and translate again",
+    show: "Show it everywhere",
+    proof: "Translate without it",
     early: "The server ended the answer early. Try again.",
     caption:
       "A head's effect is the change in the log-probability of the word, given the same words before it, when that head alone puts out zeros. A look is not a cause: the two pictures need not agree.",

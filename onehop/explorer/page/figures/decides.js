@@ -56,7 +56,7 @@ function grids(view, heads) {
       </h4>
       <div data-grid="look">${headGrid({ view, label: T.lookLabel, cell: byLook, marked })}</div>`;
   const effect = () =>
-    html`<h4 class="gridhead">${T.byEffect}</h4>
+    html`<h4 class="gridhead">${view.narrow ? T.byEffectShort : T.byEffect}</h4>
       <div data-grid="effect">
         ${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}
       </div>`;
@@ -90,6 +90,9 @@ function turned({ isFirstChoice, turning, heads, alone }) {
     : T.turning(turning.length, heads.length, alone);
 }
 
+/** On a phone what concerns the other heads is folded with the strongest one's look. */
+const rest = (found) => html`${turned(found)} ${T.shared(COMPARED, found.shared)}`;
+
 function verdict(view) {
   const found = finding(view);
   const { worst, text, answer, alone, turns, before, after } = found;
@@ -102,14 +105,14 @@ function verdict(view) {
       <span class="verdict ${answer === "none" ? "no" : "yes"}">${T.answers[answer]}</span>
       ${(alone ? T.decides : T.strongest)(called(worst), text)}
       ${T.falls(percent(before), percent(after))}
-      ${turns ? T.turns(piece(token), percent(p)) : T.stays(piece(token))} ${turned(found)}
-      ${T.shared(COMPARED, found.shared)}
+      ${turns ? T.turns(piece(token), percent(p)) : T.stays(piece(token))}
+      ${view.narrow ? nothing : rest(found)}
     </p>
-    ${culprit(view, worst)}`;
+    ${culprit(view, worst, view.narrow ? html`<p class="reading">${rest(found)}</p>` : nothing)}`;
 }
 
 /** Where the strongest head looked, and the proof: translate again without it. */
-function culprit(view, worst) {
+function culprit(view, worst, others) {
   const keys = view.trace.keys(worst.role);
   const edit = offEdit(worst);
   const order = [...keys.keys()].sort((a, b) => worst.row[b] - worst.row[a]).slice(0, 4);
@@ -125,8 +128,8 @@ function culprit(view, worst) {
     from: 0,
     to: 1,
   });
-  return html`${folded(view, T.looks(called(worst), from), look)}
-    <div class="controls" style="margin:1rem 0 0">
+  return html`${folded(view, T.looks(called(worst), from), html`${look}${others}`)}
+    <div class="controls" style="margin:1rem 0 0;gap:.5rem">
       <button
         type="button"
         @click=${() => view.choose({ role: worst.role, layer: worst.layer, head: worst.head })}
@@ -156,7 +159,7 @@ export function draw(view) {
   const total = 2 * trace.heads * trace.layers("decoder") + trace.heads * trace.layers("encoder");
   const heads = started(view) ? suspects(view) : [];
   return html` ${wordPicker(view, T.picker)}
-    <div style="height:1rem"></div>
+    <div style="height:${view.narrow ? ".4rem" : "1rem"}"></div>
     ${
       sweep.state === "running"
         ? progress(view)

@@ -1,6 +1,6 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { opening, quoted } from "onehop/frame.js";
-import { heatmap } from "onehop/heatmap.js";
+import { heatmap, shadeLegend } from "onehop/heatmap.js";
 import { argmax, largest, sum } from "onehop/maths.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { number, percent, piece } from "onehop/text.js";
@@ -51,6 +51,7 @@ export function draw(view) {
       crossed: (i, j) =>
         role === "decoder" && !view.trace.edits.includes("mask=off") && hidden(i, j),
     })}
+    ${shadeLegend()}
     <p class="reading">
       “<strong><bdi>${piece(queries[at])}</bdi></strong
       >” looks most at “<strong><bdi>${piece(keys[top])}</bdi></strong

@@ -35,6 +35,7 @@ export function draw(view) {
       x: { min: 0, max: last, label: "step" },
       y: { min: Math.min(...all) * 0.95, max: Math.max(...all) * 1.02, label: "training loss" },
       series: wanted.map((run) => ({
+        end: `${run.norm}, ${run.warmup > 1 ? "warm-up" : view.narrow ? "none" : "no warm-up"}`,
         name: `${name(run)}${run.diverged ? " (diverged)" : ""}`,
         concept: run.norm === "post" ? "output" : "query",
         dash: run.warmup > 1 ? null : "6 4",

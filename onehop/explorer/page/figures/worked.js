@@ -1,4 +1,4 @@
-import { html } from "onehop/vendor/lit-html.js";
+import { html, nothing } from "onehop/vendor/lit-html.js";
 import { folded } from "onehop/controls.js";
 import { matmul, softmax, transpose } from "onehop/maths.js";
 import { number } from "onehop/text.js";
@@ -54,7 +54,7 @@ function editable(view, name, matrix, concept) {
         ${matrix.map(
           (row, i) =>
             html`<tr>
-              ${name === "x" ? html`<th scope="row">${words[i]}</th>` : ""}${row.map((value, j) => html`<td><input type="number" step="0.1" aria-label="${LABELS[name]}, row ${i + 1}, column ${j + 1}" .value=${String(value)} @change=${(event) => edit(view, name, i, j, event.target.value)} /></td>`)}
+              ${name === "x" ? html`<th scope="row">${words[i]}</th>` : ""}${row.map((value, j) => html`<td><input type="number" step="0.1" aria-label="${LABELS[name]}, row ${i + 1}, column ${j + 1}" .value=${String(value)} class=${value === view.worked.given[name][i][j] ? "" : "edited"} @change=${(event) => edit(view, name, i, j, event.target.value)} /></td>`)}
             </tr>`,
         )}
       </tbody>
@@ -62,7 +62,19 @@ function editable(view, name, matrix, concept) {
   </div>`;
 }
 
-function shown(words, heading, matrix, concept, digits = 3) {
+/** A matrix that follows from the others; a number that an edit has changed is marked and says what it was. */
+function shown(words, heading, { now: matrix, first }, concept, digits = 3) {
+  const cell = (value, was) => {
+    const isChanged = Math.abs(value - was) > 1e-12;
+    return html`<td
+      class="cell ${isChanged ? "edited" : ""}"
+      data-value=${value}
+      data-was=${isChanged ? was : nothing}
+      .tip=${isChanged ? `was ${number(was, digits)}` : null}
+    >
+      ${number(value, digits)}
+    </td>`;
+  };
   return html`<div>
     <h4 class="c-${concept}">${raised(heading)}</h4>
     <table class="matrix" data-matrix=${heading}>
@@ -71,7 +83,7 @@ function shown(words, heading, matrix, concept, digits = 3) {
           (row, i) =>
             html`<tr>
               <th scope="row">${words[i]}</th>
-              ${row.map((value) => html`<td class="cell" data-value=${value}>${number(value, digits)}</td>`)}
+              ${row.map((value, j) => cell(value, first[i][j]))}
             </tr>`,
         )}
       </tbody>
@@ -81,14 +93,16 @@ function shown(words, heading, matrix, concept, digits = 3) {
 
 export function draw(view) {
   const matrices = given(view);
-  const r = attention(matrices);
+  const [r, first] = [attention(matrices), attention(view.worked.given)];
   const root = Math.sqrt(3);
+  const { words } = view.worked;
+  const both = (name) => ({ now: r[name], first: first[name] });
   return html` <div class="row">
       ${editable(view, "x", matrices.x, "neutral")}${editable(view, "w_q", matrices.w_q, "query")}${editable(view, "w_k", matrices.w_k, "key")}${editable(view, "w_v", matrices.w_v, "value")}
     </div>
-    ${folded(view, "Queries, keys and values", html`<div class="row">${shown(view.worked.words, "Q = X W Q", r.q, "query", 2)}${shown(view.worked.words, "K = X W K", r.k, "key", 2)}${shown(view.worked.words, "V = X W V", r.v, "value", 2)}</div>`)}
+    ${folded(view, "Queries, keys and values", html`<div class="row">${shown(words, "Q = X W Q", both("q"), "query", 2)}${shown(words, "K = X W K", both("k"), "key", 2)}${shown(words, "V = X W V", both("v"), "value", 2)}</div>`)}
     <div class="row" style="margin-top:1.3rem">
-      ${shown(view.worked.words, "Q Kᵀ", r.scores, "neutral", 2)}${shown(view.worked.words, "Q Kᵀ / √3", r.scaled, "neutral")}${shown(view.worked.words, "softmax", r.weights, "weight")}${shown(view.worked.words, "output", r.output, "output")}
+      ${shown(words, "Q Kᵀ", both("scores"), "neutral", 2)}${shown(words, "Q Kᵀ / √3", both("scaled"), "neutral")}${shown(words, "softmax", both("weights"), "weight")}${shown(words, "output", both("output"), "output")}
     </div>
     <div class="formula">
       <math
@@ -111,6 +125,7 @@ export function draw(view) {
       >
         back to the first numbers
       </button>
+      ${entries(view).length ? html`<span class="soft">Underlined: what your entries have changed.</span>` : nothing}
     </p>`;
 }
 
