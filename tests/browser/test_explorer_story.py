@@ -238,6 +238,23 @@ def test_the_keyboard_alone_completes_the_tour(live):
     assert "tour" not in live.evaluate("location.hash")
 
 
+def test_a_stop_and_its_mark_change_together(fresh):
+    """Not a frame later: on a busy machine the mark of the stop before would stand beside the new text."""
+    fresh.keyboard.press("t")
+    expect(stop(fresh)).to_have_attribute("data-stop", "1")
+    seen = fresh.evaluate(
+        """() => {
+            const here = () => [...document.querySelectorAll("[data-here]")].map((e) => e.id);
+            document.querySelector("[data-tour=next]").click();
+            const next = [document.querySelector("#tour .panel").dataset.stop, ...here()];
+            document.querySelector("[data-tour=leave]").click();
+            const frame = () => new Promise((done) => requestAnimationFrame(() => done(null)));
+            return frame().then(frame).then(() => [next, here()]);
+        }"""
+    )
+    assert seen == [["2", "figure-paths"], []]
+
+
 def test_the_proof_switches_off_the_head_that_the_sweep_has_named(browser, address):
     """By a link to the stop: the sweep is made first, then the sentence is translated without the head."""
     with opened(browser, f"{address}#tour.stop=13") as page:

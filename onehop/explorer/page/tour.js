@@ -101,11 +101,16 @@ function settle(index) {
   choose({ ...change, ...edited, dials: { ...store.value.selection.dials, ...dials } });
 }
 
-function show(at) {
+/** Mark where a stop stands; null: nowhere. */
+function mark(at) {
   document.querySelectorAll("[data-here]").forEach((e) => e.removeAttribute("data-here"));
-  const element = document.getElementById(at);
-  element?.setAttribute("data-here", "");
-  element?.scrollIntoView({ block: "start" });
+  if (at) document.getElementById(at)?.setAttribute("data-here", "");
+}
+
+/** Bring a stop's figure into sight; in the meantime the reader may have gone on. */
+function show(index) {
+  if (stopOf() !== index) return;
+  document.getElementById(STOPS[index].at)?.scrollIntoView({ block: "start" });
   document.querySelector("#tour .panel")?.focus({ preventScroll: true });
 }
 
@@ -115,14 +120,15 @@ export function goTo(index) {
   const { dials } = store.value.selection;
   choose({ dials: { ...dials, [DIAL]: String(index + 1) } });
   drawTour();
+  mark(STOPS[index].at);
   settle(index);
-  requestAnimationFrame(() => show(STOPS[index].at));
+  requestAnimationFrame(() => show(index));
 }
 
 export function leave() {
   stopPlaying();
   const { [DIAL]: _, ...dials } = store.value.selection.dials;
-  document.querySelectorAll("[data-here]").forEach((e) => e.removeAttribute("data-here"));
+  mark(null);
   choose({ dials, ...(store.value.selection.edits.length ? { edits: [] } : {}) });
   drawTour();
 }
