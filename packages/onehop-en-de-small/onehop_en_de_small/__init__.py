@@ -1,0 +1,1 @@
+"""English → German for onehop, small; `model.safetensors` and its card lie beside this file."""
