@@ -1,6 +1,6 @@
 """Source ids to target ids: search options, beam search, and the engines that compute its steps.
 
-Texts are not known here. Options, shortlists and the CTranslate2 engine do without torch.
+It knows nothing of text. Options, shortlists and the CTranslate2 engine do not import torch.
 """
 
 __all__ = [

@@ -20,7 +20,7 @@ State: TypeAlias = Literal["live", "finished", "stopped"]
 
 @dataclass(frozen=True)
 class Kept:
-    """One candidate that a step of the beam kept: `parent` is its place in the step before."""
+    """One candidate that a step of the beam kept; `parent` is its index in the previous step."""
 
     token: int
     parent: int
@@ -36,7 +36,7 @@ class History:
     steps: list[list[list[Kept]]] = field(default_factory=list)
 
     def replay(self, sentence: int, step: int, place: int) -> tuple[int, ...]:
-        """The ids from the beginning up to one kept candidate, its end token included."""
+        """The ids from the start up to one kept candidate, EOS included."""
         ids = []
         for kept in reversed(self.steps[sentence][: step + 1]):
             ids.append(kept[place].token)
@@ -46,7 +46,7 @@ class History:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Continuations of each sentence's hypotheses, best first; of equals the better parent's, the lower id."""
+    """Continuations of each sentence's hypotheses, best first. Ties: the better parent, then the lower id."""
 
     totals: Float[np.ndarray, "sentences candidates"]
     parents: Int[np.ndarray, "sentences candidates"]
@@ -54,7 +54,7 @@ class Candidates:
 
     @classmethod
     def best(cls, log_probs: LogProbs, so_far: Slots, beam: int) -> "Candidates":
-        """Enough for a beam: what it keeps is among the best beam + 1 of its row, as only one of those can end."""
+        """Enough candidates for a beam: the best beam + 1 of each row, since only one of them can be EOS."""
         few = min(beam + 2, log_probs.shape[1])
         values, ids = fetch(*log_probs.topk(few, dim=1))
         candidates = cls.ordered(values, ids, so_far)
@@ -67,7 +67,7 @@ class Candidates:
     def ordered(
         cls, values: Float[np.ndarray, "rows few"], ids: Int[np.ndarray, "rows few"], so_far: Slots
     ) -> "Candidates":
-        """Put all rows of a sentence into one order."""
+        """Sort the candidates of all rows of a sentence together."""
         n, slots = so_far.shape
         totals = (so_far.reshape(-1, 1) + values).reshape(n, -1)
         tokens = ids.reshape(n, -1)
@@ -76,7 +76,7 @@ class Candidates:
         return cls(*(np.take_along_axis(x, order, axis=1) for x in (totals, parents, tokens)))
 
     def may_lack_an_equal(self, values: Float[np.ndarray, "rows few"], so_far: Slots, beam: int) -> bool:
-        """Whether `topk` cut a row among equals that matter: which of them it keeps is not defined."""
+        """Whether `topk` cut a row within a tie that matters: it is undefined which of them it keeps."""
         cut = (values[:, -2] == values[:, -1]) & (values[:, -1] > -math.inf)
         if not cut.any():
             return False
@@ -87,7 +87,7 @@ class Candidates:
 
 
 class Beam:
-    """The beams of all sentences that are not done: rows are sentences × slots, an empty slot has -inf."""
+    """The beams of all unfinished sentences: rows are sentences × slots, an empty slot has -inf."""
 
     def __init__(self, request: Request, history: History | None) -> None:
         self.request, self.options, self.history = request, request.options, history
@@ -112,10 +112,10 @@ class Beam:
         return [self.request.ranked(found) for found in self.found]
 
     def extend(self, candidates: Candidates) -> RowInts:
-        """Put aside what ends, keep the best that go on, drop the sentences that are done; each new row's parent."""
+        """Collect finished hypotheses, keep the best others, drop finished sentences. Returns each new row's parent."""
         (n, slots), beam = self.ids.shape[:2], self.options.beam
         is_end = candidates.tokens == EOS
-        # Ended ones only from among the `beam` best: a beam of one then ends exactly where greedy does.
+        # Only the `beam` best candidates may finish, so that a beam of one ends exactly where greedy search does.
         ended = is_end & (candidates.totals > -math.inf) & (np.arange(is_end.shape[1]) < beam)
         self.put_aside(ended, candidates.parents, candidates.totals, finished=True)
         best = np.argsort(is_end, axis=1, kind="stable")[:, :beam]
@@ -139,7 +139,7 @@ class Beam:
         finished: bool,
         looped: Bool[np.ndarray, "sentences candidates"] | None = None,
     ) -> None:
-        """Take hypotheses, or their continuation by the end token, out of the beams."""
+        """Move hypotheses, or their continuation by EOS, from the beams to the finished ones."""
         places = chosen.nonzero()[0]
         ids, log_probs = self.ids[places, slots[chosen]], totals[chosen]
         scores = self.options.score(log_probs, ids.shape[1] + finished)
@@ -156,7 +156,7 @@ class Beam:
         self.found[sentence].append(Hypothesis(tuple(ids.tolist()), log_prob, score, finished, looped))
 
     def stop(self, totals: Slots) -> Slots:
-        """Empty the slots that the loop guard or the greatest length stops, and put their hypotheses aside."""
+        """Empty the slots that the loop guard or the maximum length stops, and collect their hypotheses."""
         n, slots, length = self.ids.shape
         looped = self.request.is_looped(self.ids.reshape(-1, length), self.sentences.repeat(slots)).reshape(n, slots)
         last = (self.request.max_lengths[self.sentences] == length)[:, None]
@@ -166,7 +166,7 @@ class Beam:
         return np.where(looped | last, -math.inf, totals)
 
     def is_done(self) -> Bool[np.ndarray, " sentences"]:
-        """Which sentences have enough ended hypotheses, none that goes on, or none that could become better."""
+        """Which sentences have enough finished hypotheses, no unfinished one, or none that could become better."""
         enough = self.options.patience * self.options.beam
         full = np.array([len(self.costs[s]) >= enough for s in self.sentences], dtype=bool)
         empty = (self.log_probs == -math.inf).all(axis=1)
@@ -174,10 +174,10 @@ class Beam:
         return done
 
     def cannot_improve(self) -> Bool[np.ndarray, " sentences"]:
-        """Which sentences' best unfinished hypothesis stays behind the n-th found, however it goes on.
+        """Which sentences' best unfinished hypothesis cannot overtake the n-th finished one.
 
-        Log-probabilities only fall with the length and penalties only grow: at best, all that is to come is
-        certain and the length the greatest.
+        Log-probabilities only fall with the length, and penalties only grow. So the upper bound has probability 1 for
+        all further tokens and the maximum length.
         """
         n, costs = self.options.n_best, (self.costs[s] for s in self.sentences)
         to_beat = np.array([-c[n - 1] if len(c) >= n else -math.inf for c in costs])
@@ -193,7 +193,7 @@ class Beam:
         totals: Slots,
         parents: SlotInts,
     ) -> None:
-        """Write this step into the history: the slots in their order, then what ended."""
+        """Append this step to the history: the slots in order, then the finished hypotheses."""
         score, length = self.options.score, self.ids.shape[2]
         for s, sentence in enumerate(self.sentences):
             there, ends = totals[s] > -math.inf, ended[s]

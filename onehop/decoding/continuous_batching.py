@@ -1,8 +1,8 @@
-"""A search that sentences join and leave between two steps, so that none waits for the end of another.
+"""Continuous batching: sentences join and leave a search between two steps, so that none waits for another.
 
-All live sentences take each step together, wherever they stand in their own translations. A row's keys and values lie
-from the first column on, as if it were alone, and a mask hides the columns that only others have come to. What a
-sentence does with its rows is the beam's of `search`: each answer is the one of `TorchEngine.translate`.
+All live sentences take each step together, at whatever length their translations are. A row's keys and values start at
+the first column, as if it were alone, and a mask hides the columns beyond its length. The beams are those of `search`,
+so each answer equals that of `TorchEngine.translate`.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,31 +28,31 @@ from onehop.text.tokenizer import BOS, PAD
 
 @dataclass
 class _PlacedCache(LayerCache):
-    """A decoder layer's keys and values, every row at a place of its own."""
+    """A decoder layer's keys and values; every row has its own position."""
 
     places: Int[Tensor, " batch"]
 
     def append(
         self, k: Float[Tensor, "batch heads 1 d_k"], v: Float[Tensor, "batch heads 1 d_v"], length: int
     ) -> tuple[Float[Tensor, "batch heads past d_k"], Float[Tensor, "batch heads past d_v"]]:
-        """Write a position at each row's place, of which `length` is the greatest; all columns up to it."""
+        """Write one position per row; `length` is the largest. Returns all columns up to it."""
         rows = torch.arange(len(k), device=k.device)
         for past, new in ((self.keys, k), (self.values, v)):
-            past[:, :, length] = 0  # hidden from rows that are not there yet, it still counts nought times what it is
+            past[:, :, length] = 0  # masked for shorter rows, but 0 × NaN is NaN: the column must be finite
             past[rows, :, self.places] = new[:, :, 0]
         return self.keys[:, :, : length + 1], self.values[:, :, : length + 1]
 
 
 @dataclass
 class _Rows:
-    """What the decoder remembers of all live hypotheses."""
+    """The decoder's cache for all live hypotheses."""
 
     layers: list[LayerCache]
     inside: Bool[Tensor, "rows source"]
 
     @classmethod
     def begin(cls, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> "_Rows":
-        """Encode new sentences, a row each."""
+        """Encode new sentences, one row each."""
         tokens = Tokens.padded(src, PAD)
         layers = model.begin(tokens, capacity).layers
         for layer in layers:
@@ -61,7 +61,7 @@ class _Rows:
         return cls(layers, src != PAD)
 
     def above(self, new: "_Rows") -> "_Rows":
-        """These rows, then the new ones."""
+        """Concatenate these rows and the new ones."""
         layers = [
             LayerCache(
                 _stacked(old.keys, fresh.keys),
@@ -93,9 +93,9 @@ class _Rows:
     def step(
         self, model: Transformer, tokens: Int[Tensor, " rows"], places: Int[Tensor, " rows"]
     ) -> Float[Tensor, "rows vocab"]:
-        """Log-probabilities of what follows each row's new token, which stands at the row's own place."""
+        """Log-probabilities after each row's new token, which is at the row's own position."""
         last = int(places.max())
-        # Attention is faster without a mask that masks nothing.
+        # Attention is faster without a mask that is all True.
         past = None if bool((places == last).all()) else _behind(places, last)[:, None, None]
         source = None if bool(self.inside.all()) else self.inside[:, None, None]
         x = model.target_input(model.embed_target(tokens[:, None]), places[:, None])
@@ -107,12 +107,12 @@ class _Rows:
 
 
 def _behind(places: Int[Tensor, " rows"], last: int) -> Bool[Tensor, "rows columns"]:
-    """Which columns each row may look at: those up to its own place."""
+    """The mask of each row: columns up to its own position."""
     return torch.arange(last + 1, device=places.device) <= places[:, None]
 
 
 def _stacked(above: Tensor, below: Tensor) -> Tensor:
-    """Rows upon rows, with as many columns (of the last dimension but one) as the wider have."""
+    """Concatenate rows, padded to the same number of columns (second-to-last dimension)."""
     columns = max(above.shape[-2], below.shape[-2])
     return torch.cat([F.pad(x, (0, 0, 0, columns - x.shape[-2])) for x in (above, below)])
 
@@ -121,7 +121,7 @@ def _stacked(above: Tensor, below: Tensor) -> Tensor:
 
 
 class _Cohort:
-    """Sentences that joined together under the same options, and so stand at the same place."""
+    """Sentences that joined together with the same options, and so have the same length."""
 
     def __init__(
         self, tickets: Sequence[int], sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions
@@ -132,18 +132,18 @@ class _Cohort:
 
     @property
     def tickets(self) -> Int[np.ndarray, " live"]:
-        """Of the sentences that are not done."""
+        """Tickets of the unfinished sentences."""
         live: Int[np.ndarray, " live"] = self.every[self.beam.sentences]
         return live
 
     @property
     def owners(self) -> RowInts:
-        """The ticket that each row belongs to."""
+        """The ticket of each row."""
         return self.tickets.repeat(self.beam.ids.shape[1])
 
     @property
     def place(self) -> int:
-        """Where the next token stands."""
+        """The position of the next token."""
         return self.beam.ids.shape[2]
 
     @property
@@ -154,23 +154,23 @@ class _Cohort:
 
     @property
     def capacity(self) -> int:
-        """How long an output may become, of those that are not done."""
+        """The maximum output length of the unfinished sentences."""
         return int(self.beam.request.max_lengths[self.beam.sentences].max())
 
     @property
     def source(self) -> int:
-        """The longest source, of those that are not done."""
+        """The longest source of the unfinished sentences."""
         return int(self.lengths[self.beam.sentences].max())
 
     def extend(self, log_probs: Float[Tensor, "rows vocab"]) -> Int[np.ndarray, " kept"]:
-        """One step of the search; the rows that the new ones come from."""
+        """One step of the search. Returns the parents of the new rows."""
         beam = self.beam
         sentences = beam.sentences.repeat(beam.ids.shape[1])
         allowed = beam.request.constrain(log_probs, sentences, self.place)
         return beam.extend(Candidates.best(allowed, beam.log_probs, beam.options.beam))
 
     def without(self, gone: Collection[int]) -> Int[np.ndarray, " kept"]:
-        """Forget some sentences; the rows that stay."""
+        """Drop some sentences. Returns the rows that stay."""
         beam = self.beam
         stay = ~np.isin(self.tickets, list(gone))
         rows: Int[np.ndarray, " kept"] = np.flatnonzero(stay.repeat(beam.ids.shape[1]))
@@ -178,16 +178,16 @@ class _Cohort:
         return rows
 
     def found(self, ticket: int) -> list[Hypothesis]:
-        """The n best of a sentence that is done."""
+        """The n best of a finished sentence."""
         (sentence,) = np.flatnonzero(self.every == ticket)
         return self.beam.request.ranked(self.beam.found[sentence])
 
 
-# --- both together ------------------------------------------------------------------------------------------------
+# --- the batch ----------------------------------------------------------------------------------------------------
 
 
 class Joining:
-    """The live sentences of one engine. After an error in `step` it is of no more use: make another."""
+    """The live sentences of one engine. After an error in `step`, make a new one."""
 
     def __init__(self, engine: TorchEngine) -> None:
         self.engine = engine
@@ -197,9 +197,9 @@ class Joining:
 
     @torch.inference_mode()
     def join(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[int]:
-        """Encode some sentences; their tickets. They take part from the next step on.
+        """Encode some sentences and return their tickets. They take part from the next step on.
 
-        Greedy search is a beam of one. What is drawn at random follows paths, and has no place here.
+        Greedy search is a beam of one. Sampling is not supported here.
         """
         assert not options.sample, "sampling is not joined"
         most = self.engine.greatest_lengths(sources)
@@ -211,14 +211,14 @@ class Joining:
 
     @torch.inference_mode()
     def leave(self, tickets: Collection[int]) -> None:
-        """Forget sentences that nobody waits for."""
+        """Drop cancelled sentences."""
         if tickets:
             before = self.owners
             self._keep(before, [cohort.without(tickets) for cohort in self.cohorts])
 
     @torch.inference_mode()
     def step(self) -> dict[int, list[Hypothesis]]:
-        """One token more for every live hypothesis; the n best of each sentence that is done with it."""
+        """Extend every live hypothesis by one token. Returns the n best of each finished sentence."""
         if self.rows is None:
             return {}
         cohorts, before, device = self.cohorts, self.owners, self.engine.device
@@ -241,7 +241,7 @@ class Joining:
         return [cohort.owners for cohort in self.cohorts]
 
     def _keep(self, before: list[Int[np.ndarray, " _"]], parents: list[Int[np.ndarray, " _"]]) -> None:
-        """Bring the rows after the beams: each new row is a copy of its parent, a number within its cohort."""
+        """Reorder the rows as the beams did: each new row copies its parent, an index within its cohort."""
         starts = np.cumsum([0, *map(len, before)])
         rows = np.concatenate([start + own for start, own in zip(starts[:-1], parents, strict=True)])
         self.cohorts = live = [cohort for cohort in self.cohorts if len(cohort.tickets)]

@@ -1,7 +1,6 @@
 """CTranslate2, the fast engine for a CPU: its own search, int8 or float32, and never torch.
 
-What its search has not, happens here around it: lengths that belong to a sentence instead of a call, and the guard
-against loops.
+This module adds what its search lacks: a maximum length per sentence instead of per call, and the loop guard.
 """
 
 import json
@@ -22,14 +21,14 @@ from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENI
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import EOS, Tokenizer
 
-# Target rows a batch: larger ones fall out of the processor's caches, smaller ones leave it waiting for weights.
+# Target rows per batch: larger batches exceed the CPU's caches, smaller ones wait for weights.
 BATCH_TOKENS = 1024
-# Products of matrices with fewer rows than 16, the end mark counted, are added up in another order. In int8 that can
-# change a translation, so that no sentence is padded from below this length to above it.
+# Matrix products with fewer than 16 rows, EOS included, are summed in another order. In int8 that can change a
+# translation, so no sentence is padded from below this length to above it.
 SHORT = 15
 
 
-# With a penalty of nought CTranslate2 ends its search by another rule. With this one it does not, and |Y|^α is 1.
+# With α = 0 CTranslate2 stops its search by another rule. With this α it does not, and |Y|^α is 1.
 _NO_PENALTY = 1e-9
 
 
@@ -39,7 +38,7 @@ class UnsupportedError(SettingsError):
 
 @dataclass(frozen=True)
 class Converted:
-    """A model in CTranslate2's files: in a folder, or in memory where no folder can be written."""
+    """A converted model: in a folder, or in memory if no folder can be written."""
 
     folder: Path | None
     files: Mapping[str, bytes]
@@ -48,7 +47,7 @@ class Converted:
 
     @classmethod
     def of(cls, path: str | Path, compute: Compute) -> "Converted":
-        """Look into the cache, else convert the model file. With the cache, its weights are not even read."""
+        """The cached conversion, else a new one. With the cache, the weights are not read."""
         name = f"ctranslate2/{describe(path).hash[:32]}-{compute}-{ctranslate2_format.CONVERTER}"
         folder = cache.find(name)
         if folder is None:
@@ -61,7 +60,7 @@ class Converted:
             files = cached_files(stored, compute)
             try:
                 folder = cache.put(name, files)
-            except OSError:  # a full disk or a home that is read-only: it is made anew each time
+            except OSError:  # the disk is full or read-only: it is converted at each start
                 return cls.in_memory({file: b"".join(pieces) for file, pieces in files.items()})
         read = {file: (folder / file).read_bytes() for file in (TOKENIZER_FILE, FACTS_FILE)}
         return cls(folder, {}, Tokenizer(read[TOKENIZER_FILE]), json.loads(read[FACTS_FILE]))
@@ -72,7 +71,7 @@ class Converted:
         return cls(None, files, Tokenizer(files[TOKENIZER_FILE]), json.loads(files[FACTS_FILE]))
 
     def with_shortlist(self, path: Path) -> "Converted":
-        """The same with a shortlist, in memory: the cache is what it was, and no weights lie in it twice."""
+        """The same with a shortlist, in memory. The cache is unchanged and holds the weights once."""
         from onehop.decoding.shortlist import read_shortlist
 
         table = read_shortlist(path, self.tokenizer.model)
@@ -82,7 +81,7 @@ class Converted:
         return replace(self, folder=None, files={**files, SHORTLIST_FILE: shortlist})
 
     def open(self, compute: Compute, workers: int) -> Any:
-        """CTranslate2's translator: workers of one thread each, for threads that share a sentence wait too much."""
+        """CTranslate2's translator. Each worker has one thread: threads that share a sentence wait too much."""
         return ctranslate2.Translator(
             str(self.folder or "onehop"),
             device="cpu",
@@ -102,7 +101,7 @@ class Ct2Engine:
     def __init__(self, converted: Converted, compute: Compute, threads: int | None = None) -> None:
         self.compute = compute
         self.workers = threads or cores()
-        self.spread = self.workers  # batches that a call is spread over; who calls from many threads sets 1
+        self.spread = self.workers  # number of batches per call; a caller with many threads sets 1
         self.shortlist = SHORTLIST_FILE in converted.files
         self.translator = converted.open(compute, self.workers)
         self.tokenizer = converted.tokenizer
@@ -111,13 +110,13 @@ class Ct2Engine:
         self.most_positions = self.positions if self.learned else math.inf
 
     def reaches(self, source: Sequence[int]) -> bool:
-        """Whether the table of positions is long enough; a learned one is all there is, and no engine has more."""
+        """Whether the position table is long enough. A learned one has the same limit in every engine."""
         return self.learned or max(greatest_lengths([source], math.inf)) <= self.positions
 
     def translate(
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """All batches into the queue, the longest sentences first, then collect."""
+        """Queue all batches, the longest sentences first, then collect the results."""
         most = greatest_lengths(sources, self.most_positions)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread, SHORT))
@@ -126,8 +125,8 @@ class Ct2Engine:
             found[i] = hypotheses
             if limit > most[i] <= max(length(h) for h in hypotheses):
                 again.append(i)
-        # A call has one greatest length. A sentence that came to its own under a greater one is searched again under
-        # its own, where a beam may rank otherwise; a single path is only cut.
+        # A call has one maximum length. A sentence that reached its own limit under a larger one is searched again
+        # under its own, since a beam may rank differently; greedy output is only cut.
         if options.beam > 1:
             equal = [[i for i in again if most[i] == limit] for limit in {most[i] for i in again}]
             for i, _, hypotheses in self.results(equal, sources, most, options):
@@ -142,7 +141,7 @@ class Ct2Engine:
         most: Sequence[int],
         options: SearchOptions,
     ) -> Iterable[tuple[int, int, list[Hypothesis]]]:
-        """For each sentence of the batches its place, the greatest length it was searched under, what was found."""
+        """For each sentence of the batches: its index, the maximum length of its call, its results."""
         limits = [max(most[i] for i in batch) for batch in batches]
         waiting = [
             self.begin([sources[i] for i in batch], limit, options)
@@ -153,7 +152,7 @@ class Ct2Engine:
                 yield i, limit, self.hypotheses(result.result(), options)
 
     def begin(self, sources: Sequence[Sequence[int]], limit: int, options: SearchOptions) -> list[Any]:
-        """Put one batch into the queue. The whole beam comes back: its lengths say when the search ended."""
+        """Queue one batch. The whole beam is returned: its lengths tell when the search ended."""
         results: list[Any] = self.translator.translate_batch(
             [self.tokenizer.tokens(ids) for ids in sources],
             asynchronous=True,
@@ -170,7 +169,7 @@ class Ct2Engine:
         return results
 
     def hypotheses(self, result: Any, options: SearchOptions) -> list[Hypothesis]:
-        """What CTranslate2 gives, in our words: its score is the log-probability over |Y|^α, the end counted."""
+        """CTranslate2's results as hypotheses. Its score is the log-probability over |Y|^α, EOS included."""
         found = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             log_prob = score * len(pieces) ** options.exponent
@@ -181,7 +180,7 @@ class Ct2Engine:
         return found
 
     def stopped(self, source: Sequence[int], found: Hypothesis, most: int, options: SearchOptions) -> Hypothesis:
-        """A hypothesis as it is, or up to where the greatest length or the guard against loops stops it."""
+        """The hypothesis, cut where the maximum length or the loop guard stops it."""
         loop = end_of_loop(found.ids[:most], options.loop_repeats)
         if loop is None and length(found) <= most:
             return found
@@ -193,7 +192,7 @@ class Ct2Engine:
     def complete(
         self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
     ) -> list[Hypothesis]:
-        """All prefixes in one call. Its scores leave a prefix out, so that each translation is scored again."""
+        """Complete all prefixes in one call. Its scores exclude the prefix, so each translation is scored again."""
         options = beam_of(options)
         most = greatest_lengths([source], self.positions if self.learned else math.inf)[0]
         results = self.translator.translate_batch(
@@ -217,11 +216,11 @@ class Ct2Engine:
         return found
 
     def log_prob(self, source: Sequence[int], ids: Sequence[int]) -> float:
-        """Log-probability of a beginning: that of the end mark, which CTranslate2 adds, left out."""
+        """Log-probability of a prefix, without the EOS that CTranslate2 adds."""
         return sum(self.score([source], [ids])[0][: len(ids)])
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities of each target's tokens and, last, of its end mark, which CTranslate2 adds."""
+        """Log-probabilities of each target's tokens and, last, of the EOS that CTranslate2 adds."""
         scored = self.translator.score_batch(
             list(map(self.tokenizer.tokens, sources)),
             list(map(self.tokenizer.tokens, targets)),
@@ -232,8 +231,8 @@ class Ct2Engine:
         return [list(map(float, each.log_probs)) for each in scored]
 
     def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
-        """Greedy search that is given every token; the layer stands in the converted files."""
-        import numpy as np  # most translations are made without
+        """Forced decoding of the target; the alignment layer is named in the converted files."""
+        import numpy as np  # most translations need no alignment
 
         results = self.translator.translate_batch(
             [self.tokenizer.tokens(ids) for ids in sources],
@@ -257,8 +256,8 @@ class Ct2Engine:
         prefix: Sequence[int] = (),
         number: int = 0,
     ) -> list[Hypothesis]:
-        """A single path, heard token by token. It cannot raise through the library: it is stopped instead."""
-        assert not prefix, "only torch goes on from a prefix"
+        """Stream a greedy search. A callback stops the search, because it cannot raise through the library."""
+        assert not prefix, "only torch continues a prefix"
         most = greatest_lengths([source], self.most_positions)[0]
         ids: list[int] = []
         given_up: list[GivenUp] = []
@@ -291,14 +290,14 @@ class Ct2Engine:
 
 
 def length(hypothesis: Hypothesis) -> int:
-    """Tokens, the end mark counted."""
+    """The number of tokens, EOS included."""
     return len(hypothesis.ids) + hypothesis.finished
 
 
 def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
-    """After how many ids the guard against loops stops: the first beginning that `ends_in_loop`.
+    """The number of ids at which the loop guard stops: the shortest prefix that `ends_in_loop`.
 
-    Without arrays, for every hypothesis of every sentence passes here.
+    It uses no arrays, since every hypothesis of every sentence passes here.
     """
     if not repeats:
         return None
@@ -307,7 +306,7 @@ def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
 
 
 def _end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
-    """After how many ids an n-gram has first covered a span."""
+    """The number of ids at which an n-gram first covers a span."""
     same = n
     for place in range(n, len(ids)):
         same = same + 1 if ids[place] == ids[place - n] else n
@@ -317,5 +316,5 @@ def _end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
 
 
 def cores() -> int:
-    """Processors that this process may use; OMP_NUM_THREADS is what people limit them with."""
+    """The number of CPUs for this process, limited by OMP_NUM_THREADS."""
     return asked_threads() or available_cores()

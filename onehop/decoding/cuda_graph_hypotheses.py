@@ -1,8 +1,8 @@
-"""The search's half of a search that stays on the device: which hypotheses go on, which ended, who is done.
+"""The hypotheses of a search that stays on the device: unfinished, finished, and which sentences are done.
 
-Everything here has a fixed place on the device, and nothing asks the host: a step can be recorded as a graph. It finds
-the same as `search`. At the end of a batch one transfer brings what was chosen, and the ids of the few hypotheses
-that are returned are traced back.
+All tensors have fixed addresses on the device and no step waits for the host, so a step can be captured as a CUDA
+graph. The results equal those of `search`. At the end of a batch, one transfer brings tokens and parents to the host,
+and the ids of the returned hypotheses are traced back.
 """
 
 import math
@@ -25,38 +25,38 @@ Ids = Int[Tensor, "rows few"]
 Position = Int[Tensor, ""]
 Host = dict[str, NDArray[Any]]
 
-# A looped hypothesis is ranked behind all others. Its score times a power of two loses no bit, and no other score is
-# as low as what is subtracted, even where the score is 0.
+# A looped hypothesis ranks behind all others. Scaling its score by a power of two is exact, and the subtracted number
+# is below every other score.
 _LOOPED_FACTOR, _LOOPED_OFFSET = 2.0**500, 2.0**400
 
 
 @runtime_checkable
 class DeviceSearch(Protocol):
-    """What the device remembers of a search."""
+    """The device state of a search."""
 
-    few: int  # tokens that are needed of each row
+    few: int  # candidates per row
     tokens: Tensor
     origins: Tensor
-    alive: Tensor  # how many sentences are not done
+    alive: Tensor  # the number of unfinished sentences
 
     def load(self, request: Request) -> None:
         """Take a new batch's limits and options."""
 
     def begin(self) -> None:
-        """Forget the batch before."""
+        """Reset the state."""
 
     def extend(self, values: Values, ids: Ids, position: Position) -> None:
         """Append a token to each hypothesis."""
 
     def results(self, steps: int) -> dict[str, Tensor]:
-        """What the host needs after so many steps."""
+        """The tensors that the host needs after `steps` steps."""
 
     def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         """The n best of each sentence, from the results on the host."""
 
 
 class Limits:
-    """What a batch is asked for, on the device: a graph is recorded for any of it."""
+    """The options of a batch, on the device, so that one graph serves all options."""
 
     def __init__(self, shape: Shape, device: torch.device) -> None:
         self.device = device
@@ -74,7 +74,7 @@ class Limits:
         lengths = np.arange(1, len(self.penalties), dtype=np.float64)
         self.penalties[1:].copy_(torch.from_numpy(options.length_penalty(lengths)))
         repeats = options.loop_repeats
-        never = len(self.penalties)  # more equal ids than there are
+        never = len(self.penalties)  # more repetitions than possible
         spans = [loop_span(n, repeats) - n if repeats else never for n in range(1, LONGEST_LOOP + 1)]
         self.loop_counts.copy_(torch.tensor(spans))
         self.enough.fill_(options.patience * options.beam)
@@ -95,7 +95,7 @@ class LoopCounts:
         self.equal.zero_()
 
     def add(self, parents: Int64[Tensor, " rows"] | None, tokens: Int64[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
-        """Append a token to each row's parent, or to the row itself; which rows end in a loop now."""
+        """Append a token to each row's parent, or to the row itself. Returns which rows end in a loop."""
         recent, equal = (self.recent, self.equal) if parents is None else (self.recent[parents], self.equal[parents])
         new = tokens[:, None]
         self.equal.copy_((equal + 1).masked_fill_(recent != new, 0))
@@ -104,12 +104,12 @@ class LoopCounts:
 
 
 def _own_rows(shape: Shape, device: torch.device) -> Int[Tensor, "rows capacity"]:
-    """A table of origins in which each row has written its own past."""
+    """A table of origins in which each row wrote its own past."""
     return torch.arange(shape.rows, device=device)[:, None].repeat(1, shape.capacity)
 
 
 def _check_numbers(values: Float[np.ndarray, "..."]) -> None:
-    """Refuse NaN, before it is ranked as if it were a number."""
+    """Refuse NaN before it is ranked."""
     if np.isnan(values).any():
         raise OnehopError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
 
@@ -118,7 +118,7 @@ def _check_numbers(values: Float[np.ndarray, "..."]) -> None:
 
 
 class DevicePaths:
-    """One path a sentence, as `search.Paths` follows it: the most probable token, always."""
+    """Greedy search: one path per sentence, as in `search`."""
 
     few = 1
 
@@ -138,7 +138,7 @@ class DevicePaths:
         self.limits.load(request)
 
     def begin(self) -> None:
-        """One BOS a row."""
+        """Start each row with BOS."""
         self.tokens.fill_(BOS)
         self.totals.zero_()
         self.ends.fill_(-1)
@@ -146,14 +146,14 @@ class DevicePaths:
         torch.gt(self.limits.max_lengths, 0, out=self.live)
 
     def extend(self, values: Values, ids: Ids, position: Position) -> None:
-        """Go on with the best token of each row."""
+        """Append the best token to each row."""
         tokens, value, live = ids[:, 0], values[:, 0].double(), self.live
         self.tokens.copy_(tokens)
         self.chosen.index_copy_(0, position[None], tokens[None].int())
         finished = tokens == EOS
         looped = self.loops.add(None, tokens) & ~finished
         ended = finished | looped | (self.limits.max_lengths == position + 1)
-        # A value of -inf ends a path without a hypothesis, and NaN stays in the total to be found.
+        # -inf ends a path without a hypothesis. NaN stays in the total, where it is detected.
         possible = live & (value > -math.inf)
         self.totals.add_(value.masked_fill(~live, 0.0))
         length = position + 1 - finished.long()
@@ -185,14 +185,14 @@ class DevicePaths:
 def packed(
     place: Int64[Tensor, "..."], finished: Bool[Tensor, "..."] | bool, looped: Bool[Tensor, "..."] | bool
 ) -> Int64[Tensor, "..."]:
-    """A place and two flags as one number."""
+    """An index and two flags as one number."""
     return (place * 2 + finished) * 2 + looped
 
 
 def _unpacked(
     numbers: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """The place and the two flags."""
+    """The index and the two flags."""
     return numbers // 4, numbers // 2 % 2 == 1, numbers % 2 == 1
 
 
@@ -200,7 +200,7 @@ def _unpacked(
 
 
 class DeviceBeams:
-    """The beams, as `search.Beam` extends them, with the best hypotheses that have ended."""
+    """The beams, extended as in `beam.Beam`, with the best finished hypotheses."""
 
     def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
         self.shape, self.vocab, self.few = shape, vocab, min(shape.beam + 2, vocab)
@@ -211,7 +211,7 @@ class DeviceBeams:
         self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
         self.parents = torch.zeros(rows, dtype=torch.int64, device=device)
         self.totals = torch.zeros(n, beam, dtype=torch.float64, device=device)
-        # Each hypothesis that ends makes room for one more candidate.
+        # Each finished hypothesis makes room for one more candidate.
         candidates = min(2 * beam, beam * self.few)
         self.answer = torch.zeros(2, n, candidates, dtype=torch.float64, device=device)
         self.own = _own_rows(shape, device)
@@ -222,7 +222,7 @@ class DeviceBeams:
         self.live = torch.zeros(n, dtype=torch.bool, device=device)
         self.alive = torch.zeros((), dtype=torch.int64, device=device)
         self.broken = torch.zeros(n, dtype=torch.bool, device=device)
-        # Of the hypotheses that have ended: how many without a loop, and the best.
+        # The finished hypotheses: how many have no loop, and the best.
         self.counts = torch.zeros(n, dtype=torch.int64, device=device)
         self.keys = torch.zeros(n, beam, dtype=torch.float64, device=device)
         self.log_probs = torch.zeros(n, beam, dtype=torch.float64, device=device)
@@ -233,7 +233,7 @@ class DeviceBeams:
         self.limits.load(request)
 
     def begin(self) -> None:
-        """The first slot of each sentence holds BOS, the others nothing."""
+        """Put BOS into the first slot of each sentence; the others are empty."""
         self.tokens.fill_(BOS)
         self.totals.fill_(-math.inf)
         self.totals[:, 0].fill_(0.0)
@@ -246,7 +246,7 @@ class DeviceBeams:
         self.ends.fill_(-1)
 
     def extend(self, values: Values, ids: Ids, position: Position) -> None:
-        """Put aside what ends, keep the best that go on, and leave the sentences that are done."""
+        """Collect finished hypotheses, keep the best others, and drop finished sentences."""
         self.keep_best(values, ids, self.totals, self.tokens, self.parents, self.answer, EOS, self.vocab)
         self.chosen.index_copy_(0, position[None], torch.stack([self.tokens, self.parents])[None].int())
         past = self.origins[self.parents]
@@ -260,8 +260,8 @@ class DeviceBeams:
     def put_aside(
         self, looped: Bool[Tensor, "sentences beam"], stop: Bool[Tensor, "sentences beam"], position: Position
     ) -> None:
-        """Note what has ended in this step, and keep the best."""
-        # Ended ones only from among the `beam` best: a beam of one then ends exactly where greedy does.
+        """Collect the hypotheses that finished in this step, and keep the best."""
+        # Only the `beam` best candidates may finish, so that a beam of one ends exactly where greedy search does.
         best, codes = self.answer[0, :, : self.shape.beam], self.answer[1, :, : self.shape.beam].long()
         self.broken.logical_or_(self.live & best[:, 0].isnan())
         finished = codes % self.vocab == EOS
@@ -269,7 +269,7 @@ class DeviceBeams:
         log_probs = torch.cat([best, self.totals], dim=1)
         ended &= log_probs > -math.inf
         loops = torch.cat([torch.zeros_like(looped), looped], dim=1)
-        # With its end token, or stopped after one token more: both count the same number of ids.
+        # Finished by EOS, or stopped after one more token: both have the same number of ids.
         length = position + 1
         keys = log_probs / self.limits.penalties.index_select(0, length[None])
         keys = torch.where(loops, keys * _LOOPED_FACTOR - _LOOPED_OFFSET, keys).masked_fill(~ended, -math.inf)
@@ -285,10 +285,10 @@ class DeviceBeams:
         self.counts.add_((ended & ~loops).sum(1))
 
     def drop_done(self) -> None:
-        """Leave the sentences that `search.Beam.is_done` would."""
+        """Drop the sentences for which `beam.Beam.is_done` is true."""
         last = self.keys.index_select(1, self.limits.last_best)[:, 0]
         to_beat = last.masked_fill(last <= -_LOOPED_OFFSET, -math.inf)
-        # A sentence without hypotheses has no hope.
+        # A sentence without unfinished hypotheses cannot improve.
         hope = self.totals.amax(1) / self.limits.penalties[self.limits.max_lengths]
         self.live.logical_and_((self.counts < self.limits.enough) & (hope > to_beat))
         self.alive.copy_(self.live.sum())
@@ -317,7 +317,7 @@ class DeviceBeams:
 
 
 def _traced(chosen: NDArray[np.int32], rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The ids of hypotheses, followed from the rows of their last ones back to the first; behind them anything."""
+    """The ids of hypotheses, traced from their last rows back to the first. Entries past the end are arbitrary."""
     ids = np.zeros((len(rows), int(lengths.max(initial=0))), dtype=np.int32)
     for place in reversed(range(ids.shape[1])):
         tokens, parents = chosen[place]

@@ -1,9 +1,9 @@
-"""Greedy and beam search whose steps never leave the GPU: each is one CUDA graph, recorded once and played again.
+"""Greedy and beam search that stay on the GPU: each step is one CUDA graph, captured once and replayed.
 
-The device knows everything that a search needs: tokens, scores, which hypothesis goes on from which, what has ended,
-who is done (`cuda_graph_hypotheses`). The host starts the steps and looks, some steps behind, whether a sentence is
-left; at the end the device has taken a few steps too many. The hypotheses come to the host in one transfer a batch. On
-a CPU the same steps are taken without a graph, which is how they are tested.
+The device has the whole state of the search: tokens, scores, parents, finished hypotheses (`cuda_graph_hypotheses`).
+The host launches the steps and reads, some steps later, whether a sentence is left. So the device takes a few steps too
+many at the end. One transfer per batch brings the hypotheses to the host. On a CPU the same steps run without a graph,
+which is how they are tested.
 """
 
 import threading
@@ -26,19 +26,19 @@ from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import EOS, PAD
 
-MOST_SENTENCES = 512  # in a batch: from there on a step's time grows with its rows
-_MANY = 64  # sentences in a batch, from where on the text is taken to be long
+MOST_SENTENCES = 512  # rows in a batch; from there on the time of a step grows with its rows
+_MANY = 64  # sentences in a batch from which on the text counts as long
 _MOST_BEAM = 16
-MOST_BYTES = 8 << 30  # of keys and values; and no more than a quarter of what the GPU has
+MOST_BYTES = 8 << 30  # for keys and values; at most a quarter of the GPU's memory
 MOST_GRAPHS = 64  # shapes; a text that is sorted by length has about ten
 AHEAD = 4  # steps that the device may be ahead of the host
-_WARM_UP = 3  # runs before a graph is recorded
+_WARM_UP = 3  # warm-up runs before a capture
 
-Pool = Any  # torch's handle of a pool of memory, which has no public name
+Pool = Any  # torch's handle of a memory pool, which has no public type
 
 
 class Station:
-    """One shape's two graphs: one begins a batch, one takes a step. Their memory holds one batch."""
+    """The two graphs of one shape: start of a batch, and one step. Their memory holds one batch."""
 
     def __init__(self, model: Transformer, shape: Shape, operations: Operations, pool: Pool, memory: Tensor) -> None:
         device = model.embedding.weight.device
@@ -50,19 +50,19 @@ class Station:
         self.pinned = device.type == "cuda"
         self.src = torch.full(self.decoder.src.shape, PAD, pin_memory=self.pinned)
         self.alive = torch.zeros(shape.capacity, dtype=torch.int64, pin_memory=self.pinned)
-        # A host that waits must not take a core from other processes: several of them may share the device.
+        # A waiting host must not occupy a core: several processes may share the device.
         self.arrived = [torch.cuda.Event(blocking=True) for _ in range(shape.capacity if self.pinned else 0)]  # type: ignore[no-untyped-call]
         results = self.hypotheses.results(shape.capacity).items()
         self.results = {name: torch.zeros(x.shape, dtype=x.dtype, pin_memory=self.pinned) for name, x in results}
         self.begin, self.step = _recorded([self.begin_plainly, self.step_plainly], device, pool)
 
     def begin_plainly(self) -> None:
-        """Encode, and empty what was remembered."""
+        """Encode, and reset the state."""
         self.decoder.begin()
         self.hypotheses.begin()
 
     def step_plainly(self) -> None:
-        """One token more for every row."""
+        """Extend every row by one token."""
         decoder, hypotheses = self.decoder, self.hypotheses
         logits = decoder.logits(hypotheses.tokens, hypotheses.origins)
         best = decoder.operations.best_of_rows(logits, hypotheses.few, EOS, decoder.position, self.min_length)
@@ -81,7 +81,7 @@ class Station:
         return self.hypotheses.found(request, {**host, "chosen": host["chosen"][:steps]})
 
     def load(self, sources: Sequence[Sequence[int]], request: Request) -> None:
-        """A new batch; rows without a sentence get an empty one."""
+        """Load a new batch; rows without a sentence get an empty one."""
         lengths = np.zeros(self.shape.sentences, dtype=np.int64)
         lengths[: len(sources)] = [len(ids) for ids in sources]
         columns, src = np.arange(self.shape.source), self.src.numpy()
@@ -93,10 +93,10 @@ class Station:
         self.begin()
 
     def run(self, longest: int, before: int) -> int:
-        """Take steps until every sentence is done, and at most `longest`; how many were taken.
+        """Run steps until every sentence is done, at most `longest`. Returns the number of steps.
 
-        The device is some steps ahead of the host's look at how many sentences are left. The first look comes after
-        the step `before`: hardly a batch is done sooner, and until then no delay of the host is felt.
+        The device is some steps ahead of the count of unfinished sentences that the host reads. The host first reads
+        after the step `before`: hardly any batch ends sooner, and until then a slow host costs nothing.
         """
         asked, looked = 0, max(0, min(before, longest) - AHEAD)
         while True:
@@ -108,23 +108,23 @@ class Station:
             looked += 1
 
     def ask(self, place: int) -> None:
-        """Start a step and the transfer of the number of sentences that are left after it."""
+        """Launch a step, and the transfer of the number of unfinished sentences."""
         self.step()
         self.alive[place].copy_(self.hypotheses.alive, non_blocking=True)
         if self.arrived:
             self.arrived[place].record()
 
     def left(self, place: int) -> int:
-        """How many sentences a step has left, when that is known."""
+        """The number of unfinished sentences after a step, when it has arrived."""
         if self.arrived:
             self.arrived[place].synchronize()
         return int(self.alive[place])
 
 
 def _recorded(functions: Sequence[Callable[[], None]], device: torch.device, pool: Pool) -> list[Callable[[], None]]:
-    """The same functions as CUDA graphs. Elsewhere than on a GPU, the functions themselves.
+    """The functions as CUDA graphs; without a GPU, the functions themselves.
 
-    All graphs may share one pool of memory: none leaves anything there that is needed after its end.
+    All graphs may share one memory pool, because none leaves results there.
     """
     if device.type != "cuda":
         return list(functions)
@@ -133,7 +133,7 @@ def _recorded(functions: Sequence[Callable[[], None]], device: torch.device, poo
 
 
 class CapturedSearch:
-    """The search of one model. Graphs are recorded when a shape is first seen; those not used for long make room."""
+    """The search of one model. A graph is captured when its shape is first seen; the least recently used go."""
 
     def __init__(self, model: Transformer, operations: Operations) -> None:
         self.model, self.operations = model, operations
@@ -144,7 +144,7 @@ class CapturedSearch:
         self.lock = threading.Lock()  # a station's memory holds one batch
 
     def suits(self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions) -> bool:
-        """Whether a batch can be searched here; everything else is for `search`."""
+        """Whether this search supports a batch; otherwise `search` takes it."""
         return (
             not options.sample
             and self.model.settings.source_end is not False
@@ -159,20 +159,20 @@ class CapturedSearch:
     def search(
         self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions
     ) -> list[list[Hypothesis]]:
-        """The n best of each source; `most` says how long each output may become."""
+        """The n best of each source; `most` has the maximum length of each output."""
         request = Request.of(most, options, None)
         with self.lock, _on(self.model.embedding.weight.device):
             return self.station(Shape.of(sources, most, options, self.model.settings)).search(sources, request)
 
     def station(self, shape: Shape) -> Station:
-        """The one for a shape, made if need be."""
+        """The station of a shape, created if needed."""
         if self.addresses != (now := self.addresses_now()):  # the weights have moved
             self.forget(len(self.stations))
-            self.memory = None  # they may have another dtype or device
+            self.memory = None  # dtype or device may have changed
             self.addresses = now
         if shape not in self.stations:
             memory = self.memory_for(shape)
-            if not self.stations:  # torch takes a pool back when its last graph is gone, and refuses to fill it again
+            if not self.stations:  # torch frees a pool with its last graph, and refuses to reuse it
                 self.pool = self.new_pool()
             self.stations[shape] = Station(self.model, shape, self.operations, self.pool, memory)
         self.stations.move_to_end(shape)
@@ -191,7 +191,7 @@ class CapturedSearch:
         if len(self.stations) >= MOST_GRAPHS:
             self.forget(1)
         needed = shape.numbers(self.model)
-        if shape.sentences >= _MANY:  # a sorted text begins with its longest sentences, and larger batches follow
+        if shape.sentences >= _MANY:  # a sorted text starts with its longest sentences; larger batches follow
             largest = replace(shape, sentences=MOST_SENTENCES, source=48, capacity=96)
             if largest.bytes(self.model) <= self.most_bytes:
                 needed = max(needed, largest.numbers(self.model))
@@ -204,7 +204,7 @@ class CapturedSearch:
         return self.memory
 
     def forget(self, count: int) -> None:
-        """Drop the graphs that were not used for longest, when the last steps asked of them are over."""
+        """Drop the least recently used graphs, after their last steps have finished."""
         if self.model.embedding.weight.is_cuda:
             torch.cuda.synchronize()
         for _ in range(count):
@@ -214,13 +214,13 @@ class CapturedSearch:
         return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
 
     def addresses_now(self) -> tuple[int, ...]:
-        """Where the weights lie, which is all that a graph knows of them."""
+        """The addresses of the weights: a graph knows nothing else of them."""
         return tuple(p.data_ptr() for p in self.model.parameters())
 
 
 @contextmanager
 def _on(device: torch.device) -> Iterator[None]:
-    """Graphs are recorded on the current device."""
+    """Make this the current device, on which graphs are captured."""
     if device.type != "cuda":
         yield
         return

@@ -1,4 +1,4 @@
-"""The model's half of a search that stays on the device: batch shapes, and the decoder over caches in fixed places."""
+"""The model in a search that stays on the device: batch shapes, and the decoder over caches with fixed addresses."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class Operations(Protocol):
 
 
 def operations(device: torch.device) -> Operations:
-    """Kernels where there is a GPU for them."""
+    """Kernels on a GPU, else the plain functions."""
     if device.type == "cuda" and kernels.usable():
         from onehop.model.kernels import one_token as fast
 
@@ -40,7 +40,7 @@ def operations(device: torch.device) -> Operations:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a graph is recorded for. A batch takes the next larger one, so that few are needed."""
+    """The shape of a graph. A batch is rounded up to the next shape, so that few are needed."""
 
     sentences: int
     source: int
@@ -52,11 +52,11 @@ class Shape:
     def of(
         cls, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions, model: ModelSettings
     ) -> "Shape":
-        """The shape that holds a batch, no longer than a learned table of positions."""
+        """The shape that holds a batch, within a learned position table."""
         limit = model.most_positions
         longest = max(map(len, sources))
         source = int(min(limit, source_width(longest)))
-        # Every batch of one source width has room, so that the shapes of a sorted text are few.
+        # It has room for every batch of one source width, so that a sorted text needs few shapes.
         capacity = max(most) + source - 1 - longest
         return cls(
             sentences=round_up(len(sources)),
@@ -71,7 +71,7 @@ class Shape:
         return self.sentences * self.beam
 
     def numbers(self, model: Transformer) -> int:
-        """How many numbers the keys and values are, which is nearly all of the memory."""
+        """The number of elements of the keys and values: nearly all of the memory."""
         s = model.settings
         cells = self.rows * self.capacity + self.sentences * self.source
         return cells * s.n_decoder_layers * s.n_heads * (s.key_width + s.value_width)
@@ -81,7 +81,7 @@ class Shape:
 
 
 def round_up(number: int) -> int:
-    """The next power of two, or one and a half times one."""
+    """The next power of two, or 1.5 times one."""
     power = 1 << (number - 1).bit_length()
     return power * 3 // 4 if power >= 4 and number <= power * 3 // 4 else power
 
@@ -93,7 +93,7 @@ def round_down(number: int) -> int:
 
 
 def source_width(longest: int) -> int:
-    """The columns of a batch whose longest source has so many ids."""
+    """The columns of a batch whose longest source has this many ids."""
     return max(16, round_up(longest + 1))
 
 
@@ -114,7 +114,7 @@ class LayerSlots:
 
     @classmethod
     def of(cls, layer: Layer, model: Transformer, shape: Shape, memory: Float[Tensor, " numbers"]) -> "LayerSlots":
-        """The slots of a layer, in a part of the memory that holds them exactly."""
+        """The slots of a layer, as views of a memory block of exactly their size."""
         s, like = model.settings, model.embedding.weight
         past, source = (shape.capacity, shape.rows, s.n_heads), (shape.sentences, shape.source, s.n_heads)
         sizes = [(*past, s.key_width), (*past, s.value_width), (*source, s.key_width), (*source, s.value_width)]
@@ -145,12 +145,12 @@ class LayerSlots:
 
 
 class Decoder:
-    """The model over numbers in fixed places: `begin` for a batch of sources, then `logits` token after token."""
+    """The model over fixed addresses: `begin` for a batch of sources, then `logits` for each token."""
 
     def __init__(
         self, model: Transformer, shape: Shape, operations: Operations, memory: Float[Tensor, " numbers"]
     ) -> None:
-        """`memory` is for keys and values: zeros, or numbers of other batches, since 0 x NaN is NaN."""
+        """`memory` holds keys and values. It must be finite, zeros or values of other batches: 0 × NaN is NaN."""
         model.source_input.reach(shape.source)
         model.target_input.reach(shape.capacity)
         self.model, self.operations = model, operations
@@ -161,7 +161,7 @@ class Decoder:
         layers = [cast("Layer", layer) for layer in model.decoder.layers]
         parts = memory[: shape.numbers(model)].chunk(len(layers))
         self.layers = [LayerSlots.of(layer, model, shape, part) for layer, part in zip(layers, parts, strict=True)]
-        # A longer table may take their place in the model; a graph goes on with those that it was recorded with.
+        # The model may replace them by longer tables; a graph keeps the captured ones.
         self.tables = (model.source_input.positions, model.target_input.positions)
 
     def begin(self) -> None:
@@ -176,7 +176,7 @@ class Decoder:
     def logits(
         self, tokens: Int[Tensor, " rows"], origins: Int[Tensor, "rows capacity"]
     ) -> Float[Tensor, "rows vocab"]:
-        """Logits after one more token a row."""
+        """Logits after one more token per row."""
         model = self.model
         x = model.target_input(model.embed_target(tokens[:, None]), self.position.expand(len(tokens), 1))[:, 0]
         for layer in self.layers:
@@ -219,7 +219,7 @@ class Decoder:
 
 
 def _logits_in_float32(x: Float[Tensor, "rows d_model"], weight: Float[Tensor, "vocab d_model"]) -> Tensor:
-    """The product as it was added up: rounded to bfloat16, many of the best logits would be equal."""
+    """The product in float32: rounded to bfloat16, many of the best logits would be equal."""
     if x.is_cuda and x.dtype != torch.float32:
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return F.linear(x, weight).float()

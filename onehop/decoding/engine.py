@@ -1,7 +1,7 @@
-"""What translates: an engine takes source ids and options and gives hypotheses.
+"""The engine protocol: source ids and options in, hypotheses out.
 
-Two of them: torch through `search`, which has every option and runs on a GPU too, and CTranslate2 with a search of
-its own, which is much faster on a CPU. This module says what they share, and which options CTranslate2 lacks.
+There are two engines. torch with `search` has every option and runs on a GPU too. CTranslate2 has its own search and is
+much faster on a CPU. This module has the shared interface, and the options that CTranslate2 lacks.
 """
 
 import math
@@ -13,18 +13,18 @@ from onehop.errors import SettingsError
 
 EngineName = Literal["torch", "ctranslate2"]
 ComputeType = Literal["int8", "float32", "bfloat16", "float16"]
-HALF = ("bfloat16", "float16")  # torch has them alone, and it has no int8
+HALF = ("bfloat16", "float16")  # only torch has them, and it has no int8
 
-# Section 6.1: the output may be so many tokens longer than the source.
+# Section 6.1: how many tokens longer than the source the output may be.
 MORE_THAN_SOURCE = 50
 
 
-# Takes the ids settled so far; to give the search up, it raises GivenUp.
+# Takes the ids that are final so far; it raises GivenUp to cancel the search.
 Settled = Callable[[Sequence[int]], None]
 
 
 class GivenUp(Exception):  # noqa: N818  # nothing went wrong
-    """Nobody waits for this search any more."""
+    """The search was cancelled."""
 
 
 @runtime_checkable
@@ -32,30 +32,30 @@ class Engine(Protocol):
     """A model that is ready to translate ids."""
 
     name: EngineName
-    shortlist: bool  # whether it looks for translations in a part of the vocabulary alone
+    shortlist: bool  # whether it uses a shortlist
 
     @property
     def compute(self) -> str:
-        """The number format that it computes in."""
+        """The dtype of the computation."""
 
     def reaches(self, source: Sequence[int]) -> bool:
-        """Whether a sentence is not too long for this engine."""
+        """Whether a sentence fits this engine's position table."""
 
     def translate(
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """The n best of each source, which has no end mark and is not empty; `numbers` name them for the sampling."""
+        """The n best of each source. Sources have no EOS and are not empty; `numbers` seed the sampling of each."""
 
     def complete(
         self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
     ) -> list[Hypothesis]:
-        """The best translation of a source that begins with each prefix; options for sampling are passed over."""
+        """The best translation of a source that begins with each prefix. Sampling options are ignored."""
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities of each target's tokens and, last, of its end mark."""
+        """Log-probabilities of each target's tokens and, last, of EOS."""
 
     def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
-        """For each pair a row for every target token; what the source's end mark draws is left out. None is empty."""
+        """The alignment of each pair: a row per target token, without the weight on the source's EOS. None is empty."""
 
     def stream(
         self,
@@ -66,13 +66,13 @@ class Engine(Protocol):
         prefix: Sequence[int] = (),
         number: int = 0,
     ) -> list[Hypothesis]:
-        """The n best of one sentence; `settled` hears of each longer beginning that they will share."""
+        """The n best of one sentence. `settled` is called with each longer prefix that is final."""
 
 
-# The one table: for each option, when CTranslate2 lacks what it asks for. Where none is listed, both engines do the
-# same. The reasons stand in docs/internals/engines.md.
+# For each option: when CTranslate2 cannot do it. For all others, both engines give the same. Reasons:
+# docs/internals/engines.md.
 CTRANSLATE2_LACKS: Mapping[str, Callable[[SearchOptions], bool]] = {
-    "penalty": lambda o: o.penalty == "paper" and o.exponent > 0 and o.beam > 1,  # one path needs no ranking
+    "penalty": lambda o: o.penalty == "paper" and o.exponent > 0 and o.beam > 1,  # greedy search needs no ranking
     "min_length": lambda o: o.min_length > 0,
     "patience": lambda o: o.patience != 1,
     "sample": lambda o: o.sample,
@@ -80,12 +80,12 @@ CTRANSLATE2_LACKS: Mapping[str, Callable[[SearchOptions], bool]] = {
 
 
 def lacking(options: SearchOptions) -> list[str]:
-    """The options, as they are set, that only torch has."""
+    """The set options that only torch has."""
     return [name for name, lacks in CTRANSLATE2_LACKS.items() if lacks(options)]
 
 
 def greatest_lengths(sources: Sequence[Sequence[int]], limit: float) -> list[int]:
-    """How long each output may become, end mark included, under the limit of a learned table of positions."""
+    """The maximum length of each output, EOS included, within a learned position table."""
     for ids in sources:
         if len(ids) + 1 > limit:
             raise SettingsError(
@@ -98,10 +98,10 @@ def greatest_lengths(sources: Sequence[Sequence[int]], limit: float) -> list[int
 def batches_by_length(
     sources: Sequence[Sequence[int]], tokens: int, at_least: int = 1, apart: int = 0
 ) -> Iterator[list[int]]:
-    """Places of all sources, longest first, in batches of at most so many tokens with padding.
+    """Indices of all sources, longest first, in batches of a maximum number of tokens, padding included.
 
-    `at_least` so many batches, if there are as many sources, so that no worker stands idle. Sources of fewer than
-    `apart` tokens are in no batch with others.
+    There are `at_least` this many batches, if there are enough sources, so that no worker is idle. Sources with fewer
+    than `apart` tokens get batches of their own.
     """
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     most = math.ceil(len(sources) / at_least)

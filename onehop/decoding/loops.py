@@ -1,4 +1,4 @@
-"""The guard against loops over arrays of ids; `options` has what it means, without NumPy."""
+"""The loop guard for arrays of ids; `options` defines a loop, without NumPy."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from onehop.shapes import Bool, Int
 
 
 def ends_in_loop(ids: Int[np.ndarray, "rows length"], repeats: int) -> Bool[np.ndarray, " rows"]:
-    """Whether each row ends in one n-gram, so often in a row; 0: never."""
+    """Whether each row ends in an n-gram repeated that many times; 0: never."""
     looped: Bool[np.ndarray, " rows"] = np.zeros(len(ids), dtype=bool)
     for n in range(1, LONGEST_LOOP + 1) if repeats else ():
         span = loop_span(n, repeats)

@@ -1,8 +1,8 @@
-"""What decoding computes for one new token a row, spelled out. The numbers' places are fixed: nothing grows, and where
-the sentence stands is itself a number on the device, so that a step can be recorded once and played again.
+"""The computation of one new token per row, in plain torch.
 
-Keys and values lie where they were written, [time, row]. A hypothesis whose past was written by other rows has a line
-of `origins` that says which: nothing is copied when hypotheses change places. `onehop.model.kernels.one_token` has the
+All addresses are fixed: nothing grows, and the position is itself a tensor on the device, so that a step can be
+captured and replayed. Keys and values stay where they were written, [time, row]. If other rows wrote a hypothesis's
+past, its row of `origins` names them, so reordering hypotheses copies nothing. `onehop.model.kernels.one_token` has the
 same functions for a GPU.
 """
 
@@ -41,7 +41,7 @@ def attend_source(
     values: Float[Tensor, "sentences source heads d_v"],
     lengths: Int[Tensor, " sentences"],
 ) -> Float[Tensor, "rows h_d_v"]:
-    """Attend to the source; each sentence has the same number of rows, and they stand together."""
+    """Attend to the source. Each sentence has the same number of consecutive rows."""
     sentences, source, heads, d_k = keys.shape
     queries = q.view(sentences, -1, heads, d_k)
     scores = torch.einsum("sbhd,sthd->sbht", queries, keys) / math.sqrt(d_k)
@@ -59,13 +59,13 @@ def add_norm(
 def best_of_rows(
     logits: Float[Tensor, "rows vocab"], few: int, end: int, position: Int[Tensor, ""], min_length: Int[Tensor, ""]
 ) -> tuple[Float[Tensor, "rows few"], Int[Tensor, "rows few"]]:
-    """Log-probabilities and ids of each row's most probable tokens, best first, of equals the lowest id first.
+    """Log-probabilities and ids of each row's most probable tokens, best first. Ties: the lowest id.
 
-    The token `end` has none before `min_length`; the others keep what they have.
+    The token `end` is ruled out before `min_length`; the others are not renormalised.
     """
     log_probs = logits.float().log_softmax(-1)
     log_probs[:, end].masked_fill_(position < min_length, -math.inf)
-    # Which of equals `topk` takes is not defined. In float64 there is room for the id behind a float32's last bit.
+    # `topk` breaks ties in an undefined way. In float64 the id fits behind a float32's last bit.
     ids = torch.arange(logits.shape[1], dtype=torch.float64, device=logits.device)
     best = (log_probs.double() * (1 + ids * 2.0**-50)).topk(few, dim=1).indices
     return log_probs.gather(1, best), best
@@ -81,10 +81,10 @@ def keep_best(
     end: int,
     vocab: int,
 ) -> None:
-    """One step of all beams: the best candidates into the answer, those that go on into totals, tokens and parents.
+    """One step of all beams: best candidates into the answer, unfinished ones into totals, tokens and parents.
 
-    A candidate in the answer is its total and, as one number, its parent's place times `vocab` plus its token. Rows
-    come best token first, of equals the lowest id, so that a stable order settles equals as `search` does.
+    A candidate in the answer is its total and, as one number, its parent's index times `vocab` plus its token. Rows are
+    sorted best first, ties by the lowest id, so a stable sort breaks ties as `search` does.
     """
     n, beam = totals.shape
     sums = (totals.view(-1, 1) + values.double()).view(n, -1)

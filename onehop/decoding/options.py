@@ -1,4 +1,4 @@
-"""What is asked of a search and what it answers, whichever engine searches. No torch."""
+"""Options and results of a search, the same for every engine. No torch."""
 
 import math
 import operator
@@ -17,7 +17,7 @@ LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """What is looked for and how. The defaults are the paper's, but for the penalty: |Y|^α is what every engine has."""
+    """Options of a search. The defaults are the paper's, except for the penalty: every engine has |Y|^α."""
 
     beam: int = setting(BEAM, "hypotheses followed at a time; 1: greedy", least=1, most=1000)
     # None: the one that suits the model, or ALPHA.
@@ -50,30 +50,30 @@ class SearchOptions:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether one path is followed to its end."""
+        """Whether the search is greedy."""
         return self.beam == 1 and self.patience == 1
 
     def score(self, log_prob: Any, length: Any) -> Any:
-        """Log-probability over length penalty, of numbers or arrays; |Y| counts the end token."""
+        """Log-probability over length penalty, for numbers or arrays; |Y| includes EOS."""
         return log_prob / self.length_penalty(length)
 
     def length_penalty(self, length: Any) -> Any:
-        """What a log-probability is divided by."""
+        """The divisor of a log-probability."""
         return ((5 + length) / 6 if self.penalty == "paper" else length) ** self.exponent
 
     def ranked(self, found: Sequence["Hypothesis"]) -> list["Hypothesis"]:
-        """The n best; a looped one only for want of others. Equal scores stay in the order they were found."""
+        """The n best; looped ones come last. Equal scores keep their order."""
         return sorted(found, key=lambda h: (h.looped, -h.score))[: self.n_best]
 
     @property
     def exponent(self) -> float:
-        """α, also where nobody has said one."""
+        """α, or the default if it is not set."""
         return ALPHA if self.alpha is None else self.alpha
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output; `finished` means that the model ended it, not the greatest length or the loop guard."""
+    """One output. `finished`: the model ended it with EOS, not the maximum length or the loop guard."""
 
     ids: tuple[int, ...]
     log_prob: float
@@ -90,21 +90,21 @@ def beam_of(options: SearchOptions) -> SearchOptions:
 
 
 def allowing(options: SearchOptions, source: Sequence[int]) -> SearchOptions:
-    """The options for a source that may itself say a thing over and over: twice as often is no loop then."""
+    """The options for a source that repeats an n-gram itself: its output may repeat one twice as often."""
     times = _most_repeats(source)
     repeats_itself = 0 < options.loop_repeats <= times
     return replace(options, loop_repeats=2 * times) if repeats_itself else options
 
 
 def _most_repeats(ids: Sequence[int]) -> int:
-    """How often in a row an n-gram stands, of those that count as loops; at least once."""
-    # Most sources repeat nothing, which is seen without a step of Python for each id.
+    """The maximum number of consecutive repetitions of an n-gram in a source; at least 1."""
+    # Most sources repeat nothing, which is found without a Python loop over the ids.
     lengths = [n for n in range(1, LONGEST_LOOP + 1) if any(map(operator.eq, ids[n:], ids))]
     return max((_times_in_a_row(ids, n) for n in lengths), default=1)
 
 
 def _times_in_a_row(ids: Sequence[int], n: int) -> int:
-    """How often at most some n ids follow themselves."""
+    """The maximum number of consecutive repetitions of any n ids."""
     longest = same = n
     for place in range(n, len(ids)):
         same = same + 1 if ids[place] == ids[place - n] else n
@@ -113,5 +113,5 @@ def _times_in_a_row(ids: Sequence[int], n: int) -> int:
 
 
 def loop_span(n: int, repeats: int) -> int:
-    """So many ids an n-gram must cover, one after the other, to be a loop."""
+    """The number of consecutive ids that a repeated n-gram must cover to be a loop."""
     return n * max(repeats, math.ceil(LOOP_SPAN / n))

@@ -1,4 +1,4 @@
-"""What is asked of a search over torch log-probabilities, as arrays with a row for each sentence."""
+"""The request of a search over torch log-probabilities, as arrays with a row per sentence."""
 
 import math
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ RowMask: TypeAlias = Bool[np.ndarray, " rows"]
 
 @runtime_checkable
 class Step(Protocol):
-    """The next token's log-probabilities for every row; whoever implements it keeps the rows' past."""
+    """A step function: log-probabilities of every row's next token. The implementation keeps the rows' cache."""
 
     def __call__(self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None) -> LogProbs:
         """Row i appends tokens[i] to row parents[i] of the previous call.
 
-        `parents` is None at the first call, which has one BOS row a sentence, and where the rows stay as they were.
+        `parents` is None at the first call, which has one BOS row per sentence, and if the rows keep their order.
         """
 
 
 @dataclass(frozen=True)
 class Request:
-    """The request as arrays with a row for each sentence; `forced` is -1 where the choice is free."""
+    """The request as arrays with a row per sentence; `forced` is -1 where the choice is free."""
 
     options: SearchOptions
     max_lengths: Int[np.ndarray, " sentences"]
@@ -43,27 +43,27 @@ class Request:
     def of(
         cls, max_lengths: Sequence[int], options: SearchOptions, prefixes: Sequence[Sequence[int]] | None
     ) -> "Request":
-        """Check and pad what a caller gives."""
+        """Check and pad the caller's arguments."""
         prefixes = [()] * len(max_lengths) if prefixes is None else prefixes
         forced = np.full((len(max_lengths), max(map(len, prefixes), default=0)), -1)
         for row, prefix, longest in zip(forced, prefixes, max_lengths, strict=True):
             if len(prefix) >= longest:
                 raise SettingsError(
-                    f"A prefix of {len(prefix)} tokens leaves no room in {longest}, the greatest length.",
+                    f"A prefix of {len(prefix)} tokens leaves no room in {longest}, the maximum length.",
                     "Shorten the prefix or allow more tokens.",
                 )
             if EOS in prefix:
-                raise SettingsError("A prefix contains the end token.", "Leave it out: what follows is searched.")
+                raise SettingsError("A prefix contains the end token.", "Remove it: the search continues the prefix.")
             row[: len(prefix)] = prefix
         return cls(options, np.array(max_lengths, dtype=np.int64), forced)
 
     def is_forced(self, sentences: RowInts, place: int) -> RowMask:
-        """Whether each sentence's token at a place was given."""
+        """Whether each sentence's token at a position is forced."""
         forced: RowMask = np.zeros(len(sentences), dtype=bool)
         return forced if place >= self.forced.shape[1] else self.forced[sentences, place] >= 0
 
     def constrain(self, log_probs: LogProbs, sentences: RowInts, place: int) -> LogProbs:
-        """Rule out what the minimum length or a prefix forbids; costs nothing where neither has a say."""
+        """Mask tokens that the minimum length or a prefix forbids. It costs nothing if neither applies."""
         if place < self.options.min_length:
             log_probs = log_probs.index_fill(1, torch.tensor([EOS], device=log_probs.device), -math.inf)
         if self.is_forced(sentences, place).any():
@@ -73,20 +73,20 @@ class Request:
         return log_probs
 
     def is_looped(self, ids: Int[np.ndarray, "rows length"], sentences: RowInts) -> RowMask:
-        """Whether each row ends in one n-gram over and over, and did not have to."""
+        """Whether each row ends in a loop that a prefix did not force."""
         looped: RowMask = ends_in_loop(ids, self.options.loop_repeats)
         looped &= ~self.is_forced(sentences, ids.shape[1] - 1)
         return looped
 
     def ranked(self, found: list[Hypothesis]) -> list[Hypothesis]:
-        """As the options rank; where nothing was found, an empty output of no probability."""
+        """The hypotheses as the options rank them; if there is none, an empty one with probability 0."""
         return self.options.ranked(found) or [Hypothesis((), -math.inf, -math.inf, finished=False)]
 
 
 def fetch(
     values: Float[Tensor, " rows *few"], ids: Int[Tensor, " rows *few"]
 ) -> tuple[Float[np.ndarray, " rows *few"], Int[np.ndarray, " rows *few"]]:
-    """Bring log-probabilities and ids to the host in one transfer: float32 holds every id below 2^24."""
+    """Copy log-probabilities and ids to the host in one transfer: float32 holds every id below 2^24."""
     values = values if values.dtype == torch.float64 else values.float()
     both = torch.stack([values, ids.to(values.dtype)]).cpu().numpy()
     if np.isnan(both[0]).any():

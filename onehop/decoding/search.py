@@ -1,7 +1,7 @@
-"""Greedy search, beam search and sampling over a step function; what computes the step is not known here.
+"""Greedy search, beam search and sampling over a step function.
 
-Probabilities stay on their device. Each step fetches the few best candidates of every row in one transfer,
-and the bookkeeping happens in numpy, in float64, for all sentences at once.
+Probabilities stay on their device. Each step fetches the few best candidates of every row in one transfer. The
+hypotheses are kept in NumPy, in float64, for all sentences at once.
 """
 
 import math
@@ -32,10 +32,10 @@ def search(
     history: History | None = None,
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each sentence, best first; no sentence depends on those beside it.
+    """The n best hypotheses of each sentence, best first. No sentence depends on its batch.
 
-    `max_lengths` count the end token. `prefixes` are ids that the outputs must begin with. `numbers` name the
-    sentences for the sampling's seed, so that a sentence may stand in any batch; else their places do.
+    `max_lengths` include EOS. `prefixes` are ids that the outputs must begin with. `numbers` seed the sampling of each
+    sentence, whatever its batch; without them its index does.
     """
     options = options or SearchOptions()
     request = Request.of(max_lengths, options, prefixes)
@@ -43,7 +43,7 @@ def search(
         return []
     if options.sample:
         if history is not None:
-            raise SettingsError("The history shows a beam, and sampling has none.", "Set search.sample to false.")
+            raise SettingsError("The history shows a beam, but sampling has none.", "Set search.sample to false.")
         choose = _draws(request, range(len(max_lengths)) if numbers is None else numbers)
         return _Paths(request, options.n_best, choose).follow(step, device)
     if options.is_greedy and history is None:
@@ -52,7 +52,7 @@ def search(
 
 
 class _Paths:
-    """Some single paths for each sentence, each followed to its end; `choose` picks every row's next token."""
+    """Independent paths of each sentence; `choose` picks every row's next token."""
 
     def __init__(self, request: Request, paths: int, choose: Callable[[LogProbs, RowInts, int], _Picked]) -> None:
         self.request, self.paths, self.choose = request, paths, choose
@@ -80,7 +80,7 @@ class _Paths:
         return [self.request.ranked(found) for found in self.found]
 
     def goes_on(self, values: Float[np.ndarray, " rows"], tokens: RowInts, place: int) -> RowMask:
-        """Append a token to each path, put aside those that end with it, and say which do not."""
+        """Append a token to each path, and collect those that end. Returns which paths continue."""
         rows, sentences = self.rows, self.rows // self.paths
         self.ids[rows, place] = tokens
         self.log_probs[rows] += values
@@ -97,13 +97,13 @@ class _Paths:
 
 
 def _most_probable(log_probs: LogProbs, rows: RowInts, place: int) -> _Picked:
-    """Greedy choice; of equally probable tokens the lowest id."""
+    """Greedy choice. Ties: the lowest id."""
     values, ids = log_probs.max(dim=1)
     return values, ids
 
 
 def _draws(request: Request, numbers: Sequence[int]) -> Callable[[LogProbs, RowInts, int], _Picked]:
-    """Random choice, with random numbers that belong to (seed, sentence, path) and to nothing else."""
+    """Random choice; the random numbers depend on (seed, sentence, path) alone."""
     options, longest = request.options, int(request.max_lengths.max())
     seeds = [(options.seed, number, path) for number in numbers for path in range(options.n_best)]
     uniforms = np.stack([np.random.default_rng(seed).random(longest, dtype=np.float32) for seed in seeds])
@@ -124,7 +124,7 @@ def drawn(log_probs: LogProbs, uniforms: Float[Tensor, " rows"], options: Search
     reached = probs.cumsum(dim=1)
     allowed = (reached - probs < options.top_p) & (probs > 0)
     goal = uniforms[:, None] * (probs * allowed).sum(dim=1, keepdim=True)
-    # Rounding must not carry the choice past the last allowed token; where none is, the first one stands.
+    # Rounding must not move the choice past the last allowed token; if there is none, the first is taken.
     last = (allowed.sum(dim=1, keepdim=True) - 1).clamp(min=0)
     choice = torch.minimum((reached <= goal).sum(dim=1, keepdim=True), last)
     return values.gather(1, choice)[:, 0], ids.gather(1, choice)[:, 0]

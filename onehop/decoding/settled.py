@@ -1,4 +1,4 @@
-"""What a torch search has settled while it goes on: the beginning of every hypothesis that may still win."""
+"""The final prefix of a running search: the common beginning of every hypothesis that may still win."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -13,7 +13,7 @@ from onehop.text.tokenizer import EOS
 
 
 class HeardStep:
-    """A step function that tells, before each step, what the steps before it have settled."""
+    """A step function that reports, before each step, the prefix that is final."""
 
     def __init__(self, step: Step, history: History | None, settled: Settled) -> None:
         self.step, self.history, self.settled = step, history, settled
@@ -30,16 +30,16 @@ class HeardStep:
 
 
 def extended(paths: list[list[int]] | None, tokens: list[int], parents: list[int] | None) -> list[list[int]]:
-    """Drawn paths with one more token each; the first call brings the beginning mark, which is none of theirs."""
+    """Sampled paths with one more token each. The first call brings BOS, which is not part of them."""
     if paths is None:
         return [[]]
     return [[*paths[parent], token] for parent, token in zip(parents or range(len(tokens)), tokens, strict=True)]
 
 
 def shared_by_beam(history: History) -> list[int]:
-    """What all hypotheses begin with that may yet win: those that go on and the best that ended.
+    """The common prefix of all hypotheses that may still win: the unfinished ones and the best finished ones.
 
-    Before the last step only loops are stopped, and those win only for want of others.
+    Before the last step only loops are stopped, and those rank last.
     """
     steps = history.steps[0] if history.steps else []
     if not steps:
@@ -52,5 +52,5 @@ def shared_by_beam(history: History) -> list[int]:
 
 
 def shared(paths: Sequence[Sequence[int]]) -> list[int]:
-    """The beginning that all paths have in common."""
+    """The common prefix of all paths."""
     return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*paths, strict=False))]

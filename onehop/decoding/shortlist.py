@@ -1,8 +1,8 @@
-"""A vocabulary shortlist: for each source piece the target pieces that it may become, learned from a token store.
+"""A vocabulary shortlist: the candidate target tokens of each source token, learned from a token store.
 
-With one, CTranslate2 scores a few thousand pieces at each step instead of the whole vocabulary. Which piece translates
-which is found by IBM's first model (Brown et al., 1993): t(target | source) by expectation maximisation, every source
-piece of a sentence equally near to every target piece, and an empty piece for what has no source.
+With it, CTranslate2 scores a few thousand tokens at each step instead of the whole vocabulary. Alignments come from
+IBM model 1 (Brown et al., 1993): t(target | source) by expectation maximisation, with a uniform prior over the source
+tokens of a sentence and an empty token.
 """
 
 import errno
@@ -30,13 +30,13 @@ _REMAKE = "Make it again with `onehop shortlist`."
 # What the shipped table was made with; docs/results/translation-speed.md says how these were chosen.
 BEST, FREQUENT, PAIRS = 40, 1000, 1_000_000
 _ROUNDS = 5  # of expectation maximisation
-LEAST = 1e-3  # a less likely translation is no candidate, so that plain words bring few
-# While it is learned, so that memory stays bounded: translations of a piece, and sentences looked at together.
+LEAST = 1e-3  # less likely translations are no candidates, so that plain words have few
+# Bounds on memory while learning: translations per token, and sentences per block.
 KEPT, BLOCK = 1000, 1 << 14
 
 Floats = npt.NDArray[np.floating[Any]]
 Places = npt.NDArray[np.integer[Any]]
-Rows = list[tuple[Places, Floats]]  # of each source piece: target ids, and how likely they are
+Rows = list[tuple[Places, Floats]]  # per source token: target ids and their probabilities
 Progress = Callable[[int], None]
 
 
@@ -45,7 +45,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shortlist:
-    """Candidates for each source piece, end to end, and those that always are; `made` says from what."""
+    """Candidates of each source token, concatenated, and those that are always allowed; `made` has the provenance."""
 
     candidates: Side
     frequent: Ids
@@ -57,12 +57,12 @@ class Shortlist:
         return f"{mean:.1f} candidates a piece and {len(self.frequent):,} always, from {self.made['pairs']:,} pairs"
 
     def allowed(self, source: Iterable[int]) -> set[int]:
-        """Every piece that the translation of a sentence may have."""
+        """Every token that the translation of a sentence may contain."""
         return set(self.frequent.tolist()).union(*(self.candidates[piece].tolist() for piece in source))
 
 
 def check_target(path: Path) -> None:
-    """Refuse a place where no file can be written, before minutes are spent on what would stand in it."""
+    """Refuse a path that cannot be written, before the table is learned, which takes minutes."""
     if path.is_dir():
         raise _not_written(path, os.strerror(errno.EISDIR))
     if not path.parent.is_dir():
@@ -72,12 +72,12 @@ def check_target(path: Path) -> None:
 
 
 def _not_written(path: Path, why: str | None) -> ShortlistError:
-    """What is said where a table has no place."""
+    """The error for a table that cannot be written."""
     return ShortlistError(f"{path} cannot be written: {why}.", "Give another -o.")
 
 
 def write_shortlist(path: Path, table: Shortlist) -> None:
-    """One small file: ids as safetensors, and in its header whose they are."""
+    """Write one small file: ids as safetensors, with the tokenizer's hash in its header."""
     arrays = {"ids": table.candidates.ids, "ends": table.candidates.ends.astype("<u4"), "frequent": table.frequent}
     about = {"version": VERSION, "hash": _hash_of(arrays), "tokenizer": table.tokenizer, "made": table.made}
     try:
@@ -87,7 +87,7 @@ def write_shortlist(path: Path, table: Shortlist) -> None:
 
 
 def read_shortlist(path: Path, tokenizer: bytes) -> Shortlist:
-    """A table, which must be whole and belong to this tokenizer."""
+    """Read a table. It must be complete and belong to this tokenizer."""
     about, arrays = contents(path)
     if about["version"] != VERSION:
         raise ShortlistError(f"{path} has format {about['version']}; this onehop reads format {VERSION}.", _REMAKE)
@@ -104,21 +104,21 @@ def read_shortlist(path: Path, tokenizer: bytes) -> Shortlist:
 
 
 def contents(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """What a file says of itself, and its arrays."""
+    """A file's metadata and arrays."""
     if not path.is_file():
-        make = f"Make it with `onehop shortlist STORE -o {path}`, or do without."
+        make = f"Make it with `onehop shortlist STORE -o {path}`, or translate without it."
         raise ShortlistError(f"There is no shortlist {path}.", make)
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})[_FORMAT])
             return about, {name: file.get_tensor(name) for name in list(file.keys())}
     except (SafetensorError, OSError, KeyError, ValueError):
-        what = f"{path} is no shortlist, or damaged."
+        what = f"{path} is not a shortlist, or damaged."
         raise ShortlistError(what, "Give a file that `onehop shortlist` has written.") from None
 
 
 def _hash_of(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """A hash over the ids, which safetensors does not look at."""
+    """A hash over the ids, which safetensors does not verify."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
         digest.update(name.encode() + b"\0" + arrays[name].tobytes())
@@ -129,12 +129,12 @@ def _hash_of(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def steps_of(store: Store) -> int:
-    """How often `make_shortlist` tells of its progress."""
+    """The number of progress reports of `make_shortlist`."""
     return _ROUNDS * (_vocabulary_size(store) + 1)
 
 
 def _vocabulary_size(store: Store) -> int:
-    """How many pieces the pairs of a store are made of; other stores have none to translate."""
+    """The vocabulary size of a store of pairs; other stores are refused."""
     if store.holds != "parallel text":
         raise StoreError(f"The token store {store.path} holds no parallel text.", "Give one of sentence pairs.")
     return Tokenizer(store.tokenizer).vocab_size
@@ -168,20 +168,20 @@ def _gathered(side: Side, places: Places) -> Side:
 
 
 def _ranges(starts: Places, lengths: Places) -> Places:
-    """The numbers of many ranges, one range behind the other."""
+    """Many integer ranges, concatenated."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
 def _most_frequent(ids: Ids, count: int, vocab_size: int) -> Ids:
-    """The ids that stand there most often; of equals the lower one."""
+    """The most frequent ids. Ties: the lower id."""
     times = np.bincount(ids, minlength=vocab_size)
     order = np.argsort(-times, kind="stable")[:count]
     return np.sort(order[times[order] > 0]).astype(id_type(vocab_size))
 
 
 def candidates(rows: Rows, always: Ids, best: int) -> Side:
-    """For each piece its likeliest translations beside those that are always there, and itself: names are copied."""
+    """For each token its likeliest translations besides those always allowed, and itself, since names are copied."""
     chosen = []
     for piece, (ids, likely) in enumerate(rows):
         apart = ~np.isin(ids, always) & (likely >= LEAST)
@@ -194,7 +194,7 @@ def candidates(rows: Rows, always: Ids, best: int) -> Side:
 
 
 def translations(pairs: Pairs, vocab_size: int, *, rounds: int = _ROUNDS, progress: Progress | None = None) -> Rows:
-    """t(target | source) of each source piece, by expectation maximisation: at first everything is equally likely."""
+    """t(target | source) of each source piece, by expectation maximisation from a uniform start."""
     text = _Together(pairs, vocab_size)
     rows: Rows = [(np.arange(vocab_size), np.ones(vocab_size, dtype=np.float32))] * (vocab_size + 1)
     totals = np.repeat(text.pieces_of_sentence, text.lengths).astype(np.float32)
@@ -204,7 +204,7 @@ def translations(pairs: Pairs, vocab_size: int, *, rounds: int = _ROUNDS, progre
 
 
 class _Together:
-    """Which target tokens stand in a pair with which source piece: the walk that each round takes."""
+    """The target tokens that occur in a pair with each source token."""
 
     def __init__(self, pairs: Pairs, vocab_size: int) -> None:
         self.vocab_size = vocab_size
@@ -217,14 +217,14 @@ class _Together:
         self.ends = np.cumsum(np.bincount(pieces, minlength=vocab_size + 1))
 
     def tokens_with(self, piece: int) -> Iterator[Places]:
-        """Places of all target tokens in sentences whose source has a piece, a block of sentences at a time."""
+        """Indices of all target tokens in sentences whose source has a token, in blocks of sentences."""
         for begin in range(self.ends[piece - 1] if piece else 0, self.ends[piece], BLOCK):
             sentences = self.sentences[begin : min(begin + BLOCK, self.ends[piece])]
             yield _ranges(self.starts[sentences], self.lengths[sentences])
 
 
 def _once_each(source: Side, empty: int) -> tuple[Places, Places]:
-    """Numbers of sentences and a piece of each: every piece that it has, once, and the empty piece, the last one."""
+    """Sentence numbers and tokens: each distinct token of a sentence once, and the empty token last."""
     sentences, pieces = [], []
     for first in range(0, len(source), BLOCK):
         block = source.between(first, min(first + BLOCK, len(source)))
@@ -237,9 +237,9 @@ def _once_each(source: Side, empty: int) -> tuple[Places, Places]:
 
 
 def _maximised(text: _Together, rows: Rows, totals: Floats, progress: Progress | None) -> tuple[Rows, Floats]:
-    """One round: each target token is shared among the pieces of its source, and each piece counts its shares.
+    """One EM round: each target token is divided among the tokens of its source, and each source token sums its shares.
 
-    `totals` are, for every target token, what the pieces of its source give it together.
+    `totals` is, for every target token, the sum of t over the tokens of its source.
     """
     found: Rows = []
     next_totals = np.zeros_like(totals)
@@ -255,19 +255,19 @@ def _maximised(text: _Together, rows: Rows, totals: Floats, progress: Progress |
             next_totals[places] += after[text.targets[places]]
         if progress:
             progress(1)
-    # Where nothing is left for a token, nothing is shared either.
+    # A total of 0 gives shares of 0.
     return found, np.maximum(next_totals, np.finfo(np.float32).tiny)
 
 
 def spelled_out(row: tuple[Places, Floats], vocab_size: int) -> Floats:
-    """How likely every target piece is."""
+    """The probability of every target token."""
     full = np.zeros(vocab_size, dtype=np.float32)
     full[row[0]] = row[1]
     return full
 
 
 def _likeliest(counts: Floats) -> tuple[Places, Floats]:
-    """Shares as probabilities, the largest of them."""
+    """The largest shares, as probabilities."""
     ids = np.flatnonzero(counts)
     if len(ids) > KEPT:
         ids = np.sort(ids[np.argpartition(-counts[ids], KEPT)[:KEPT]])

@@ -1,7 +1,7 @@
-"""The reference: the model of `model.transformer` under the search of `search`.
+"""The reference engine: `model.transformer` with the search of `search`.
 
-It has every option on any device and hides nothing. On a GPU the usual searches are taken over by
-`cuda_graph_search`, which gives the same answers sooner.
+It has every option on any device. On a GPU, `cuda_graph_search` does the usual searches, with the same results in less
+time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,19 +27,19 @@ from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import BOS, EOS, PAD
 
 BATCH_TOKENS = 4096
-_SCORED_TOKENS = 1024  # a number for every piece of the vocabulary is held of each of them
-# Nothing is copied between steps, and a GPU is filled only by many rows: 512 of up to 32 tokens, 384 of 48, 192 of 96.
+_SCORED_TOKENS = 1024  # each row holds logits over the whole vocabulary
+# Nothing is copied between steps, and only many rows fill a GPU: 512 of up to 32 tokens, 384 of 48, 192 of 96.
 _CAPTURED_BATCH_TOKENS = 18432
 
 
 class CachedStep:
-    """The model as a step function of the search: remembers every row's keys and values."""
+    """The model as a step function with a KV cache."""
 
     def __init__(self, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> None:
         self.model = model
         tokens = Tokens.padded(src, PAD)
         if bool((src != PAD).all()):
-            tokens = replace(tokens, inside=None)  # attention is faster without a mask that masks nothing
+            tokens = replace(tokens, inside=None)  # attention is faster without a mask that is all True
         self.cache: Cache = model.begin(tokens, capacity)
         self.sentences = torch.arange(len(src), device=src.device)
 
@@ -54,7 +54,7 @@ class CachedStep:
 
 
 class TorchEngine:
-    """A torch model, where it lies and in the numbers it has."""
+    """A torch model, on its device and in its dtype."""
 
     name: EngineName = "torch"
     shortlist = False
@@ -75,17 +75,17 @@ class TorchEngine:
 
     @property
     def joins(self) -> bool:
-        """Whether sentences may join between two steps (`continuous_batching`): a recorded step has a fixed batch."""
+        """Whether sentences may join between two steps (`continuous_batching`). A captured step has a fixed batch."""
         return self.captured is None
 
     def reaches(self, source: Sequence[int]) -> bool:
-        """Sinusoids go on for ever, and what a learned table lacks no engine has."""
+        """Always true: sinusoids have no limit, and a learned table has the same one in every engine."""
         return True
 
     def translate(
         self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """Batch after batch, the longest sentences first."""
+        """Translate batch by batch, the longest sentences first."""
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for batch in self.batches(sources):
             best = self.search([sources[i] for i in batch], options, [numbers[i] for i in batch])
@@ -94,13 +94,13 @@ class TorchEngine:
         return found
 
     def batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Places of the sources that are translated together."""
+        """Indices of the sources of each batch."""
         if self.captured is None:
             yield from batches_by_length(sources, BATCH_TOKENS)
             return
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         while order:
-            # A size that a graph is recorded for, so that no row is empty but in the last batch.
+            # A size that a graph exists for, so that only the last batch has empty rows.
             size = round_down(max(1, _CAPTURED_BATCH_TOKENS // source_width(len(sources[order[0]]))))
             batch, order = order[: min(size, MOST_SENTENCES)], order[min(size, MOST_SENTENCES) :]
             yield batch
@@ -127,7 +127,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities of each target's tokens and, last, of its end mark, by one pass over the whole pairs."""
+        """Log-probabilities of each target's tokens and, last, of EOS, by teacher forcing."""
         found: list[list[float]] = [[] for _ in sources]
         longest = [max(pair, key=len) for pair in zip(sources, targets, strict=True)]
         for batch in batches_by_length(longest, _SCORED_TOKENS):
@@ -143,7 +143,7 @@ class TorchEngine:
         return found
 
     def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
-        """One forward pass a pair, with a tap in it."""
+        """Run one forward pass per pair, with a tap."""
         return list(map(self._align, sources, targets))
 
     @torch.inference_mode()
@@ -170,7 +170,7 @@ class TorchEngine:
         prefix: Sequence[int] = (),
         number: int = 0,
     ) -> list[Hypothesis]:
-        """The search, heard before each step."""
+        """Search, and report the final prefix before each step."""
         most = self.greatest_lengths([source])
         history = None if options.sample else History()
         src = source_rows(self.model, [source]).to(self.device)
@@ -183,11 +183,11 @@ class TorchEngine:
 
 
 def source_rows(model: Transformer, sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:
-    """Sources as the model reads them, a row each: with their end mark, or with padding in its place."""
+    """Sources as the model reads them, one row each: with EOS, or padding in its place."""
     return padded(sources, EOS if model.settings.source_end is not False else PAD)
 
 
 def padded(sequences: Sequence[Sequence[int]], end: int = EOS) -> Int[Tensor, "sentences longest"]:
-    """Sequences with an end mark, a row each; an empty one has the end mark in any case."""
+    """Sequences with EOS, one row each. An empty one always has EOS."""
     rows = [torch.tensor([*ids, end if ids else EOS]) for ids in sequences]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

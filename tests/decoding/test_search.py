@@ -569,10 +569,10 @@ def test_wrong_options(wrong: dict[str, object], message: str, monkeypatch: pyte
         (
             2,
             [A, B],
-            "A prefix of 2 tokens leaves no room in 2, the greatest length. Shorten the prefix or allow more tokens.",
+            "A prefix of 2 tokens leaves no room in 2, the maximum length. Shorten the prefix or allow more tokens.",
         ),
-        (0, [], "A prefix of 0 tokens leaves no room in 0, the greatest length. "),
-        (9, [A, EOS], "A prefix contains the end token. Leave it out: what follows is searched."),
+        (0, [], "A prefix of 0 tokens leaves no room in 0, the maximum length. "),
+        (9, [A, EOS], "A prefix contains the end token. Remove it: the search continues the prefix."),
     ],
 )
 def test_wrong_prefixes(longest: int, prefix: list[int], message: str) -> None:
@@ -581,7 +581,7 @@ def test_wrong_prefixes(longest: int, prefix: list[int], message: str) -> None:
 
 
 def test_sampling_has_no_history() -> None:
-    message = "The history shows a beam, and sampling has none. Set search.sample to false."
+    message = "The history shows a beam, but sampling has none. Set search.sample to false."
     with pytest.raises(SettingsError, match=f"^{re.escape(message)}$"):
         search(Table(), [5], SearchOptions(sample=True), history=History())
 

@@ -195,7 +195,7 @@ def of_version_2(file):
 
 
 MAKE_AGAIN = "Make it again with `onehop shortlist`."
-FOREIGN = "{f} is no shortlist, or damaged. Give a file that `onehop shortlist` has written."
+FOREIGN = "{f} is not a shortlist, or damaged. Give a file that `onehop shortlist` has written."
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ FOREIGN = "{f} is no shortlist, or damaged. Give a file that `onehop shortlist` 
     [
         (
             lambda f: f.unlink(),
-            "There is no shortlist {f}. Make it with `onehop shortlist STORE -o {f}`, or do without.",
+            "There is no shortlist {f}. Make it with `onehop shortlist STORE -o {f}`, or translate without it.",
         ),
         (lambda f: f.write_bytes(b"{}"), FOREIGN),
         (lambda f: f.write_bytes(f.read_bytes()[:-9]), FOREIGN),
