@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 Span = tuple[int, int]
 
-WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may stand as a character of its own
-_FEWEST_LETTERS = 4  # OK, USA: what is shorter is left to the model
+WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may be a separate combining character
+_FEWEST_LETTERS = 4  # shorter words, such as OK and USA, are left to the model
 _MOST_SMALL = 0.1  # maximum share of lowercase letters of a sentence in capitals
 _CONTRACTION = re.compile(r"(?<=[^\W\d_]['’])(?:S|M|T|D|LL|RE|VE)\b")
 _NOUNS_IN_CAPITALS = ("de", "lb")  # languages whose ordinary sentences look like titles
-_FEWEST_TITLED, _LEAST_TITLED = 3, 0.8  # in a title so many of the longer words have a capital, and at least this share
+_FEWEST_TITLED, _LEAST_TITLED = 3, 0.8  # a title has this many longer words in capitals, and at least this share
 _BEFORE_NAME = re.compile(r"(?:New|Saint|San|Los|Las|North|South|East|West) [A-Z]")  # New York
 _DOTTED = ("tr", "az")  # languages in which I is the capital of ı, and İ that of i
 
 
 def in_capitals(text: str, untouched: Sequence[Span] = ()) -> bool:
-    """Whether a sentence is in capitals, all of it or nearly; `untouched` are places that do not count, sorted."""
+    """Whether a sentence is all or nearly all in capitals; `untouched` are sorted spans that do not count."""
     upper = sum(map(str.isupper, text))
     if upper < _FEWEST_LETTERS or (not untouched and upper < sum(map(str.islower, text))):
         return False
@@ -28,7 +28,7 @@ def in_capitals(text: str, untouched: Sequence[Span] = ()) -> bool:
 
 
 def ordinary(text: str, spell: Callable[[str], str], untouched: Sequence[Span] = ()) -> str:
-    """A sentence in ordinary letters, each word as `spell` has it; what is not in capitals in it stays as it is."""
+    """A sentence in ordinary case, each word spelled by `spell`. Words that are not in capitals stay."""
 
     def change(word: re.Match[str]) -> str:
         if not _is_in_capitals(word[0]):
@@ -53,10 +53,10 @@ def in_title_case(text: str, language: str, untouched: Sequence[Span] = ()) -> b
 
 
 def in_sentence_case(text: str, encode: Callable[[str], list[int]], untouched: Sequence[Span] = ()) -> str:
-    """A headline with small letters on each word but the first, unless the word may be a name.
+    """A headline in sentence case: lower case except for the first word and possible names.
 
-    A word of the vocabulary is spelled as it is more frequent there. Any other word keeps its capital, as NATO and
-    iPhone do.
+    A word of the vocabulary gets its more frequent spelling there. Any other word, such as NATO and iPhone, keeps its
+    case.
     """
     first = WORD.search(text)
     begin = first.start() if first else 0
@@ -77,9 +77,9 @@ def _is_titled(word: str) -> bool:
 
 
 def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") -> str:
-    """A word in capitals as the model has most likely met it: in the fewest pieces, so that Berlin and NATO stay names.
+    """The likeliest spelling of a word in capitals: the one with the fewest tokens, so that Berlin and NATO stay names.
 
-    Of as many pieces those with lower ids are more frequent: English has I for i, and it for IT.
+    Ties: the lower ids, which are more frequent. English has I for i, and it for IT.
     """
     lower = small(word, language)
     titled = word[0] + lower[1:]
@@ -89,13 +89,13 @@ def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") 
 
 
 def capitals(text: str, source: str, untouched: Sequence[Span] = (), language: str = "") -> str:
-    """A translation in capitals, but for the words that the source, itself in capitals, has with small letters."""
+    """A translation in capitals, except for words that have small letters in the source too."""
     exempt = {word for word in WORD.findall(source) if not _is_in_capitals(word)}
     return changed(text, lambda word: word[0] if word[0] in exempt else capital(word[0], language), untouched)
 
 
 def words(text: str, untouched: Sequence[Span]) -> Iterator[re.Match[str]]:
-    """The words outside of some places, which are sorted."""
+    """The words outside of some sorted spans."""
     at = 0
     for begin, end in untouched:
         yield from WORD.finditer(text, at, begin)
@@ -104,7 +104,7 @@ def words(text: str, untouched: Sequence[Span]) -> Iterator[re.Match[str]]:
 
 
 def changed(text: str, change: Callable[[re.Match[str]], str], untouched: Sequence[Span]) -> str:
-    """A text with each word outside of some places changed."""
+    """A text with each word outside of some spans changed."""
     parts, at = [], 0
     for word in words(text, untouched):
         parts += [text[at : word.start()], change(word)]
@@ -113,7 +113,7 @@ def changed(text: str, change: Callable[[re.Match[str]], str], untouched: Sequen
 
 
 def _is_in_capitals(word: str) -> bool:
-    """Whether a word has capitals, and no small letters but such as ß, which have no capital of one letter."""
+    """Whether a word has capitals, and no small letters except those without a one-letter capital, such as ß."""
     return any(map(str.isupper, word)) and not any(map(_is_small, word))
 
 
@@ -123,19 +123,19 @@ def _is_small(letter: str) -> bool:
 
 
 def small(text: str, language: str = "") -> str:
-    """In small letters, as many: İ, the only one that would become two, stays where a language has no dotless ı."""
+    """Lower case of the same length. İ, which would become two characters, stays in languages without ı."""
     if _is_dotted(language):
         text = text.replace("I", "ı").replace("İ", "i")
     return "İ".join(part.lower() for part in text.split("İ"))
 
 
 def capital(text: str, language: str = "") -> str:
-    """In capitals, as many: ß becomes ẞ, as German's rules have it beside SS."""
+    """Upper case of the same length: ß becomes ẞ, which German allows beside SS."""
     if _is_dotted(language):
         text = text.replace("i", "İ")
     return "".join("ẞ" if c == "ß" else c.upper() if len(c.upper()) == 1 else c for c in text)
 
 
 def _is_dotted(language: str) -> bool:
-    """Whether a language has i with a dot and without."""
+    """Whether a language has dotted and dotless i."""
     return re.split("[-_]", language.lower())[0] in _DOTTED

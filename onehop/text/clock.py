@@ -10,9 +10,9 @@ HALF_DAY = 12 * 60  # "9" may be in the morning or in the evening
 
 
 class Clock(NamedTuple):
-    """A time that stands in a text, as minutes after noon or midnight.
+    """A time in a text, as minutes after noon or midnight.
 
-    `plain`: its words can mean nothing else. `afternoon` is None where that is not said.
+    `plain`: its words are unambiguous. `afternoon` is None if the text does not say.
     """
 
     begin: int
@@ -68,12 +68,12 @@ _COMPILED = {
     language: [(re.compile(pattern, re.IGNORECASE), time) for pattern, time in patterns]
     for language, patterns in _PATTERNS.items()
 }
-# "three to five" may be a span; these minutes are hardly ever said of one.
+# "three to five" may be a range; these minutes are rarely part of one.
 _SAID_MINUTES = (5, 10, 20, 25)
 
 
 def clocks(text: str, language: str) -> Iterator[Clock]:
-    """The times of a text. Where several patterns fit, each of them gives one: this serves to find the same time."""
+    """The times of a text. If several patterns match, each gives one, since any reading may be the same time."""
     for found in _DIGITAL.finditer(text):
         if int(found[1]) < 25:
             hour, minute = int(found[1]), int(found[2])

@@ -17,7 +17,7 @@ UNCLEAR = {"de": re.compile(r"^Sie\b|[.!?:„“\"»] ?Sie\b|\bihr\b")}
 
 
 def formality(text: str, language: str) -> Formality | None:
-    """Tell how a text addresses the reader; None: it does not, or it is unclear, or the language has no such forms.
+    """How a text addresses the reader; None if it does not, is unclear, or the language has no such forms.
 
     German "Sie" at the start of a sentence can mean "she" or "they", and "ihr" can mean "her".
     """

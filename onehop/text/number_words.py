@@ -1,6 +1,6 @@
-"""Numbers in words of English, German and French, clock times, and units: what they stand for.
+"""Values of number words, clock times and units in English, German and French.
 
-A reader that forgives: it serves to recognise the same number on two sides, so that every reading counts.
+It is lenient: it serves to recognise the same number on two sides, so every possible reading counts.
 """
 
 # ruff: noqa: SIM905 (a list of words is easier to read as one string)
@@ -23,7 +23,7 @@ _TENS = {
     "de": "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
     "fr": "vingt trente quarante cinquante soixante soixante-dix quatre-vingt quatre-vingt-dix",
 }
-# Ordinals and other forms that no rule makes.
+# Ordinals and other irregular forms.
 _OTHERS = {
     "en": """first=1
         second=2 third=3 fifth=5 eighth=8 ninth=9 twelfth=12 once=1 twice=2 both=2 half=2 dozen=12 dozens=12
@@ -46,7 +46,7 @@ _SCALES = {
     "fr": {"cent": 100, "mille": 1000, "million": 10**6, "milliard": 10**9, "billion": 10**12},
 }
 LANGUAGES = tuple(_ONES)
-# Words that mean something else more often than a number, or are left out in the other language.
+# Words that are usually not numbers, or are often omitted in the other language.
 _UNSURE = {
     "en": frozenset(
         """one two first second third fourth fifth tenth once twice both half single double triple couple pair score
@@ -74,7 +74,7 @@ _DIGITS = r"\d+(?:[.,:]\d+)*"
 
 
 class Spoken(NamedTuple):
-    """A number that stands in a text in words, from `begin` to `end`."""
+    """A number in words in a text, from `begin` to `end`."""
 
     begin: int
     end: int
@@ -84,7 +84,7 @@ class Spoken(NamedTuple):
 
 @lru_cache(1 << 17)
 def value_of(word: str, language: str) -> int | None:
-    """The number that one word stands for, or None."""
+    """The number of one word, or None."""
     word = word.lower()
     small = _small(language)
     if word in small:
@@ -158,7 +158,7 @@ def _french(word: str) -> int | None:
 
 
 def has_number(text: str, language: str) -> bool:
-    """Whether a number may stand in a text, in digits or in words."""
+    """Whether a text may contain a number, in digits or in words."""
     if any(map(str.isdigit, text)):
         return True
     scales = _SCALES.get(language, {})
@@ -169,7 +169,7 @@ def has_number(text: str, language: str) -> bool:
 
 
 def spoken(text: str, language: str) -> Iterator[Spoken]:
-    """The numbers in words of a text; words that belong to one number, as "two hundred and five", are one."""
+    """The numbers in words of a text. Words of one number, such as "two hundred and five", are joined."""
     if language not in LANGUAGES:
         return
     group: list[_Part] = []
@@ -199,7 +199,7 @@ def _part(word: re.Match[str], language: str) -> _Part | None:
 
 
 def _joins(one: _Part, two: _Part, between: str, language: str) -> bool:
-    """Whether two words belong to one number: a scale and its number, tens and ones, the halves of a year."""
+    """Whether two words belong to one number: a number and its scale, tens and ones, the halves of a year."""
     if between not in (" ", "-", "\u00a0", " and ", " und ", " et "):
         return False
     if two.scale:
@@ -233,7 +233,7 @@ def _grouped(group: Sequence[_Part], language: str) -> Iterator[Spoken]:
             current = max(current, 1) * 100
         else:
             total, current = total + max(current, 1) * part.value, 0
-    # Hundreds, or "half a million": how many is not said.
+    # "Hundreds", or "half a million": the value is unknown.
     vague = group[0].scale or group[0].word in _UNSURE[language] - {"two", "zwei", "deux", "six", "neuf", "acht"}
     sure = not vague and (len(group) > 1 or (group[0].word not in _UNSURE[language] and group[0].value >= 3))
     yield Spoken(group[0].begin, group[-1].end, total + current, sure)
@@ -248,7 +248,7 @@ def months(text: str, language: str) -> Iterator[str]:
 
 
 def scaled(text: str, language: str) -> Iterator[tuple[str, int]]:
-    """Numbers in digits before a word such as "million", with what both mean together."""
+    """Numbers in digits before a word such as "million", with their joint value."""
     if language not in LANGUAGES:
         return
     names = "|".join(sorted(_SCALES[language], key=len, reverse=True))

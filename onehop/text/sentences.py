@@ -11,24 +11,24 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
 _EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"
-# Joiners, variants and tags belong to the emoji before them, and alone are none.
+# Joiners, variation selectors and tags belong to the emoji before them.
 EMOJI = f"[{_EMOJI_RANGES}][{_EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]*"
 _AROUND = re.compile(rf"(?:\s|{EMOJI})+")
 # Quantifiers are bounded or anchored: a line may be a million characters long.
 ADDRESS = re.compile(
     r"(?<!\w)(?i:https?://|ftp://|www\.)[^\s<>\"“”„«»。！？，、；：]*[\w/=&#%~+$-]"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
-    r"|\{\w[\w.]{0,63}\}|%\(\w{1,64}\)[sd]"  # places to be filled: {name}, %(name)s
+    r"|\{\w[\w.]{0,63}\}|%\(\w{1,64}\)[sd]"  # placeholders: {name}, %(name)s
 )
-# The splitter takes a space before a stop for one byte, and fails on those that are more: "Vitamin A\u202f."
+# The splitter assumes that a space before a full stop is one byte, and fails on others: "Vitamin A\u202f."
 _SPACE_BEFORE_STOP = re.compile(r"(?<!\s)\s+(?=\.)")
-# The number of an item, which a sentence splitter takes for a sentence.
+# A list number, which the splitter takes for a sentence.
 _LABEL = re.compile(r"\s*\(?\d{1,3}[.)]\s*")
 
 # Scripts that put no spaces between words.
 UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 
-# Where a sentence may part, the best places first: after the end of a clause, after a comma, after a space.
+# Where a sentence may be split, best first: after a clause, after a comma, after a space.
 _CLOSING = r"[\"'”’»)\]]*"
 _PLACES = (
     re.compile(rf"[.;:!?…—–]{_CLOSING}\s+|[。；：！？]"),
@@ -41,7 +41,7 @@ _PLACES = (
 class Segment:
     """A sentence, or a part of a long one, with the surrounding spaces and emoji.
 
-    If it was in capitals, `text` has ordinary case and the same length as `stood`.
+    If it was in capitals, `text` is in ordinary case and `stood` is the original, of the same length.
     """
 
     before: str
@@ -55,7 +55,7 @@ class Segment:
         return self.text if self.stood is None else self.stood
 
     def around(self, text: str) -> str:
-        """Another text in the place of its own."""
+        """Another text with this segment's surroundings."""
         return self.before + text + self.after
 
 
@@ -65,7 +65,7 @@ def joined(segments: Iterable[Segment]) -> str:
 
 
 def segment(text: str, *, split: bool = False) -> Segment:
-    """A piece of text with the spaces and emoji around it set apart."""
+    """A segment, with the surrounding spaces and emoji stored apart."""
     first = _AROUND.match(text)
     begin = first.end() if first else 0
     end = len(text)
@@ -79,19 +79,19 @@ def sentences(line: str, language: str) -> list[Segment]:
 
 
 def _sentence_pieces(line: str, language: str) -> list[str]:
-    """A line cut where the splitter finds the end of a sentence, but not in an address or after an item's number."""
-    import sentencex  # only here: who gives single sentences does without
+    """A line split into sentences, but not within an address or after a list number."""
+    import sentencex  # imported here: single sentences do not need it
 
     plain = _SPACE_BEFORE_STOP.sub(lambda space: " " * len(space[0]), line)
     try:
         found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return [line]
     except BaseException as e:
-        if type(e).__name__ != "PanicException":  # of the splitter's own language, and no Exception
+        if type(e).__name__ != "PanicException":  # the splitter's panic, which is not an Exception
             raise
         return [line]
-    if "".join(found) != plain:  # it would be a fault of the splitter, and ours to put up with
+    if "".join(found) != plain:  # a bug of the splitter: keep the line whole
         return [line]
     ends = list(accumulate(map(len, found)))
     addresses = (m.span() for m in ADDRESS.finditer(line))
@@ -105,7 +105,7 @@ def _sentence_pieces(line: str, language: str) -> list[str]:
 
 
 def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> list[Segment]:
-    """The parts of a segment of at most `longest`, marked as split, or the segment itself."""
+    """The parts of a segment, each at most `longest` and marked as split, or the segment itself."""
     if length(whole.text) <= longest:
         return [whole]
     parts = [segment(part, split=True) for part in _halves(whole.text, longest, length)]
@@ -115,7 +115,7 @@ def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> lis
 
 
 def as_stood(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
-    """The parts of a segment after its letters were changed, with those that it had."""
+    """The parts of a segment whose case was changed, each with its original text."""
     line, at, marked = joined([whole]), 0, []
     for part in parts:
         begin = at + len(part.before)
@@ -126,7 +126,7 @@ def as_stood(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
 
 
 def _halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
-    """Halve repeatedly: parts of similar length translate better than a long one and a scrap."""
+    """Halve repeatedly: parts of similar length translate better than a long and a short one."""
     if length(text) <= longest or len(text) < 2:
         return [text]
     place = _best_place(text)
@@ -134,19 +134,19 @@ def _halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
 
 
 def _best_place(text: str) -> int:
-    """Where to cut: nearest to the middle of the best kind of place in the middle half, else of all places."""
+    """Where to split: the best kind of place in the middle half, nearest to the middle; else any place."""
     middle = len(text) // 2
     places = [[m.end() for m in kind.finditer(text) if m.end() < len(text)] for kind in _PLACES]
     central = [[p for p in kind if middle <= 2 * p <= 3 * middle] for kind in places]
     for found in (*central, list(chain(*places))):
         if found:
             return min(found, key=lambda p: abs(p - middle))
-    # One long word: between what a reader sees as characters, if it can be.
+    # One long word: between grapheme clusters, if possible.
     return next((p for p in range(middle, len(text)) if not _belongs_to_the_one_before(text, p)), middle)
 
 
 def _belongs_to_the_one_before(text: str, place: int) -> bool:
-    """Whether a character is part of what a reader sees as the one before."""
+    """Whether a character belongs to the grapheme cluster before it."""
     character = text[place]
     joins = character in "\u200d\ufe0f" or "\U0001f3fb" <= character <= "\U0001f3ff"
     return joins or text[place - 1] == "\u200d" or unicodedata.combining(character) > 0

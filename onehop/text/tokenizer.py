@@ -24,13 +24,13 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 # SentencePiece marks the beginning of a word with this character, so in text it can only mean a space.
 WORD_MARK = "\u2581"
-_TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a piece that `Tokenizer.learn` reserved for a tag
+_TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a token that `Tokenizer.learn` reserved for a tag
 
 
 def normalise(text: str) -> str:
     """The text as the model sees it: Unicode NFC, runs of white space as one space, none at the ends.
 
-    The word mark U+2581 counts as white space, and half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD.
+    The word mark U+2581 counts as white space, and a lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
     """
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return " ".join(unicodedata.normalize("NFC", text).replace(WORD_MARK, " ").split())
@@ -42,7 +42,7 @@ _TARGET_FIELD, _TARGET_MARK, _TARGET_TAIL = bytes([0xC2, 0x0C]), b"onehop target
 
 
 def with_target(source: bytes, target: bytes, known: int) -> bytes:
-    """A source's model with that of the target language, whose ids from `known` on mean unknown."""
+    """The source's model with the target's appended. Target ids from `known` on are unknown."""
     payload = target + _TARGET_TAIL.pack(known, len(target)) + _TARGET_MARK
     length, head = len(payload), b""
     while length > 127:
@@ -58,7 +58,7 @@ class Tokenizer:
         self._pieces = spm.SentencePieceProcessor()
         try:
             self._pieces.LoadFromSerializedProto(model)
-        except (RuntimeError, UnicodeDecodeError):  # the latter when a broken piece is quoted in the message
+        except (RuntimeError, UnicodeDecodeError):  # the latter if the message quotes a broken token
             raise ModelFileError(
                 "The tokenizer is not a SentencePiece model.", "The file is damaged: make it again."
             ) from None
@@ -71,7 +71,7 @@ class Tokenizer:
 
     @classmethod
     def learn(cls, sentences: Iterable[str], settings: TokenizerSettings, tags: Sequence[str] = ()) -> "Tokenizer":
-        """Learn a joint vocabulary from sentences of both languages; a tag that stands as a word is one piece."""
+        """Learn a joint vocabulary from sentences of both languages. A tag as a word of its own is one token."""
         out = io.BytesIO()
         failures: list[BaseException] = []
         try:
@@ -118,7 +118,7 @@ class Tokenizer:
 
     @cached_property
     def _tags(self) -> dict[int, list[int]]:
-        """Each tag's id with the ids of the same characters as ordinary text: tags follow the marks in a vocabulary."""
+        """Each tag's id, and the ids of its characters as ordinary text. Tags follow the special tokens."""
         tags: dict[int, list[int]] = {}
         for id in range(EOS + 1, self.vocab_size):
             piece = self._pieces.IdToPiece(id)
@@ -128,7 +128,7 @@ class Tokenizer:
         return tags
 
     def knows_tag(self, tag: str) -> bool:
-        """Whether the vocabulary has a piece for a tag such as <formal>."""
+        """Whether the vocabulary has a token for a tag such as <formal>."""
         return self.ids([WORD_MARK + tag])[0] in self._tags
 
     def _ids_of_character(self, character: str) -> list[int]:
@@ -142,7 +142,7 @@ class Tokenizer:
 
     @cached_property
     def target(self) -> "Tokenizer":
-        """The tokenizer of the target language, in the same ids: usually this one."""
+        """The tokenizer of the target language with the same ids; usually this one."""
         if not self.model.endswith(_TARGET_MARK):
             return self
         end = len(self.model) - len(_TARGET_MARK) - _TARGET_TAIL.size
@@ -158,18 +158,18 @@ class Tokenizer:
         return [str(text) for text in self._pieces.DecodeIds(list(batch), num_threads=1)] if batch else []
 
     def vocabulary(self) -> list[tuple[str, float]]:
-        """Each piece, in the order of the ids, with its score: of two merges, that with the higher score goes first."""
+        """Each token and its score, in the order of the ids. The merge with the higher score comes first."""
         return [(self._pieces.IdToPiece(i), self._pieces.GetScore(i)) for i in range(self.vocab_size)]
 
     def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Begin and end of each id's part of the decoded text; of a character's bytes the last one has it all."""
+        """The span of each id in the decoded text. The last byte of a character has its whole span."""
         if not ids:
             return []
         found = self._pieces.Decode([int(i) for i in ids], return_type="offset_mapping")
         return [(int(begin), int(end)) for begin, end in found["offsets"]]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The pieces as strings, with U+2581 where a word begins."""
+        """The tokens as strings, with U+2581 where a word begins."""
         names = self._names
         return [names[i] for i in ids]
 
@@ -202,7 +202,7 @@ class _TargetTokenizer(Tokenizer):
 
 
 class _Names(dict[int, str]):
-    """The piece of each id, looked up when it is first asked for: a sentence needs few of a vocabulary."""
+    """The token of each id, looked up on first use: a sentence needs few of them."""
 
     def __init__(self, pieces: Any) -> None:
         self._pieces = pieces
@@ -224,7 +224,7 @@ def _at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
 
 
 def _keeping(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
-    """The sentences; what goes wrong in reading them is kept, for SentencePiece reports it as an error of its own."""
+    """The sentences. An exception while reading is kept, because SentencePiece would replace it by its own."""
     try:
         yield from sentences
     except BaseException as e:
@@ -239,7 +239,7 @@ def _learning_error(reason: str, settings: TokenizerSettings) -> TextError:
             f"A vocabulary of {settings.vocab_size} pieces is too small for the characters of this text.",
             "Choose a larger tokenizer.vocab_size.",
         )
-    return TextError("There is no text to learn a vocabulary from.", "Give sentences, one a line.")
+    return TextError("There is no text to learn a vocabulary from.", "Give sentences, one per line.")
 
 
 _DAMAGED = "The file is damaged: make it again."
@@ -251,7 +251,7 @@ class _Vocabulary(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
 
 
 class WordPieces:
@@ -270,19 +270,19 @@ class WordPieces:
 
         try:
             found = Library.from_str(self.model.decode())
-        except Exception as e:  # the library has no class of its own for it
+        except Exception as e:  # the library raises plain Exception
             raise ModelFileError(f"The word pieces cannot be read ({str(e)[:100]}).", _DAMAGED) from None
         found.no_padding()
         found.no_truncation()
         return found
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of texts with the marks that the model was trained with."""
+        """Ids of texts, with the model's special tokens."""
         return [found.ids for found in self._tokenizer.encode_batch(list(texts))]
 
 
 class Classes:
-    """Names of classes, one an id; id 0 stays free, for everywhere it means that nothing is asked."""
+    """Names of classes, one per id. Id 0 stays free: everywhere it means no label."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -293,7 +293,7 @@ class Classes:
 
     @property
     def model(self) -> bytes:
-        """As a model file holds them."""
+        """The bytes for a model file."""
         return json.dumps(self.names).encode()
 
     def name(self, i: int) -> str:
@@ -301,11 +301,11 @@ class Classes:
 
 
 def vocabulary_of(model: bytes) -> Tokenizer | WordPieces | Classes:
-    """Whatever a model file or a store holds."""
+    """The vocabulary of a model file or a store."""
     try:
         if model[:1] not in (b"{", b"["):
             tokenizer = Tokenizer(model)
-            tokenizer.tokens(range(tokenizer.vocab_size))  # SentencePiece loads pieces that are not UTF-8
+            tokenizer.tokens(range(tokenizer.vocab_size))  # SentencePiece accepts tokens that are not UTF-8
             return tokenizer
         return WordPieces(model) if model[:1] == b"{" else Classes([str(name) for name in json.loads(model)])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Units of measure in English, German and French: enough to see that one was exchanged for another."""
+"""Units of measure in English, German and French, to detect that one was replaced by another."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from onehop.text.number_words import LANGUAGES, value_of
 
-# A dimension a block; a unit a line: English | German | French, each a pattern.
+# One dimension per block, one unit per line: patterns for English | German | French.
 _TABLE = r"""
 length
 kilomet(?:er|re)s?|km | Kilometern?|km | kilomètres?|km
@@ -66,7 +66,7 @@ years? | Jahren?|Jahre? | ans?|années?
 
 
 class Measure(NamedTuple):
-    """A number with a unit: the words as they stand, and what they mean."""
+    """A number with a unit: the words and their meaning."""
 
     words: str
     value: str
@@ -91,7 +91,7 @@ def _pattern(language: str) -> tuple[re.Pattern[str], list[tuple[str, int]]]:
 
 
 def measures(text: str, language: str) -> Iterator[Measure]:
-    """Numbers that stand right before a unit."""
+    """Numbers directly before a unit."""
     if language not in LANGUAGES:
         return
     pattern, units = _pattern(language)

@@ -223,7 +223,7 @@ def test_an_error_of_the_sentence_iterator_is_raised_unchanged():
 def test_no_text_is_refused(nothing):
     with pytest.raises(TextError) as caught:
         Tokenizer.learn(nothing, SIZE)
-    assert str(caught.value) == "There is no text to learn a vocabulary from. Give sentences, one a line."
+    assert str(caught.value) == "There is no text to learn a vocabulary from. Give sentences, one per line."
 
 
 def test_a_vocabulary_smaller_than_the_alphabet_is_refused():
