@@ -29,8 +29,8 @@ from onehop.text.tokenizer import BOS
 
 METADATA, _WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
 VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
-_LARGEST = 1 << 32  # bytes of a file in a package, which CTranslate2's own sizes cannot go beyond
-_TIGHTEST = 200  # so many times smaller no weights become
+_LARGEST = 1 << 32  # maximum bytes of a file in a package: CTranslate2's sizes have 32 bits
+_TIGHTEST = 200  # maximum compression ratio: weights compress far less
 LONGEST = 512
 _REFUSED = "It cannot be imported."
 _AGAIN = "Download the package again."
@@ -83,7 +83,7 @@ def import_package(path: Path) -> Imported:
 
 
 def opened(path: Path) -> Read:
-    """What reads a file of a package, or of its folder; it gives nothing where there is no such file."""
+    """A function that reads a file of a package or its folder; it returns None if there is no such file."""
     if path.is_dir():
         return lambda name: (path / name).read_bytes() if (path / name).is_file() else None
     try:
@@ -103,14 +103,14 @@ def opened(path: Path) -> Read:
             return archive.read(member)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
             raise ExportError(f"{name} of {path} is damaged.", _AGAIN) from None
-        except Exception as e:  # zlib's and lzma's own
+        except Exception as e:  # errors of zlib and lzma
             raise ExportError(f"{name} of {path} is damaged ({e}).", _AGAIN) from None
 
     return read
 
 
 def needed(read: Read, name: str) -> bytes:
-    """A file that must be there."""
+    """A required file."""
     found = read(name)
     if found is None:
         raise ExportError(f"The package has no {name}.", "Give a package of Argos Translate.")
@@ -118,7 +118,7 @@ def needed(read: Read, name: str) -> bytes:
 
 
 def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A JSON object; `missing` is what it is where there is none."""
+    """A JSON object; `missing` if there is no file."""
     data = read(name) if missing is not None else needed(read, name)
     try:
         found = missing if data is None else json.loads(data)
@@ -130,7 +130,7 @@ def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -
 
 
 def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
-    """The tokenizer, whose ids are ours and whose rows are theirs."""
+    """The tokenizer with our ids, and for each id the row of theirs."""
     name = next((name for name in VOCABULARIES if read(name) is not None), None)
     if name is None:
         raise ExportError("The model has separate vocabularies of the two languages.", _REFUSED)
@@ -157,7 +157,7 @@ def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
 
 @dataclass
 class _Converter:
-    """Takes each variable to its place in ours."""
+    """Converts CTranslate2's variables to our tensors."""
 
     variables: dict[str, Array]
     config: Mapping[str, Any]
@@ -186,21 +186,21 @@ class _Converter:
         return model, {name: tensor for name, tensor in tensors.items() if name in wanted}
 
     def take(self, name: str, missing: Array | None = None) -> Array:
-        """A variable, which is then done with."""
+        """Take a variable; each is used once."""
         found = self.variables.pop(name, missing)
         if found is None:
             raise ExportError(f"The model has no {name}.", _REFUSED)
         return found
 
     def flag(self, name: str, missing: float = 0) -> float:
-        """A number of the model's shape."""
+        """A scalar that describes the model's shape."""
         found = self.take(name, missing=np.array(missing))
         if found.ndim:
             raise ExportError(f"{name} is not a number.", _AGAIN)
         return float(found)
 
     def count(self, stack: str) -> int:
-        """How many layers a stack has."""
+        """The number of layers of a stack."""
         numbers = {int(n[1]) for name in self.variables if (n := re.match(rf"{stack}/layer_(\d{{1,4}})/", name))}
         if numbers != set(range(len(numbers))) or not numbers:
             raise ExportError(f"The {stack} lacks some or all of its layers.", _AGAIN)
@@ -215,7 +215,7 @@ class _Converter:
     ) -> ModelSettings:
         """The architecture in the paper's names."""
         d_model = tables[0].shape[-1]
-        common = self.flag("num_heads", missing=8)  # older files have it once
+        common = self.flag("num_heads", missing=8)  # older files have one for both stacks
         stacks = [self.stack(stack, common) for stack in ("encoder", "decoder")]
         if stacks[0] != stacks[1]:
             raise ExportError("Encoder and decoder differ in heads, norms or activation.", _REFUSED)
@@ -270,11 +270,11 @@ class _Converter:
 
     @property
     def starts_from_zero(self) -> bool:
-        """Whether the decoder begins with nothing: then the beginning mark, which is never said, is nothing."""
+        """Whether the decoder starts with a zero vector; then BOS, which is never generated, is zero."""
         return bool(self.variables.get("decoder/start_from_zero_embedding", np.array(0)).any())
 
     def output_bias(self, bias: Array) -> dict[str, Tensor]:
-        """The bias of each piece; what only ours has is never said."""
+        """The output bias of each token. Tokens that only we have are never generated."""
         rows = np.array(self.pieces.rows)
         if bias.shape != (1 + rows.max(),):
             raise ExportError("The output bias and the vocabulary differ in size.", _AGAIN)
@@ -284,7 +284,7 @@ class _Converter:
         return {"output_bias": found}
 
     def layer(self, theirs: str, ours: str, model: ModelSettings, *, cross: bool) -> dict[str, Tensor]:
-        """One layer: matrices that stand in one are taken apart."""
+        """One layer; stacked matrices are split."""
         attention = f"{theirs}/self_attention"
         found = self.parts(f"{attention}/linear_0", [f"{ours}.self_attention.w_{x}" for x in "qkv"], model)
         found |= self.parts(f"{attention}/linear_1", [f"{ours}.self_attention.w_o"], model)
@@ -299,7 +299,7 @@ class _Converter:
         return found | self.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
 
     def parts(self, theirs: str, ours: Sequence[str], model: ModelSettings) -> dict[str, Tensor]:
-        """A matrix and its bias as several; a bias that is not there is zero."""
+        """A matrix and its bias split into parts; a missing bias is zero."""
         whole = self.matrix(theirs)
         height = len(_to_rows(whole))
         bias = self.take(f"{theirs}/bias", missing=np.zeros(height, "f4"))
@@ -363,7 +363,7 @@ def equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor], vocab_size: int) -> None:
-    """Refuse weights that are not of one shape."""
+    """Refuse weights of inconsistent shapes."""
     wanted = parameter_shapes(model, vocab_size)
     for name, shape in wanted.items():
         if name not in tensors or tuple(tensors[name].shape) != shape:

@@ -1,4 +1,4 @@
-"""An Argos package as Argos runs it, which an import is compared with."""
+"""An Argos package run as Argos does, for comparison with its import."""
 
 import importlib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from onehop.text.tokenizer import EOS, UNK, Tokenizer, normalise
 
 
 class ArgosOriginal:
-    """SentencePiece's pieces through CTranslate2, here greedily."""
+    """SentencePiece tokens through CTranslate2, with greedy search."""
 
     libraries: tuple[str, ...] = ("ctranslate2",)
 
@@ -33,7 +33,7 @@ class ArgosOriginal:
         self.pieces = spm.SentencePieceProcessor(model_proto=needed(read, PIECES))
 
     def translate(self, text: str) -> str:
-        """Its own pieces of the text, and the text of its pieces."""
+        """Translate with its own tokenizer."""
         found = self.search(self.pieces.encode(normalise(text), out_type=str))
         return str(self.pieces.decode([piece for piece in found.hypotheses[0] if piece != MARKS["unk"]]))
 
@@ -43,7 +43,7 @@ class ArgosOriginal:
         return self.model.translate_batch([list(pieces)], beam_size=1, **lengths, **options)[0]
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        """It shows them only along its own path, in its own order: as far as that is `tgt`."""
+        """Logits along its own greedy path, reordered to our ids, as far as the path follows `tgt`."""
         ends = list(src[-1:]) == [EOS]
         found = self.search(
             self.tokenizer.tokens(src[:-1] if ends else src), return_logits_vocab=True, return_end_token=True

@@ -1,6 +1,6 @@
 """`onehop import` of a sentence encoder in BERT's shape, such as all-MiniLM-L6-v2, out of a Hugging Face folder.
 
-Theirs does not multiply its embeddings by √d_model, so the factor is divided out of them here.
+BERT does not multiply its embeddings by √d_model, so they are divided by it here.
 """
 
 import json
@@ -23,7 +23,7 @@ from onehop.pipelines.load import member_of
 from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import WordPieces
 
-# The largest difference between two numbers of a vector that rounding explains.
+# The largest difference of two vector elements that rounding explains.
 _NEAR = 1e-5
 _NEEDED = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -62,7 +62,7 @@ def import_bert(folder: Path) -> StoredModel:
 
 
 def _refuse(folder: Path, config: Mapping[str, Any]) -> None:
-    """Name what our model has no way to express."""
+    """Refuse what our model cannot express."""
     if missing := [name for name in _NEEDED if not isinstance(config.get(name), int)]:
         raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
     pooling = read_json(folder / "1_Pooling" / "config.json", needed=False)
@@ -118,12 +118,12 @@ def _both(ours: str, theirs: str, weights: Mapping[str, Array]) -> dict[str, Arr
     return {f"{ours}.{part}": weights[f"{theirs}.{part}"] for part in ("weight", "bias")}
 
 
-# --- the proof ------------------------------------------------------------------------------------------------
+# --- parity ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class VectorParity:
-    """How far the vectors of sentences are from those that transformers gives."""
+    """The difference between our sentence vectors and those of transformers."""
 
     sentences: int
     largest_difference: float
@@ -149,7 +149,7 @@ def compare_vectors(stored: StoredModel, folder: Path, sentences: Sequence[str])
 
 
 def original_vectors(folder: Path, sentences: Sequence[str]) -> Array:
-    """The mean of transformers' last states over each sentence's tokens, of length 1."""
+    """The mean of transformers' last states over each sentence's tokens, normalised."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -165,7 +165,7 @@ def original_vectors(folder: Path, sentences: Sequence[str]) -> Array:
 
 
 def is_bert(folder: Path) -> bool:
-    """Whether a folder describes itself as BERT's."""
+    """Whether a folder's config.json says BERT."""
     try:
         return bool(json.loads((folder / "config.json").read_bytes()).get("model_type") == "bert")
     except (OSError, ValueError, AttributeError):

@@ -17,7 +17,7 @@ from onehop.storage.registry import default_alpha, named_model
 if TYPE_CHECKING:
     from onehop.converters import bert
 
-# Each is a module here with NEEDS, write(stored, folder) and a class that runs what was written.
+# Each is a module here with NEEDS, write(stored, folder) and a class that runs the result.
 TARGETS = {"huggingface": "HuggingFace", "onnx": "Onnx", "ctranslate2": "CTranslate2"}
 _PARITY = "parity.json"
 
@@ -30,10 +30,10 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
     check_kind(model, None)
     stored = read_model(model)
     if stored.settings.model.source_end is False and target != "ctranslate2":
-        what = f"The model reads sources without an end mark, which --to {target} has no word for."
+        what = f"The model reads sources without EOS, which --to {target} cannot express."
         raise ExportError(what, "Use --to ctranslate2, which supports it.")
     alpha = default_alpha(model)
-    search = {"alpha": alpha} if target == "huggingface" and alpha is not None else {}  # the others say nothing of it
+    search = {"alpha": alpha} if target == "huggingface" and alpha is not None else {}  # other formats do not store it
     with _export_folder(folder) as beside:
         module.write(stored, beside, **search)
     parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
@@ -42,9 +42,9 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
 
 
 def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES) -> "Parity | bert.VectorParity | None":
-    """Make a model file of an Argos package or a Hugging Face folder, Marian or BERT.
+    """Make a model file from an Argos package or a Hugging Face folder, Marian or BERT.
 
-    The two are compared, those of Hugging Face where transformers is installed.
+    It is compared with the original; for Hugging Face only if transformers is installed.
     """
     from onehop.converters import argos, bert, huggingface
     from onehop.converters.importing import import_marian
@@ -64,7 +64,7 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
 
 
 def _import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
-    """The same of an Argos package, compared with CTranslate2, which Argos runs it with."""
+    """Import an Argos package, and compare it with CTranslate2, which Argos uses."""
     from onehop.converters import argos
     from onehop.converters.argos_original import ArgosOriginal
 
@@ -77,7 +77,7 @@ def _import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
 
 
 def _import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.VectorParity | None":
-    """The same of an encoder, compared by the vectors of sentences."""
+    """Import an encoder, and compare sentence vectors."""
     from onehop.converters import bert, huggingface
 
     stored = bert.import_bert(folder)
@@ -90,7 +90,7 @@ def _import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.
 
 
 def sentences_of(file: Path | None) -> Sequence[str]:
-    """What is compared: a file's lines, or the sentences that are built in."""
+    """The sentences to compare: a file's lines, or the built-in ones."""
     return SENTENCES if file is None else read_sentences(file)
 
 
@@ -102,7 +102,7 @@ def _target_module(target: str) -> Any:
 
 @contextmanager
 def _export_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which appears in its place only when all went well."""
+    """A temporary folder that is renamed to `out` on success."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} already exists.", "Remove it, or choose another place with -o.")
     try:

@@ -22,7 +22,7 @@ NEEDS = ("ctranslate2",)
 
 
 def write(stored: StoredModel, folder: Path) -> None:
-    """CTranslate2's files and the SentencePiece model; int8 rows stay what they are."""
+    """Write CTranslate2's files and the SentencePiece model. int8 rows are copied unchanged."""
     if reason := inexpressible(stored.settings.model):
         raise ExportError(f"CTranslate2 cannot express the model: {reason}.", "Use --to onnx, which supports it.")
     compute: Compute = "int8" if any(isinstance(t, Int8Rows) for t in stored.tensors.values()) else "float32"
@@ -32,7 +32,7 @@ def write(stored: StoredModel, folder: Path) -> None:
 
 
 class CTranslate2:
-    """Such a folder in CTranslate2, called as its documentation shows."""
+    """Runs such a folder in CTranslate2, called as in its documentation."""
 
     libraries: tuple[str, ...] = ("ctranslate2",)
 
@@ -42,25 +42,25 @@ class CTranslate2:
         self.positions: int = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))["positions"]
         self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
         self.model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=torch.get_num_threads())
-        self.computes: str = self.model.compute_type.split("_")[0]  # of int8_float32, what the products are in
+        self.computes: str = self.model.compute_type.split("_")[0]  # of int8_float32, the dtype of the products
 
     def translate(self, text: str) -> str:
-        """Its own greedy search, over our pieces."""
+        """Translate with its greedy search and our tokenizer."""
         ids = self.tokenizer.encode(text)
         return self.tokenizer.decode(self.ids(self.search(ids)))
 
     def search(self, source: Sequence[int], **options: Any) -> Any:
-        """Greedy; it puts the end mark behind the source itself."""
+        """Greedy search; it appends EOS to the source itself."""
         pieces, most = self.tokenizer.tokens(source), len(source) + MORE_THAN_SOURCE
-        lengths = {"min_decoding_length": 0, "max_decoding_length": most}  # its least is otherwise one
+        lengths = {"min_decoding_length": 0, "max_decoding_length": most}  # its default minimum is one
         return self.model.translate_batch([pieces], beam_size=1, **lengths, **options)[0]
 
     def ids(self, found: Any) -> list[int]:
-        """Its best hypothesis in our ids, without marks."""
+        """Its best hypothesis in our ids, without special tokens."""
         return [self.id_of[piece] for piece in found.hypotheses[0]]
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        """It shows them only along its own path: as far as that is `tgt`."""
+        """Logits along its own greedy path, as far as the path follows `tgt`."""
         found = self.search(src[:-1], return_logits_vocab=True, return_end_token=True)
         path, logits = self.ids(found), [np.array(step).reshape(-1) for step in found.logits[0]]
         same = 0

@@ -24,7 +24,7 @@ NEEDS = ("transformers",)
 
 
 def _refuse(settings: ModelSettings) -> None:
-    """Name what Marian has no way to express."""
+    """Refuse what Marian cannot express."""
     width = settings.d_model // settings.n_heads
     reasons = {
         "pre-norm (model.norm is pre)": settings.norm == "pre",
@@ -39,7 +39,7 @@ def _refuse(settings: ModelSettings) -> None:
 
 
 def write(stored: StoredModel, folder: Path, alpha: float = ALPHA) -> None:
-    """Everything that `from_pretrained` reads; `alpha` is that of the length penalty."""
+    """Write everything that `from_pretrained` reads; `alpha` is the length penalty's."""
     _refuse(stored.settings.model)
     weights = to_marian(stored.weights(), stored.settings.model)
     (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
@@ -53,7 +53,7 @@ def write(stored: StoredModel, folder: Path, alpha: float = ALPHA) -> None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """JSON as Hugging Face writes it."""
+    """Write JSON in Hugging Face's format."""
     file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -83,7 +83,7 @@ def config(model: ModelSettings, vocab_size: int) -> dict[str, Any]:
 
 
 def _marks() -> dict[str, int | None]:
-    """The ids with a meaning. Marian would begin with the padding mark, but it can be told not to."""
+    """The ids of the special tokens. Marian would start with padding, but this is configurable."""
     return {
         "pad_token_id": PAD,
         "bos_token_id": BOS,
@@ -94,7 +94,7 @@ def _marks() -> dict[str, int | None]:
 
 
 def generation_config(model: ModelSettings, alpha: float) -> dict[str, Any]:
-    """The paper's search, as near as `generate` comes to it: it divides by |Y|^α."""
+    """The closest that `generate` has to the paper's search: it divides by |Y|^α."""
     return {
         "num_beams": 4,
         "length_penalty": alpha,
@@ -105,7 +105,7 @@ def generation_config(model: ModelSettings, alpha: float) -> dict[str, Any]:
 
 
 def _tokenizer_config(stored: StoredModel, pieces: Sequence[str]) -> dict[str, Any]:
-    """What Marian's tokenizer must know besides the pieces."""
+    """The configuration of Marian's tokenizer."""
     return {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": stored.source,
@@ -121,7 +121,7 @@ def _tokenizer_config(stored: StoredModel, pieces: Sequence[str]) -> dict[str, A
 
 
 class HuggingFace:
-    """Such a folder in transformers. `rows` are its ids in the order of ours, where they differ."""
+    """Runs such a folder in transformers. `rows` are its ids in the order of ours, if they differ."""
 
     libraries: tuple[str, ...] = ("transformers",)
     computes = "float32"
@@ -139,7 +139,7 @@ class HuggingFace:
 
     @torch.inference_mode()
     def translate(self, text: str) -> str:
-        """Its tokenizer, its search."""
+        """Translate with its tokenizer and search."""
         batch = self.tokenizer([text], return_tensors="pt")
         most = batch["input_ids"].shape[1] - 1 + MORE_THAN_SOURCE
         found = self.model.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=most, max_length=None)

@@ -39,7 +39,7 @@ _ACTIVATIONS: Mapping[str, Literal["relu", "swish", "gelu"]] = {
 
 @dataclass(frozen=True)
 class Imported:
-    """The model, and for each of our ids the id of theirs whose row it is."""
+    """The model, and for each of our ids the original id."""
 
     stored: StoredModel
     rows: Sequence[int]
@@ -105,7 +105,7 @@ def read_weights(folder: Path) -> tuple[dict[str, Array], str]:
 
 
 def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
-    """The tensors of PyTorch's older format. Nothing else is made of the pickle, and so no code in it is run."""
+    """The tensors of PyTorch's older format. Only tensors are unpickled, so no code in it runs."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(member.file_size for member in archive.infolist()) > len(data):
@@ -114,14 +114,14 @@ def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
         pass  # the format before 2020
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of other versions of pickle, which the error is about
+            warnings.simplefilter("ignore")  # warnings about other pickle protocols; the error says enough
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        what = f"{file} is damaged, or holds something else than tensors, which could run code; nothing of it was run."
+        what = f"{file} is damaged, or holds other objects than tensors, which could run code. No code was run."
         raise ExportError(what, "Download the model from another source.") from None
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, AssertionError, OSError):
         raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
-    # A tensor may claim to be larger than what is stored of it.
+    # A tensor may claim to be larger than its stored data.
     if not isinstance(found, dict) or not all(
         isinstance(name, str) and isinstance(t, torch.Tensor) and t.numel() * t.element_size() <= len(data)
         for name, t in found.items()
@@ -148,7 +148,7 @@ def _read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
 
 
 def _never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
-    """Their ids that generation rules out, as OPUS-MT does with the padding."""
+    """Original ids that generation bans, as OPUS-MT bans padding."""
     generation = {**config, **read_json(folder / "generation_config.json", needed=False)}
     words = generation.get("bad_words_ids") or []
     if any(len(word) != 1 for word in words):
@@ -158,11 +158,11 @@ def _never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
     return [word[0] for word in words]
 
 
-# --- what cannot be expressed ---------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------
 
 
 def _refuse_other_program(folder: Path, config: Mapping[str, Any]) -> None:
-    """Say what a folder is that holds no Marian."""
+    """Refuse a folder that is not Marian's, and say what it is."""
     kind = config.get("model_type")
     if kind == "marian":
         return
@@ -176,7 +176,7 @@ def _refuse_other_program(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _refuse(config: Mapping[str, Any]) -> None:
-    """Name what our model has no way to express."""
+    """Refuse what our model cannot express."""
     missing = [name for name in _NEEDED if not isinstance(config.get(name), int)]
     if missing:
         raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
@@ -201,12 +201,12 @@ _NEEDED = (
 
 
 def _refuse_other_positions(weights: Mapping[str, Array]) -> None:
-    """Marian computes its positions; a folder that stores them must have stored the same."""
+    """Refuse stored positions that differ from Marian's computed ones."""
     for name in POSITIONS:
         if name in weights:
             table = weights[name]
             expected = sinusoids(*table.shape).numpy()[:, order(table.shape[1])]
-            if not np.allclose(table, expected, atol=1e-3):  # as near as half precision comes
+            if not np.allclose(table, expected, atol=1e-3):  # the precision of float16
                 raise ExportError(f"{name} are not sinusoids.", "It cannot be imported.")
 
 
@@ -216,7 +216,7 @@ def _refuse_other_positions(weights: Mapping[str, Array]) -> None:
 def _model_settings(
     folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array], pieces: ImportedPieces
 ) -> ModelSettings:
-    """The architecture in the paper's names; biases that are zero throughout are left out."""
+    """The architecture in the paper's names. Biases that are all zero are omitted."""
     texts = read_json(folder / "tokenizer_config.json", needed=False)
     longest = min(config.get("max_position_embeddings", 512), int(texts.get("model_max_length") or 512))
     biased = any(np.any(tensor) for name, tensor in weights.items() if name.endswith("_proj.bias"))
@@ -258,7 +258,7 @@ def _to_ours(
 
 
 def _check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSettings) -> None:
-    """Refuse weights that are not of the size that the settings say."""
+    """Refuse weights whose shapes do not match the settings."""
     with torch.device("meta"):
         expected = Transformer(settings, len(tensors["embedding.weight"])).state_dict()
     for name, tensor in tensors.items():

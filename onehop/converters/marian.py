@@ -1,4 +1,4 @@
-"""Where each of our tensors stands in Hugging Face's Marian, and in which order it keeps d_model.
+"""Names and layout of our tensors in Hugging Face's Marian.
 
 Marian's positions are all sines and then all cosines; the paper's alternate. Nothing else in a post-norm Transformer
 depends on the order of d_model, so a permutation of it in every weight converts one model to the other.
@@ -22,7 +22,7 @@ POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """The name of a tensor in both, its axis that is d_model, and whether Marian has it where ours may not."""
+    """The names of a tensor in both, its d_model axis, and whether it is optional in ours."""
 
     ours: str
     theirs: str
@@ -51,7 +51,7 @@ def _in_layer(layer: str, *, cross: bool) -> Iterator[TensorPlace]:
 
 
 def _in_attention(ours: str, theirs: str) -> Iterator[TensorPlace]:
-    """The projections: into the heads from d_model, and out of them."""
+    """The projections of an attention: from d_model into the heads, and back."""
     for our_name, their_name in _PROJECTIONS.items():
         out = our_name == "w_o"
         yield from _both(
@@ -67,12 +67,12 @@ def _both(
 
 
 def order(d_model: int) -> Int[np.ndarray, " d_model"]:
-    """Which of our dimensions each of Marian's is: the sines' first, then the cosines'."""
+    """For each of Marian's dimensions ours: sines first, then cosines."""
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
 def to_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
-    """Our weights under Marian's names, in Marian's order, with zeros for the biases that we do without."""
+    """Our weights with Marian's names and order, and zeros for missing biases."""
     halves, found = order(settings.d_model), {}
     for place in places(settings):
         if place.ours in weights:
@@ -87,7 +87,7 @@ def to_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str
 
 
 def from_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
-    """Marian's weights under our names and in our order. A KeyError names what is missing."""
+    """Marian's weights with our names and order. A KeyError names a missing tensor."""
     pairs, found = np.argsort(order(settings.d_model)), {}
     for place in places(settings):
         if place.optional and not has(settings, place):

@@ -36,12 +36,12 @@ Source = Int[Tensor, "batch source"]
 
 @dataclass
 class _GrowingCache(LayerCache):
-    """A cache that becomes longer instead of being written into: a graph's tensors cannot be changed."""
+    """A cache that grows by concatenation: a graph's tensors are immutable."""
 
     def append(
         self, k: Float[Tensor, "batch heads new d_k"], v: Float[Tensor, "batch heads new d_v"], length: int
     ) -> tuple[Float[Tensor, "batch heads all d_k"], Float[Tensor, "batch heads all d_v"]]:
-        """Keys and values with the new ones behind them."""
+        """Keys and values with the new ones appended."""
         self.keys, self.values = torch.cat([self.keys, k], dim=2), torch.cat([self.values, v], dim=2)
         return self.keys, self.values
 
@@ -54,7 +54,7 @@ class EncoderGraph(nn.Module):
         self.model = model
 
     def forward(self, src: Source) -> tuple[CrossKeys, CrossValues]:
-        """All layers' keys and values, one behind the other."""
+        """The keys and values of all layers, stacked."""
         memory = self.model.encode(Tokens.padded(src, PAD))
         pairs = [layer.cross_attention.keys_and_values(memory) for layer in self.model.decoder.layers]  # type: ignore[union-attr,operator]
         keys, values = zip(*pairs, strict=True)
@@ -77,7 +77,7 @@ class DecoderGraph(nn.Module):
         cross_keys: CrossKeys,
         cross_values: CrossValues,
     ) -> tuple[Float[Tensor, "batch vocab"], Float[Tensor, "layers batch heads grown d_k"], Float[Tensor, "..."]]:
-        """One step; `src` only says where the padding is."""
+        """One step; `src` is only used for its padding."""
         model, past = self.model, keys.shape[3]
         x = model.target_input(model.embed_target(ids), torch.full_like(ids, past))
         who = (src != PAD)[:, None, None, :]
@@ -94,7 +94,7 @@ class DecoderGraph(nn.Module):
 
 
 def write(stored: StoredModel, folder: Path) -> None:
-    """Both graphs, the tokenizer, and what one must know to run them."""
+    """Write both graphs, the tokenizer, and a description of how to run them."""
     model = model_of(stored).eval()
     for side in (model.source_input, model.target_input):
         side.reach(positions(stored.settings.model))
@@ -104,7 +104,7 @@ def write(stored: StoredModel, folder: Path) -> None:
 
 
 def _write_graphs(model: Transformer, folder: Path) -> None:
-    """Trace both with a small example; batch and lengths stay free."""
+    """Export both with a small example; batch size and lengths stay dynamic."""
     batch, source, past = 2, 5, 3
     src = torch.full((batch, source), EOS)
     cross_keys, cross_values = EncoderGraph(model)(src)
@@ -122,7 +122,7 @@ def _to_onnx(
 ) -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter's own parts, about each other
+        warnings.simplefilter("ignore")  # warnings of the exporter about itself
         program = torch.onnx.export(
             module,
             kwargs=dict(inputs),
@@ -135,12 +135,12 @@ def _to_onnx(
         )
     assert program is not None
     for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()  # stack traces, with the paths of this machine
+        node.metadata_props.clear()  # stack traces, which contain paths of this machine
     program.save(file, external_data=False)
 
 
 def about(stored: StoredModel, model: Transformer) -> dict[str, Any]:
-    """What the graphs do not say themselves."""
+    """The metadata that the graphs lack."""
     s = stored.settings.model
     return {
         "source": stored.source,
@@ -185,7 +185,7 @@ class OnnxStep:
 
 
 class Onnx:
-    """Such a folder in onnxruntime."""
+    """Runs such a folder in onnxruntime."""
 
     libraries: tuple[str, ...] = ("onnx", "onnxscript", "onnxruntime")
     computes = "float32"
@@ -202,18 +202,18 @@ class Onnx:
         return [np.zeros([batch if n == "batch" else n for n in shape], dtype=np.float32) for shape in shapes]
 
     def translate(self, text: str) -> str:
-        """Our tokenizer and search over the graphs."""
+        """Translate with our tokenizer and search over the graphs."""
         ids = self.tokenizer.encode(text)
         return self.tokenizer.decode(greedy(OnnxStep(self, [[*ids, EOS]]), len(ids) + MORE_THAN_SOURCE))
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        """Step by step, so that the cache is compared too."""
+        """Logits computed step by step, so that the cache is compared too."""
         step = OnnxStep(self, [src])
         return np.concatenate([step.logits(np.array([token])) for token in tgt])
 
 
 def session(file: Path) -> Any:
-    """A graph ready to run, with as many threads as torch has."""
+    """An inference session with as many threads as torch has."""
     onnxruntime: Any = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

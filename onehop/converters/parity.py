@@ -30,7 +30,7 @@ from onehop.text.tokenizer import BOS, EOS, Tokenizer
 
 Logits = Float32[np.ndarray, "length vocab"]
 _LEAST_POSITIONS = 512
-# The other side knows no loop guard. Greedy, because every program has a beam search of its own.
+# The other program has no loop guard. Greedy, because every program has its own beam search.
 _GREEDY = SearchOptions(beam=1, loop_repeats=0)
 
 SENTENCES = (
@@ -60,7 +60,7 @@ SENTENCES = (
 
 @runtime_checkable
 class Port(Protocol):
-    """A model as another program runs it: greedily, a sentence at a time, as long as its `positions` reach."""
+    """A model in another program: greedy search, one sentence at a time, within its `positions`."""
 
     libraries: tuple[str, ...]
     positions: int
@@ -70,14 +70,14 @@ class Port(Protocol):
         """Text in, text out."""
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        """Logits after each token of `tgt`, in our ids; `src` is as the model reads it, `tgt` has its beginning mark.
+        """Logits after each token of `tgt`, in our ids. `src` is the model's input, and `tgt` starts with BOS.
 
-        A program that follows only its own path may stop where it leaves `tgt`.
+        A program that can only follow its own path may stop where it leaves `tgt`.
         """
 
 
 class Reference:
-    """Our model on torch, which everything else is compared with."""
+    """Our model on torch, the reference of the comparison."""
 
     libraries: tuple[str, ...] = ("torch",)
 
@@ -92,12 +92,12 @@ class Reference:
 
     @torch.inference_mode()
     def ids(self, source: Sequence[int]) -> tuple[int, ...]:
-        """Target ids of source ids, both without marks."""
+        """Target ids of source ids, both without special tokens."""
         most = len(source) + MORE_THAN_SOURCE
         return greedy(CachedStep(self.model, torch.tensor([self.read(source)]), most), most)
 
     def read(self, source: Sequence[int]) -> list[int]:
-        """Source ids as the model reads them: most with the end mark."""
+        """Source ids as the model reads them: usually with EOS."""
         return [*source, EOS] if self.model.settings.source_end is not False else list(source)
 
     @torch.inference_mode()
@@ -110,14 +110,14 @@ class Reference:
 
 
 def positions(model: ModelSettings) -> int:
-    """How far the table of positions reaches in an export: beyond what the model was trained on, if it can."""
+    """The size of the position table in an export: beyond the training lengths, if possible."""
     return (
         model.max_length if model.positions == "learned" else max(_LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)
     )
 
 
 def greedy(step: Step, most: int) -> tuple[int, ...]:
-    """The likeliest token at each step, up to the end mark or the greatest length."""
+    """Greedy search up to EOS or the maximum length."""
     return search(step, [most], _GREEDY)[0][0].ids
 
 
@@ -126,7 +126,7 @@ def greedy(step: Step, most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Parity:
-    """What the comparison found."""
+    """The result of the comparison."""
 
     target: str
     model: str
@@ -184,7 +184,7 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
 
 
 def _short_enough(sentences: Sequence[str], reference: Reference, port: Port) -> list[str]:
-    """Those for which both sides have positions enough, whatever the translation becomes."""
+    """The sentences for which both sides have enough positions, whatever the translation is."""
     most = min(reference.positions, port.positions) - MORE_THAN_SOURCE
     found = [s for s in sentences if len(reference.tokenizer.encode(s)) < most]
     if not found:
@@ -193,8 +193,8 @@ def _short_enough(sentences: Sequence[str], reference: Reference, port: Port) ->
 
 
 def _timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[list[str], float]:
-    """Translations, and the median of the milliseconds that one took."""
-    translate(sentences[0])  # what is done only once is not counted
+    """Translations, and the median milliseconds of one."""
+    translate(sentences[0])  # warm-up, which is not counted
     found, took = [], []
     for sentence in sentences:
         begin = time.perf_counter()
@@ -204,7 +204,7 @@ def _timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[l
 
 
 def logit_difference(reference: Reference, port: Port, sentence: str) -> float:
-    """The largest over our own translation and the whole vocabulary; what either side rules out is left aside."""
+    """The largest over our translation and the whole vocabulary, except for tokens that either side rules out."""
     source = reference.tokenizer.encode(sentence)
     src, tgt = reference.read(source), [BOS, *reference.ids(source)]
     theirs = port.logits(src, tgt)
@@ -213,13 +213,13 @@ def logit_difference(reference: Reference, port: Port, sentence: str) -> float:
 
 
 def versions(libraries: Sequence[str]) -> dict[str, Any]:
-    """The versions that the proof holds for."""
+    """The versions of the compared programs."""
     found = {name: metadata.version(name) for name in dict.fromkeys(libraries)}
     return {"onehop": __version__, "python": platform.python_version(), **found}
 
 
 def read_sentences(file: Path) -> list[str]:
-    """One a line; empty ones are left out."""
+    """Sentences, one per line; empty lines are skipped."""
     try:
         found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as e:

@@ -1,8 +1,8 @@
 """One SentencePiece model of ours from the two of a Marian folder and its vocabulary.
 
-To translate, only the source is segmented, so the joint model is the source's. What only the target language has is
-added as pieces that no segmentation uses but that decode as they are; single characters are cut where the source's
-model knows no better. The target's model lies behind it, for training.
+To translate, only the source is segmented, so the joint model is the source's. Tokens of the target alone are added so
+that no segmentation uses them, but they decode unchanged. Single characters are used where the source's model has
+nothing better. The target's model is appended, for training.
 """
 
 import importlib
@@ -17,12 +17,12 @@ from onehop.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, with_target
 
 _NORMAL, _UNKNOWN, _CONTROL, _UNUSED = 1, 2, 3, 5  # SentencePiece's types of pieces
 _UNIGRAM = 1
-_UNKNOWN_PENALTY = 10.0  # so much below the least likely piece SentencePiece puts an unknown character
+_UNKNOWN_PENALTY = 10.0  # SentencePiece scores an unknown character this much below the least likely token
 
 
 @dataclass(frozen=True)
 class ImportedPieces:
-    """A tokenizer of ours; for each of its ids theirs; and our ids that their model never says."""
+    """A tokenizer of ours, the original id of each of its ids, and our ids that the model never generates."""
 
     model: bytes
     rows: Sequence[int]
@@ -42,7 +42,7 @@ def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: 
 
 
 def _as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces | None:
-    """What onehop has exported needs nothing done."""
+    """An export of onehop needs no change."""
     try:
         pieces = [piece for piece, _ in Tokenizer(model).vocabulary()]
     except ModelFileError:
@@ -52,9 +52,9 @@ def _as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> I
 
 
 def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces:
-    """The source's model with our marks in front, the vocabulary in its order, then what only the source has.
+    """The source's model with our special tokens first, the vocabulary in its order, then tokens of the source alone.
 
-    Behind it lies the target's model in the same order, for training.
+    The target's model is appended in the same order, for training.
     """
     proto = _read_proto(source)
     known = {p.piece: p for p in proto.pieces}
@@ -86,7 +86,7 @@ def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequen
 
 
 def _in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> bytes:
-    """The target's model with pieces in the order of our ids, and behind them those that the vocabulary lacks."""
+    """The target's model with tokens in the order of our ids, then those that the vocabulary lacks."""
     proto = _read_proto(target)
     known = {p.piece: p for p in proto.pieces if p.type not in (_UNKNOWN, _CONTROL)}
     unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
@@ -109,10 +109,10 @@ def _in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> byte
 
 
 def added(proto: Any, piece: str, unknown_score: float) -> Any:
-    """A piece that only the target has.
+    """A token of the target alone.
 
-    Marian looks up what SentencePiece does not know, as it stands: a single character may be found, and so it is
-    given the score of an unknown one. Everything longer takes no part.
+    Marian looks up text that SentencePiece does not know, unchanged. It may find a single character, which therefore
+    gets the score of an unknown one. Longer tokens are never used in a segmentation.
     """
     if len(piece) == 1:
         return proto.SentencePiece(piece=piece, score=unknown_score, type=_NORMAL)
@@ -120,10 +120,10 @@ def added(proto: Any, piece: str, unknown_score: float) -> Any:
 
 
 def _read_proto(model: bytes) -> Any:
-    """A SentencePiece model taken apart."""
+    """A SentencePiece model as a protobuf message."""
     proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
     try:
-        spm.SentencePieceProcessor(model_proto=model)  # refuses what the parser would take for an empty model
+        spm.SentencePieceProcessor(model_proto=model)  # refuses bytes that the parser would take for an empty model
         proto.ParseFromString(model)
     except RuntimeError:
         raise ExportError("source.spm is not a SentencePiece model.", "Download the folder again.") from None
@@ -131,7 +131,7 @@ def _read_proto(model: bytes) -> Any:
 
 
 def _describe_marks(trainer_spec: Any, names: Sequence[str]) -> None:
-    """Tell SentencePiece which pieces are the marks. Marian leaves an unknown out of the text."""
+    """Tell SentencePiece which tokens are special. Marian omits unknown tokens from the text."""
     s = trainer_spec
     s.pad_piece, s.unk_piece, s.bos_piece, s.eos_piece = names
     s.pad_id, s.unk_id, s.bos_id, s.eos_id = PAD, UNK, BOS, EOS

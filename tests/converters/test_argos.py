@@ -217,7 +217,7 @@ def test_an_imported_package_is_fine_tuned(plain, tmp_path):
 
 def test_what_other_formats_have_no_word_for_is_refused(plain, tmp_path):
     write_model(tmp_path / "m.safetensors", argos.import_package(plain).stored)
-    with pytest.raises(ExportError, match="reads sources without an end mark, which --to onnx has no word for"):
+    with pytest.raises(ExportError, match="reads sources without EOS, which --to onnx cannot express"):
         export(tmp_path / "m.safetensors", "onnx", tmp_path / "out")
 
 

@@ -424,15 +424,15 @@ def saved(content: object, **how) -> bytes:
     [
         (
             saved({"a": RunsCode()}),
-            "or holds something else than tensors, which could run code; nothing of it was run.",
+            "or holds other objects than tensors, which could run code. No code was run.",
         ),
         (
             pickle.dumps(RunsCode()),
-            "or holds something else than tensors, which could run code; nothing of it was run.",
+            "or holds other objects than tensors, which could run code. No code was run.",
         ),
         (saved({"a": torch.zeros(9)})[:300], "is cut off or damaged."),
         (b"", "is cut off or damaged."),
-        (b"no pickle", "is damaged, or holds something else than tensors"),
+        (b"no pickle", "is damaged, or holds other objects than tensors"),
         (saved([torch.zeros(9)]), "is not a table of tensors."),
         (saved({"a": 1}), "is not a table of tensors."),
         (saved({"a": torch.zeros(1).expand(10**9)}), "is not a table of tensors."),
