@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from onehop.console import TrainDisplay
 from onehop.errors import OnehopError
 from onehop.evaluation import curves
 from onehop.evaluation.curves import draw
@@ -74,6 +75,33 @@ def test_every_curve_is_there_with_its_points_and_a_name(run, tmp_path, drawn):
     assert found["loss a target token"]["nll, training"].get_xydata().tolist() == [[s, 5 / s] for s in range(1, 9)]
     assert found["validation scores"]["BLEU"].get_xydata().tolist() == [[4, 12], [8, 24]]
     assert [axis.get_legend() is not None for axis in axes] == [True, True, False, False]
+
+
+class Read(dict):
+    """A report that notes what is read of it."""
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.names = set()
+
+    def __getitem__(self, name):
+        self.names.add(name)
+        return super().__getitem__(name)
+
+
+def test_what_the_console_shows_is_drawn(capsys):
+    step = Read(TRAINING[-1], seconds=0.5, share_of_peak=0.25)
+    validation = Read(VALIDATION[-1], valid_perplexity=2.1)
+    with TrainDisplay(every=1) as console:
+        console.last = 8
+        console.stepped(step)
+        console.validated(validation)
+    shown = capsys.readouterr().err
+    assert "objective 0.688  nll 0.625" in shown
+    assert "validation: nll 0.750" in shown
+    drawn = {name for _, panel in curves._PANELS for name in panel}
+    # The share of the peak is the speed in other words, and the perplexity is the nll's.
+    assert (step.names | validation.names) - {"step", "seconds", "share_of_peak", "valid_perplexity"} <= drawn
 
 
 @pytest.mark.parametrize(

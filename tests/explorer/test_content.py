@@ -1,6 +1,7 @@
 """What the explorer's page is given."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,13 @@ def test_a_trace_has_the_size_that_was_asked_for(explorer, model_file, monkeypat
     monkeypatch.setattr(Explorer, "__init__", lambda self, *args, limit: asked.append(limit) or 1 / 0)
     CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", "3", "--export", "x.html"])
     assert asked == [3 * 2**20]
+
+
+def test_a_limit_of_the_page_is_a_whole_number_of_megabytes(model_file):
+    for limit in ("0", "-1", "1.5"):
+        done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", limit, "--export", "x.html"])
+        assert done.exit_code == 2
+        assert re.fullmatch(r"onehop: Invalid value for '--limit': .*\. See `onehop explore --help`\.\n", done.stderr)
 
 
 # --- how likely a translation is good
