@@ -119,13 +119,10 @@ def in_the_words_of_options() -> Iterator[None]:
     try:
         yield
     except SettingsError as e:
-        what, remedy = (re.sub(r"\bsearch\.(\w+)", _as_option, text) for text in (e.what, e.remedy))
+        what, remedy = (
+            re.sub(r"\bsearch\.(\w+)", lambda m: f"--{m[1].replace('_', '-')}", text) for text in (e.what, e.remedy)
+        )
         raise SettingsError(what, remedy) from None
-
-
-def _as_option(setting: re.Match[str]) -> str:
-    """`n_best` as `--n-best`."""
-    return f"--{setting[1].replace('_', '-')}"
 
 
 app = typer.Typer(

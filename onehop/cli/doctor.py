@@ -167,7 +167,6 @@ def folders() -> Iterator[str]:
 
 
 def _version_of(package: str) -> str | None:
-    """The version of an installed package."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -55,7 +55,6 @@ class _Display:
         self.warnings = LineWarnings(say)
 
     def begin(self, file: "job.File", flows: int) -> None:
-        """A file is begun."""
         if self.bar:
             self.bar.stage(file.name, flows, "segments")
 

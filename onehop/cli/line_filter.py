@@ -52,7 +52,8 @@ class Windows:
 def windows_of(text: str | None, files: Sequence[Path], *, gpu: bool = False) -> Windows:
     """The lines of a text, else of files, else of standard input."""
     if text is not None:
-        return Windows(_numbered(_text_windows(text)))
+        lines = os.fsencode(text).removesuffix(b"\n").split(b"\n")  # its bytes may be anything
+        return Windows(_numbered(windows("the text", iter([line] for line in lines))))
     return Windows(_numbered(file_windows(files, gpu=gpu) if files else stdin_windows()))
 
 
@@ -62,12 +63,6 @@ def _numbered(found: Iterable[Window]) -> Iterator[Window]:
     for window in found:
         yield replace(window, offset=offset)
         offset += len(window.lines)
-
-
-def _text_windows(text: str) -> Iterator[Window]:
-    """The lines of an argument, whose bytes may be anything."""
-    lines = os.fsencode(text).removesuffix(b"\n").split(b"\n")
-    return windows("the text", iter([line] for line in lines))
 
 
 def file_windows(files: Sequence[Path], *, gpu: bool = False) -> Iterator[Window]:
@@ -140,14 +135,6 @@ def _is_ready(stream: Any) -> bool:
         return True
 
 
-# --- out ------------------------------------------------------------------------------------------------------
-
-
-def _is_direct(path: Path) -> bool:
-    """Whether a path is a pipe or a device, which is written to directly."""
-    return path.exists() and not path.is_file()
-
-
 # --- between --------------------------------------------------------------------------------------------------
 
 
@@ -185,8 +172,9 @@ def translate(
     # Only here: a bar takes time to import, and a text on the command line shall come soon.
     from onehop.console import PrepareDisplay
 
+    is_direct = path.exists() and not path.is_file()  # a pipe or a device
     with (
-        _opened(path) if _is_direct(path) else ResumableFile(path, job.identity() if files else None) as out,
+        _opened(path) if is_direct else ResumableFile(path, job.identity() if files else None) as out,
         PrepareDisplay() as bar,
     ):
         bar.stage("translating", _lines_in(files), "lines")

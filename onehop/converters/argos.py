@@ -200,14 +200,12 @@ class _Converter:
         return float(found)
 
     def count(self, stack: str) -> int:
-        """The number of layers of a stack."""
         numbers = {int(n[1]) for name in self.variables if (n := re.match(rf"{stack}/layer_(\d{{1,4}})/", name))}
         if numbers != set(range(len(numbers))) or not numbers:
             raise ExportError(f"The {stack} lacks some or all of its layers.", _AGAIN)
         return len(numbers)
 
     def is_biased(self) -> bool:
-        """Whether attention has biases."""
         return any(name.endswith("/bias") and "attention/linear" in name for name in self.variables)
 
     def settings(

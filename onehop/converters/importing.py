@@ -82,7 +82,6 @@ def read_json(file: Path, *, needed: bool = True) -> dict[str, Any]:
 
 
 def read_bytes(file: Path) -> bytes:
-    """A file's bytes."""
     try:
         return file.read_bytes()
     except OSError as e:

@@ -63,7 +63,6 @@ def _paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _record_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
-    """Chunks of a file of records."""
     reader = records(file)
     found, number = iter(reader), 1
     while chunk := list(islice(found, size)):

@@ -150,7 +150,8 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
 
 def held_out_of(inputs: Inputs, settings: DataSettings) -> HeldOut:
     """What the test and validation files hold, which must not be trained on."""
-    return held_out_sides(_pairs_in(inputs.test + inputs.valid, settings.plain))
+    lines = _lines_in(inputs.test + inputs.valid, settings.plain)
+    return held_out_sides(pair for _, pair in lines if not isinstance(pair, str))
 
 
 def _write_filtered(
@@ -233,11 +234,6 @@ def _lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tu
         for raw in read_chunks(file, plain=plain):
             for number, columns in enumerate(columns_of(raw), raw.first_line):
                 yield f"{raw.file}:{number}", decoded(columns)
-
-
-def _pairs_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, str]]:
-    """The normalised pairs of files, without any filter."""
-    return (pair for _, pair in _lines_in(files, plain) if not isinstance(pair, str))
 
 
 def valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:

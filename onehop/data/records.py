@@ -229,8 +229,6 @@ class _TableRecords(Records):
 
 
 class _ParquetRecords(_TableRecords):
-    """A Parquet file."""
-
     def batches(self, path: Path) -> Iterator[Any]:
         """Batches of rows, of the columns that are needed."""
         parquet = importlib.import_module("pyarrow.parquet")

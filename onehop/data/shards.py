@@ -144,7 +144,7 @@ def encode_part(encoding: encode.Encoding, folder: Path, name: str, number: int,
     encode.set_up_encoding(encoding)
     beside = folder / f".{secrets.token_hex(4)}"
     beside.mkdir()
-    writer, dropped, added, read = PairsWriter(beside, shard_name(number)), FilterReport(files={}), 0, 0
+    writer, dropped, added, read = PairsWriter(beside, f"train-{number:05d}"), FilterReport(files={}), 0, 0
     try:
         for lines in _groups(_lines(encoding.pairs / f"{name}.kept")):
             chunk = encode.encode_lines([line[:-1] for line in lines], first + read, file)
@@ -158,10 +158,6 @@ def encode_part(encoding: encode.Encoding, folder: Path, name: str, number: int,
         shutil.rmtree(beside, ignore_errors=True)
     kept = {reason: each for reason, each in dropped.dropped.items() if each.count}
     return _Shard(writer.count, (writer.source.tokens, writer.target.tokens), kept, added)
-
-
-def shard_name(number: int) -> str:
-    return f"train-{number:05d}"
 
 
 def _write_array(path: Path, array: npt.NDArray[Any]) -> None:

@@ -321,7 +321,6 @@ def hash_files(folder: Path, names: Sequence[str]) -> str:
 
 
 def tokenizer_hash(model: bytes) -> str:
-    """The hash by which a tokenizer is known."""
     return hashlib.blake2b(model, digest_size=16).hexdigest()
 
 
@@ -357,7 +356,6 @@ class PairsWriter:
         self.count = 0
 
     def write(self, chunk: Pairs) -> None:
-        """Append pairs."""
         self.source.write(chunk.source)
         self.target.write(chunk.target)
         self.count += len(chunk)

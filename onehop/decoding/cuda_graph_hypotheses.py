@@ -32,9 +32,7 @@ _LOOPED_FACTOR, _LOOPED_OFFSET = 2.0**500, 2.0**400
 
 @runtime_checkable
 class DeviceSearch(Protocol):
-    """The device state of a search."""
-
-    few: int  # candidates per row
+    few: int  # tokens that are needed of each row
     tokens: Tensor
     origins: Tensor
     alive: Tensor  # the number of unfinished sentences

@@ -83,8 +83,6 @@ class ScoredSentence:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationReport:
-    """All that one evaluation finds."""
-
     source: str
     reference: str
     hypothesis: str

@@ -44,10 +44,11 @@ def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -
     """Scores of the same sentences with ever fewer heads."""
     order = heads_by_importance(tracer, sources[:_WEIGHED_ON], references[:_WEIGHED_ON])
     counts = sorted({round(i * len(order) / _POINTS) for i in range(_POINTS + 1)})
-    rows = []
+    rows, whole = [], tracer.translator
     for count in counts:
         model = without_heads(tracer.model, order[:count])
-        rows.append({"removed": count, **scores(_with_model(tracer, model), sources, references)})
+        pruned = SentenceTranslator.of_model(model, whole.tokenizer, whole.source, whole.target)
+        rows.append({"removed": count, **scores(pruned, sources, references)})
     listed = [{"role": h.role, "layer": h.layer, "head": h.head, "importance": h.importance} for h in order]
     facts = {"metric": "BLEU", "sentences": len(sources), "search": "greedy", "heads": len(order)}
     return {**facts, "order": listed, "rows": rows}
@@ -105,12 +106,6 @@ def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
             assert isinstance(attention, MultiHeadAttention)
             attention.w_o.weight[:, head.head * width : (head.head + 1) * width] = 0.0
     return pruned
-
-
-def _with_model(tracer: Tracer, model: Transformer) -> SentenceTranslator:
-    """The same translator over another model."""
-    there = tracer.translator
-    return SentenceTranslator.of_model(model, there.tokenizer, there.source, there.target)
 
 
 def scores(translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str]) -> Json:

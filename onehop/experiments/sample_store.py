@@ -40,7 +40,6 @@ def sampled(store: Store, pairs: int, out: Path) -> Store:
 
 
 def chosen(pairs: Pairs, places: Places) -> Pairs:
-    """Some pairs."""
     return Pairs(_some(pairs.source, places), _some(pairs.target, places))
 
 

@@ -35,7 +35,8 @@ def served_page(data: Mapping[str, Any]) -> str:
 def page_alone(data: Mapping[str, Any], late: Mapping[str, Any]) -> str:
     """The page in one file that asks nobody for anything; what its first picture can do without comes late in it."""
     scripts = {path: text for path, text in assets().items() if path.endswith(".js") and not path.startswith(WORKER)}
-    modules = {f"onehop/{path}": _data_url(content) for path, content in scripts.items()}
+    encoded = {path: base64.b64encode(content).decode("ascii") for path, content in scripts.items()}
+    modules = {f"onehop/{path}": f"data:text/javascript;base64,{content}" for path, content in encoded.items()}
     policy = f'<meta http-equiv="Content-Security-Policy" content="{ALONE}">'
     styles = [f"<style>\n{text.decode()}</style>" for path, text in assets().items() if path.endswith(".css")]
     return _filled(modules, "\n".join([policy, *styles]), data, late)
@@ -62,11 +63,6 @@ def _data_script(name: str, content: Any) -> str:
 def in_script(data: Any) -> str:
     """JSON that cannot end the element it stands in, whatever texts it holds."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-
-
-def _data_url(content: bytes) -> str:
-    """A module as an address that holds it."""
-    return f"data:text/javascript;base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def policy_of(html: str) -> str:

@@ -61,5 +61,4 @@ def _cell(x: float, y: float, weight: float) -> str:
 
 
 def label(x: float, y: float, text: str, anchor: str, colour: str, size: int) -> str:
-    """A piece of text."""
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{escape(text)}</text>'

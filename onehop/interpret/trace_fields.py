@@ -23,7 +23,6 @@ def least_bytes(model: Transformer, source: int) -> int:
 
 
 def to_numpy(values: Tensor) -> Array:
-    """A tensor as a float32 array."""
     array: Array = values.detach().float().cpu().numpy()
     return array
 

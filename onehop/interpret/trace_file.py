@@ -117,7 +117,6 @@ class Trace(Mapping[str, Array]):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def write(self, file: Path | str) -> None:
-        """Write a trace file."""
         try:
             Path(file).write_text(self.to_json(), encoding="utf-8")
         except OSError as e:
@@ -125,7 +124,6 @@ class Trace(Mapping[str, Array]):
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
-        """Read a trace."""
         try:
             whole = json.loads(text)
             known = whole["format"] == FORMAT
@@ -141,7 +139,6 @@ class Trace(Mapping[str, Array]):
 
     @classmethod
     def read(cls, file: Path | str) -> "Trace":
-        """Read a trace file."""
         try:
             return cls.from_json(Path(file).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError):

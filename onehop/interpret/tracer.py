@@ -241,7 +241,6 @@ class Tracer:
         return self._about
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Ids as tokens."""
         return self.translator.tokenizer.tokens(ids)
 
     def target(self, searched: Searched) -> Json:
@@ -290,7 +289,6 @@ class Tracer:
         }
 
     def choice(self, token: int, p: float) -> Json:
-        """A token with its probability."""
         return {"id": token, "token": self.pieces([token])[0], "p": p}
 
     def tree(self, searched: Searched) -> list[list[Json]]:

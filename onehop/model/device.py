@@ -34,7 +34,6 @@ def unknown(name: str) -> SettingsError:
 
 
 def device_name(device: torch.device) -> str:
-    """A readable name of the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 

@@ -108,7 +108,6 @@ class Teller:
         self.tell(tokenizer.decode(prompt))
 
     def add(self, token: int) -> None:
-        """One more token."""
         self.ids.append(token)
         self.tell(self.tokenizer.decode(self.ids))
 

@@ -57,7 +57,6 @@ class LazyModel:
 
     @property
     def sentences(self) -> SentenceTranslator:
-        """What translates its sentences."""
         with self._loading:
             if self.loaded is None:
                 check_unchanged(self.path, self.hash)  # results that are there ask about the weights that made them

@@ -47,7 +47,6 @@ def _flattened(groups: Iterable[list[bytes]], wait: bool) -> Iterator[tuple[byte
 
 
 def _decoded(line: bytes, name: str, number: int) -> str:
-    """A line as text."""
     if number == 1:
         refuse_other_unicode(line, Path(name))
         line = line.removeprefix(BYTE_ORDER_MARK)

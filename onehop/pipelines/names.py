@@ -32,7 +32,6 @@ _PERSON = re.compile(
 def missing_names(
     source: str, translation: str, languages: tuple[str, str], encode: Callable[[str], list[int]]
 ) -> list[str]:
-    """The names of a source that are not in its translation."""
     known = copied_names(*languages)
     if not known:
         return []

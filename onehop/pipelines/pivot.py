@@ -1,6 +1,6 @@
 """Lines through two models, into English and out of it, for languages that no single model has."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -81,15 +81,10 @@ class PivotTranslator:
             unmet=tuple(term for term in wanted if not term.met(second.text)),
             missing_numbers=tuple(missing_numbers(first.source, second.text, self.languages)),
             missing_names=first.missing_names,
-            confidence=_lowest(leg.confidence for leg in legs),
+            confidence=min((leg.confidence for leg in legs if leg.confidence is not None), default=None),
             address=next((leg.address for leg in legs if leg.address), None),
             legs=legs,
         )
-
-
-def _lowest(values: Iterable[float | None]) -> float | None:
-    """The lowest of the numbers that are known."""
-    return min((value for value in values if value is not None), default=None)
 
 
 def _chained(text: str, found: Sequence[Translation]) -> Translation:

@@ -83,7 +83,7 @@ class SentenceTranslator:
         check_request(device, engine, compute, threads, shortlist)
         path = find_model(None if path is None else str(path))
         check_kind(path, None)
-        table = _shortlist_path(path, shortlist)
+        table = shortlist_beside(path) if shortlist is True else Path(shortlist) if shortlist else None
         if compute not in HALF and (engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device))):
             from onehop.decoding.ctranslate2_engine import UnsupportedError
 
@@ -312,11 +312,6 @@ def _check_formats(engine: str, compute: str | None, shortlist: bool | str | Pat
         raise SettingsError("The engine torch has no shortlist.", "Use the engine ctranslate2, or do without.")
     if compute in HALF and shortlist:
         raise SettingsError(f"There is no shortlist in {compute}: torch has none.", "Do without one of the two.")
-
-
-def _shortlist_path(model: Path, wanted: bool | str | Path) -> Path | None:
-    """The table to use: none, the one that lies beside a model, or another."""
-    return shortlist_beside(model) if wanted is True else Path(wanted) if wanted else None
 
 
 def has_ctranslate2() -> bool:

@@ -137,7 +137,6 @@ def _check_address(host: str, port: int) -> None:
 
 
 def application(plan: dict[str, Any]) -> ASGIApp:
-    """The application that a plan describes."""
     settings = ServerSettings(**{**plan["settings"], "origins": tuple(plan["settings"]["origins"])})
     metrics = Metrics()
     PunctualProtocol.head_seconds = settings.read_seconds

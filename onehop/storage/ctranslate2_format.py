@@ -29,7 +29,6 @@ def inexpressible(settings: ModelSettings) -> str | None:
 
 
 def positions_of(settings: ModelSettings) -> int:
-    """The number of positions in the table."""
     return settings.max_length if settings.positions == "learned" else max(_SHORTEST_TABLE, 2 * settings.max_length)
 
 

@@ -13,7 +13,7 @@ import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import sentencepiece as spm
 
@@ -243,15 +243,6 @@ def _learning_error(reason: str, settings: TokenizerSettings) -> TextError:
 
 
 _DAMAGED = "The file is damaged: make it again."
-
-
-@runtime_checkable
-class _Vocabulary(Protocol):
-    """A vocabulary of a model file."""
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids."""
 
 
 class WordPieces:

@@ -36,21 +36,17 @@ class Callbacks:
         self.callbacks = callbacks
 
     def began(self, facts: Report) -> None:
-        """Tell each."""
         for each in self.callbacks:
             each.began(facts)
 
     def stepped(self, report: Report) -> None:
-        """Tell each."""
         for each in self.callbacks:
             each.stepped(report)
 
     def validated(self, report: Report) -> None:
-        """Tell each."""
         for each in self.callbacks:
             each.validated(report)
 
     def said(self, text: str) -> None:
-        """Tell each."""
         for each in self.callbacks:
             each.said(text)

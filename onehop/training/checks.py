@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from onehop.config import Settings
-from onehop.data.store import REMAKE, SIDES, SPLITS, Pairs, Store
+from onehop.data.store import REMAKE, SIDES, SPLITS, Store
 from onehop.errors import ModelFileError, RunError, StoreError
 from onehop.storage.checkpoint_arrays import broken
 from onehop.storage.model_file import StoredModel
@@ -25,7 +25,8 @@ def check_fits(settings: Settings, store: Store) -> None:
     for split in ("train", "valid"):
         if not len(store.pairs(split)):
             raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
-    longest = max(int(lengths.max()) + 1 for s in ("train", "valid") for lengths in _lengths_of(store.pairs(s)))
+    pairs = [store.pairs(split) for split in ("train", "valid")]
+    longest = max(int(lengths.max()) + 1 for p in pairs for lengths in (p.src_lengths, p.tgt_lengths))
     if longest > settings.model.max_length:
         raise StoreError(
             f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
@@ -69,10 +70,6 @@ def _check_kind(kind: str | None, store: Store) -> None:
             f"The store {store.path} holds {store.holds}, and this model is trained on {FOOD[kind]}.",
             f"Give another store, or settings with {fitting}.",
         )
-
-
-def _lengths_of(pairs: Pairs) -> tuple[Any, Any]:
-    return pairs.src_lengths, pairs.tgt_lengths
 
 
 def first_weights(settings: Settings, store: Store, model: nn.Module) -> StoredModel:

@@ -10,7 +10,6 @@ from typing import Any
 
 from onehop.config import (
     DataSettings,
-    ModelSettings,
     Settings,
     TrainSettings,
     load_tables,
@@ -221,7 +220,7 @@ def _schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
         batch_tokens=budget,
         weights=weights,
         warmup=max(1, steps // 10),
-        learning_rate=_peak_rate(settings.model),
+        learning_rate=round(_RATE * math.sqrt(512 / settings.model.d_model), 7),  # as the paper's depends on the width
         decay="cosine",
         clip=1.0,
         ema=0.99,
@@ -232,11 +231,6 @@ def _schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
         patience=_PATIENCE,
         report_every=max(1, every // 5),
     )
-
-
-def _peak_rate(model: ModelSettings) -> float:
-    """The peak of the learning rate, with the paper's dependence on the width."""
-    return round(_RATE * math.sqrt(512 / model.d_model), 7)
 
 
 def _tokens_of(pairs: Pairs) -> int:

@@ -179,11 +179,9 @@ class TensorBoard(Callback):
         self.events = self.writer(self.folder / "tensorboard", purge_step=done[-1] + 1)
 
     def stepped(self, report: dict[str, Any]) -> None:
-        """A step is done."""
         self.write("train", report)
 
     def validated(self, report: dict[str, Any]) -> None:
-        """A validation is done."""
         self.write("valid", report)
 
     def write(self, group: str, report: dict[str, Any]) -> None:

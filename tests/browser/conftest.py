@@ -115,7 +115,6 @@ def images() -> dict:
 
 @pytest.fixture(scope="session")
 def measured(tracer, tmp_path_factory):
-    """A folder of measurements."""
     folder = tmp_path_factory.mktemp("data")
     model = {"name": "tiny", "hash": "ab" * 32}
     origin = {"date": "2026-01-01", "machine": {"cpu": "test"}, "model": model, "set": "few"}

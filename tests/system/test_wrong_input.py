@@ -128,7 +128,6 @@ def refused(here: Path, words: str) -> None:
 
 
 def content(folder: Path) -> dict[str, bytes | None]:
-    """All files and folders."""
     found = ((path, path.relative_to(folder)) for path in folder.rglob("*"))
     return {str(name): path.read_bytes() if path.is_file() else None for path, name in found}
 

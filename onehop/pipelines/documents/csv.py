@@ -51,7 +51,6 @@ def pieces(text: str, cell: re.Pattern[str], separator: str, is_chosen: Callable
 
 
 def quoted(cell: str) -> Iterator[Piece]:
-    """The lines of a cell in quotes."""
     yield '"'
     for part in _LINE_END.split(cell[1:-1]):
         yield part if _LINE_END.fullmatch(part) else flow_of(_units(part), lambda c: '""' if c == '"' else c)

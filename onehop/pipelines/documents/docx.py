@@ -253,7 +253,8 @@ def _rewrite(paragraph: Paragraph, texts: Sequence[str]) -> None:
     """Give a paragraph other texts: its runs are made anew."""
     element, each = paragraph.element, iter(texts)
     content = "".join(next(each) if isinstance(p, Flow) else f"\x01{p}\x02" for p in paragraph.pieces)
-    emptied = {id(thing): _emptied_copy(thing) for thing in paragraph.things}
+    containers = {id(thing): thing.elements[0] for thing in paragraph.things}
+    emptied = {key: c.makeelement(c.tag, c.attrib, c.nsmap) for key, c in containers.items()}
     for child in list(element):
         if child.tag != f"{_W}pPr":
             element.remove(child)
@@ -272,12 +273,6 @@ def _rewrite(paragraph: Paragraph, texts: Sequence[str]) -> None:
         else:
             into[-1].append(emptied[id(thing)])
             into.append(emptied[id(thing)])
-
-
-def _emptied_copy(thing: Thing) -> Any:
-    """A container without what it holds."""
-    element = thing.elements[0]
-    return element.makeelement(element.tag, element.attrib, element.nsmap)
 
 
 def tokens(content: str) -> Iterator[tuple[bool, str]]:

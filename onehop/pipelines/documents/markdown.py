@@ -165,7 +165,6 @@ class _Walk:
         return finished
 
     def add(self, token: Any) -> None:
-        """One token to the flow."""
         kind = token.type
         if kind == "text":
             self.add_text(self.take(token.content))
