@@ -1,5 +1,6 @@
 """`--ray`: what the command line checks before a cluster is joined."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +12,22 @@ from onehop.errors import OnehopError, SettingsError, require
 if TYPE_CHECKING:
     from onehop.pipelines.bulk import BulkJob
 
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<path>.*)")  # a Path has one slash of a URL's two
 RayAddress = Annotated[
     str | None,
     typer.Option("--ray", metavar="local|ADDRESS", help="Use a Ray cluster: of this machine, or at an address."),
 ]
+
+
+def folder_of(address: str | None, out: Path | None) -> Path | None:
+    """The local folder that -o means; with a cluster it may be a file:// URL."""
+    url = None if address is None or out is None else _URL.match(out.as_posix())
+    if url is None:
+        return out
+    if url["scheme"] == "file":
+        return Path("/", url["path"])
+    what = f"-o {url['scheme']}:// is not on this machine, and outputs are written here."
+    raise SettingsError(what, "Give a local folder or a mounted one, and copy it when the command has ended.")
 
 
 def inputs_of(

@@ -264,11 +264,15 @@ class _ShippedModel:
         except OnehopError:
             pass
         folder = Path(tempfile.gettempdir()) / f"onehop-models-{os.getuid()}" / self.hash
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
-            for name, content in self.files.items():
-                if not (folder / name).exists():
-                    write_whole(folder / name, ray.get(content))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / ".lock"):
+                for name, content in self.files.items():
+                    if not (folder / name).exists():
+                        write_whole(folder / name, ray.get(content))
+        except OSError as e:
+            what = f"{os.uname().nodename} cannot keep the model in {folder}: {e.strerror or e}."
+            raise ClusterError(what, "Make room there, or set TMPDIR for its `ray start`.") from None
         return folder / self.path.name
 
 

@@ -73,3 +73,16 @@ def three_nodes(_cluster):
         warnings.simplefilter("ignore")  # of Ray's own modules
         _cluster.fill()
         yield _cluster
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Two files of pairs in `tmp_path`, some of which come twice; the settings that make a store of them."""
+    from onehop.config import load_settings, with_changes
+
+    digits = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    texts = [" ".join(digits[int(d) % 9] for d in str(i % 17_000)) + f" {i % 17_000}" for i in range(40_000)]
+    for name, part in (("a.tsv", texts[:25_000]), ("b.tsv", texts[20_000:])):
+        (tmp_path / name).write_text("".join(f"{t}\t{t[::-1]}\n" for t in part), encoding="utf-8")
+    changes = ["data.valid_size=20", "tokenizer.vocab_size=300", "data.train=['a.tsv', 'b.tsv']", "data.language=false"]
+    return with_changes(load_settings("tiny"), changes)

@@ -4,25 +4,17 @@ import numpy as np
 import pytest
 
 from onehop.cluster.prepare import prepare_on_cluster
-from onehop.config import load_settings, with_changes
 from onehop.data.prepare import prepare
-
-CHANGES = ["data.valid_size=20", "tokenizer.vocab_size=300", "data.train=['a.tsv', 'b.tsv']", "data.language=false"]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_node_dies_and_the_store_is_the_same(three_nodes, tmp_path):
-    digits = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    texts = [" ".join(digits[int(d) % 9] for d in str(i % 17_000)) + f" {i % 17_000}" for i in range(40_000)]
-    for name, part in (("a.tsv", texts[:25_000]), ("b.tsv", texts[20_000:])):
-        (tmp_path / name).write_text("".join(f"{t}\t{t[::-1]}\n" for t in part), encoding="utf-8")
-    settings = with_changes(load_settings("tiny"), CHANGES)
-    whole = prepare(settings, tmp_path / "whole", root=tmp_path, processes=1)
+def test_a_node_dies_and_the_store_is_the_same(three_nodes, pairs, tmp_path):
+    whole = prepare(pairs, tmp_path / "whole", root=tmp_path, processes=1)
     parts = tmp_path / "sharded.partial" / "parts"
     killer = three_nodes.kill_when(lambda: any(parts.glob("*.facts")))
     out = tmp_path / "sharded"
-    sharded = prepare_on_cluster(settings, out, address=three_nodes.address, root=tmp_path, part_chunks=1)
+    sharded = prepare_on_cluster(pairs, out, address=three_nodes.address, root=tmp_path, part_chunks=1)
     assert not killer.is_alive(), "the node was killed while it worked"
     assert len(sharded.description["shards"]) == 12
     assert sharded.description["report"] == whole.description["report"]

@@ -96,6 +96,8 @@ def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(three_nodes,
         (["x.docx", "-o", "out"], "is a document, and --ray translates lines. Give documents without --ray"),
         (["far://x/y.txt", "-o", "out"], "far://x/y.txt cannot be read: Protocol not known: far. Check the path."),
         (["x.txt", "-o", "x.txt"], "x.txt is a file. Give a folder with -o."),
+        (["x.txt", "-o", "memory://bucket/out"], "-o memory:// is not on this machine, and outputs are written here."),
+        (["x.txt", "-o", "file:///dev/null"], "/dev/null cannot be written: Not a directory. Give another -o."),
         (["x.txt", "x.txt.gz", "-o", "out"], "would both become out/x.txt."),
     ],
 )

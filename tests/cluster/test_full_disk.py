@@ -1,0 +1,112 @@
+"""A disk that is full: one line with the remedy, and the same command goes on from what was finished.
+
+The nodes are played by this process: what counts here is the disk.
+"""
+
+import shutil
+import subprocess
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from onehop.cli import app
+from onehop.cluster import prepare, translate
+from onehop.cluster.connection import ClusterError
+from onehop.cluster.inputs import pieces
+from onehop.data.shards import Here
+from onehop.errors import StoreError
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Makes a file system of so many KiB, and gives it another size when it is called again."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = False
+
+    def sized(kib):
+        nonlocal mounted
+        how = f"remount,size={kib}k" if mounted else f"size={kib}k"
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", how, "none", str(disk)], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("no file system may be mounted here: it needs root")
+        mounted = True
+        return disk
+
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount command here")
+    yield sized
+    if mounted:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def upper_case(self, pool):
+    """The results of a cluster whose workers know capitals."""
+    for number, (given, output) in enumerate(zip(self.inputs, self.outputs, strict=True)):
+        for piece in pieces(number, given, output.windows):
+            lines = piece.window.lines if piece.window else []
+            done = translate._Done(piece, len(lines), "".join(f"{line.upper()}\n" for line in lines).encode())
+            yield replace(done, worker="here")
+
+
+def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypatch, model_file):
+    monkeypatch.setattr(translate, "joined", lambda _: nullcontext())
+    monkeypatch.setattr(translate, "_pool_of", lambda *_: translate._Pool(1, 1, 0.0))
+    monkeypatch.setattr(translate._Translation, "_results", upper_case)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name, count in (("a.txt", 10), ("b.txt", 9000)):
+        (texts / name).write_text("".join(f"line {i} of a text\n" for i in range(count)), encoding="utf-8")
+    disk = small_disk(100)
+    command = ["translate", "--model", model_file, "--ray", "local", texts, "-o", f"file://{disk}/out"]
+    stopped = CliRunner().invoke(app, [str(word) for word in command])
+    assert stopped.exit_code == 2, stopped.output
+    assert "cannot be written: No space left on device. Make room. Run the same command again" in stopped.output
+    assert "Traceback" not in stopped.output
+    assert [file.name for file in (disk / "out").glob("*.txt")] == ["a.txt"]
+    begun = (disk / "out" / ".onehop" / "cluster" / "b.txt.partial").read_bytes()
+    assert begun, "the first windows are kept"
+    small_disk(1000)
+    again = CliRunner().invoke(app, [str(word) for word in command])
+    assert again.exit_code == 0, again.output
+    assert "1 of 2 files were done before" in again.output
+    for name in ("a.txt", "b.txt"):
+        assert (disk / "out" / name).read_text() == (texts / name).read_text().upper()
+
+
+class OneNode(Here):
+    """Runs the tasks of a store as a node does."""
+
+    def __init__(self, cores):
+        self.cores = cores
+
+    def map(self, task, items):
+        return (prepare._told(task, *item) for item in items)
+
+
+def test_a_store_is_made_when_there_is_room(small_disk, pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "joined", lambda _: nullcontext())
+    monkeypatch.setattr(prepare, "alive_nodes", lambda: [{"CPU": 2.0}])
+    monkeypatch.setattr(prepare, "_Nodes", OneNode)
+    disk = small_disk(512)
+    with pytest.raises(StoreError, match="No space left on device") as error:
+        prepare.prepare_on_cluster(pairs, disk / "store", address="local", root=tmp_path, part_chunks=1)
+    assert "\n" not in str(error.value)
+    small_disk(64 << 10)
+    store = prepare.prepare_on_cluster(pairs, disk / "store", address="local", root=tmp_path, part_chunks=1)
+    assert len(store.description["shards"]) == 12
+
+
+def test_a_node_without_room_for_the_model_says_where(small_disk, tmp_path, monkeypatch):
+    import ray
+
+    disk = small_disk(64)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(disk))
+    monkeypatch.setattr(ray, "get", lambda content: content)
+    shipped = translate._ShippedModel(
+        tmp_path / "missing.safetensors", "abc", {"missing.safetensors": b"x" * (1 << 20)}
+    )
+    with pytest.raises(ClusterError, match=r"cannot keep the model in .*: No space left on device\. Make room there"):
+        shipped.here()
