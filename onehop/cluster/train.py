@@ -166,6 +166,7 @@ def _worker(config: Mapping[str, Any]) -> None:
     import ray.train
 
     from onehop.training import workflow
+    from onehop.training.distributed import LostPeerError
 
     rank = ray.train.get_context().get_world_rank()
     if config["pids"]:
@@ -185,6 +186,8 @@ def _worker(config: Mapping[str, Any]) -> None:
             bleu_on=config["bleu_on"],
             tensorboard=config["tensorboard"],
         )
+    except LostPeerError:
+        raise  # Ray starts all workers again
     except OnehopError as e:
         write_json(refused, [e.what, e.remedy])
         raise

@@ -11,14 +11,22 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from onehop.errors import RunError, SettingsError
 from onehop.model.device import pick_device
 from onehop.model.transformer import Layer
+
+PEER_SECONDS = "ONEHOP_PEER_SECONDS"
+
+
+class LostPeerError(RunError):
+    """Another process of the training has ended or cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +90,44 @@ def world(device: str | None = None) -> Iterator[World]:
         return
     joined_before = distributed.is_initialized()
     if not joined_before:
-        distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
+        with _told():
+            distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo", timeout=_patience())
     try:
-        yield World(distributed.get_rank(), processes(), mine)
+        with _told():
+            yield World(distributed.get_rank(), processes(), mine)
     finally:
         if not joined_before:
             # Gloo's thread frees its last work under a lock and needs the GIL for that; a group destroyed
             # in that moment holds the GIL and needs Gloo's lock. Sleeping releases the GIL, which avoids the deadlock.
             time.sleep(0.1)
             distributed.destroy_process_group()
+
+
+def _patience() -> timedelta | None:
+    """How long a process waits for the others; None for torch's own limit."""
+    given = os.environ.get(PEER_SECONDS)
+    if given is None:
+        return None
+    try:
+        return timedelta(seconds=max(1.0, float(given)))
+    except (ValueError, OverflowError):
+        raise SettingsError(f"{PEER_SECONDS} is {given!r}, not a number of seconds.", "Set it to 600.") from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What torch says about a process that is gone, in one line."""
+    try:
+        yield
+    except RuntimeError as e:
+        # The errors of gloo are plain ones.
+        if not isinstance(e, distributed.DistError) and "gloo" not in str(e):
+            raise
+        reason = str(e).strip().splitlines()[0].rpartition("] ")[2].rstrip(".")[:200]
+        raise LostPeerError(
+            f"Another process of this training does not answer: {reason}.",
+            "Start all of them again: they go on from the last checkpoint.",
+        ) from e
 
 
 def processes() -> int:

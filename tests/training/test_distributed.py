@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from onehop.config import Settings, settings_to_toml, with_changes
+from onehop.errors import SettingsError
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.training import trainer as trainer_module
-from onehop.training.distributed import World, whole, without_sync, world
+from onehop.training.distributed import LostPeerError, World, whole, without_sync, world
 from onehop.training.trainer import train
 
 STEPS = 24
@@ -42,6 +43,27 @@ def test_alone_nothing_is_distributed():
             pass
         assert whole(module.weight) is module.weight
     assert not torch.distributed.is_initialized()
+
+
+def test_a_lost_process_is_told_in_one_line(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    gloo = "[/build/gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 60000ms for recv operation to complete"
+    for error in (RuntimeError(gloo), torch.distributed.DistNetworkError("Broken pipe\nframe 0")):
+        with pytest.raises(LostPeerError) as told, world("cpu"):
+            raise error
+        assert "\n" not in str(told.value)
+        assert "does not answer: " + ("Timed out" if "gloo" in str(error) else "Broken pipe") in str(told.value)
+    with pytest.raises(RuntimeError, match="shapes"), world("cpu"):
+        raise RuntimeError("shapes differ")
+
+
+def test_the_wait_for_other_processes_is_a_number_of_seconds(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ONEHOP_PEER_SECONDS", "soon")
+    with pytest.raises(SettingsError, match="ONEHOP_PEER_SECONDS is 'soon', not a number of seconds"), world("cpu"):
+        pass
 
 
 # --- two processes --------------------------------------------------------------------------------------------
