@@ -45,7 +45,7 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Dot]]:
         for name, each in turns.items()
     }
     lines = {"file": raw.get("file"), "sentences": {t["sentences"] for each in turns.values() for t in each}}
-    names = {"model": raw.get("model", "en-de"), "small": raw.get("small")}
+    names = {"model": raw.get("model", "en-de"), "small": raw.get("small") and Path(raw["small"]).stem}
     return lines, {NAMES[name].format(**names): dot for name, dot in dots.items()}  # type: ignore[misc]
 
 
