@@ -1,6 +1,6 @@
 """How long torch takes for two short sentences: one thread, two that spin while they wait, two that sleep.
 
-    python benchmarks/threads.py [--rounds 3] [--busy 2] [-o results/threads.json]
+    python benchmarks/threads.py [--rounds 3] [--turns 5] [--busy 2] [-o results/threads.json]
 
 OpenMP reads how threads wait when torch is imported, so each way is a process of its own. The ways take turns, so that
 whatever else runs on the machine weighs on all alike. `--busy` adds loops that keep a core busy each.
@@ -17,26 +17,26 @@ from pathlib import Path
 from typing import Any
 
 SENTENCES = ["The cat sat because it was sleepy.", "Where is the station?"]
-TURNS = 5
 WAYS = {"one thread": (1, "active"), "two threads, spinning": (2, "active"), "two threads, passive": (2, "passive")}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=5, help="of each way in a round")
     parser.add_argument("--busy", type=int, default=0)
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.threads:
-        print(json.dumps(turns(arguments.threads)))
+        print(json.dumps(turns(arguments.threads, arguments.turns)))
         return
     from onehop.experiments.provenance import origin
 
     before = json.loads(arguments.out.read_text())["runs"] if arguments.out and arguments.out.exists() else []
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
     try:
-        found = compared(arguments.rounds)
+        found = compared(arguments.rounds, arguments.turns)
     finally:
         for loop in loops:
             loop.kill()
@@ -47,7 +47,7 @@ def main() -> None:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def turns(threads: int) -> list[float]:
+def turns(threads: int, count: int) -> list[float]:
     """Seconds of each turn, after one that does not count."""
     import torch
 
@@ -57,20 +57,20 @@ def turns(threads: int) -> list[float]:
     torch.set_num_threads(threads)
     translator.translate(SENTENCES)
     seconds = []
-    for _ in range(TURNS):
+    for _ in range(count):
         began = time.monotonic()
         translator.translate(SENTENCES)
         seconds.append(round(time.monotonic() - began, 3))
     return seconds
 
 
-def compared(rounds: int) -> dict[str, Any]:
+def compared(rounds: int, count: int) -> dict[str, Any]:
     """Every way in each round."""
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     load = []
     for _ in range(rounds):
         for way, (threads, policy) in WAYS.items():
-            command = [sys.executable, __file__, "--threads", str(threads)]
+            command = [sys.executable, __file__, "--threads", str(threads), "--turns", str(count)]
             done = subprocess.run(
                 command, env={**os.environ, "OMP_WAIT_POLICY": policy}, stdout=subprocess.PIPE, check=True
             )
