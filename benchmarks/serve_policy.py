@@ -1,0 +1,102 @@
+"""How long short requests wait beside one endless sentence, by the scheduler alone.
+
+    python benchmarks/serve_policy.py [--seconds 20] [--cells 1500] [-o results/serve_policy.json]
+
+The engine sleeps for as long as CTranslate2 would take, so other programs on the machine matter little. `--cells` is
+its pace: a batch takes the tokens of its longest sentence times 5 and its number of sentences, divided by the pace,
+times 0.9 to 1.4. Results are added to those in the file, for a comparison of two versions.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from onehop.decoding.options import SearchOptions
+from onehop.experiments.provenance import origin
+from onehop.pipelines.sentence_translator import Translation
+from onehop.server.metrics import Metrics
+from onehop.server.scheduler import Lane
+from onehop.server.settings import ServerSettings
+
+EVERY = 0.25  # seconds between two short requests
+PARTS = 134  # of 48,000 characters without a full stop
+LENGTHS = (38, 64, 72, 77, 82, 92, 93, 100, 105, 111, 125)  # tenths of the lengths of these parts
+AGAIN = 0.15  # of the short requests are searched again, for a name or a term
+OPTIONS = SearchOptions(loop_repeats=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--cells", type=float, default=1500, help="that the engine does in a second")
+    parser.add_argument("--label", default="now", help="of the version, in the file")
+    parser.add_argument("-o", "--out", type=Path)
+    arguments = parser.parse_args()
+    found = asyncio.run(measure(arguments.seconds, arguments.cells))
+    run = {"version": arguments.label, "cells a second": arguments.cells, **found}
+    print(json.dumps(run))
+    if arguments.out:
+        before = json.loads(arguments.out.read_text())["runs"] if arguments.out.exists() else []
+        result = {**origin("benchmarks/serve_policy.py"), "runs": [*before, run]}
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+class SleepingEngine:
+    """Takes the time of CTranslate2, and says nothing of use."""
+
+    def __init__(self, cells: float) -> None:
+        self.cells, self.draw, self.lock = cells, random.Random(1), threading.Lock()
+
+    def __call__(
+        self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[list[Translation]]:
+        with self.lock:
+            luck = self.draw.uniform(0.9, 1.4)
+        time.sleep(max(map(len, sources)) * (5 + len(sources)) / self.cells * luck)
+        return [[Translation("x", ("x",), 0.0, 0.0, finished=True, looped=False)] for _ in sources]
+
+
+async def measure(seconds: float, cells: float) -> dict[str, Any]:
+    settings = ServerSettings()
+    lane = Lane(
+        SleepingEngine(cells),
+        threads=2,
+        budget=settings.batch_tokens,
+        patience=settings.patience,
+        most_waiting=settings.max_queue,
+        most_seconds=settings.answer_seconds,
+        batch_seconds=settings.batch_seconds,
+        metrics=Metrics(),
+    )
+    lane.pace = 0.9 * cells  # as learnt from the requests before
+    draw, waits = random.Random(2), list[float]()
+
+    async def short() -> None:
+        began = time.monotonic()
+        await lane.translate([[1] * draw.randint(4, 16)], OPTIONS)
+        if draw.random() < AGAIN:
+            await lane.translate([[1] * draw.randint(8, 20)], OPTIONS)
+        waits.append(time.monotonic() - began)
+
+    giant = asyncio.gather(lane.translate([[1] * draw.choice(LENGTHS) for _ in range(PARTS)], OPTIONS))
+    await asyncio.sleep(EVERY)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(int(seconds / EVERY)):
+            group.create_task(short())
+            await asyncio.sleep(EVERY)
+    done = PARTS - len(lane.waiting)
+    giant.cancel()
+    lane.close()
+    waits.sort()
+    shares = {f"p{share}": round(waits[share * len(waits) // 100], 3) for share in (50, 95)}
+    return {"requests": len(waits), **shares, "worst": round(waits[-1], 3), "parts of the giant begun": done}
+
+
+if __name__ == "__main__":
+    main()
