@@ -206,7 +206,7 @@ def shipped():
 @pytest.mark.long
 def test_engines_agree_on_real_sentences(shipped, options):
     plain, fast = both(shipped)
-    texts = REAL[:: 5 if LONG else 25]
+    texts = REAL[:: 5 if LONG else 40]
     found = plain.n_best(texts, options)
     assert_agree(found, fast.n_best(texts, options))
     assert len({best[0].text for best in found}) == len(texts)
@@ -227,7 +227,7 @@ def test_how_far_the_engines_are_apart_on_a_thousand_real_sentences(shipped, opt
 @pytest.mark.parametrize(
     ("engine", "count"),
     [
-        ("ctranslate2", 33),
+        ("ctranslate2", 20),
         ("torch", 8),
         pytest.param("ctranslate2", 1000, marks=LONG_ONLY),
         pytest.param("torch", 1000, marks=LONG_ONLY),
@@ -238,21 +238,23 @@ def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
     texts = REAL[:: len(REAL) // count]
     alone = {text: translator.translate([text])[0].tokens for text in texts}
     shuffled = random.Random(5).sample(texts, len(texts))
-    for order, size in ((texts, 7), (texts, 64), (shuffled, 64)):
+    # With fewer than 64 both orders are one batch of the same sentences.
+    for order, size in ((texts, 7), (shuffled, 64), *[(texts, 64)] * (count > 64)):
         for begin in range(0, len(order), size):
             batch = order[begin : begin + size]
             assert [t.tokens for t in translator.translate(batch)] == [alone[text] for text in batch]
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_in_int8_hardly_a_real_sentence_depends_on_its_batch(shipped):
     """On processors where this was looked into none does; on others the products may be added up otherwise."""
     translator = SentenceTranslator.load(shipped, engine="ctranslate2", compute="int8", threads=1)
-    texts = REAL[::15]
+    texts = REAL[:: 5 if LONG else 25]
     assert {len(ids) < SHORT for ids in translator.tokenizer.encode_batch(texts)} == {True, False}
     alone = [translator.translate([text])[0].tokens for text in texts]
     together = [t.tokens for t in translator.translate(texts)]
-    assert sum(a != b for a, b in zip(alone, together, strict=True)) <= 1
+    assert sum(a != b for a, b in zip(alone, together, strict=True)) <= len(texts) // 40
 
 
 # --- whatever stands beside it --------------------------------------------------------------------------------
