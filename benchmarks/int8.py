@@ -87,11 +87,12 @@ def main() -> None:
     }
     languages = (translators["int8"].source, translators["int8"].target)
     sides = [(chosen.data / f"{chosen.set}.{side}").read_text(encoding="utf-8").split("\n")[:-1] for side in languages]
-    sources, references = ([side[i :: chosen.parts] for i in range(chosen.parts)][: chosen.only] for side in sides)
+    sources, references = ([side[i :: chosen.parts] for i in range(chosen.parts)] for side in sides)
     unfinished = chosen.json and chosen.json.with_name(f"{chosen.json.name}.parts")
     texts: Texts = {name: [] for name in COMPUTE}
     seen: list[str] = []
-    for part, expected in zip(translated(translators, sources, key, unfinished), references, strict=True):
+    parts = translated(translators, sources[: chosen.only], key, unfinished)
+    for part, expected in zip(parts, references, strict=False):  # more may be there than --only asks for
         seen += expected
         for name in COMPUTE:
             texts[name] += part[name]

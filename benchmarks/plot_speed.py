@@ -64,14 +64,17 @@ def draw(title: str, dots: dict[str, Dot]) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axis = figure.subplots()
     lowest, highest = min(bleu for _, bleu in dots.values()), max(bleu for _, bleu in dots.values())
+    points = 200 / (highest - lowest or 1)  # of the axis, for one BLEU
     labelled: list[Dot] = []
     for name, (speed, bleu) in sorted(dots.items(), key=lambda dot: -dot[1][1]):
         colour = OURS if name.startswith("onehop") else PEERS
         axis.plot(speed, bleu, "o", color=colour)
-        # Dots that nearly touch have their labels below one another.
-        near = sum(max(s / speed, speed / s) < 4 and b - bleu < (highest - lowest) / 25 for s, b in labelled)
-        axis.annotate(name, (speed, bleu), (7, 3 - 11 * near), textcoords="offset points", fontsize=8, color=colour)
-        labelled.append((speed, bleu))
+        height = bleu * points
+        while any(max(s / speed, speed / s) < 6 and abs(other - height) < 11 for s, other in labelled):
+            height -= 1  # labels of near dots stand below one another
+        labelled.append((speed, height))
+        shift = (7, height - bleu * points - 3)
+        axis.annotate(name, (speed, bleu), shift, textcoords="offset points", fontsize=8, color=colour)
     axis.set_xscale("log")
     axis.set_xlabel("sentences a CPU second")
     axis.set_ylabel("BLEU (13a)")
