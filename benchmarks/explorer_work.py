@@ -1,11 +1,15 @@
-"""What a slider step, a hover and a text of 85 words cost the explorer's page, in Chromium.
+"""What a slider step, a hover, the sweep over all heads and a text of 85 words cost the explorer's page, in Chromium.
 
     OMP_WAIT_POLICY=passive python benchmarks/explorer_work.py [-m en-de] [--steps 8] [-o results/explorer_work.json]
 
 A figure is scrolled into sight. Then each of its sliders is moved and some of its words are hovered, `--steps` times.
 The cost is the main thread's CPU time from the event to the end of the next frame, by thread ticks of
 `Performance.getMetrics`, less that of the same wait without an event. CPU time is little disturbed by a busy machine.
-The wall times of the long text are, so the load is written beside them.
+Wall times are disturbed, so the load of the machine is written beside each result. The sweep and the long text have
+the CPU seconds of the server too.
+
+Each result is printed and written to -o as soon as it is there. A run that was stopped goes on with what is missing:
+give the same -o again.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import shutil
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
@@ -56,6 +61,7 @@ def main() -> None:
     parser.add_argument("--figures", nargs="*", help="their names, and answer for the top; otherwise all")
     parser.add_argument("-o", "--out", type=Path)
     asked = parser.parse_args()
+    results = Results.open(asked.out, {"model": asked.model, "steps": asked.steps})
     explorer = Explorer(Tracer.load(asked.model, "cpu"))
     bound = listening(0)
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=explorer_routes(lambda: explorer)), log_level="error"))
@@ -67,18 +73,51 @@ def main() -> None:
         page.set_default_timeout(300_000)
         page.goto(f"http://{HOST}:{bound.getsockname()[1]}/")
         page.wait_for_selector("#page[data-ready]")
-        found = {"model": asked.model, "machine": machine(), **Work(page, asked.steps).measured(asked.figures)}
-        found["long_text"] = long_text(page)
-        found["load"] = os.getloadavg()
+        measure(page, results, asked)
         browser.close()
     server.should_exit = True
     thread.join(10)
-    for name in ("sliders", "hovers"):
-        for what, cost in sorted(found[name].items(), key=lambda item: -item[1]["median_ms"]):
-            print(f"{name:<8} {what:<24} median {cost['median_ms']:6.1f} ms, worst {cost['worst_ms']:6.1f} ms")
-    print("85 words", found["long_text"], "load", found["load"])
-    if asked.out:
-        asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def measure(page, results: "Results", asked: argparse.Namespace) -> None:
+    """Whatever is not there yet."""
+    work = Work(page, asked.steps)
+    names = page.eval_on_selector_all("figure[data-figure]", "all => all.map(f => f.dataset.figure)")
+    for name in asked.figures or ["answer", *names]:
+        results.add(name, lambda name=name: work.of_figure(name))
+    if not asked.figures:
+        results.add("sweep", lambda: sweep(page))
+        results.add("long_text", lambda: long_text(page))
+
+
+class Results:
+    """Results by name, kept in a file from the first one on."""
+
+    def __init__(self, file: Path | None, found: dict) -> None:
+        self.file, self.found = file, found
+
+    @classmethod
+    def open(cls, file: Path | None, asked: dict) -> "Results":
+        """Those in the file, if it was asked for the same; otherwise none."""
+        fresh = {**asked, "machine": machine(), "results": {}}
+        if file is None or not file.is_file():
+            return cls(file, fresh)
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if any(found.get(key) != fresh[key] for key in (*asked, "machine")):
+            raise SystemExit(f"{file} was measured otherwise or elsewhere. Give -o another file, or remove it.")
+        return cls(file, found)
+
+    def add(self, name: str, measured: Callable[[], dict]) -> None:
+        """Measure, unless it is there already; print it and write it."""
+        if name in self.found["results"]:
+            return
+        result = {**measured(), "load": round(os.getloadavg()[0], 1)}
+        self.found["results"][name] = result
+        print(name, json.dumps(result), flush=True)
+        if self.file:
+            beside = self.file.with_suffix(".new")
+            beside.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
+            beside.replace(self.file)
 
 
 class Work:
@@ -106,22 +145,31 @@ class Work:
         costs = [max(0.0, self.spent(script, each) - waited) for each in arguments]
         return {"median_ms": round(statistics.median(costs), 2), "worst_ms": round(max(costs), 2), "steps": len(costs)}
 
-    def measured(self, wanted: list[str] | None) -> dict:
-        sliders, hovers = {}, {}
-        names = self.page.eval_on_selector_all("figure[data-figure]", "all => all.map(f => f.dataset.figure)")
-        for name in wanted or ["answer", *names]:
-            place = name if name == "answer" else f"figure-{name}"
-            print("measuring", name, flush=True)
-            element = self.page.locator(f"#{place}")
-            element.evaluate("e => e.scrollIntoView()")
-            self.page.evaluate("async () => { await frame(); await frame(); }")
-            for which in range(element.locator("input[type=range]").count()):
-                moves = [[name, which, step] for step in range(self.steps)]
-                sliders[f"{name} {which + 1}"] = self.summary(SLIDE, moves)
-            if element.locator("[role=radio][data-place]").count():
-                hovers[name] = self.summary(HOVER, [[f"#{place}", step] for step in range(self.steps)])
-                self.page.keyboard.press("Escape")
-        return {"sliders": sliders, "hovers": hovers}
+    def of_figure(self, name: str) -> dict:
+        """Its sliders and a hover over its words, while it is in sight."""
+        place = name if name == "answer" else f"figure-{name}"
+        element = self.page.locator(f"#{place}")
+        element.evaluate("e => e.scrollIntoView()")
+        self.page.evaluate("async () => { await frame(); await frame(); }")
+        found: dict = {}
+        for which in range(element.locator("input[type=range]").count()):
+            moves = [[name, which, step] for step in range(self.steps)]
+            found[f"slider_{which + 1}"] = self.summary(SLIDE, moves)
+        if element.locator("[role=radio][data-place]").count():
+            found["hover"] = self.summary(HOVER, [[f"#{place}", step] for step in range(self.steps)])
+            self.page.keyboard.press("Escape")
+        return found
+
+
+def sweep(page) -> dict:
+    """Every head off in turn for the opening sentence, from the click to the verdict."""
+    cpu, began = time.process_time(), time.perf_counter()
+    page.evaluate("window.onehop.view().startSweep()")
+    page.wait_for_function("window.onehop.view().sweep.state === 'done'")
+    seconds = {"wall_s": round(time.perf_counter() - began, 2), "server_cpu_s": round(time.process_time() - cpu, 2)}
+    trace = "window.onehop.view().trace"
+    lengths = page.evaluate(f"[{trace}.source.tokens.length, {trace}.steps.length]")
+    return {"source_tokens": lengths[0], "target_tokens": lengths[1], **seconds}
 
 
 def long_text(page) -> dict:
