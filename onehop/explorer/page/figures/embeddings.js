@@ -87,12 +87,12 @@ function picture(view, stage) {
   const grown = stage === "embedding" ? 1 : Math.sqrt(view.trace.settings.d_model);
   const cloud = projection.cloud.map(([x, y]) => [x * grown, y * grown]);
   const [width, height] = view.narrow ? [340, 320] : [620, 400];
-  const middle = (axis) =>
-    cloud.map((p) => p[axis]).sort((a, b) => a - b)[Math.floor(cloud.length / 2)] ?? 0;
-  const reach = cloud
-    .map(([x, y]) => Math.hypot(x - middle(0), y - middle(1)))
-    .sort((a, b) => a - b)[Math.floor(0.97 * cloud.length)];
-  const core = cloud.filter(([x, y]) => Math.hypot(x - middle(0), y - middle(1)) <= reach);
+  const [left, down] = [0, 1].map(
+    (axis) => cloud.map((p) => p[axis]).sort((a, b) => a - b)[Math.floor(cloud.length / 2)] ?? 0,
+  );
+  const away = cloud.map(([x, y]) => Math.hypot(x - left, y - down));
+  const reach = away.toSorted((a, b) => a - b)[Math.floor(0.97 * cloud.length)];
+  const core = cloud.filter((_, i) => away[i] <= reach);
   const [xs, ys] = extent([
     ...points,
     ...near.map((n) => n.xy),
