@@ -1,6 +1,7 @@
 """Does a translation depend on its batch, and do the engines agree? Both counted on real sentences.
 
     python benchmarks/agreement.py [--sentences tests/data/tatoeba-1000.en] [--model en-de] [-o FILE.json]
+    python benchmarks/agreement.py --engines "ctranslate2 int8" -o FILE.json      # the others take half an hour
 
 Every sentence alone, in calls of 7, in calls of 64, and in calls of 64 after a shuffle, on one thread: sentences that
 came out in other tokens than alone are counted, and the scores of the rest compared; `exact` counts those that are
@@ -37,20 +38,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sentences", type=Path, default=Path("tests/data/tatoeba-1000.en"))
     parser.add_argument("--model", default="en-de")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), metavar="ENGINE")
     parser.add_argument("--raw", type=Path, default=Path("runs/agreement"), help="Translations are kept here.")
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     # Another model's translations would pass for this one's.
-    raw = arguments.raw / describe(named_model(arguments.model)).hash[:8]
+    model = describe(named_model(arguments.model)).hash
+    raw = arguments.raw / model[:8]
     raw.mkdir(parents=True, exist_ok=True)
     texts = arguments.sentences.read_text(encoding="utf-8").split("\n")[:-1]
     report: dict[str, dict[str, dict[str, float]]] = {}
     for search, options in SEARCHES.items():
         report[search] = rows = {}
         alone = {}
-        for name, engine in ENGINES.items():
-            translator = SentenceTranslator.load(arguments.model, threads=1, **engine)
+        for name in arguments.engines:
+            translator = SentenceTranslator.load(arguments.model, threads=1, **ENGINES[name])
             runs = {
                 way: kept(raw / f"{name} {search} {way}.json", run(translator, texts, options, *how))
                 for way, how in orders(texts).items()
@@ -60,7 +63,9 @@ def main() -> None:
             pairs = [(one, other) for one, other in COMPARED if {one, other} <= alone.keys()]
             rows |= {f"{one} | {other}": difference(alone[one], alone[other]) for one, other in pairs}
             if arguments.out:
-                arguments.out.write_text(json.dumps({"sentences": len(texts), **report}, indent=1) + "\n")
+                arguments.out.write_text(
+                    json.dumps({"model": model, "sentences": len(texts), **report}, indent=1) + "\n"
+                )
     for search, rows in report.items():
         print(f"{search}: sentences of {len(texts):,} that differ, greatest difference of a score where they do not")
         for name, row in rows.items():
