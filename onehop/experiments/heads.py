@@ -198,8 +198,28 @@ def patterns(tracer: Tracer, sources: Sequence[str]) -> Json:
     }
     for word_key, examples in of_words.items():
         tallies[word_key] = _tally_pairs(tracer, examples)
+    tallies["pronoun to its noun's article", "decoder"] = articles = Tally()
+    for example in coreference_sentences():
+        sentence = read(tracer, example.source)
+        articles.add(sentence.weights["decoder"], article_of_noun(sentence.target, example.german), causal=True)
     found = [tally.result(name, role) for (name, role), tally in tallies.items()]
     return {"sentences": len(sources), "patterns": [result for result in found if result]}
+
+
+_ARTICLES = ("der", "die", "das", "den", "dem", "ein", "eine", "einen", "einem", "einer")
+PRONOUNS = ("er", "sie", "es")
+
+
+def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
+    """The row that writes the pronoun looks at the article of a German noun; none where one of the three is missing."""
+    found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
+    written = words(tokens)
+    texts = [_bare(word.text) for word in written]
+    at = next((i for i, text in enumerate(texts) if noun.lower() in text), 0)
+    pronoun = next((word for word, text in zip(written[at:], texts[at:], strict=True) if text in PRONOUNS), None)
+    if pronoun is not None and texts[at - 1] in _ARTICLES:
+        found[pronoun.places[0] - 1, list(written[at - 1].places)] = True
+    return found
 
 
 def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Tally:
@@ -303,7 +323,7 @@ def coreference(tracer: Tracer) -> Json:
 def _described(sentence: Coreference, found: ReadSentence, it: list[int], noun: list[int], weight: Tensor) -> Json:
     """One sentence: what became of "it", and who looked at its noun."""
     written = [_bare(word) for word in found.text.split()]
-    pronoun = next((word for word in written[1:] if word in ("er", "sie", "es")), None)
+    pronoun = next((word for word in written[1:] if word in PRONOUNS), None)
     heads = [{"layer": i, "head": j, "weight": float(weight[i, j])} for i, j in _best_heads(weight)]
     return {
         "source": sentence.source,

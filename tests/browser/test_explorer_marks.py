@@ -219,6 +219,19 @@ def test_positions_are_as_alike_as_their_vectors(page, trace, measured):
     expect(said).to_contain_text("larger than that between seeds")
 
 
+def test_every_pattern_is_a_small_grid_and_the_chosen_one_a_large_one(fresh, measured):
+    patterns = json.loads((measured / "patterns.json").read_text(encoding="utf-8"))["patterns"]
+    smalls = figure(fresh, "patterns").locator(".overview [role=radio]")
+    best = smalls.evaluate_all("all => all.map(b => Number(b.dataset.best))")
+    assert best == pytest.approx([np.max(p["all"]) for p in patterns], abs=1e-6)
+    smalls.nth(2).click()
+    settled(fresh)
+    expect(smalls.nth(2)).to_have_attribute("aria-checked", "true")
+    cells = figure(fresh, "patterns").locator("table.matrix td.cell").all_inner_texts()
+    shares = np.array(patterns[2]["all"]).ravel()
+    assert [int(text) for text in cells] == [100 if s == 1 else min(99, round(100 * s)) for s in shares]
+
+
 def test_words_take_the_place_of_pieces_in_every_figure_of_weights(browser, file, trace):
     """The pieces of "saw" are one word; what goes to them is added up."""
     keys = [[0], [1], [2], [3, 4, 5, 6], [7], [8]]

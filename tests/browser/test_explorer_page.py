@@ -391,7 +391,7 @@ CONTROLS = {
     "results": ("input[value=en_fr]", "input[value=en_fr]", "ArrowLeft"),
     "lookup": ("input[value=library]", "input[value=dictionary]", "ArrowLeft"),
     "coreference": ("select", "select", "ArrowDown"),
-    "patterns": ("select", "select", "ArrowDown"),
+    "patterns": (TOKENS.format(1), TOKENS.format(1), "ArrowRight"),
 }
 
 

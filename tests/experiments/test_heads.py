@@ -13,6 +13,7 @@ from onehop.experiments import heads
 from onehop.experiments.heads import (
     PATTERNS,
     Tally,
+    article_of_noun,
     attention_weights,
     coreference,
     coreference_sentences,
@@ -64,6 +65,15 @@ def test_a_tally_finds_the_head_that_was_planted():
     assert found["heads"][1]["share"] < 1.0
     assert found["chance"] == pytest.approx(1 / 5)
     assert Tally().result("nothing", "encoder") is None
+
+
+def test_the_row_that_writes_the_pronoun_wants_the_article_of_its_noun():
+    tokens = ["<s>", "▁Das", "▁T", "ier", "▁sah", "▁die", "▁Straße", ",", "▁weil", "▁es", "▁müde", "▁war"]
+    assert article_of_noun(tokens, "Tier").nonzero().tolist() == [[8, 1]]
+    assert article_of_noun(tokens, "Straße").nonzero().tolist() == [[8, 5]]
+    assert not article_of_noun(tokens[:9], "Tier").any()  # no pronoun
+    assert not article_of_noun(tokens, "Hund").any()
+    assert not article_of_noun(["<s>", "▁Tier", "▁es"], "Tier").any()  # no article
 
 
 def test_patterns_are_counted_over_sentences(tracer, monkeypatch):

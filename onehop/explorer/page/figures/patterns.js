@@ -1,9 +1,10 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { tint } from "onehop/colour.js";
-import { picker } from "onehop/controls.js";
+import { pixelPicture, tint } from "onehop/colour.js";
+import { roving } from "onehop/controls.js";
 import { provenance, unmeasured } from "onehop/frame.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { percent } from "onehop/text.js";
+import { shareOf } from "onehop/tips.js";
 
 export const id = "patterns";
 export const item = 21;
@@ -40,9 +41,48 @@ function clearest(pattern) {
     ${pattern.sentences} sentences${next ? `; next ${called(next)} with ${next.times}` : ""}.`;
 }
 
-function grid(view, { all: rows, role }) {
+/** Every pattern as a small grid of all heads; the chosen one stands large below. */
+function overview(view, { patterns }, pattern) {
+  const choose = (i) => view.turn("patterns.name", key(patterns[i]));
+  const small = (p, i) => {
+    const tip = (event) => {
+      const [x, y] = shareOf(event, event.target);
+      const [layer, head] = [Math.floor(y * p.all.length), Math.floor(x * p.all[0].length)];
+      const share = p.all[layer]?.[head];
+      return share === undefined ? null : `${called({ layer, head })}: ${whole(share)} %`;
+    };
+    const [best] = ranked(p);
+    return html`<button
+      type="button"
+      role="radio"
+      class="small"
+      data-place=${i}
+      data-best=${best.times / p.sentences}
+      aria-checked=${p === pattern}
+      tabindex=${p === pattern ? 0 : -1}
+      @click=${() => choose(i)}
+      @keydown=${roving(i, patterns.length, choose)}
+    >
+      <img
+        class="pixels"
+        style="--ratio:${p.all[0].length} / ${p.all.length}"
+        alt=""
+        .tip=${tip}
+        src=${pixelPicture(`pattern ${key(p)} ${p.sentences} ${p.all}`, p.all, view.rgb("weight"))}
+      />
+      <span
+        ><b>${p.name}</b>, ${ROLE_NAMES[p.role]}: at best ${whole(best.times / p.sentences)} %</span
+      >
+    </button>`;
+  };
+  return html`<div class="smalls overview" data-roving role="radiogroup" aria-label="Pattern">
+    ${patterns.map(small)}
+  </div>`;
+}
+
+function grid(view, { name, all: rows, role }) {
   return html`<div>
-    <h4>${ROLE_NAMES[role]}: layers downwards, heads across</h4>
+    <h4 style="margin-top:1.2rem">${name}, ${ROLE_NAMES[role]}: layers downwards, heads across</h4>
     <div
       class="scroll"
       tabindex="0"
@@ -79,13 +119,9 @@ export function draw(view) {
     );
   const pattern = chosen(view, data);
   const best = pattern.heads[0];
-  return html` <div class="controls">
-      ${picker({ label: "Pattern", options: data.patterns.map((p) => [key(p), key(p)]), value: key(pattern), choose: (name) => view.turn("patterns.name", name) })}
-      <span>by chance: ${percent(pattern.chance)}</span>
-    </div>
-    ${grid(view, pattern)}
+  return html` ${overview(view, data, pattern)} ${grid(view, pattern)}
     <p class="reading">
-      ${clearest(pattern)}
+      ${clearest(pattern)} By chance it would hold for ${percent(pattern.chance)}.
       <button
         type="button"
         @click=${() => view.choose({ role: best.role, layer: best.layer, head: best.head })}
