@@ -17,7 +17,6 @@ start, is taken off before tokens are divided by seconds; tokens are those of on
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -44,7 +43,7 @@ from onehop.model.transformer import Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
-from onehop.storage.registry import find_model, shortlist_beside
+from onehop.storage.registry import find_model
 from onehop.text.tokenizer import EOS, Tokenizer
 
 LENGTH = 25
@@ -52,8 +51,6 @@ ON_ALL, SAMPLED = ["onehop", "ctranslate2-readme", "ctranslate2-tuned"], ["oneho
 # Other ways to call onehop; those with "small" in their names use the model of --small.
 MORE = {
     "onehop-greedy": ["--beam", "1"],
-    "onehop-shortlist": ["--fast"],
-    "onehop-greedy-shortlist": ["--beam", "1", "--fast"],
     "onehop-small": [],
     "onehop-small-greedy": ["--beam", "1"],
 }
@@ -247,13 +244,11 @@ def write_rows(arguments: argparse.Namespace, rows: dict[str, Any], turns: list[
 
 
 def write_exports(model: Path, folder: Path, small: str | None) -> Tokenizer:
-    """The model files, a shortlist and what the other systems read."""
+    """The model files and what the other systems read."""
     stored = read_model(model)
     write_model(folder / "model.safetensors", stored)
     if small is not None:
         write_model(folder / "small.safetensors", read_model(find_model(small)))
-    if (shortlist := shortlist_beside(model)).exists():
-        shutil.copy(shortlist, folder / "model.shortlist")
     for name, writer in (("hf", to_huggingface), ("ct2", to_ctranslate2)):
         (folder / name).mkdir()
         writer.write(stored, folder / name)

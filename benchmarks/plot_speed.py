@@ -3,8 +3,8 @@
     python benchmarks/plot_speed.py RAW.json... -o docs/pictures/speed.svg
 
 RAW is what `decode_speed.py --file … -o RAW.json` wrote. Figures stand in one picture only if they are of the same
-lines, so that files of other lines are refused. A system that several files have is taken from the last one. Speed is
-sentences a CPU second, without the start.
+lines, so that files of other lines are refused. A system that several files have is taken from the last one. Systems
+without a name here, which onehop no longer has, are left out. Speed is sentences a CPU second, without the start.
 """
 
 import argparse
@@ -20,8 +20,6 @@ OURS, PEERS = "#1f5fbf", "#8a8a8a"
 NAMES = {
     "onehop": "onehop, {model}",
     "onehop-greedy": "onehop, {model}, greedy",
-    "onehop-shortlist": "onehop, {model}, shortlist",
-    "onehop-greedy-shortlist": "onehop, {model}, greedy, shortlist",
     "onehop-small": "onehop, {small}",
     "onehop-small-greedy": "onehop, {small}, greedy",
     "onehop-torch": "onehop in torch, float32",
@@ -36,7 +34,7 @@ Dot = tuple[float, float]
 def read(file: Path) -> tuple[dict[str, Any], dict[str, Dot]]:
     """What the lines were, and each system's sentences a CPU second and BLEU."""
     raw = json.loads(file.read_text(encoding="utf-8"))
-    turns = {name: [turn[name] for turn in raw["turns"] if name in turn] for name in raw["turns"][0]}
+    turns = {name: [turn[name] for turn in raw["turns"] if name in turn] for name in raw["turns"][0] if name in NAMES}
     dots = {
         name: tuple(
             statistics.median(values)

@@ -58,7 +58,6 @@ inside() {
 
 decoding() {
     file="$sets/newstest2014.en $sets/newstest2014.de"
-    make_again shortlist $python benchmarks/shortlist.py $file -o results/shortlist/newstest2014.json
     make_again file $python benchmarks/decode_speed.py --file $file --rounds 1 \
         --systems onehop ctranslate2-readme ctranslate2-tuned -o results/decode_file.json
     make_again load $python benchmarks/serve_load.py --model en-de --texts "$sets/tatoeba-valid.en" \

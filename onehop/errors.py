@@ -68,10 +68,6 @@ class OtherStoreError(StoreError):
     """The token store was made from other text or settings."""
 
 
-class ShortlistError(OnehopError):
-    """A vocabulary shortlist is missing, damaged or belongs to another vocabulary."""
-
-
 class RunError(OnehopError):
     """A training run cannot start, resume or be written."""
 

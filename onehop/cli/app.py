@@ -20,6 +20,8 @@ from onehop.config import Settings, load_settings, preset_names, with_changes
 from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Remedies for options of earlier versions, where the closest name would mislead.
+_DROPPED = {"onehop translate --fast": "Use --quality fast."}
 
 
 # typer exports neither it nor the library that it took it from.
@@ -99,7 +101,8 @@ def refused(e: Any, command: str) -> Exception:
     command = e.ctx.command_path if e.ctx else command
     if hasattr(e, "possibilities"):
         options = [name for param in e.ctx.command.get_params(e.ctx) for name in (*param.opts, *param.secondary_opts)]
-        what, remedy = f"`{command}` has no option {e.option_name}", _did_you_mean(e.option_name, options, command)
+        what = f"`{command}` has no option {e.option_name}"
+        remedy = _DROPPED.get(f"{command} {e.option_name}") or _did_you_mean(e.option_name, options, command)
     else:
         what = " ".join(e.format_message().split()).replace("Value error, ", "").rstrip(".")
         remedy = f"See `{command} --help`."

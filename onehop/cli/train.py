@@ -243,30 +243,6 @@ def average(
 
 
 @app.command(rich_help_panel=_PANEL)
-def shortlist(
-    store: Annotated[Path, typer.Argument(help="The store that the model was trained on, or one of its tokenizer.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write: MODEL.shortlist beside MODEL.")],
-    best: Annotated[int, typer.Option(min=1, help="Maximum candidates per source token.")] = 40,
-    frequent: Annotated[
-        int, typer.Option(min=0, help="Most frequent target tokens, which are always candidates.")
-    ] = 1000,
-    pairs: Annotated[int, typer.Option(min=1, help="Maximum number of sentence pairs to learn from.")] = 1_000_000,
-) -> None:
-    """Learn a vocabulary shortlist for `onehop translate --fast`."""
-    from onehop.console import PrepareDisplay
-    from onehop.data.store import Store
-    from onehop.decoding.shortlist import check_target, make_shortlist, steps_of, write_shortlist
-
-    opened = Store.open(store)
-    check_target(out)
-    with PrepareDisplay() as shown:
-        shown.stage("which piece becomes which", steps_of(opened), "pieces")
-        table = make_shortlist(opened, best=best, frequent=frequent, pairs=pairs, progress=shown.advance)
-    write_shortlist(out, table)
-    typer.echo(f"{out}: {table}, {out.stat().st_size / 1e6:.2f} MB")
-
-
-@app.command(rich_help_panel=_PANEL)
 def curves(
     run: Annotated[Path, typer.Argument(help="A run folder, or a metrics.jsonl.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The picture: .png or .svg.")] = Path("curves.svg"),

@@ -118,9 +118,6 @@ def translate(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
     ] = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Use the model's vocabulary shortlist (docs/guide/translate.md).")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line, with all details.")] = False,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.")] = False,
 ) -> None:
@@ -172,14 +169,13 @@ def translate(
     if len(route) > 1 and (alignments or n_best > 1):
         remedy = "Leave them out, or choose a model with both languages."
         raise SettingsError(f"There are no --alignments and --n-best through {via(route)}.", remedy)
-    check_request(device, engine, compute, threads, fast)
+    check_request(device, engine, compute, threads)
     bulk = BulkJob(
         route=route,
         device=device,
         engine=engine,
         compute=compute,
         threads=threads if remote else threads_of(workers or 1, threads),
-        shortlist=fast,
         options=options,
         terms=terms,
         whole_lines=whole_lines,
@@ -195,8 +191,6 @@ def translate(
         line_filter.translate(bulk, None, windows, out, files=files, workers=workers)
         return
     translator = bulk.translator()
-    if fast and "torch" in translator.engines:
-        typer.echo("onehop: --fast is ignored: torch translates, which has no shortlist.", err=True)
     pipeline = bulk.pipeline(translator)
     if job is not None:
         documents.run(job, pipeline, translator.identity(options, terms, whole_lines, keep_capitals), out)

@@ -1,6 +1,6 @@
 """Source ids to target ids: search options, beam search, and the engines that compute its steps.
 
-It knows nothing of text. Options, shortlists and the CTranslate2 engine do not import torch.
+It knows nothing of text. Options and the CTranslate2 engine do not import torch.
 """
 
 __all__ = [
@@ -17,6 +17,5 @@ __all__ = [
     "request",
     "search",
     "settled",
-    "shortlist",
     "torch_engine",
 ]

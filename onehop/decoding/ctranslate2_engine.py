@@ -6,7 +6,7 @@ This module adds what its search lacks: a maximum length per sentence instead of
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, bea
 from onehop.errors import SettingsError
 from onehop.machine import asked_threads, available_cores
 from onehop.storage import cache, ctranslate2_format
-from onehop.storage.ctranslate2_format import FACTS_FILE, SHORTLIST_FILE, TOKENIZER_FILE, Compute
+from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import EOS, Tokenizer
 
@@ -70,16 +70,6 @@ class Converted:
         """Without a folder."""
         return cls(None, files, Tokenizer(files[TOKENIZER_FILE]), json.loads(files[FACTS_FILE]))
 
-    def with_shortlist(self, path: Path) -> "Converted":
-        """The same with a shortlist, in memory. The cache is unchanged and holds the weights once."""
-        from onehop.decoding.shortlist import read_shortlist
-
-        table = read_shortlist(path, self.tokenizer.model)
-        pieces = self.tokenizer.tokens(range(self.tokenizer.vocab_size))
-        files = self.files if self.folder is None else {f.name: f.read_bytes() for f in self.folder.iterdir()}
-        shortlist = ctranslate2_format.vocabulary_map(table.frequent.tolist(), table.candidates.lists(), pieces)
-        return replace(self, folder=None, files={**files, SHORTLIST_FILE: shortlist})
-
     def open(self, compute: Compute, workers: int) -> Any:
         """CTranslate2's translator. Each worker has one thread: threads that share a sentence wait too much."""
         return ctranslate2.Translator(
@@ -102,7 +92,6 @@ class Ct2Engine:
         self.compute = compute
         self.workers = threads or cores()
         self.spread = self.workers  # number of batches per call; a caller with many threads sets 1
-        self.shortlist = SHORTLIST_FILE in converted.files
         self.translator = converted.open(compute, self.workers)
         self.tokenizer = converted.tokenizer
         self.positions: int = converted.facts["positions"]
@@ -162,7 +151,6 @@ class Ct2Engine:
             max_decoding_length=limit,
             min_decoding_length=0,
             max_input_length=0,
-            use_vmap=self.shortlist,
             return_scores=True,
             return_end_token=True,
         )

@@ -32,7 +32,6 @@ class Engine(Protocol):
     """A model that is ready to translate ids."""
 
     name: EngineName
-    shortlist: bool  # whether it uses a shortlist
 
     @property
     def compute(self) -> str:

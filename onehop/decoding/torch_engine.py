@@ -57,7 +57,6 @@ class TorchEngine:
     """A torch model, on its device and in its dtype."""
 
     name: EngineName = "torch"
-    shortlist = False
 
     def __init__(self, model: Transformer, *, capture: bool = True) -> None:
         self.model = kernels.fuse(model.eval())

@@ -65,7 +65,6 @@ class BulkJob:
     engine: Literal["auto"] | EngineName = "auto"
     compute: ComputeType | None = None
     threads: int | None = None
-    shortlist: bool | str | Path = False
     options: SearchOptions = field(default_factory=SearchOptions)
     terms: Terms = field(default_factory=Terms)
     whole_lines: bool = False
@@ -76,7 +75,7 @@ class BulkJob:
 
     def translator(self) -> Translator:
         how = {"device": self.device, "engine": self.engine, "compute": self.compute, "threads": self.threads}
-        return Translator(self.route, shortlist=self.shortlist, **how)  # type: ignore[arg-type]
+        return Translator(self.route, **how)  # type: ignore[arg-type]
 
     def pipeline(self, translator: Translator) -> LinePipeline:
         how = {"whole_lines": self.whole_lines, "keep_capitals": self.keep_capitals, "batch_size": self.batch_size}
@@ -84,7 +83,7 @@ class BulkJob:
 
     def identity(self) -> dict[str, Any]:
         """What a translation depends on, as JSON holds it."""
-        how = (self.device, self.engine, self.compute, self.shortlist, self.whole_lines, self.keep_capitals)
+        how = (self.device, self.engine, self.compute, self.whole_lines, self.keep_capitals)
         return {
             "models": [describe(path).hash for path in self.route],
             "options": asdict(self.options),

@@ -197,7 +197,6 @@ class Result:
             "tokens": [token for t in chosen for token in t.tokens],
             "engine": next((t.engine for t in chosen), None),
             "compute": next((t.compute for t in chosen), None),
-            "shortlist": any(t.shortlist for t in chosen),
             "finished": all(t.finished for t in chosen),
             "looped": any(t.looped for t in chosen),
             "split": any(s.split for s in self.sentences),

@@ -13,7 +13,7 @@ from onehop.errors import SettingsError, is_installed, require
 from onehop.machine import asked_threads
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_label import check_kind, describe
-from onehop.storage.registry import default_alpha, find_model, shortlist_beside
+from onehop.storage.registry import default_alpha, find_model
 from onehop.text.tokenizer import Tokenizer
 
 # Sentences sorted by length at a time: enough to fill batches of equal length, few enough to hold in memory.
@@ -32,7 +32,6 @@ class Translation:
     looped: bool
     engine: EngineName | None = None
     compute: str | None = None
-    shortlist: bool = False
 
 
 class SentenceTranslator:
@@ -71,25 +70,21 @@ class SentenceTranslator:
         engine: Literal["auto"] | EngineName = "auto",
         compute: ComputeType | None = None,
         threads: int | None = None,
-        shortlist: bool | str | Path = False,
     ) -> "SentenceTranslator":
         """Read a model by its file or its name; without either, en-de.
 
         `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
         CTranslate2 and float32 in torch if nothing is said, and torch has bfloat16 and float16; `threads` one a core.
-        `shortlist` True means the table beside the model, a path another one; CTranslate2 has it, and what goes to
-        torch is translated without.
         """
-        check_request(device, engine, compute, threads, shortlist)
+        check_request(device, engine, compute, threads)
         path = find_model(None if path is None else str(path))
         check_kind(path, None)
-        table = shortlist_beside(path) if shortlist is True else Path(shortlist) if shortlist else None
         if compute not in HALF and (engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device))):
             from onehop.decoding.ctranslate2_engine import UnsupportedError
 
             exact: Compute = "float32" if compute == "float32" else "int8"
             try:
-                return cls._with_ctranslate2(path, exact, threads, table, alone=engine == "ctranslate2")
+                return cls._with_ctranslate2(path, exact, threads, alone=engine == "ctranslate2")
             except UnsupportedError:
                 if engine == "ctranslate2":
                     raise
@@ -102,7 +97,7 @@ class SentenceTranslator:
 
     @classmethod
     def _with_ctranslate2(
-        cls, path: Path, compute: Compute, threads: int | None, shortlist: Path | None, alone: bool
+        cls, path: Path, compute: Compute, threads: int | None, *, alone: bool
     ) -> "SentenceTranslator":
         from onehop.decoding.ctranslate2_engine import Converted, Ct2Engine
 
@@ -114,8 +109,6 @@ class SentenceTranslator:
             return _torch_engine(read_unchanged(path, hash), "cpu", threads)
 
         converted = Converted.of(path, compute)
-        if shortlist is not None:
-            converted = converted.with_shortlist(shortlist)
         return cls(
             converted.tokenizer,
             converted.facts["source"],
@@ -271,7 +264,6 @@ class SentenceTranslator:
             hypothesis.looped,
             engine.name,
             engine.compute,
-            engine.shortlist,
         )
 
 
@@ -283,9 +275,7 @@ def nothing() -> Translation:
 # --- which engine ---------------------------------------------------------------------------------------------
 
 
-def check_request(
-    device: str | None, engine: str, compute: str | None, threads: int | None, shortlist: bool | str | Path
-) -> None:
+def check_request(device: str | None, engine: str, compute: str | None, threads: int | None) -> None:
     """Refuse what cannot be had, before anything is read."""
     if engine not in ("auto", "torch", "ctranslate2"):
         raise SettingsError(f"There is no engine {engine!r}.", "Choose auto, torch or ctranslate2.")
@@ -295,23 +285,14 @@ def check_request(
         raise SettingsError(f"{threads!r} threads cannot translate.", "Give 1 or more.")
     if engine == "ctranslate2" and device not in (None, "cpu"):
         raise SettingsError(f"CTranslate2 runs on the CPU here, not on {device}.", "Use the engine torch.")
-    _check_formats(engine, compute, shortlist)
-    if engine == "torch" or device not in (None, "cpu") or compute in HALF:
-        require("torch")
-    if engine == "ctranslate2" and not has_ctranslate2():
-        raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
-
-
-def _check_formats(engine: str, compute: str | None, shortlist: bool | str | Path) -> None:
-    """Refuse a number format or a shortlist that an engine lacks."""
     if engine == "torch" and compute == "int8":
         raise SettingsError("The engine torch does not compute in int8.", "Use the engine ctranslate2.")
     if engine == "ctranslate2" and compute in HALF:
         raise SettingsError(f"CTranslate2 does not compute in {compute} here.", "Use the engine torch.")
-    if engine == "torch" and shortlist:
-        raise SettingsError("The engine torch has no shortlist.", "Use the engine ctranslate2, or do without.")
-    if compute in HALF and shortlist:
-        raise SettingsError(f"There is no shortlist in {compute}: torch has none.", "Do without one of the two.")
+    if engine == "torch" or device not in (None, "cpu") or compute in HALF:
+        require("torch")
+    if engine == "ctranslate2" and not has_ctranslate2():
+        raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
 
 
 def has_ctranslate2() -> bool:

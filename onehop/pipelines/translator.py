@@ -38,8 +38,7 @@ class Translator:
     the full model.
 
     `engine` "auto" means CTranslate2 on a CPU and torch on a GPU (`device="cuda"`). `compute` is int8 in CTranslate2
-    and float32 in torch if nothing is said; torch has bfloat16 and float16 too. `threads` is one a core. `shortlist` is
-    True for the table beside the model, or the path of one.
+    and float32 in torch if nothing is said; torch has bfloat16 and float16 too. `threads` is one a core.
 
     A translator pickles as its name and options, without weights. After `unload`, the end of a `with` block, or
     unpickling, the weights are read again when they are next needed.
@@ -77,18 +76,15 @@ class Translator:
         engine: Literal["auto"] | EngineName = "auto",
         compute: ComputeType | None = None,
         threads: int | None = None,
-        shortlist: bool | str | Path = False,
     ) -> None:
-        check_request(device, engine, compute, threads, shortlist)
+        check_request(device, engine, compute, threads)
         if model is None or isinstance(model, str | Path):
             with in_the_words_of_arguments():
                 route = find_route(model, source, to, quality=quality)
         else:
             with in_the_words_of_arguments():
                 route = tuple(find_model(str(each), quality=quality) for each in model)
-        if isinstance(shortlist, str | Path):
-            shortlist = Path(shortlist).absolute()
-        options = {"device": device, "engine": engine, "compute": compute, "threads": threads, "shortlist": shortlist}
+        options = {"device": device, "engine": engine, "compute": compute, "threads": threads}
         self.quality = quality
         self._models = tuple(LazyModel(path, **options) for path in route)
         check_chain(self._models, asked_source(source), asked_language(to))
@@ -117,7 +113,7 @@ class Translator:
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.models))
         given = self._models[0].options.items()
-        options = "".join(f", {name}={value!r}" for name, value in given if value not in (None, "auto", False))
+        options = "".join(f", {name}={value!r}" for name, value in given if value not in (None, "auto"))
         unloaded = "" if all(each.loaded for each in self._models) else ", unloaded"
         return f"Translator({names}, {self.source} → {self.target}{options}{unloaded})"
 
@@ -297,7 +293,7 @@ class Translator:
         given = self._models[0].options
         return {
             "models": [each.hash for each in self._models],
-            "engine": [*self.engines, str(given["compute"]), str(given["shortlist"])],
+            "engine": [*self.engines, str(given["compute"])],
             "options": asdict(options),
             "alphas": [each.sentences.alpha for each in self._models],
             "terms": terms.identity(),

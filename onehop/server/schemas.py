@@ -267,7 +267,6 @@ class TranslationAnswer(BaseModel):
     tokens: list[str]
     engine: str | None
     compute: str | None
-    shortlist: bool
     finished: bool
     looped: bool
     split: bool

@@ -3,7 +3,6 @@
 For a model in the cache, this module is enough, and NumPy is not imported.
 """
 
-from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from onehop.config import ModelSettings
@@ -17,7 +16,6 @@ _SHORTEST_TABLE = 1024
 
 TOKENIZER_FILE = "tokenizer.model"
 FACTS_FILE = "onehop.json"
-SHORTLIST_FILE = "vmap.txt"
 
 
 def inexpressible(settings: ModelSettings) -> str | None:
@@ -30,12 +28,6 @@ def inexpressible(settings: ModelSettings) -> str | None:
 
 def positions_of(settings: ModelSettings) -> int:
     return settings.max_length if settings.positions == "learned" else max(_SHORTEST_TABLE, 2 * settings.max_length)
-
-
-def vocabulary_map(always: Iterable[int], candidates: Iterable[Iterable[int]], pieces: Sequence[str]) -> bytes:
-    """A shortlist in CTranslate2's format: a line per source token, and one for tokens that are always allowed."""
-    rows = [("", always), *zip(pieces, candidates, strict=True)]
-    return "".join(f"{piece}\t{' '.join(pieces[i] for i in ids)}\n" for piece, ids in rows).encode()
 
 
 def vocabulary(tokenizer: bytes) -> list[str]:

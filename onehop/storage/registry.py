@@ -22,7 +22,6 @@ from onehop.storage.model_label import PART, SUFFIX, Label, describe, find_head,
 
 MODEL = f"model{SUFFIX}"
 CARD = "card.md"
-_SHORTLIST = ".shortlist"
 SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
@@ -270,11 +269,6 @@ def _check_languages(path: Path, source: str | None, target: str | None) -> None
             f"{path} translates from {content['source']} to {content['target']}, not from {wanted}.",
             "Choose another model, or leave out --from and --to.",
         )
-
-
-def shortlist_beside(path: Path) -> Path:
-    """Where the vocabulary shortlist of a model file lies: beside it, under its name."""
-    return find_head(path).with_suffix(_SHORTLIST)
 
 
 def default_alpha(path: Path) -> float | None:

@@ -520,10 +520,6 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
         ),
         (["one", "--workers", "2"], "--workers 2 share the lines of files. Give them with --input."),
         (["one", "--temperature", "2"], "--temperature is 2.0, but nothing is sampled. Set --sample to true."),
-        (
-            ["one", "--compute", "bfloat16", "--fast"],
-            "There is no shortlist in bfloat16: torch has none. Do without one of the two.",
-        ),
         (["one", "--alignments"], "--alignments do not work with plain text. Give --json too."),
         (["one", "--alpha", "-1"], "--alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
         (
@@ -574,7 +570,7 @@ def test_options_reach_the_translator(here, capitals):
     assert found.stdout == "A B. C D.\nE\n"
     assert capitals.calls == [(["E"], 1), (["A b. C d."], 1)]
     assert capitals.options == SearchOptions(alpha=0.2, beam=3)
-    wanted = {"engine": "torch", "compute": "float32", "threads": 1, "shortlist": False}
+    wanted = {"engine": "torch", "compute": "float32", "threads": 1}
     assert capitals.loaded == (Path("model.safetensors").absolute(), "cpu", wanted)
 
 

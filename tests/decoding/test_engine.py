@@ -414,14 +414,10 @@ def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
             {"engine": "ctranslate2", "device": "cuda"},
             "CTranslate2 runs on the CPU here, not on cuda. Use the engine torch.",
         ),
-        (
-            {"engine": "torch", "shortlist": True},
-            "The engine torch has no shortlist. Use the engine ctranslate2, or do without.",
-        ),
     ],
 )
 def test_unavailable_engines_and_formats_are_refused(request_, message):
-    asked = {"device": None, "engine": "auto", "compute": None, "threads": None, "shortlist": False, **request_}
+    asked = {"device": None, "engine": "auto", "compute": None, "threads": None, **request_}
     with pytest.raises(SettingsError, match=re.escape(message)):
         module.check_request(**asked)
 

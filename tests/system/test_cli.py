@@ -415,6 +415,7 @@ WRONG_CALLS = [
     (["--bogus"], "`onehop` has no option --bogus. See `onehop --help`."),
     (["paper", "--bogus"], "`onehop paper` has no option --bogus. See `onehop paper --help`."),
     (["translate", "hi", "--baem", "3"], "`onehop translate` has no option --baem. Did you mean --beam?"),
+    (["translate", "hi", "--fast"], "`onehop translate` has no option --fast. Use --quality fast."),
     (["translate", "hi", "-q"], "`onehop translate` has no option -q. See `onehop translate --help`."),
     (["config"], "Missing argument 'SETTINGS'. See `onehop config --help`."),
     (["average", "run"], "Missing option '-o' / '--out'. See `onehop average --help`."),

@@ -46,6 +46,11 @@ def test_each_system_is_a_dot_of_sentences_a_second_and_bleu(plot_speed, raw, tm
     assert len((tmp_path / "speed.svg").read_text().split("<path")) > len(dots)
 
 
+def test_systems_that_are_gone_are_left_out(plot_speed, raw):
+    _, dots = plot_speed.read_all([raw("a.json", onehop=4, onehop_shortlist=3)])
+    assert dots == {"onehop, en-de": (25, 24)}
+
+
 def test_figures_of_other_lines_are_not_drawn_together(plot_speed, raw):
     first = raw("a.json", onehop=4)
     for other in (raw("b.json", marian=8, sentences=99), raw("c.json", marian=8, file="other.en")):

@@ -45,7 +45,6 @@ READ = {
     "finetune MODEL a.en a.de -o out --valid {}.tsv": (),
     "finetune MODEL a.en a.de -o out --mix {}.tsv": (),
     "average {} -o out": (),
-    "shortlist {} -o out": (),
     "curves {}": (),
     "generate -m {} hi": (),
     "embed -m {} hi": (),
