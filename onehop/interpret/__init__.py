@@ -1,6 +1,6 @@
-"""Every named tensor of one translation, and the same translation with parts switched off.
+"""Record every named tensor of one translation, and run it again with parts switched off.
 
-It records; the explorer draws.
+This package records; the explorer draws.
 """
 
 __all__ = ["ablations", "attention_svg", "embedding_space", "recorded_search", "trace_fields", "trace_file", "tracer"]

@@ -1,6 +1,6 @@
 """Ablations: edits of one run, written as `NAME=VALUE@PLACE` and applied by a tap.
 
-The model is never changed: an edited run goes through `watch` with an `EditTap`, which the next run does not have.
+The model itself is never changed: an edited run goes through `watch` with its own `EditTap`.
 `docs/guide/explore.md` lists the edits.
 """
 
@@ -24,7 +24,7 @@ _ADD_NORM = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.\w+_add_norm\.)?(s
 _INPUT = re.compile(r"(source|target)_input\.(\w+)")
 
 
-# --- written ---------------------------------------------------------------------------------------------------
+# --- parsing ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Place:
     head: int | None = None
 
     def holds(self, role: str, layer: int | None) -> bool:
-        """Whether a quantity of this role and layer is meant; what follows the last layer belongs to no layer."""
+        """Whether this place includes a role and layer. The norm after the last layer has no layer."""
         return self.role in (None, role) and self.layer in (None, layer)
 
     def heads(self, n_heads: int) -> slice:
@@ -48,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Form:
-    """What may be written for one edit: its values, how deep a place may or must go, and an example."""
+    """The syntax of one edit: its values, the minimum and maximum depth of its place, and an example."""
 
     values: str
     depth: tuple[int, int]
@@ -93,12 +93,12 @@ class Edit:
 
     @property
     def divisor(self) -> float:
-        """Of `scale`: what the scores are divided by in √d_k's place."""
+        """The divisor of the scores that replaces √d_k. Only for `scale`."""
         return 1.0 if self.value == "off" else float(self.value)
 
     @property
     def seed(self) -> int:
-        """Of `positions=shuffled`."""
+        """The seed of the permutation. Only for `positions=shuffled`."""
         return int(self.value.partition(":")[2] or 1)
 
     def check(self, model: Transformer) -> None:
@@ -119,7 +119,7 @@ _OVERVIEW = "for example scale=off, mask=off, positions=off, head=off@cross.1.0,
 
 
 def short(text: str) -> str:
-    """A user's words in an error message, which stays one line however long they are."""
+    """A user's text shortened for a one-line error message."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
@@ -135,11 +135,11 @@ def _parse_place(text: str, place: str | None, form: _Form) -> Place:
 
 
 def parse_edits(texts: Iterable[str]) -> tuple[Edit, ...]:
-    """Read several edits; one that is given twice counts once."""
+    """Read several edits; duplicates count once."""
     return tuple(dict.fromkeys(Edit.parse(text) for text in texts))
 
 
-# --- made ------------------------------------------------------------------------------------------------------
+# --- applying --------------------------------------------------------------------------------------------------
 
 
 class EditTap:
@@ -158,7 +158,7 @@ class EditTap:
         return any(edit.name == "mask" for edit in self.edits)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        """The tap: the value as all edits together leave it."""
+        """Apply all edits to a tapped value."""
         raw = value
         for edit in self.edits:
             value = _CHANGES[edit.name](self, edit, name, value)
@@ -167,7 +167,7 @@ class EditTap:
         return value
 
     def scale(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """Another divisor in √d_k's place."""
+        """Replace the divisor √d_k."""
         if not _attention_at(edit.place, name, "scaled_scores"):
             return value
         value, heads = value.clone(), edit.place.heads(value.shape[1])
@@ -180,7 +180,7 @@ class EditTap:
         return self.seen["scaled_scores"] if unmasked else value
 
     def without_order(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """No positions at all, or the source's in another order."""
+        """Remove the position encodings, or shuffle the source's."""
         found = _INPUT.fullmatch(name)
         if not found or found[2] != "positioned":
             return value
@@ -193,7 +193,7 @@ class EditTap:
         return self.seen["scaled"] + positions[:, order.to(value.device)]
 
     def head(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """One head's output gone, or all the others'."""
+        """Zero the output of one head, or of all the others."""
         if not _attention_at(edit.place, name, "head_outputs"):
             return value
         one = torch.zeros(value.shape[1], dtype=torch.bool, device=value.device)
@@ -230,7 +230,7 @@ _CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
 
 
 def _attention_at(place: Place, name: str, quantity: str) -> bool:
-    """Whether a name means this quantity of an attention at this place."""
+    """Whether a name is this quantity of an attention at this place."""
     found = ATTENTION.fullmatch(name)
     if found is None or found[4] != quantity:
         return False
@@ -238,7 +238,7 @@ def _attention_at(place: Place, name: str, quantity: str) -> bool:
 
 
 def _add_norm_at(place: Place, name: str, quantity: str) -> bool:
-    """Whether a name means this quantity around a sub-layer at this place."""
+    """Whether a name is this quantity around a sub-layer at this place."""
     found = _ADD_NORM.fullmatch(name)
     if found is None or found[3] != quantity:
         return False

@@ -13,7 +13,7 @@ INK, QUIET, PAPER, _COLOUR = "#1b1f24", "#57606a", "#ffffff", "#0072b2"
 
 @dataclass(frozen=True)
 class Panel:
-    """One head's weights: a row for each token that looks, a column for each that is looked at."""
+    """One head's weights: a row per query token, a column per key token."""
 
     title: str
     weights: Float[Tensor, "query key"]
@@ -53,7 +53,7 @@ def _drawn(panel: Panel) -> str:
 
 
 def _cell(x: float, y: float, weight: float) -> str:
-    """One square; its number shows on hovering."""
+    """One square; its weight is shown on hover."""
     return (
         f'<rect x="{x}" y="{y}" width="{_CELL - 1}" height="{_CELL - 1}" fill="{_COLOUR}" '
         f'fill-opacity="{0.04 + 0.96 * weight:.3f}"><title>{weight:.3f}</title></rect>'

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 _CLOUD = 600
-_MARKS = 4  # padding, unknown, beginning and end: no words
+_MARKS = 4  # the special tokens: padding, unknown, BOS and EOS
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class EmbeddingSpace:
 
     @classmethod
     def of(cls, weight: Float[Tensor, "vocabulary d_model"]) -> "EmbeddingSpace":
-        """Find the plane; of its two possible signs, each axis has the one of its largest component."""
+        """Compute the plane. The sign of each axis makes its largest component positive."""
         matrix = weight.detach().float()
         mean = matrix.mean(0)
         centred = matrix - mean
@@ -35,34 +35,34 @@ class EmbeddingSpace:
 
     @cached_property
     def directions(self) -> Float[Tensor, "vocabulary d_model"]:
-        """Every row as a unit vector."""
+        """Every row, normalised."""
         return torch.nn.functional.normalize(self.matrix, dim=-1)
 
     @cached_property
     def places(self) -> list[list[float]]:
-        """Every piece's point on the plane."""
+        """The point of every token on the plane."""
         return self.project(self.matrix)
 
     @property
     def cloud_ids(self) -> list[int]:
-        """The pieces that were merged first, which are the most frequent, as a background."""
+        """The tokens merged first, which are the most frequent, for the background."""
         words = range(_MARKS + 256, len(self.matrix))
         return list(words[:_CLOUD])
 
     def project(self, vectors: Float[Tensor, "rows d_model"], scale: float = 1.0) -> list[list[float]]:
-        """Points on the plane; of embeddings that were multiplied by `scale`, so is the middle."""
+        """Points on the plane. `scale` is the factor that the vectors were multiplied by."""
         points: list[list[float]] = ((vectors.float() - scale * self.mean) @ self.plane).tolist()
         return points
 
     def place(self, id: int) -> list[float]:
-        """One piece's point on the plane."""
+        """The point of one token on the plane."""
         return self.places[id]
 
     def cloud(self) -> list[list[float]]:
         return [self.places[i] for i in self.cloud_ids]
 
     def nearest(self, ids: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
-        """For each id the pieces with the largest cosine to it, itself and the marks left out."""
+        """For each id the tokens of largest cosine, without itself and special tokens."""
         rows = torch.tensor(list(ids), device=self.matrix.device)
         cosines = self.directions[rows] @ self.directions.T
         cosines[:, :_MARKS] = -2.0

@@ -1,4 +1,4 @@
-"""A search under taps, with every step's choices and the path to its result recorded."""
+"""A search under taps that records every step's candidates and the path to its result."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from onehop.text.tokenizer import EOS
 
 
 class Watched:
-    """A model with an exchangeable tap: copying the modules for every run would take longer than a run."""
+    """A model with an exchangeable tap. Copying the modules for every run would take longer than a run."""
 
     def __init__(self, model: Transformer) -> None:
         self._tap: Tap = untapped
@@ -33,7 +33,7 @@ class Watched:
 
     @contextmanager
     def by(self, *taps: Tap) -> Iterator[Transformer]:
-        """The model under these taps, one after the other, and under none of them afterwards."""
+        """The model under these taps, in order; they are removed afterwards."""
         with self._in_use:
             self._tap = _in_turn(taps)
             try:
@@ -43,7 +43,7 @@ class Watched:
 
 
 def _in_turn(taps: Sequence[Tap]) -> Tap:
-    """Several taps as one: what one gives back, the next one sees."""
+    """Several taps as one; each receives the value that the previous one returned."""
 
     def tap(name: str, value: Tensor) -> Tensor:
         for each in taps:
@@ -54,7 +54,7 @@ def _in_turn(taps: Sequence[Tap]) -> Tap:
 
 
 class _RerunStep:
-    """A step without a cache, which is right even if later tokens change earlier states."""
+    """A decoder step without a cache, for edits that let later tokens change earlier states."""
 
     def __init__(self, model: Transformer, src: Tokens, capacity: int) -> None:
         self.model, self.src = model, src
@@ -74,7 +74,7 @@ class _RerunStep:
 
 
 class StepRecorder:
-    """A tap on a search: each step's logits, and where each row looked in the source, heads averaged."""
+    """A tap that records each step's logits, and each row's cross-attention averaged over heads."""
 
     def __init__(self) -> None:
         self.logits: list[Float[Tensor, "rows vocab"]] = []
@@ -82,7 +82,7 @@ class StepRecorder:
         self._layers: list[Float[Tensor, "rows source"]] = []
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        """Keep the last position of what is wanted."""
+        """Keep the last position of the recorded quantities."""
         if name.endswith("cross_attention.weights"):
             self._layers.append(value[:, :, -1].mean(1))
         elif name == "logits":
@@ -94,7 +94,7 @@ class StepRecorder:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a watched search has found, and the place of its result in every step of the beam."""
+    """The result of a recorded search, and its row in every step of the beam."""
 
     best: Hypothesis
     steps: list[list[Kept]]
@@ -103,12 +103,12 @@ class Searched:
 
     @property
     def outputs(self) -> list[int]:
-        """What was written, the end mark included where there is one."""
+        """The ids of the translation, with EOS if there is one."""
         return [*self.best.ids, EOS] if self.best.finished else list(self.best.ids)
 
 
 def watched_search(watched: Watched, ids: Sequence[int], options: SearchOptions, tap: EditTap) -> Searched:
-    """Translate under edits, with the search's own steps recorded."""
+    """Translate under edits and record the steps of the search."""
     if options.sample:
         raise SettingsError("A trace shows a beam, and sampling has none.", "Set search.sample to false.")
     recorded, history = StepRecorder(), History()
@@ -124,7 +124,7 @@ def watched_search(watched: Watched, ids: Sequence[int], options: SearchOptions,
 
 
 def _path_to(best: Hypothesis, history: History) -> list[int]:
-    """The place of a hypothesis in each step of the beam."""
+    """The row of a hypothesis in each step of the beam."""
     outputs = (*best.ids, EOS) if best.finished else best.ids
     last = len(outputs) - 1
     steps = history.steps[0][: last + 1]
@@ -138,10 +138,10 @@ def _path_to(best: Hypothesis, history: History) -> list[int]:
 
 
 def read_by(model: Transformer, ids: Sequence[int]) -> list[int]:
-    """Source ids as a model reads them: most with the end mark."""
+    """Source ids as the model reads them: with EOS, for most models."""
     return [*ids, EOS] if model.settings.source_end is not False else list(ids)
 
 
 def unpadded(ids: Int[Tensor, "batch length"]) -> Tokens:
-    """Tokens of which none is padding, whatever their ids."""
+    """Tokens without padding, whatever their ids."""
     return replace(Tokens.padded(ids), inside=None)

@@ -19,7 +19,7 @@ _TOP = 2
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """One forward pass over a source and what was written: its tokens, its edits, and every quantity of it."""
+    """One forward pass over a source and its translation: tokens, edits, and every tapped quantity."""
 
     watched: Watched
     model: Transformer
@@ -39,7 +39,7 @@ class Recording:
         outputs: Sequence[int],
         edits: Sequence[Edit] = (),
     ) -> "Recording":
-        """Record the pass: the decoder reads `inputs` and is to write `outputs`."""
+        """Record a pass: the decoder reads `inputs` and should predict `outputs`."""
         device, recorder = next(model.parameters()).device, Recorder()
         src, tgt = (unpadded(torch.tensor([list(ids)], device=device)) for ids in (source, inputs))
         with watched.by(EditTap(model, edits), recorder) as tapped:
@@ -49,7 +49,7 @@ class Recording:
         return cls(watched, model, src, tgt, torch.tensor(list(outputs), device=device), tuple(edits), recorder)
 
     def value(self, name: str) -> Tensor:
-        """A recorded quantity, the batch's axis with it."""
+        """A recorded quantity, with its batch axis."""
         return self.recorder[name].value
 
     @property
@@ -63,7 +63,7 @@ class Recording:
         return self.value(f"{'source' if stack == 'encoder' else 'target'}_input.positioned")
 
     def written(self, logits: Float[Tensor, "rows step vocab"]) -> Float[Tensor, "rows step"]:
-        """The log-probability of each written token."""
+        """The log-probability of each token of the translation."""
         found = logits.float().log_softmax(-1)
         return found.gather(2, self.outputs.expand(len(found), -1)[..., None])[..., 0]
 
@@ -72,7 +72,7 @@ class Recording:
 
 
 def leak(recording: Recording) -> Json | None:
-    """The probability of each token without the causal mask, when the decoder can see it."""
+    """The probability of each token if the decoder can see it, since there is no causal mask."""
     if any(edit.name == "mask" for edit in recording.edits):
         return None
     unmasked, edits = Recorder(), (*recording.edits, Edit("mask", "off"))
@@ -94,8 +94,8 @@ def leak(recording: Recording) -> Json | None:
 class HeadsOff:
     """The heads of one attention, each switched off alone.
 
-    `effect` is the change in the log-probability of each written token, given the same tokens before it; `top` are the
-    ids that are then most probable in that place, with their probabilities.
+    `effect` is the change in the log-probability of each token of the translation, given the same prefix. `top` are
+    the most probable ids at that step, with their probabilities.
     """
 
     role: Role
@@ -112,14 +112,14 @@ def attentions(model: Transformer) -> list[tuple[Role, int]]:
 
 
 def heads_off(recording: Recording) -> Iterator[HeadsOff]:
-    """Switch every head off in turn; an attention's heads are one batch, a row each."""
+    """Switch off every head in turn. The heads of an attention form one batch, one row each."""
     for role, layer in attentions(recording.model):
         yield _one_attention(recording, role, layer)
 
 
 @torch.inference_mode()
 def _one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
-    """The heads of one attention. Layers below it are not computed again: its own layer's input was recorded."""
+    """Switch off the heads of one attention. Layers below it are not recomputed: its layer's input was recorded."""
     stack, kind = ("encoder" if role == "encoder" else "decoder"), ("cross" if role == "cross" else "self")
     name = f"{stack}.layers.{layer}.{kind}_attention.head_outputs"
     heads = recording.model.settings.n_heads
@@ -148,7 +148,7 @@ def _one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
 def _rest_of_encoder(
     model: Transformer, recording: Recording, first: int, rows: int
 ) -> Float[Tensor, "rows source d_model"]:
-    """The encoder from a layer on, over so many rows of the same sentence."""
+    """Run the encoder from layer `first`, over several rows of the same sentence."""
     x = recording.entering("encoder", first).expand(rows, -1, -1)
     who = pattern(recording.src, recording.src)
     for layer in list(model.encoder.layers)[first:]:
@@ -159,7 +159,7 @@ def _rest_of_encoder(
 def _rest_of_decoder(
     model: Transformer, recording: Recording, first: int, memory: Float[Tensor, "rows source d_model"]
 ) -> Float[Tensor, "rows target d_model"]:
-    """The decoder from a layer on, each row over its own memory."""
+    """Run the decoder from layer `first`, each row over its own memory."""
     x = recording.entering("decoder", first).expand(len(memory), -1, -1)
     who, across = pattern(recording.tgt, recording.tgt, causal=True), pattern(recording.tgt, recording.src)
     for layer in list(model.decoder.layers)[first:]:

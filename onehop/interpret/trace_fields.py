@@ -1,4 +1,4 @@
-"""Fields of a trace, each computed from its arguments alone: recorded tensors, a step of the search, the settings."""
+"""Fields of a trace. Each is computed from its arguments alone: recorded tensors, a search step, the settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -16,7 +16,7 @@ from onehop.storage.ctranslate2_format import alignment_layer
 
 
 def least_bytes(model: Transformer, source: int) -> int:
-    """What the encoder's attention alone takes, known before anything is computed."""
+    """The memory of the encoder's attention, a lower bound that is known in advance."""
     s = model.settings
     per_head = source * source * 8 + source * 8 * (s.key_width + s.value_width)  # in float32
     return s.n_encoder_layers * s.n_heads * per_head
@@ -28,7 +28,7 @@ def to_numpy(values: Tensor) -> Array:
 
 
 def parameters_of_parts(model: Transformer) -> dict[str, int]:
-    """The number of parameters of every part, by its path."""
+    """The number of parameters of every module, by its path."""
     found: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         for box in accumulate(name.split("."), lambda above, part: f"{above}.{part}"):
@@ -37,14 +37,14 @@ def parameters_of_parts(model: Transformer) -> dict[str, int]:
 
 
 def fate(kept: Kept, has_children: bool, is_last: bool) -> str:
-    """What became of a candidate that a step had kept."""
+    """The state of a candidate after the step that kept it."""
     if kept.state != "live" or has_children:
         return kept.state
     return "open" if is_last else "dropped"
 
 
 def attention_inputs(model: Transformer) -> Json:
-    """For each attention, the recorded tensors that its queries, and its keys and values, were made from."""
+    """For each attention, the names of the tensors that its queries, and its keys and values, are computed from."""
     s = model.settings
     pre = s.norm == "pre"
     own = "norm" if pre else "skip"
@@ -67,7 +67,7 @@ _ADDED: Mapping[str, Callable[[str], str]] = {
 
 
 def additions(recorder: Recorder) -> list[Json]:
-    """For each sub-layer, how long the stream's vectors are, how long what it adds, and the angle between them."""
+    """For each sub-layer, the norms of the residual stream and of the sub-layer's output, and their cosine."""
     found = []
     for name in recorder:
         path, _, last = name.rpartition(".")
@@ -92,7 +92,7 @@ def additions(recorder: Recorder) -> list[Json]:
 
 
 def score_variance(recorder: Recorder) -> Json:
-    """The variance of q·k in every head beside that of q's and k's components, over all pairs of tokens."""
+    """The variance of q·k in every head, and of the components of q and k, over all pairs of tokens."""
     paths = [name.removesuffix(".scores") for name in recorder if name.endswith(".scores")]
     return {
         path: [
@@ -103,14 +103,14 @@ def score_variance(recorder: Recorder) -> Json:
     }
 
 
-# --- what can be read out of the recorded tensors ----------------------------------------------------------------
+# --- analyses of the recorded tensors ----------------------------------------------------------------------------
 
 
 def aligner(settings: ModelSettings, recorder: Recorder) -> Json:
-    """The cross-attention head that best shows which source token each written token translates.
+    """The cross-attention head that best shows the source token of each target token.
 
-    That is the head which gives, on average, most weight to the token that the alignment links: the one at which the
-    layer that aligns looks most, its heads averaged.
+    This head gives the highest mean weight to the aligned token: the token with the most weight in the alignment
+    layer, averaged over its heads.
     """
     weights = torch.stack(
         [recorder[f"decoder.layers.{i}.cross_attention.weights"].value[0] for i in range(settings.n_decoder_layers)]
@@ -130,9 +130,9 @@ def logit_lens(
     candidates: Sequence[Sequence[int]],
     choice: Callable[[int, float], Json],
 ) -> list[list[Json]]:
-    """After each decoder layer, what would be written if it were the last: read through the output matrix.
+    """The logit lens: the prediction after each decoder layer, as if it were the last.
 
-    For every step the probabilities of its candidates, and the most probable pieces of all.
+    For every step it has the probabilities of the step's candidates, and the most probable tokens.
     """
     found = []
     for layer in range(model.settings.n_decoder_layers):
@@ -159,9 +159,9 @@ _TOWARDS, _AWAY = 6, 3
 def neurons(
     model: Transformer, stack: str, layer: int, places: Sequence[int], piece: Callable[[int], str]
 ) -> list[Json]:
-    """For each neuron the length of what it writes; in the decoder, the pieces that it writes towards and away from.
+    """For each neuron the norm of its output vector; in the decoder also the tokens that it promotes and suppresses.
 
-    Those are read directly through the output matrix, past the layers above.
+    These are read directly through the output matrix, without the layers above.
     """
     s = model.settings
     layers = s.n_encoder_layers if stack == "encoder" else s.n_decoder_layers

@@ -1,4 +1,4 @@
-"""A trace as a file: a JSON header with the tensors behind it, in base64. Described in docs/reference/trace-file.md."""
+"""A trace as a file: a JSON header and the tensors in base64. docs/reference/trace-file.md describes it."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ class Named:
 
 
 def pack(tensors: Mapping[str, Named]) -> Json:
-    """Tensors as JSON holds them: where each lies in one run of little-endian bytes, and those in base64."""
+    """Tensors as JSON: the offset of each in one little-endian buffer, and the buffer in base64."""
     raw = {
         name: tensor.values.astype(tensor.values.dtype.newbyteorder("<")).tobytes() for name, tensor in tensors.items()
     }
@@ -70,7 +70,7 @@ def unpack(packed: Mapping[str, Any]) -> dict[str, Named]:
 
 
 def compact(name: str, values: Array) -> Array:
-    """In float16, unless exactness is wanted or a value is too large for it."""
+    """The values in float16, unless the tensor must be exact or a value is too large."""
     finite = np.abs(values[np.isfinite(values)])
     small = not finite.size or float(finite.max()) <= float(np.finfo(np.float16).max)
     return values.astype(np.float16 if small and name.rpartition(".")[2] not in _EXACT else np.float32)
@@ -109,7 +109,7 @@ class Trace(Mapping[str, Array]):
         return str(self.header["target"]["text"])
 
     def to_dict(self) -> Json:
-        """Everything, as JSON holds it."""
+        """The whole trace as a JSON object."""
         return {**self.header, **pack(self.tensors)}
 
     def to_json(self) -> str:
@@ -130,9 +130,9 @@ class Trace(Mapping[str, Array]):
         except (ValueError, KeyError, TypeError):
             known = False
         if not known:
-            raise OnehopError("This is no trace.", "Give a file that `onehop trace` has written.")
+            raise OnehopError("This is not a trace.", "Give a file that `onehop trace` has written.")
         if whole["version"] != VERSION:
-            what = f"The trace has version {whole['version']}, and this is for version {VERSION}."
+            what = f"The trace has version {whole['version']}, but this onehop reads version {VERSION}."
             raise OnehopError(what, "Make it again with `onehop trace`.")
         tensors = unpack(whole)
         return cls({key: value for key, value in whole.items() if key not in ("tensors", "blob")}, tensors)
@@ -146,7 +146,7 @@ class Trace(Mapping[str, Array]):
 
 
 def within(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], list[Json]]:
-    """The tensors that fit into the limit, and those that were left out."""
+    """The tensors that fit into the limit, and the omitted ones."""
     kept, left_out = dict(tensors), []
     for kind in LEAVE_OUT:
         size = sum(tensor.values.nbytes for tensor in kept.values())
@@ -162,6 +162,6 @@ def within(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], 
 
 
 def too_large(size: int, limit: int) -> TextError:
-    """The error where not even the least would fit."""
-    what = f"The trace of this text takes {size / 2**20:,.1f} MB at least, and {limit / 2**20:,.0f} are allowed."
+    """The error for a text whose smallest trace exceeds the limit."""
+    what = f"The trace of this text takes at least {size / 2**20:,.1f} MB; the limit is {limit / 2**20:,.0f} MB."
     return TextError(what, "Give a shorter sentence, or raise the limit.")

@@ -1,6 +1,6 @@
-"""One translation with everything that was computed: tensors by name, choices, the beam as a tree.
+"""One translation with all its intermediate values: tensors by name, candidates, the beam as a tree.
 
-`Tracer` makes traces of one model's translations, `Trace` is one.
+`Tracer` traces the translations of one model; `Trace` is one of them.
 """
 
 import math
@@ -80,14 +80,14 @@ def trace(
 
 
 def load_tracer(model: str | Path | None = None, device: str | None = None) -> "Tracer":
-    """A tracer over a model, which stays in memory until its file has another content."""
+    """A tracer of a model, which stays in memory until the model file changes."""
     path = find_model(None if model is None else str(model))
     return _kept_tracer(path, describe(path).hash, device)
 
 
 @lru_cache(KEPT)
 def _kept_tracer(path: Path, hash: str, device: str | None) -> "Tracer":
-    """A tracer for each content of a file."""
+    """A tracer, cached by the content of the file."""
     return Tracer.load(path, device)
 
 
@@ -108,24 +108,24 @@ class Tracer:
 
     @classmethod
     def of(cls, translator: SentenceTranslator, path: Path) -> "Tracer":
-        """A tracer over a translator that was loaded from a file."""
+        """A tracer of a translator that was loaded from `path`."""
         return cls(translator, short_name(path), describe(path).hash)
 
     @property
     def model(self) -> Transformer:
-        """The torch model that is watched."""
+        """The torch model."""
         model = self.translator.model
         assert isinstance(model, Transformer)
         return model
 
     @cached_property
     def watched(self) -> Watched:
-        """The same model with a tap in it."""
+        """The same model with a tap."""
         return Watched(self.model)
 
     @cached_property
     def spaces(self) -> tuple[EmbeddingSpace, EmbeddingSpace]:
-        """The embeddings of source and target; one and the same where they are tied."""
+        """The embedding spaces of source and target; the same object if they are tied."""
         source, target = self.model.embedding, self.model.target_embedding
         first = EmbeddingSpace.of(source.weight)
         return first, first if target is None else EmbeddingSpace.of(target.weight)
@@ -134,11 +134,11 @@ class Tracer:
     def trace(
         self, text: str, edits: Iterable[str] = (), options: SearchOptions | None = None, limit: int = LIMIT
     ) -> Trace:
-        """Translate a sentence and keep everything, at most `limit` bytes of tensors."""
+        """Translate a sentence and record everything, with at most `limit` bytes of tensors."""
         began = time.perf_counter()
         ids, made = self.source_ids(text, limit), parse_edits(edits)
         options = allowing(self.translator.with_defaults(options), ids)
-        with ThreadPoolExecutor(1) as beside:  # the fast engine needs a core of its own, not time of its own
+        with ThreadPoolExecutor(1) as beside:  # the fast engine runs on another core meanwhile
             fast = None if made else beside.submit(self.fast, ids, options)
             searched = watched_search(self.watched, ids, options, EditTap(self.model, made))
             found_at = time.perf_counter()
@@ -152,7 +152,7 @@ class Tracer:
         return Trace({**header, "seconds": seconds}, kept)
 
     def source_ids(self, text: str, limit: int) -> list[int]:
-        """The text in pieces, if there is something to trace and not too much."""
+        """The ids of a text that is neither empty nor too long to trace."""
         ids = self.translator.tokenizer.encode(text)
         if not ids:
             raise TextError("There is nothing to trace: the text is empty.", "Give a sentence.")
@@ -161,11 +161,11 @@ class Tracer:
         return ids
 
     def record(self, ids: Sequence[int], outputs: Sequence[int], edits: Sequence[Edit]) -> Recording:
-        """One forward pass over the source and what was written, with every quantity of it."""
+        """Run one forward pass over source and translation, and record every quantity."""
         return Recording.of(self.watched, self.model, read_by(self.model, ids), [BOS, *outputs[:-1]], outputs, edits)
 
     def tensors(self, recorder: Recorder, searched: Searched) -> dict[str, Named]:
-        """All that a trace holds, the batch's axis gone."""
+        """All tensors of a trace, without the batch axis."""
         arrays = {name: Named(r.axes[1:], compact(name, to_numpy(r.value[0]))) for name, r in recorder.items()}
         width = max(len(rows[0]) for rows in searched.recorded.looked)
         looked = torch.stack(
@@ -180,7 +180,7 @@ class Tracer:
         return arrays
 
     def positions(self, length: int) -> Tensor:
-        """The model's table of positions, as far as this source needs it and the page shows it."""
+        """The position table, as far as this source needs it and the page shows it."""
         table, rows = self.model.source_input.positions, max(_POSITIONS, length)
         is_sinusoidal = self.model.settings.positions == "sinusoidal"
         return sinusoids(rows, table.shape[1]) if is_sinusoidal else table[:rows]
@@ -205,7 +205,7 @@ class Tracer:
         }
 
     def numbers(self, ids: Sequence[int], searched: Searched, recording: Recording) -> Json:
-        """What is counted and measured on this translation."""
+        """The measurements of this translation."""
         outputs, recorder = searched.outputs, recording.recorder
         steps = [self.step(searched, i) for i in range(len(outputs))]
         return {
@@ -244,7 +244,7 @@ class Tracer:
         return self.translator.tokenizer.tokens(ids)
 
     def target(self, searched: Searched) -> Json:
-        """The translation: row i of the decoder read input_tokens[i] and wrote output_tokens[i]."""
+        """The translation. Row i of the decoder reads input_tokens[i] and predicts output_tokens[i]."""
         best, outputs = searched.best, searched.outputs
         return {
             "text": self.translator.tokenizer.decode(best.ids),
@@ -259,14 +259,14 @@ class Tracer:
         }
 
     def fast(self, ids: Sequence[int], options: SearchOptions) -> Hypothesis | None:
-        """What the fast engine makes of the same sentence, where it can."""
+        """The translation by the fast engine, if it supports the model."""
         engine = self.translator.fast
         if engine is None or not self.translator.is_fast(ids, options):
             return None
         return engine.translate([ids], options, [0])[0][0]
 
     def compared(self, found: Hypothesis | None, best: Hypothesis) -> Json | None:
-        """The fast engine's translation beside the one that was watched."""
+        """The fast engine's translation, and whether it equals the recorded one."""
         engine = self.translator.fast
         if engine is None or found is None:
             return None
@@ -274,7 +274,7 @@ class Tracer:
         return {"engine": engine.name, "compute": engine.compute, "text": text, "same": found.ids == best.ids}
 
     def step(self, searched: Searched, position: int) -> Json:
-        """How one token was chosen: the most probable ones, as the search saw them."""
+        """How one token was chosen: the most probable tokens at this step of the search."""
         chosen = searched.steps[position][searched.path[position]]
         logits = searched.recorded.logits[position][chosen.parent]
         log_p = logits.log_softmax(-1)
@@ -292,7 +292,7 @@ class Tracer:
         return {"id": token, "token": self.pieces([token])[0], "p": p}
 
     def tree(self, searched: Searched) -> list[list[Json]]:
-        """The beam: what each step kept, from which parent, and what became of it."""
+        """The beam: the candidates that each step kept, with their parents and their fates."""
         steps = searched.steps
         parents = [{kept.parent for kept in step} for step in [*steps[1:], []]]
         return [
@@ -312,7 +312,7 @@ class Tracer:
         ]
 
     def neighbours(self, source: Sequence[int], target: Sequence[int]) -> Json:
-        """The pieces of the vocabulary that lie nearest to each token."""
+        """The nearest tokens of the vocabulary to each token."""
         return {
             side: [
                 [{"id": i, "token": self.pieces([i])[0], "cosine": cosine, "xy": space.place(i)} for i, cosine in near]
@@ -322,7 +322,7 @@ class Tracer:
         }
 
     def projection(self, recorder: Recorder) -> Json:
-        """The tokens on a plane: embedded, scaled, with their positions added."""
+        """The tokens on a plane: embedded, scaled, with positions added."""
         space, root = self.spaces[0], math.sqrt(self.model.settings.d_model)
         found: Json = {"method": "PCA of the embedding matrix", "explained": space.explained}
         found |= {"cloud": space.cloud(), "cloud_tokens": self.pieces(space.cloud_ids)}
@@ -336,7 +336,7 @@ class Tracer:
 
     @torch.inference_mode()
     def variant(self, text: str, edits: Sequence[str], options: SearchOptions | None = None) -> Json:
-        """The translation under edits, with its cross-attention and choices alone."""
+        """The translation under edits, with only its cross-attention and candidates."""
         ids, made = self.source_ids(text, LIMIT), parse_edits(edits)
         searched = watched_search(
             self.watched, ids, allowing(self.translator.with_defaults(options), ids), EditTap(self.model, made)
@@ -353,7 +353,7 @@ class Tracer:
         }
 
     def heads_off(self, header: Mapping[str, Any]) -> Iterator[HeadsOff]:
-        """Every head of a trace's model off in turn, an attention at a time, with what its translation then loses."""
+        """Switch off every head in turn, one attention at a time, and measure the effect on a trace's translation."""
         source, target = header["source"], header["target"]
         outputs = [*target["ids"], EOS] if target["finished"] else target["ids"]
         with torch.inference_mode():
@@ -361,11 +361,11 @@ class Tracer:
         return heads_off(recording)
 
     def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:
-        """What some neurons of a feed-forward network write: how much, and in the decoder towards which pieces."""
+        """The output of some neurons of a feed-forward network: the norm, and in the decoder the tokens it promotes."""
         return neurons(self.model, stack, layer, places, lambda id: self.pieces([id])[0])
 
     def weights(self, role: Role, layer: int, head: int) -> Json:
-        """One head's own W^Q, W^K, W^V and W^O, as the paper writes them: q = x W^Q."""
+        """The W^Q, W^K, W^V and W^O of one head, as in the paper: q = x W^Q."""
         attention = self.attention(role, layer, head)
         s = self.model.settings
         widths = {"q": s.key_width, "k": s.key_width, "v": s.value_width}
@@ -381,7 +381,7 @@ class Tracer:
         return {"role": role, "layer": layer, "head": head, **pack(tensors)}
 
     def attention(self, role: Role, layer: int, head: int) -> MultiHeadAttention:
-        """The attention at a place, which must be there."""
+        """The attention of a role and layer, after a check that the head exists."""
         edit = Edit.parse(f"head=off@{role}.{layer}.{head}")
         edit.check(self.model)
         stack, kind = ("encoder", "self") if role == "encoder" else ("decoder", "cross" if role == "cross" else "self")

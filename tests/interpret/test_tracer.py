@@ -410,9 +410,9 @@ def test_values_too_large_for_float16_stay_in_float32():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "This is no trace. Give a file that `onehop trace` has written."),
-        ("[]", "This is no trace. Give a file that `onehop trace` has written."),
-        ('{"format": "onehop trace", "version": 9}', "The trace has version 9, and this is for version 1. "
+        ("{", "This is not a trace. Give a file that `onehop trace` has written."),
+        ("[]", "This is not a trace. Give a file that `onehop trace` has written."),
+        ('{"format": "onehop trace", "version": 9}', "The trace has version 9, but this onehop reads version 1. "
          "Make it again with `onehop trace`."),
     ],
 )  # fmt: skip
@@ -451,7 +451,7 @@ def test_what_can_never_fit_is_refused(trace):
     least = {n: t for n, t in trace.tensors.items() if n.rpartition(".")[2] not in LEAVE_OUT}
     size = sum(t.values.nbytes for t in least.values())
     assert within(size, trace.tensors)[0].keys() == least.keys()
-    with pytest.raises(TextError, match=r"^The trace of this text takes .* MB at least, and .* are allowed\. Give a "):
+    with pytest.raises(TextError, match=r"^The trace of this text takes at least .* MB; the limit is .* MB\. Give a "):
         within(size - 1, trace.tensors)
 
 
@@ -460,7 +460,7 @@ def test_ten_thousand_characters_are_refused_before_anything_is_computed(tracer,
     with pytest.raises(TextError) as error:
         tracer.trace("the old house. " * 667)
     assert str(error.value).startswith("The trace of this text takes ")
-    assert str(error.value).endswith("MB at least, and 32 are allowed. Give a shorter sentence, or raise the limit.")
+    assert str(error.value).endswith(" MB; the limit is 32 MB. Give a shorter sentence, or raise the limit.")
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t"])

@@ -37,7 +37,7 @@ function rowsOf({ shape, data }) {
 function tooLarge(size, limit) {
   const megabytes = (bytes, digits) => (bytes / 2 ** 20).toFixed(digits);
   return new Trouble(
-    `The trace of this text takes ${megabytes(size, 1)} MB at least, and ${megabytes(limit, 0)} are allowed. Give a shorter sentence.`,
+    `The trace of this text takes at least ${megabytes(size, 1)} MB; the limit is ${megabytes(limit, 0)} MB. Give a shorter sentence.`,
   );
 }
 
