@@ -1,6 +1,6 @@
-"""The explorer: one page on which a translation can be watched from inside, served, in one file or in a notebook.
+"""The explorer: a page that shows a translation from the inside, served, in one file or in a notebook.
 
-It draws what `interpret` records and `experiments` measured, and computes no translation of its own.
+It draws the traces of `interpret` and the measurements of `experiments`, and computes no translation itself.
 """
 
 __all__ = ["content", "cross_origin", "html", "routes", "serve", "view"]

@@ -1,4 +1,4 @@
-"""What the page is given: the model, traces and broken variants of a sentence, matrices, and what was measured."""
+"""The data of the page: the model, traces of a sentence with and without edits, weights, and measurements."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ from onehop.text.language_id import Identifier, name_of
 DATA = Path(__file__).with_name("data")
 MEASUREMENTS = ("dimension", "paths", "complexity", "coreference", "patterns", "pruning", "lengths", "warmup", "twins")
 _REMEMBERED, _VARIANTS = 8, 32
-_MOST_SWEPT = 48  # pieces of a source whose heads are all switched off for a file
-_FEWEST_WORDS, _SURE = 3, 80.0  # below these, in percent, the language of a text is a guess
-_NEURONS = 8  # as many as the page shows of a position
+_MOST_SWEPT = 48  # maximum source tokens for which an exported file includes every head switched off
+_FEWEST_WORDS, _SURE = 3, 80.0  # below these words and percent, the language of a text is a guess
+_NEURONS = 8  # shown per position on the page
 _OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
-# For each source language what the page offers; it opens with the first.
+# Sentences offered for each source language; the page opens with the first.
 SENTENCES = {
     "en": (
         "The animal didn't cross the street because it was too tired.",
@@ -58,7 +58,7 @@ ENGLISH = SENTENCES["en"]
 
 
 class Explorer:
-    """One model behind the page. One question is computed at a time, as a second would only slow both down."""
+    """One model behind the page. Requests are computed one at a time: two at once would only slow each other down."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Explorer:
         limit: int = LIMIT,
         other: "Explorer | None" = None,
     ) -> None:
-        """`opening`: the sentence that the page opens with; otherwise one in the model's language, if there is one.
+        """`opening` is the first sentence of the page; the default is one in the model's source language.
 
-        `limit`: bytes of a trace's tensors at most. `other`: the model that the page offers to compare with.
+        `limit` is the maximum number of bytes of a trace's tensors. `other` is a model to compare with.
         """
         self.tracer, self.limit, self.other = tracer, limit, other
-        # Read here: a file that is none is refused before anything is computed.
+        # Read here, so that a wrong file is refused before anything is computed.
         self.own_figures = {} if patches is None else {"patches": {**patches_in(patches), "file": str(patches)}}
         self.readable = SENTENCES.get(tracer.translator.source, ())
         self.opening = (self.readable or ENGLISH)[0] if opening is None else opening
@@ -83,7 +83,7 @@ class Explorer:
         self._variants = lru_cache(_VARIANTS)(tracer.variant)
 
     def trace(self, text: str, edits: Sequence[str] = ()) -> str:
-        """A trace as JSON; the last few are remembered."""
+        """A trace as JSON; the last few are cached."""
         with self._one_at_a_time:
             return self._remembered(text, tuple(edits))
 
@@ -93,7 +93,7 @@ class Explorer:
         return Trace({**trace.header, **own}, trace.tensors).to_json()
 
     def confidence(self, header: Json) -> Json | None:
-        """How likely a translation is good; None for an edited model, and where nobody has fitted it."""
+        """The probability that a translation is good; None for an edited model, and if no confidence was fitted."""
         target = header["target"]
         tokens = len(target["ids"]) + target["finished"]
         ended = target["finished"] and not target["looped"]
@@ -101,7 +101,7 @@ class Explorer:
         return None if found is None or header["edits"] else {"value": found, "doubtful": found < DOUBTFUL}
 
     def other_language(self, text: str) -> Json | None:
-        """The language of a text that is plainly not the one the model reads; None: it fits, or nobody knows."""
+        """The language of a text that is clearly not the model's source language; None if it is, or unknown."""
         reads = self.tracer.translator.source
         guess = self._identifier.guess(text) if len(text.split()) >= _FEWEST_WORDS else None
         if guess is None or guess["language"] == reads or guess["confidence"] < _SURE:
@@ -109,7 +109,7 @@ class Explorer:
         return {"code": guess["language"], "read": name_of(guess["language"]), "reads": name_of(reads)}
 
     def variant(self, text: str, edits: Sequence[str]) -> Json:
-        """The translation under edits, beside whether it is still the same; the last ones are remembered."""
+        """The translation under edits, and whether it is unchanged; the last few are cached."""
         made = tuple(str(edit) for edit in parse_edits(edits))
         with self._one_at_a_time:
             found = self._variants(text, made)
@@ -117,9 +117,9 @@ class Explorer:
         return {**found, "label": self.label(made), "same": found["target"]["text"] == plain}
 
     def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[Json]:
-        """Every head off in turn: first how many attentions there are, then each one's effects on the written pieces.
+        """Switch off every head in turn: first the number of attentions, then the effects of each.
 
-        The lock is free between two attentions, so that other questions are answered meanwhile.
+        The lock is free between two attentions, so that other requests can be answered.
         """
         header = json.loads(self.trace(text, edits))
         yield {"attentions": len(attentions(self.tracer.model))}
@@ -132,26 +132,25 @@ class Explorer:
             yield self.of_heads(part)
 
     def of_heads(self, part: HeadsOff) -> Json:
-        """One attention's effects; of each head and step also what is then likeliest."""
+        """The effects of one attention's heads, with the most probable tokens at each step."""
         effect = [[round(x, 6) for x in row] for row in part.effect.tolist()]
         top = [[[[self.tracer.pieces([i])[0], round(p, 6)] for i, p in step] for step in row] for row in part.top]
         return {"role": part.role, "layer": part.layer, "effect": effect, "top": top}
 
     def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:
-        """What neurons of a feed-forward network write."""
         return self.tracer.neurons(stack, layer, places)
 
     def weights(self, role: Role, layer: int, head: int) -> Json:
         return self.tracer.weights(role, layer, head)
 
     def about(self) -> Json:
-        """The model, and what the page offers to do with it."""
+        """The model, and the sentences and edits that the page offers."""
         sentences = dict.fromkeys([self.opening, *self.readable])
         offered = [{"edits": [edit], "label": label} for edit, label in self.edits().items()]
         return {"model": self.tracer.about(), "sentences": list(sentences), "edits": offered, "limit_bytes": self.limit}
 
     def edits(self) -> dict[str, str]:
-        """The dozen edits that the page offers, each with what it means to people, who count from 1."""
+        """The edits that the page offers, with labels. Labels count from 1."""
         s = self.tracer.model.settings
         encoder, decoder = s.n_encoder_layers - 1, s.n_decoder_layers - 1
         return {
@@ -170,19 +169,19 @@ class Explorer:
         }
 
     def label(self, edits: Sequence[str]) -> str:
-        """Edits in words, where the page offers them; else as they are written."""
+        """The labels of edits that the page offers; others are shown as they were given."""
         offered = self.edits()
         return ", ".join(offered.get(edit, edit) for edit in edits)
 
     # --- the page
 
     def served(self) -> str:
-        """The page that asks this explorer for everything else."""
+        """The page that requests everything else from this explorer."""
         other = {} if self.other is None else {"other": {"about": self.other.about()}}
         return served_page({"home": "live", **self.constant(), **other})
 
     def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
-        """The page with one sentence, the dozen edits and the matrices of the head it opens with in one file."""
+        """The page in one file: one sentence, all offered edits, and the weights of the first head shown."""
         trace = Trace.from_json(self.trace(text, edits))
         first, blob = first_picture(trace)
         head = trace.header["aligner"]
@@ -200,11 +199,11 @@ class Explorer:
         return page_alone({"home": home, **self.constant(), "trace": first}, late)
 
     def swept(self, text: str, edits: Sequence[str], length: int) -> list[Json] | None:
-        """What each head decides, for a file; None for a long text, which would take minutes."""
+        """The effect of each head, for an exported file; None for a long text, which would take minutes."""
         return list(self.heads(text, edits))[1:] if length <= _MOST_SWEPT else None
 
     def strongest_neurons(self, trace: Trace) -> list[Json]:
-        """What the decoder's neurons write that fire most at each step, for a file."""
+        """The most active decoder neurons at each step with their outputs, for an exported file."""
         found = []
         for layer in range(self.tracer.model.settings.n_decoder_layers):
             name = f"decoder.layers.{layer}.feed_forward.hidden"
@@ -216,21 +215,22 @@ class Explorer:
         return found
 
     def opening_layers(self, role: Role, layer: int) -> list[int]:
-        """The layers that the page shows of a role before the reader chooses one, as `page/state.js` has it.
+        """The layers of a role that the page may show first, as in `page/state.js`.
 
-        That is the layer that aligns best, or the last there is; a shorter encoder, looked at between, leaves its own.
+        This is the layer that aligns best, or the role's last layer. After a visit to a shorter encoder the page keeps
+        the encoder's layer.
         """
         s = self.tracer.model.settings
         own = (s.n_encoder_layers if role == "encoder" else s.n_decoder_layers) - 1
         return sorted({min(layer, own), min(layer, own, s.n_encoder_layers - 1)})
 
     def constant(self) -> Json:
-        """What does not depend on the sentence."""
+        """The data that does not depend on the sentence."""
         given = {"about": self.about(), "measured": {**measured(), **self.own_figures}}
         return {**given, "worked": worked_example(), "paper": read_data("paper")}
 
     def variant_or_error(self, text: str, edit: str) -> Json:
-        """A variant, or why there is none: a model without norms may leave the numbers behind."""
+        """A variant, or the error: a model without norms may produce NaN."""
         try:
             return self.variant(text, [edit])
         except OnehopError as e:
@@ -238,7 +238,7 @@ class Explorer:
 
 
 def first_picture(trace: Trace) -> tuple[Json, str]:
-    """A trace's header with the one tensor that the top of the page reads; and those of all figures, in base64."""
+    """A trace's header with the tensor that the top of the page needs, and the tensors of all figures in base64."""
     shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
     aligning = f"decoder.layers.{trace.header['aligner']['layer']}.cross_attention.weights"
     opening = pack({aligning: trace.tensors[aligning]})
@@ -246,7 +246,7 @@ def first_picture(trace: Trace) -> tuple[Json, str]:
 
 
 def is_shown(name: str, header: Json) -> bool:
-    """Whether the page reads a tensor: inputs, what attentions are made from and make, neurons, positions, the beam."""
+    """Whether the page reads a tensor: embeddings, inputs and outputs of attentions, neurons, positions, the beam."""
     path, _, quantity = name.rpartition(".")
     if path in header["inputs"]:
         return quantity in _OF_ATTENTION
@@ -259,12 +259,12 @@ def is_shown(name: str, header: Json) -> bool:
 
 
 def measured() -> dict[str, Any]:
-    """The results of `onehop paper measure` and `onehop demo digits`; None where a file is missing."""
+    """The results of `onehop paper measure` and `onehop demo digits`; None if a file is missing."""
     return {name: read_data(name) for name in (*MEASUREMENTS, "patches")}
 
 
 def patches_in(file: Path | str) -> Json:
-    """Images and where a vision model looked in them, from the file that `onehop demo digits` writes."""
+    """Images with a vision model's attention, from the file that `onehop demo digits` writes."""
     try:
         found: Json = json.loads(Path(file).read_text(encoding="utf-8"))
         known = found["name"] == "patches"
@@ -272,12 +272,11 @@ def patches_in(file: Path | str) -> Json:
         known = False
     if not known:
         remedy = "Give the patches.json that `onehop demo digits -o FOLDER` writes."
-        raise OnehopError(f"{file} holds no images that a model has looked at.", remedy)
+        raise OnehopError(f"{file} has no images with attention.", remedy)
     return found
 
 
 def read_data(name: str) -> Any:
-    """A file of the data folder."""
     file = DATA / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
@@ -292,7 +291,7 @@ _MATRICES = {
 
 
 def worked_example() -> dict[str, Any]:
-    """The matrices and every step from them to the output."""
+    """The matrices of the worked example, and every step to the output."""
     given = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in _MATRICES.items()}
     steps = {letter: given["x"] @ given[f"w_{letter}"] for letter in ("q", "k", "v")}
 

@@ -1,7 +1,7 @@
-"""Keeps pages of other origins from making a local server work: any page that its user opens could send requests.
+"""Refuse requests that pages of other origins send to a local server. Any page in the user's browser could send them.
 
-The rules are those of Go's http.CrossOriginProtection: browsers say where a request comes from, in Sec-Fetch-Site or in
-Origin, and a page cannot change either. Programs send neither and are let through.
+The rules are those of Go's http.CrossOriginProtection: browsers state the origin of a request in Sec-Fetch-Site or
+Origin, and a page cannot change either. Programs send neither and are accepted.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,9 +15,9 @@ REFUSED = "A page of another origin may not call this server: start it with --co
 
 
 class CrossOriginGuard:
-    """An ASGI application that answers 403 to pages of other origins than its own and those allowed; "*": any.
+    """An ASGI application that answers 403 to pages of other origins, except the allowed ones; "*" allows any.
 
-    Following a link to one of the `pages` is allowed from everywhere.
+    Links to one of the `pages` are allowed from everywhere.
     """
 
     def __init__(self, app: ASGIApp, *, origins: Collection[str] = (), pages: Collection[str] = ("/",)) -> None:

@@ -1,4 +1,4 @@
-"""The page over HTTP: what `onehop explore` serves, and any server that mounts the same routes."""
+"""The page over HTTP: the routes that `onehop explore` serves and that other servers mount."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer
 
 @runtime_checkable
 class Explores(Protocol):
-    """An explorer as the routes know it: importing them must not import torch."""
+    """The explorer's interface. Importing the routes must not import torch."""
 
     def served(self) -> str:
         """The page."""
@@ -37,13 +37,13 @@ class Explores(Protocol):
         """A translation under edits."""
 
     def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        """What every head decides, an attention at a time."""
+        """The effects of every head, one attention at a time."""
 
     def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[dict[str, Any]]:
-        """What neurons write."""
+        """The outputs of neurons."""
 
     def weights(self, role: Any, layer: int, head: int) -> dict[str, Any]:
-        """One head's matrices."""
+        """One head's weights."""
 
 
 _Answer = Callable[[Request], Awaitable[Response]]
@@ -51,21 +51,21 @@ Compute = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class _TooLargeError(OnehopError):
-    """A request that is not read to its end."""
+    """A request whose body is too large."""
 
 
 class _OtherKindError(OnehopError):
-    """A request whose body is not called JSON: a foreign page may send such a one without asking first."""
+    """A request whose body is not declared as JSON. A page of another origin can send one without preflight."""
 
 
 class _TooSlowError(OnehopError):
-    """A request whose end is not waited for."""
+    """A request whose body arrives too slowly."""
 
 
 def explorer_routes(
     explorer: Callable[[], Explores], compute: Compute = run_in_threadpool, read_seconds: float = _READ_SECONDS
 ) -> list[Route]:
-    """The page and its questions, answered in a thread; the explorer is made when the first one comes."""
+    """The routes of the page. Requests are computed in a thread; the explorer is made for the first one."""
 
     async def page(request: Request) -> Response:
         html = await run_in_threadpool(lambda: explorer().served())
@@ -95,7 +95,7 @@ def explorer_routes(
     async def heads(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
         parts = await compute(lambda: explorer().heads(text, edits))
-        first = await compute(lambda: next(parts))  # what is wrong with the text is said before anything is sent
+        first = await compute(lambda: next(parts))  # an error in the text must be raised before the response starts
         return StreamingResponse(_in_lines(first, parts, compute), media_type="application/x-ndjson", headers=_HEADERS)
 
     return [
@@ -112,14 +112,14 @@ def explorer_routes(
 
 
 def _everything() -> dict[str, Any]:
-    """All measurements; the module that reads them imports torch."""
+    """All measurements. The module that reads them imports torch, so it is imported here."""
     from onehop.explorer.content import measured
 
     return measured()
 
 
 def _one_line_errors(answer: _Answer) -> _Answer:
-    """An error that the reader can put right is told to the page."""
+    """Send an error that the reader can correct to the page."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -139,7 +139,7 @@ def _one_line_errors(answer: _Answer) -> _Answer:
 
 
 async def _in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncIterator[str]:
-    """A line of JSON for each part as soon as it is there. Who goes away ends it after the part being computed."""
+    """One line of JSON per part, as soon as it is computed. A disconnect stops after the current part."""
     part = first
     while part is not None:
         yield json.dumps(part) + "\n"
@@ -147,16 +147,16 @@ async def _in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncI
 
 
 async def _body_of(request: Request, seconds: float) -> bytes:
-    """The body, not too large and not too slow."""
+    """The body of a request, limited in size and time."""
     body = b""
     try:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
                 body += part
                 if len(body) > MOST_BODY:
-                    raise _TooLargeError(f"A question may have {MOST_BODY:,} bytes.", "Give a shorter text.")
+                    raise _TooLargeError(f"A request may have at most {MOST_BODY:,} bytes.", "Give a shorter text.")
     except TimeoutError:
-        raise _TooSlowError(f"The question took longer than {seconds:g} seconds.", "Send it again.") from None
+        raise _TooSlowError(f"The request took longer than {seconds:g} seconds.", "Send it again.") from None
     return body
 
 
@@ -167,18 +167,17 @@ async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     body = await _body_of(request, seconds)
     try:
         asked = json.loads(body)
-    except (ValueError, RecursionError):  # the latter: brackets in brackets, thousands of them
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
         asked = None
     if not isinstance(asked, dict) or not isinstance(asked.get("text"), str):
-        raise SettingsError("The request holds no text.", 'Send {"text": "…", "edits": []} as JSON.')
+        raise SettingsError("The request has no text.", 'Send {"text": "…", "edits": []} as JSON.')
     edits = asked.get("edits", [])
     if not isinstance(edits, list) or len(edits) > _MOST_EDITS or not all(isinstance(e, str) for e in edits):
-        raise SettingsError("The edits of a request are a list of texts.", f"Send at most {_MOST_EDITS}.")
+        raise SettingsError("The edits of a request are a list of strings.", f"Send at most {_MOST_EDITS}.")
     return asked["text"], edits
 
 
 def place(request: Request) -> tuple[str, int, int]:
-    """The role, layer and head of a request."""
     role, layer, head = (request.query_params.get(name, "") for name in ("role", "layer", "head"))
     if role not in _ROLES or not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 9):
         raise SettingsError("The request names no head.", "Ask for role=encoder&layer=0&head=0.")
@@ -186,7 +185,6 @@ def place(request: Request) -> tuple[str, int, int]:
 
 
 def _neurons_of(request: Request) -> tuple[str, int, list[int]]:
-    """The stack, layer and neurons of a request."""
     stack, layer, places = (request.query_params.get(name, "") for name in ("stack", "layer", "places"))
     numbers = places.split(",")
     if (

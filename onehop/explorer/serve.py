@@ -1,4 +1,4 @@
-"""`onehop explore`: the page at an address of this machine alone, opened in the browser."""
+"""`onehop explore`: serve the page on this machine only, and open it in the browser."""
 
 import socket
 import threading
@@ -29,12 +29,12 @@ def serve(
 
     from onehop.explorer.cross_origin import CrossOriginGuard
 
-    # A page of another name that resolves to this machine must not read along.
+    # Against DNS rebinding: a foreign name that resolves to this machine must not be served.
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     app = Starlette(routes=routes_of(explorer), middleware=[guard, Middleware(CrossOriginGuard)])
     with listening(port) as bound:
         address = f"http://{HOST}:{bound.getsockname()[1]}/{fragment(explorer, edits)}"
-        say(f"The explorer is at {address} (Ctrl-C ends it).")
+        say(f"The explorer is at {address} (Ctrl-C stops it).")
         warming = threading.Thread(target=warm_up, args=[explorer])
         opening = threading.Timer(0.5, webbrowser.open, [address])
         warming.start()
@@ -44,11 +44,11 @@ def serve(
             uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
         finally:
             opening.cancel()
-            warming.join()  # torch in a thread that the interpreter's end cuts off aborts the process
+            warming.join()  # a thread that runs torch at interpreter exit aborts the process
 
 
 def routes_of(explorer: Explorer) -> "list[BaseRoute]":
-    """The page and its questions; those to the model that it is compared with lie under /other."""
+    """The routes of the page; those of the model to compare with are under /other."""
     from starlette.routing import Mount
 
     from onehop.explorer.routes import explorer_routes
@@ -59,7 +59,7 @@ def routes_of(explorer: Explorer) -> "list[BaseRoute]":
 
 
 def warm_up(explorer: Explorer) -> None:
-    """Have the opening sentence ready when the page asks; whatever is wrong with it, the page is told then."""
+    """Compute the opening sentence in advance. An error is shown when the page requests it."""
     with suppress(OnehopError):
         explorer.trace(explorer.opening)
         if explorer.other is not None:
@@ -67,22 +67,22 @@ def warm_up(explorer: Explorer) -> None:
 
 
 def fragment(explorer: Explorer, edits: Sequence[str]) -> str:
-    """The part of an address that makes the page open with edits and beside the other model."""
+    """The fragment of the URL that opens the page with edits and the other model."""
     against = [] if explorer.other is None else [("against", f"@model:{explorer.other.tracer.name}")]
     words = [*against, *(("edit", edit) for edit in edits)]
     return "#" + urlencode(words) if words else ""
 
 
 def listening(port: int | None) -> socket.socket:
-    """A socket at the port asked for; else at the usual one, or any that is free."""
+    """A socket at the given port; by default at the usual port, or at any free one."""
     for wanted in (PORT, 0) if port is None else (port,):
         bound = socket.socket()
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((HOST, wanted))
-            bound.listen()  # who comes before the server has started waits, and is not refused
+            bound.listen()  # clients that connect before the server has started wait instead of being refused
         except (OSError, OverflowError):
             bound.close()
         else:
             return bound
-    raise SettingsError(f"Port {port} cannot be had.", "Choose another with --port, or leave it out.")
+    raise SettingsError(f"Port {port} is not available.", "Choose another with --port, or leave it out.")

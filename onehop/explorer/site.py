@@ -1,4 +1,4 @@
-"""`onehop explore --site`: the page as a folder of files in which the model itself runs in the visitor's browser."""
+"""`onehop explore --site`: the page as a static site that runs the model in the visitor's browser."""
 
 import contextlib
 import json
@@ -22,11 +22,11 @@ from onehop.storage.model_io import read_unchanged, write_model
 from onehop.text.tokenizer import Tokenizer
 
 MODEL, DESCRIPTION, EXAMPLE = "model.safetensors", "model.json", "example.json"
-BPE, UNKNOWN = 2, " \u2047 "  # SentencePiece's number for byte-pair encoding, and how it writes an unknown piece
+BPE, UNKNOWN = 2, " \u2047 "  # SentencePiece's code for BPE, and its text for an unknown token
 
 
 def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
-    """Write the site of an explorer whose model lies at `model`; the folder appears when all is in it.
+    """Write the site of an explorer whose model file is `model`; the folder appears when it is complete.
 
     Returns its size in bytes.
     """
@@ -58,14 +58,14 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
 
 
 def _example(explorer: Explorer) -> tuple[Json, Json]:
-    """The first sentence, which is on show before the model is there: its header; and its tensors and the sweep."""
+    """The first sentence, shown before the model is loaded: its header, and its tensors with the effects of heads."""
     trace = Trace.from_json(explorer.trace(explorer.opening))
     first, blob = first_picture(trace)
     return first, {"blob": blob, "heads": explorer.swept(explorer.opening, (), len(first["source"]["ids"]))}
 
 
 def page_of(explorer: Explorer, example: Json) -> str:
-    """The first file. A static server sends no headers of ours, so the page says itself what it may load."""
+    """index.html. A static server sends no headers of ours, so the policy is in a meta element."""
     html = served_page({"home": "local", **explorer.constant(), "trace": example})
     policy = policy_of(html).replace("; frame-ancestors 'self'", "; worker-src 'self'")
     charset = '<meta charset="utf-8">'
@@ -73,7 +73,7 @@ def page_of(explorer: Explorer, example: Json) -> str:
 
 
 def description(explorer: Explorer) -> Json:
-    """What the browser needs besides the weights."""
+    """The settings, search options and projections that the browser needs besides the weights."""
     tracer = explorer.tracer
     options = tracer.translator.with_defaults(None)
     named = ("beam", "penalty", "min_length", "patience", "loop_repeats")
@@ -105,9 +105,9 @@ def _plane(matrix: str, space: EmbeddingSpace) -> Json:
 
 
 def tokenizer_rules(tokenizer: Tokenizer) -> Json:
-    """The pieces with score and kind, and how an unknown one is written, read from SentencePiece's own format.
+    """The tokens with score and type, and the text of an unknown token, from SentencePiece's file.
 
-    The page knows the rules of tokenizers that onehop learns. Those of other programs are refused.
+    The page implements the rules of tokenizers that onehop learns. Others are refused.
     """
     parts = list(_fields(tokenizer.model))
     trainer = dict(_fields(next((value for number, value in parts if number == 2), b"")))
@@ -115,7 +115,7 @@ def tokenizer_rules(tokenizer: Tokenizer) -> Json:
     plain = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not normalizer.get(2) and not trainer.get(24)
     if trainer.get(3) != BPE or not plain or tokenizer.target is not tokenizer:
         raise ModelFileError(
-            "The model's tokenizer was made by another program, and a site has only the rules of onehop's.",
+            "The model's tokenizer was made by another program; a site supports only onehop's.",
             "Use onehop explore or its --export, or give a model that onehop has trained.",
         )
     pieces = [_piece(dict(_fields(value))) for number, value in parts if number == 1]
@@ -127,7 +127,7 @@ def _piece(fields: dict[int, Any]) -> tuple[str, float, int]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protocol buffer by number: whole numbers, floats and bytes."""
+    """The fields of a protocol buffer by number: integers, floats and bytes."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

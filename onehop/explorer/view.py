@@ -1,4 +1,4 @@
-"""The page where it is asked for: in a notebook it stands beneath the cell."""
+"""The page in a notebook, below the cell."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _HEIGHT = 900
 
 @dataclass(frozen=True)
 class View:
-    """The page with one sentence in it, as a notebook shows it and a file holds it."""
+    """The page with one sentence, for a notebook or a file."""
 
     page: str
     height: int = _HEIGHT
@@ -41,9 +41,9 @@ class View:
 def explore(
     text: str, model: str | Path | None = None, *, edits: Sequence[str] = (), device: str | None = None
 ) -> View:
-    """The explorer's page with this sentence, which Jupyter and VS Code show beneath the cell.
+    """The explorer's page with this sentence, which Jupyter and VS Code show below the cell.
 
-    `model` is the name of an installed model or a path; otherwise it is `en-de`. `edits` switch parts of it off. The
+    `model` is the name of an installed model or a path; the default is `en-de`. `edits` switch parts of it off. The
     model stays in memory for the next call.
 
     Examples:
@@ -58,5 +58,5 @@ def explore(
 
 @lru_cache(KEPT)
 def explorer_of(tracer: Tracer) -> Explorer:
-    """One explorer for each tracer: it remembers what it was asked."""
+    """One explorer per tracer, so that its caches are kept."""
     return Explorer(tracer)

@@ -64,6 +64,6 @@ def test_a_file_without_images_is_refused_in_a_line(model_file, tmp_path, conten
     done = CliRunner().invoke(app, args)
     assert (done.exit_code, done.stderr) == (
         2,
-        f"onehop: {file} holds no images that a model has looked at. "
+        f"onehop: {file} has no images with attention. "
         "Give the patches.json that `onehop demo digits -o FOLDER` writes.\n",
     )

@@ -97,15 +97,15 @@ def test_neurons_must_be_named(client, query):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
-        (b"[]", 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
-        (b'{"text": 3}', 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
-        (b'{"text": "the", "edits": "scale=off"}', "The edits of a request are a list of texts. Send at most 16."),
-        (b'{"text": "the", "edits": [1]}', "The edits of a request are a list of texts. Send at most 16."),
+        (b"{", 'The request has no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b"[]", 'The request has no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b'{"text": 3}', 'The request has no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b'{"text": "the", "edits": "scale=off"}', "The edits of a request are a list of strings. Send at most 16."),
+        (b'{"text": "the", "edits": [1]}', "The edits of a request are a list of strings. Send at most 16."),
         (b'{"text": "", "edits": []}', "There is nothing to trace: the text is empty. Give a sentence."),
         (b'{"text": "the", "edits": ["mask=on"]}', "'mask=on' is no edit of mask. Write mask=off."),
-        (b"[" * 60_000, 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
-        (b"\xff\xfe", 'The request holds no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b"[" * 60_000, 'The request has no text. Send {"text": "…", "edits": []} as JSON.'),
+        (b"\xff\xfe", 'The request has no text. Send {"text": "…", "edits": []} as JSON.'),
     ],
 )
 def test_a_wrong_question_is_answered_in_one_line(client, body, message):
@@ -125,7 +125,7 @@ def test_a_question_that_is_too_long_is_not_read_to_its_end(client):
     answer = client.post("/api/trace", content=b'{"text": "' + b"x" * MOST_BODY + b'"}', headers=JSON)
     assert (answer.status_code, answer.json()) == (
         413,
-        {"error": "A question may have 65,536 bytes. Give a shorter text."},
+        {"error": "A request may have at most 65,536 bytes. Give a shorter text."},
     )
 
 

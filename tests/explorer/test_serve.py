@@ -28,7 +28,7 @@ def test_a_port_that_is_taken_is_told():
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError) as error:
             serve.listening(port)
-    assert str(error.value) == f"Port {port} cannot be had. Choose another with --port, or leave it out."
+    assert str(error.value) == f"Port {port} is not available. Choose another with --port, or leave it out."
 
 
 def test_where_the_usual_port_is_taken_any_other_does(monkeypatch):
@@ -93,7 +93,7 @@ def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkey
     assert host == "127.0.0.1"
     assert ready == [TEXT]
     assert opened == [f"http://127.0.0.1:{port}/#edit=mask%3Doff"]
-    assert said == [f"The explorer is at {opened[0]} (Ctrl-C ends it)."]
+    assert said == [f"The explorer is at {opened[0]} (Ctrl-C stops it)."]
     assert TestClient(served["app"], base_url="http://127.0.0.1").get("/api/about").status_code == 200
     assert TestClient(served["app"], base_url="http://evil.example").get("/api/about").status_code == 400
 

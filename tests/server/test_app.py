@@ -496,7 +496,7 @@ def test_a_slow_question_is_told_so_and_takes_no_place(translator):
         yield b"}"
 
     answer = server.ask("POST", "/explore/api/trace", content=slowly(), headers={"content-type": "application/json"})
-    refused(answer, 408, "The question took longer than 0.05 seconds. Send it again.")
+    refused(answer, 408, "The request took longer than 0.05 seconds. Send it again.")
     assert places == [MOST_QUESTIONS]
 
 
