@@ -1,5 +1,4 @@
-"""Around every request: its place in the metrics, a line in the access log, headers that keep browsers careful, and
-whether it calls the server by a name that it has."""
+"""Middleware around every request: metrics, the access log, security headers, and a check of the Host header."""
 
 import atexit
 import io
@@ -35,31 +34,30 @@ _HEADERS = {
 }
 
 
-# What JSON need not escape, and a terminal obeys or shows in another order.
+# Characters that JSON does not escape, but that control a terminal or its text direction.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
-MOST_BYTES = 1 << 22  # of lines that wait to be written
+MOST_BYTES = 1 << 22  # maximum size of the queue
 
 
 class LogWriter:
-    """Writes lines to a file descriptor in a thread. A reader that pauses or a full disk costs lines, never requests.
+    """Writes lines to a file descriptor in a thread. A blocked reader or a full disk costs lines, never requests.
 
-    What goes beyond `most_bytes`, or cannot be written, is counted in `dropped`.
+    Lines beyond `most_bytes`, or that cannot be written, are counted in `dropped`.
     """
 
     def __init__(self, dropped: Counter, descriptor: int = _STANDARD_OUTPUT, most_bytes: int = MOST_BYTES) -> None:
         self.dropped, self.descriptor, self.most_bytes = dropped, descriptor, most_bytes
         self.lines, self.waiting_bytes, self.closed = deque[bytes](), 0, False
         self.changed = threading.Condition()
-        # A daemon: a write that blocks for ever must not keep the process from ending.
+        # A daemon thread: a write that blocks forever must not keep the process alive.
         self.thread = threading.Thread(target=self._write_all, name="onehop-log", daemon=True)
 
     def __call__(self, line: str) -> None:
-        """Queue a line."""
         self.put(line.encode("utf-8", "backslashreplace") + b"\n")
 
     def put(self, data: bytes) -> None:
-        """Queue some bytes; this never waits for the reader."""
+        """Queue bytes without waiting for the reader."""
         with self.changed:
             if self.closed or self.waiting_bytes + len(data) > self.most_bytes:
                 self.dropped.inc()
@@ -71,7 +69,7 @@ class LogWriter:
             self.changed.notify()
 
     def close(self, seconds: float = 2.0) -> None:
-        """Take no more lines, and give those that wait so long to be written."""
+        """Accept no more lines, and wait at most `seconds` for the queue to be written."""
         with self.changed:
             self.closed = True
             self.changed.notify()
@@ -87,14 +85,14 @@ class LogWriter:
                 data = self.lines.popleft()
             try:
                 write_whole(self.descriptor, data)
-            except OSError:  # a full disk, or a reader that is gone
+            except OSError:  # a full disk or a closed pipe
                 self.dropped.inc()
             with self.changed:
                 self.waiting_bytes -= len(data)
 
 
 class _Queued(io.RawIOBase):
-    """A file whose writes never wait."""
+    """A file whose writes never block."""
 
     def __init__(self, writer: LogWriter) -> None:
         self.put = writer.put
@@ -108,7 +106,7 @@ class _Queued(io.RawIOBase):
 
 
 def never_wait_for_stderr(dropped: Counter) -> None:
-    """Let tracebacks and warnings of this process go through a `LogWriter`, as the access log does."""
+    """Write this process's tracebacks and warnings through a `LogWriter`, like the access log."""
     writer = LogWriter(dropped, _STANDARD_ERROR)
     raw = io.BufferedWriter(_Queued(writer))
     sys.stderr = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
@@ -122,17 +120,19 @@ def never_wait_for_stderr(dropped: Counter) -> None:
 
 
 def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all bytes, past sys.stdout: its lock, held by a thread that is stuck, would abort the exit of Python."""
+    """Write all bytes without sys.stdout: if a blocked thread held its lock, Python's exit would abort."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # whoever started us may have made it so
+        except BlockingIOError:  # the parent process may have made it non-blocking
             select.select([], [descriptor], [])
 
 
 class KnownNames:
-    """An ASGI application that answers only where it is called by a name of its own: a page of another name that
-    resolves to this machine must not read along."""
+    """An ASGI application that answers only requests whose Host is one of its names.
+
+    This prevents DNS rebinding: a foreign name that resolves to this machine.
+    """
 
     def __init__(self, app: ASGIApp, *, names: Sequence[str]) -> None:
         self.app, self.names = app, tuple(names)
@@ -141,18 +141,18 @@ class KnownNames:
         if scope["type"] != "http" or _name_in(Headers(scope=scope).get("host", "")) in self.names:
             await self.app(scope, receive, send)
             return
-        what = f"This server does not go by the name of this request's Host: call it {' or '.join(self.names)}."
+        what = f"The Host of this request is not a name of this server: use {' or '.join(self.names)}."
         await JSONResponse({"error": what}, 400)(scope, receive, send)
 
 
 def _name_in(host: str) -> str:
-    """A Host without its port; an address of version 6 stands in brackets."""
+    """A Host without its port; IPv6 addresses are in brackets."""
     name, bracket, _ = host.lower().rpartition("]")
     return name + bracket if bracket else host.lower().partition(":")[0]
 
 
 class Access:
-    """An ASGI application around another."""
+    """An ASGI application that wraps another."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, paths: frozenset[str], write: Callable[[str], None]) -> None:
         self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
@@ -163,7 +163,7 @@ class Access:
             return
         app = self.app if (problem := _refusal(scope)) is None else problem
         began, status = time.perf_counter(), 0
-        # What is noted on the way stands in the log: never a text, unless the server was told to.
+        # Handlers add fields to the log line; texts only if the server was started with log_texts.
         noted: dict[str, Any] = {"request": uuid.uuid4().hex[:12]}
         scope.setdefault("state", {})["noted"] = noted
 
@@ -185,11 +185,11 @@ class Access:
             self.done(scope, status, time.perf_counter() - began, noted)
 
     def malformed(self, status: int, address: str | None) -> None:
-        """Count and log what was no HTTP request and came to no application."""
+        """Count and log a malformed HTTP request, which reached no application."""
         self.done({"path": None, "method": None, "client": (address, 0)}, status, 0.0, {})
 
     def done(self, scope: Scope, status: int, seconds: float, noted: dict[str, Any]) -> None:
-        """Count and log; nought as a status means that the client went away."""
+        """Count and log a request; status 0 means that the client disconnected."""
         path = scope["path"] if scope["path"] in self.paths else "other"
         self.metrics.requests.labels(path, str(status)).inc()
         self.metrics.seconds.labels(path).observe(seconds)
@@ -206,13 +206,13 @@ class Access:
 
 
 def _refusal(scope: Scope) -> ASGIApp | None:
-    """The answer to a request that no application should see, if it is one."""
+    """The response to a request that no application should see; None for others."""
     if scope.get("state", {}).get("crowded"):
-        what = "The server has more connections than it can hold: try again soon."
+        what = "The server has too many connections: try again soon."
         return JSONResponse({"error": what}, 503, headers={"Retry-After": "1", "Connection": "close"})
     headers = Headers(scope=scope)
     if "content-length" in headers and "transfer-encoding" in headers:
-        # Proxies differ on which of them counts, and where the next request begins hangs on that.
+        # Proxies disagree about which one counts, which allows request smuggling.
         what = "The request has both Content-Length and Transfer-Encoding: send one of them."
         return JSONResponse({"error": what}, 400, headers={"Connection": "close"})
     return None

@@ -1,4 +1,4 @@
-"""What requests are answered with: translations as JSON, events, files of the package, and all that went wrong."""
+"""Responses: translations as JSON, events, files of the package, and errors."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 def others(best: Sequence[Result]) -> list[str]:
-    """The other translations, each once, without the first."""
+    """The alternative translations without duplicates and without the first."""
     return [text for text in dict.fromkeys(p.text for p in best) if text != best[0].text]
 
 
 def batch_answer(
     service: Translating, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
 ) -> JSONResponse:
-    """In a thread, because it may be long: all about some paragraphs, with the alignments of their sentences if any."""
+    """The details of paragraphs, with the alignments of their sentences if given. Call it in a thread."""
     answers = [details(paragraph, n_best) for paragraph in paragraphs]
     shown = [sentence for answer in answers for sentence in answer["sentences"]]
     if isinstance(service, Service):
@@ -39,7 +39,7 @@ def batch_answer(
 
 
 def details(paragraph: Result, n_best: int) -> dict[str, Any]:
-    """All about a paragraph; a score that is no number, which JSON has no word for, is null."""
+    """The details of a paragraph. A score that is not finite is null, since JSON has no NaN."""
     found: dict[str, Any] = _finite(paragraph.details(n_best))
     return found
 
@@ -53,7 +53,7 @@ def _finite(value: Any) -> Any:
 
 
 def _event(content: dict[str, Any], named: dict[str, str]) -> str:
-    """A server-sent event; its name says what it tells."""
+    """A server-sent event; its name depends on its content."""
     if (result := content.get("translation")) is not None:
         doubtful = [sentence.text for sentence in result.doubtful]
         content = {**named, "translation": result.details(), "doubtful": doubtful}
@@ -64,7 +64,7 @@ def _event(content: dict[str, Any], named: dict[str, str]) -> str:
 
 
 async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T | Response:
-    """An answer as long as somebody waits for it; else the work is dropped."""
+    """The result of `work`. If the client disconnects, the work is cancelled."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -75,13 +75,13 @@ async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T | Re
 
 
 async def _disconnected(request: Request) -> None:
-    """Wait until the client is gone."""
+    """Wait until the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def page(file: Traversable, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """A path that gives a file of the package."""
+    """A handler that sends a file of the package."""
 
     async def endpoint(request: Request) -> Response:
         return Response(file.read_bytes(), media_type=kind)
@@ -89,7 +89,7 @@ def page(file: Traversable, kind: str) -> Callable[[Request], Awaitable[Response
     return endpoint
 
 
-# --- what went wrong ----------------------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------------------------
 
 
 async def on_problem(request: Request, problem: Exception) -> Response:
@@ -98,32 +98,32 @@ async def on_problem(request: Request, problem: Exception) -> Response:
 
 
 async def on_user_error(request: Request, error: Exception) -> Response:
-    """Options that do not go together."""
+    """Answer 400 to options that contradict each other."""
     return JSONResponse({"error": " ".join(str(error).split())}, 400)
 
 
 async def on_changed(request: Request, error: Exception) -> Response:
-    """What was loaded at the start is no longer there to load the rest from."""
+    """Answer that a model file has changed since the start, so the rest of it cannot be loaded."""
     return JSONResponse({"error": str(error)}, 503)
 
 
 async def on_http(request: Request, error: Exception) -> Response:
-    """A path or method that is not there."""
+    """Answer an unknown path or method."""
     assert isinstance(error, HTTPException)
-    what = {404: "There is no such path: see /openapi.json.", 405: "This path takes another method: see /openapi.json."}
+    what = {404: "There is no such path: see /openapi.json.", 405: "The path has another method: see /openapi.json."}
     return JSONResponse(
         {"error": what.get(error.status_code, error.detail)}, error.status_code, headers=dict(error.headers or {})
     )
 
 
 async def on_gone(request: Request, error: Exception) -> Response:
-    """The client left in the middle of its request."""
+    """Answer a client that disconnected during its request."""
     return Response(status_code=499)
 
 
 async def on_fault(request: Request, error: Exception) -> Response:
-    """A fault of ours; uvicorn logs the traceback."""
-    return JSONResponse({"error": "The server has a fault; its log tells which."}, 500)
+    """Answer 500; uvicorn logs the traceback."""
+    return JSONResponse({"error": "The server has an internal error: see its log."}, 500)
 
 
 async def written(
@@ -133,12 +133,12 @@ async def written(
     deadline: float,
     seconds: float,
 ) -> AsyncIterator[str]:
-    """Events as a browser reads them, until the deadline of the whole stream; the last one names the languages."""
+    """Events in the format of browsers, until the deadline of the whole stream. The last one names the languages."""
     yield _event(first, named)
     try:
         async with aclosing(rest):
             while True:
-                # Nothing is yielded under the timeout: it would cancel a task that is sending.
+                # Do not yield under the timeout: it would cancel a task that is sending.
                 async with asyncio.timeout_at(deadline):
                     each = await anext(rest)
                 yield _event(each, named)

@@ -1,4 +1,4 @@
-"""The application: which path leads where, who may come in, and what each request is answered."""
+"""The application: routes, authentication, limits, and the handlers."""
 
 import asyncio
 import logging
@@ -52,17 +52,17 @@ from onehop.text.language_id import name_of
 from onehop.text.tokenizer import normalise
 
 _WARM_UP = "Hello."
-# Terms become one pattern, which every sentence is searched with.
+# Terms become one regular expression that is matched against every sentence.
 _MOST_TERM_CHARACTERS = 20_000
-# From here on a guess that a text is in the target language is believed: of 1,000 English sentences none was German.
+# From this confidence on, a guess that a text is in the target language is trusted: 0 errors in 1,000 sentences.
 _SURE = 80.0
-_SAMPLE = 20  # texts of a request whose language is identified
+_SAMPLE = 20  # maximum texts of a request whose language is identified
 T = TypeVar("T")
 _LOG = logging.getLogger("uvicorn.error")
 
 
 class Application:
-    """Everything that a request can come to."""
+    """All routes of the server, and the state that they share."""
 
     def __init__(
         self,
@@ -75,9 +75,10 @@ class Application:
         folder: Path | None = None,
         write: Callable[[str], None] | None = None,
     ) -> None:
-        """`exploring`: what looks inside each of the models, if that is allowed; `hosts`: the names that requests may
-        call the server, if not any; `folder`: where several processes keep translated files; `write`: where the access
-        log goes, if not to standard output."""
+        """`exploring` provides the models' explorers, if enabled. `hosts` are the allowed Host headers; empty: any.
+        `folder` is shared by several processes for translated files. `write` receives the access log's lines; the
+        default is standard output.
+        """
         self.all, self.models = services, first_of_each_pair(services)
         self.by_quality = routes_by_quality(services)
         self.services = self.by_quality[None]
@@ -96,7 +97,7 @@ class Application:
             allow_headers=["Authorization", "Content-Type"],
         )
         names = Middleware(access_log.KnownNames, names=hosts)
-        # Where links of other sites may lead.
+        # Paths that other sites may link to.
         pages = ("/", "/docs", *chain(*((path, f"{path}/") for path in self.explorers())))
         guard = Middleware(CrossOriginGuard, origins=settings.origins, pages=pages)
         inner = Starlette(
@@ -112,7 +113,7 @@ class Application:
             },
             lifespan=self.lifespan,
         )
-        # Outermost, so that faults are counted and logged too.
+        # Outermost, so that errors are counted and logged too.
         self.log = access_log.LogWriter(counts.dropped_lines)
         self.asgi = access_log.Access(inner, metrics=counts, paths=paths, write=write or self.log)
 
@@ -137,7 +138,7 @@ class Application:
         ]
 
     def explorers(self) -> dict[str, ASGIApp]:
-        """The explorer of each model under its languages, and that of the first without."""
+        """The explorer of each model under its language pair, and of the first model without one."""
         if self.exploring is None:
             return {}
         paths = {f"/explore/{quote(f'{source}-{target}')}": i for i, (source, target) in enumerate(self.models)}
@@ -146,7 +147,7 @@ class Application:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """While the server runs: translate something at once, for /health to tell."""
+        """While the server runs: translate once at the start, so that /health can report it."""
         tasks = [asyncio.create_task(self.warm_up()), asyncio.create_task(self.files.sweep())]
         try:
             yield
@@ -161,7 +162,7 @@ class Application:
             self.log.close()
 
     async def warm_up(self) -> None:
-        """Let every model translate; one that cannot has remembered it."""
+        """Let every model translate once; a failure is remembered."""
         for service in self.all:
             try:
                 await service.translate([_WARM_UP], Wish())
@@ -171,7 +172,7 @@ class Application:
     def post(
         self, answer: Callable[[Request, Any], Awaitable[Response]], kind: type[BaseModel], *, form: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
-        """A path that takes a body: let in, read, checked, answered in time or not at all."""
+        """Add a POST route: authenticate, read and check the body, and answer within the time limit."""
 
         async def endpoint(request: Request) -> Response:
             body = await self.read(request)
@@ -183,7 +184,7 @@ class Application:
                 elif content == JSON or (form and not content):
                     wish = read_json(kind, body)
                 else:
-                    raise Problem(415, f"The body is {content[:100] or 'of no known kind'}: send {JSON}.")
+                    raise Problem(415, f"The body is {content[:100] or 'of no known type'}: send {JSON}.")
             except Problem:
                 self.let_in(request)
                 raise
@@ -193,22 +194,22 @@ class Application:
         return endpoint
 
     def let_in(self, request: Request, key: str | None = None) -> None:
-        """Refuse who has no key where one is needed, and who asks too often."""
+        """Refuse requests without a valid key, if keys are required, and clients above the rate limit."""
         given = key or request.query_params.get("api_key") or _bearer(request)
         name = self.keys.get(auth.hashed(given)) if given else None
         if name is not None:
             request.state.noted["key"] = name
         client = f"address {request.client.host if request.client else None}" if name is None else f"key {name}"
         if seconds := self.rates.wait(client):
-            what = f"More than {self.settings.per_minute} requests a minute: wait a little."
+            what = f"More than {self.settings.per_minute} requests per minute: wait a little."
             raise Problem(429, what, retry_after=seconds)
         if self.keys and name is None and given:
-            raise Problem(403, "This API key is not known: ask who runs this server for one.")
+            raise Problem(403, "This API key is not valid: ask the operator of this server for one.")
         if self.keys and name is None:
-            raise Problem(401, "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY.")
+            raise Problem(401, "An API key is required: send it as api_key or in the header Authorization: Bearer KEY.")
 
     async def read(self, request: Request, most: int | None = None, seconds: float | None = None) -> bytes:
-        """The body, not too large and not too slow."""
+        """The body of a request, limited in size and time."""
         most, seconds, body = most or self.settings.max_body, seconds or self.settings.read_seconds, bytearray()
         too_large = Problem(413, f"The body is larger than {most:,} bytes: send less at a time.")
         announced = request.headers.get("content-length", "")
@@ -225,7 +226,7 @@ class Application:
         return bytes(body)
 
     async def in_time(self, answer: Awaitable[T]) -> T:
-        """An answer, or the news that it takes too long."""
+        """The result of `answer`; Problem 504 after the time limit."""
         try:
             async with asyncio.timeout(self.settings.answer_seconds):
                 return await answer
@@ -234,13 +235,13 @@ class Application:
             raise Problem(504, what) from None
 
     async def translate(self, request: Request, body: TranslateBody) -> Response:
-        """A batch with everything that is known about it."""
+        """Translate a batch and return all details."""
         terms = [*chain(*body.glossary.items()), *body.keep]
         self.check(request, [*body.texts, *(body.prefixes or [])], beam=body.width, n_best=body.n_best, terms=terms)
         if body.prefixes is not None and len(body.prefixes) != len(body.texts):
-            raise Problem(400, f"{len(body.texts)} texts have {len(body.prefixes)} prefixes: give one for each.")
+            raise Problem(400, f"{len(body.texts)} texts have {len(body.prefixes)} prefixes: give one for each text.")
         if body.prefixes is not None and body.format == "html":
-            raise Problem(400, "A prefix has no place in HTML: send the format text.")
+            raise Problem(400, "HTML cannot have a prefix: send the format text.")
         service = await self.service_for(body, body.texts)
         if service.via and (body.alignments or body.n_best > 1):
             what = f"Through {name_of(service.via)} each sentence has one translation and no alignment"
@@ -255,7 +256,7 @@ class Application:
         return await asyncio.to_thread(batch_answer, service, [best[0] for best in found], body.n_best, aligned)
 
     async def stream(self, request: Request, body: StreamBody) -> Response:
-        """Server-sent events. What is wrong before the first of them is a plain error."""
+        """Translate as server-sent events. Errors before the first event are plain responses."""
         deadline = asyncio.get_running_loop().time() + self.settings.answer_seconds
         self.check(request, [body.text, body.prefix], beam=body.width)
         service = await self.service_for(body, [body.text])
@@ -269,14 +270,14 @@ class Application:
         )
 
     async def trace(self, request: Request, body: TraceBody) -> Response:
-        """Every named quantity of a translation (docs/reference/trace-file.md)."""
+        """Every tapped quantity of a translation (docs/reference/trace-file.md)."""
         self.check(request, [body.text])
         if self.exploring is None:
             raise off()
         service = await self.service_for(body, [body.text])
         if service.via:
             legs = f"{service.source} to {service.via}, or for {service.via} to {service.target}"
-            raise Problem(400, f"Two models translate here, one after the other: ask for {legs}.")
+            raise Problem(400, f"This pair uses two models, one after the other: ask for {legs}.")
         self.models[service.source, service.target].check_torch()
         number = list(self.models).index((service.source, service.target))
         found = await self.exploring.trace(body.text, body.edits, number)
@@ -284,7 +285,7 @@ class Application:
         return Response(found, media_type=JSON)
 
     async def health(self, request: Request) -> Response:
-        """Ready only when every model has translated, and its last attempt did not fail; else it is tried again."""
+        """Ready if every model's last translation succeeded; otherwise one is tried again."""
         if any(service.state == "failing" for service in self.all):
             await self.warm_up()
         states = {service.state for service in self.all}
@@ -292,23 +293,23 @@ class Application:
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     async def exposition(self, request: Request) -> Response:
-        """For Prometheus."""
+        """The metrics for Prometheus."""
         if self.keys:
             self.let_in(request)
         return Response(self.metrics.exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def describe(self, request: Request) -> Response:
-        """OpenAPI."""
+        """The OpenAPI description."""
         return JSONResponse(self.description)
 
     async def docs(self, request: Request) -> Response:
-        """The paths for people; /spec and /docs are where LibreTranslate has them."""
+        """The list of paths as HTML. /spec and /docs are LibreTranslate's paths for them."""
         return HTMLResponse(openapi.page())
 
     def check(
         self, request: Request, texts: Sequence[str], *, beam: int = 1, n_best: int = 1, terms: Sequence[str] = ()
     ) -> None:
-        """Refuse what is more than the server allows."""
+        """Refuse requests above the limits."""
         limits, characters = self.settings, sum(map(len, texts))
         if (length := sum(map(len, terms))) > _MOST_TERM_CHARACTERS:
             what = f"Glossary and kept words have {length:,} characters: send at most {_MOST_TERM_CHARACTERS:,}."
@@ -323,7 +324,7 @@ class Application:
             raise Problem(400, f"{n_best} translations are too many: take at most {limits.max_n_best}.")
 
     async def service_for(self, body: Languages | LibreBody, texts: Sequence[str]) -> Translating:
-        """What translates between the languages that a body names; the texts tell the source where it does not."""
+        """The service for a body's languages. If the body has no source, it is identified from the texts."""
         source = None if body.source == "auto" else body.source
         if source is None and body.target is not None:
             source = await asyncio.to_thread(self.identified, body.target, texts, always=body.source == "auto")
@@ -333,7 +334,7 @@ class Application:
         fitting = [p for p in possible if p in services]
         if source is not None and len(fitting) > 1:
             raise Problem(
-                400, f"From {source} there are several: name the target, {' or '.join(t for _, t in fitting)}."
+                400, f"From {source} there are several targets: name one, {' or '.join(t for _, t in fitting)}."
             )
         if possible and not fitting:
             form, languages = "small" if quality == "fast" else "full", " or ".join(f"{s} to {t}" for s, t in possible)
@@ -341,7 +342,7 @@ class Application:
         return services[fitting[0]] if fitting else self.service(source or "any", body.target or "any")
 
     def identified(self, target: str, texts: Sequence[str], *, always: bool) -> str | None:
-        """In a thread: the language of texts, if several can be translated into the target, or if it is asked for."""
+        """The language of texts, if the target has several sources or `always` is set. Call it in a thread."""
         sources = sources_into(self.models, target)
         if len(sources) < (1 if always else 2):
             return None
@@ -357,13 +358,13 @@ class Application:
         return self.services[source, target]
 
     def known(self, code: str) -> str:
-        """A code as the models have it: EN and en-US mean en where there is no other English."""
+        """A language code as the models have it: EN and en-US mean en, unless there is another English."""
         codes = {code.lower(): code for pair in self.services for code in pair}
         wanted = code.lower().replace("_", "-")
         return codes.get(wanted) or codes.get(wanted.partition("-")[0]) or code
 
     def source_of(self, guess: dict[str, Any] | None, target: str) -> str:
-        """For `auto`: the guess if it can be translated or surely is the target, else a language that can."""
+        """For `auto`: the guess if it can be translated or is certainly the target, else a possible source."""
         possible = [source for source, other in self.services if other == target]
         if guess and (guess["language"] in possible or (guess["language"] == target and guess["confidence"] >= _SURE)):
             return str(guess["language"])
@@ -376,7 +377,7 @@ class Application:
         return next(iter(possible), "auto")
 
     def note(self, request: Request, texts: Sequence[str], found: Sequence[Sequence[Result]]) -> None:
-        """For the access log: sizes, and texts only where the server was told to."""
+        """Add sizes to the access log, and texts only with log_texts."""
         noted = request.state.noted
         noted["characters"] = sum(map(len, texts))
         noted["sentences"] = sum(len(best[0].sentences) for best in found)
@@ -386,12 +387,12 @@ class Application:
 
 
 def _bearer(request: Request) -> str:
-    """The key in a request's header, if there is one."""
+    """The key of the Authorization header, or an empty string."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def _terms_of(body: TranslateBody) -> Terms:
-    """A request's glossary and kept words, in the spelling that texts are compared in."""
+    """A request's glossary and kept words, normalised like texts."""
     glossary = [Term(normalise(source), normalise(target)) for source, target in body.glossary.items()]
     return Terms([term for term in glossary if term.source and term.target], body.keep, body.formality)

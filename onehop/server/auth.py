@@ -1,6 +1,6 @@
-"""API keys, kept as hashes: a file or a variable that is read by others gives no key away.
+"""API keys, stored as hashes, so that a leaked file or variable reveals no key.
 
-A key is 32 random bytes, so that one round of SHA-256 is enough: there is nothing to guess.
+A key is 32 random bytes, so one round of SHA-256 is enough: it cannot be guessed.
 """
 
 import hashlib
@@ -17,20 +17,19 @@ _LINE = re.compile(r"(?P<name>[\w.@-]{1,64})[ \t]+(?P<hash>[0-9a-f]{64})")
 
 
 def hashed(key: str) -> str:
-    """What is kept of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def make(name: str) -> tuple[str, str]:
-    """A new key, and the line that lets it in."""
+    """A new key, and its line for the key file."""
     if not re.fullmatch(r"[\w.@-]{1,64}", name):
-        raise SettingsError(f"{name!r} cannot be a key's name.", "Take letters, digits and . @ - _ only.")
+        raise SettingsError(f"{name!r} cannot be a key's name.", "Use only letters, digits and . @ - _.")
     key = secrets.token_urlsafe(32)
     return key, f"{name} {hashed(key)}"
 
 
 def read(file: str | None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Names by hash, from a file and from the environment; none: everybody may translate."""
+    """Names by hash, from a file and the environment. If there are none, no key is required."""
     found: dict[str, str] = {}
     if file is not None:
         try:
@@ -40,12 +39,12 @@ def read(file: str | None, environment: Mapping[str, str] = os.environ) -> dict[
         found |= parsed(text.splitlines(), file)
     found |= parsed(re.split(r"[,\n]", environment.get(_VARIABLE, "")), _VARIABLE)
     if file is not None and not found:
-        raise SettingsError(f"{file} holds no key.", "Make one: onehop serve --make-key NAME.")
+        raise SettingsError(f"{file} has no key.", "Make one: onehop serve --make-key NAME.")
     return found
 
 
 def parsed(lines: list[str], place: str) -> dict[str, str]:
-    """Lines of name and hash; empty ones and those with # are passed over."""
+    """Parse lines of name and hash; empty lines and comments are skipped."""
     found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -1,4 +1,4 @@
-"""Which of the server's models translate which languages, by the quality that a request asks for."""
+"""The server's models for each language pair and quality."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ def first_of_each_pair(services: Sequence[Service]) -> dict[Pair, Service]:
 
 
 def routes_by_quality(services: Sequence[Service]) -> dict[Quality | None, Routes]:
-    """What translates each pair: the full models, the small ones and, where no quality is asked for, the first."""
+    """The models for each pair: the full ones, the small ones and, without a quality, the first of each pair."""
     small = [service for service in services if service.models[0].endswith(SMALL)]
     full = [service for service in services if service not in small]
     forms: dict[Quality | None, Sequence[Service]] = {None: services, "best": full, "fast": small}
@@ -26,6 +26,6 @@ def routes_by_quality(services: Sequence[Service]) -> dict[Quality | None, Route
 
 
 def _routes(models: Mapping[Pair, Service]) -> Routes:
-    """By one model or by two."""
+    """Routes of one model or of two."""
     legs = {pair: [models[leg] for leg in legs] for pair, legs in all_routes(models).items()}
     return {pair: each[0] if len(each) == 1 else PivotService(*each) for pair, each in legs.items()}

@@ -1,4 +1,4 @@
-"""The explorer inside the server: the same page that `onehop explore` serves, under the server's limits."""
+"""The explorer inside the server: the page of `onehop explore`, under the server's limits."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,25 +16,25 @@ from onehop.explorer.routes import Explores, explorer_routes
 from onehop.server.problems import Problem, busy
 from onehop.storage.model_io import read_unchanged
 
-# One question is computed at a time; with it, so many may be there.
+# One request is computed at a time; this many may be waiting or running.
 MOST_QUESTIONS = 8
 
 T = TypeVar("T")
 
 
 class Exploring:
-    """An explorer of each model, made when its first question comes: it needs torch, and the server does not."""
+    """One explorer per model, made at its first request: it needs torch, and the server does not."""
 
     def __init__(self, *make: Callable[[], Explores]) -> None:
         self._make, self._lock = make, Lock()
         self._made: dict[int, Explores] = {}
         self.places = BoundedSemaphore(MOST_QUESTIONS)
-        # Its own thread, for those of the event loop cut and encode the texts of translations.
+        # A separate thread: those of the event loop split and encode the texts of translations.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onehop-explorer")
 
     @classmethod
     def of(cls, paths: Sequence[Path], device: str | None, hashes: Sequence[str]) -> "Exploring":
-        """Of model files that had these hashes when the server started."""
+        """Explorers of model files that had these hashes at the start."""
 
         def make(path: Path, hash: str) -> Explores:
             from onehop.explorer.content import Explorer
@@ -46,18 +46,18 @@ class Exploring:
         return cls(*(partial(make, path, hash) for path, hash in zip(paths, hashes, strict=True)))
 
     def explorer(self, number: int = 0) -> Explores:
-        """In a thread: the explorer of a model, made once."""
+        """The explorer of a model, made once. Call it in a thread."""
         with self._lock:
             if number not in self._made:
                 self._made[number] = self._make[number]()
             return self._made[number]
 
     async def trace(self, text: str, edits: list[str], number: int = 0) -> str:
-        """A trace as JSON, of one of the models."""
+        """A trace by one of the models, as JSON."""
         return await self.compute(lambda: self.explorer(number).trace(text, edits))
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """What a question asks for; it has its place until the work is done, though nobody may wait any more."""
+        """Run `work` in the thread. It holds its place until it is done, even if the client has left."""
         if not self.places.acquire(blocking=False):
             raise busy(5)
         running = self._thread.submit(work)
@@ -65,26 +65,26 @@ class Exploring:
         return await asyncio.wrap_future(running)
 
     def mounted(self, let_in: Callable[[Request], None], read_seconds: float, number: int = 0) -> "Guarded":
-        """The page of a model and its questions."""
+        """The explorer's routes for a model."""
         return Guarded(Router(explorer_routes(partial(self.explorer, number), self.compute, read_seconds)), let_in)
 
     def close(self) -> None:
-        """End the thread when it is done."""
+        """Stop the thread after its current work."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Guarded:
-    """Routes whose page and questions are only for those who may ask."""
+    """Routes that require authentication."""
 
     def __init__(self, inner: Any, let_in: Callable[[Request], None]) -> None:
         self.inner, self.let_in = inner, let_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if "/page/" not in scope["path"]:  # files that are the same everywhere
+        if "/page/" not in scope["path"]:  # static files, the same on every server
             self.let_in(Request(scope))
         await self.inner(scope, receive, send)
 
 
 def off() -> Problem:
-    """The server was started without it."""
-    return Problem(501, "Nothing can be looked into here: start the server with --explore.")
+    """The error of a server without the explorer."""
+    return Problem(501, "The explorer is off: start the server with --explore.")

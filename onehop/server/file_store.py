@@ -1,4 +1,4 @@
-"""Translated files until they are downloaded: in a folder that all processes of a server share, for a while."""
+"""Translated files until they are downloaded, in a folder that all processes of a server share."""
 
 import hashlib
 import os
@@ -17,18 +17,18 @@ _LONGEST_STEM = 100
 
 
 class FileStore:
-    """Files by a name that nobody can guess. Of more than `most` the oldest go, as do those older than `seconds`.
+    """Files by unguessable names. Files older than `seconds` are deleted, as are the oldest of more than `most`.
 
-    A client's name for a file is part of its address, and never of a path.
+    The client's file name is part of the URL, but never of a path.
     """
 
     def __init__(self, folder: Path | None, *, most: int, seconds: float) -> None:
-        """`folder`: that of several processes, else one of its own is made for the first file."""
+        """`folder` is shared by several processes; without it, a folder is made for the first file."""
         self.folder, self.shared = folder, folder is not None
         self.most, self.seconds = most, seconds
 
     def save(self, name: str, data: bytes) -> str:
-        """Keep a file; the name that gets it."""
+        """Store a file and return its name in the URL."""
         if self.folder is None:
             self.folder = own_folder("files")
         token = secrets.token_hex(16)
@@ -38,12 +38,12 @@ class FileStore:
         return f"{token}.{name}"
 
     def path(self, token: str, name: str) -> Path:
-        """Where a file lies: the name goes in as a hash, so that another name does not get it."""
+        """The path of a file. The name is part of the hash, so that another name does not open it."""
         assert self.folder is not None
         return self.folder / f"{token}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
     def load(self, public: str) -> tuple[str, bytes] | None:
-        """The name and the content of a file; nothing where it is gone, or never was."""
+        """The name and the content of a file; None if it has expired or never existed."""
         found = _TOKEN.fullmatch(public)
         if found is None or self.folder is None:
             return None
@@ -54,12 +54,12 @@ class FileStore:
         return None
 
     def sweep(self) -> None:
-        """Remove what is too old or too much."""
+        """Remove expired files and those beyond the limit."""
         if self.folder is None:
             return
         ages = []
         for path in self.folder.iterdir():
-            with suppress(OSError):  # another process was faster
+            with suppress(OSError):  # another process has deleted it
                 ages.append((path.stat().st_mtime, path))
         newest = sorted(ages, reverse=True)
         for place, (made, path) in enumerate(newest):
@@ -67,13 +67,13 @@ class FileStore:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove all files, unless other processes have theirs there."""
+        """Remove all files, unless the folder is shared."""
         if self.folder is not None and not self.shared:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def download_name(given: str, target: str) -> str:
-    """What a translated file is called, as LibreTranslate does it: report.docx becomes report_de.docx."""
+    """The name of a translated file, as LibreTranslate has it: report.docx becomes report_de.docx."""
     name = PurePath(unicodedata.normalize("NFC", re.split(r"[/\\]", given)[-1]))
     stem = "".join(c if c.isprintable() and c not in '"*:<>?|' else "_" for c in name.stem)[:_LONGEST_STEM]
     return f"{stem.strip('. ') or 'file'}_{target}{name.suffix.lower()}"

@@ -1,7 +1,7 @@
-"""Files over HTTP, as LibreTranslate has them and on a path of our own.
+"""Translation of files over HTTP, on LibreTranslate's paths and one of our own.
 
-Each file is read and written in a process of its own, because formats can be made to take hours. Its text goes through
-the same lanes as every other request's, a small group of paragraphs at a time.
+Each file is read and written in its own process, because a hostile file can take hours. Its text goes through the
+same lanes as other requests, a small group of paragraphs at a time.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from onehop.text.sentences import Segment
 if TYPE_CHECKING:
     from onehop.server.app import Application
 
-# Characters of a file that are one request to the lanes: some batches, and little beside what may wait.
+# Characters of a file per request to the lanes: a few batches, and little compared with the queue.
 GROUP = 16_000
-# What a file's process may take beyond what it has when it starts.
+# Memory that a file's process may use beyond its size at the start.
 MOST_MEMORY = 1 << 30
-# What a form has besides the file.
+# Size of a form's fields other than the file.
 _FORM_BYTES = 1 << 16
 _SWEEP_SECONDS, LONGEST_WAIT = 60.0, 5.0
 _EVENTS = "text/event-stream"
@@ -46,10 +46,10 @@ Choose = Callable[[str], Awaitable[Translating | None]]
 
 
 class Files:
-    """The paths that take and give files, and what they share."""
+    """The routes for files, and their shared state."""
 
     def __init__(self, application: "Application", folder: Path | None) -> None:
-        """`folder`: where several processes keep translated files for each other."""
+        """`folder` is where several processes share translated files."""
         self.application, self.settings = application, application.settings
         limits = self.settings
         self.store = FileStore(folder, most=limits.max_kept_files, seconds=limits.keep_seconds)
@@ -71,7 +71,7 @@ class Files:
         }
 
     async def sweep(self) -> None:
-        """For ever: remove files whose time is over."""
+        """Remove expired files, forever."""
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self.settings.keep_seconds))
             await asyncio.to_thread(self.store.sweep)
@@ -79,7 +79,7 @@ class Files:
     # --- paths ------------------------------------------------------------------------------------------------
 
     async def libre(self, request: Request) -> Response:
-        """The address of the translated file."""
+        """Translate a file and return its URL."""
         upload = await self.read(request, LibreFileBody)
         body = upload.body
 
@@ -87,7 +87,7 @@ class Files:
             return await self.libre_service(body.source or "auto", body.target, sample)
 
         if body.source not in (None, "", "auto"):
-            await choose("")  # refused before any work
+            await choose("")  # refuse wrong languages before any work
         data = await while_wanted(request, self.translated(request, upload, choose))
         if isinstance(data, Response):
             return data
@@ -97,7 +97,7 @@ class Files:
         return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{quote(public)}"})
 
     async def libre_service(self, source: str, target: str, sample: str) -> Translating | None:
-        """What translates; nothing where the file is in the target language already."""
+        """The service for the languages; None if the file is already in the target language."""
         app, target = self.application, self.application.known(target)
         if source == "auto":
             source = app.source_of(await asyncio.to_thread(app.identifier.guess, sample), target)
@@ -106,7 +106,7 @@ class Files:
         return None if given_back else app.service(source, target)
 
     async def own(self, request: Request) -> Response:
-        """The translated file itself, or with `Accept: text/event-stream` how far it is and at last its address."""
+        """The translated file or, with `Accept: text/event-stream`, its progress and finally its URL."""
         upload = await self.read(request, OwnFileBody)
         body, target = upload.body, ""
 
@@ -126,7 +126,7 @@ class Files:
     async def events(
         self, request: Request, upload: Upload, choose: Choose, target: Callable[[], str]
     ) -> AsyncIterator[str]:
-        """Server-sent events: progress, and at last done or error."""
+        """Server-sent events: progress, and finally done or error."""
         heard = asyncio.Queue[dict[str, int] | None]()
         task = asyncio.create_task(self.translated(request, upload, choose, heard.put_nowait))
         task.add_done_callback(lambda _: heard.put_nowait(None))
@@ -142,19 +142,19 @@ class Files:
             task.cancel()
 
     async def download(self, request: Request) -> Response:
-        """A file that was translated not long ago; who has its name may have it."""
+        """Send a translated file; its unguessable name is the permission."""
         found = await asyncio.to_thread(self.store.load, request.path_params["name"])
         if found is None:
-            raise Problem(404, "There is no such file, or its time is over: translate it again.")
+            raise Problem(404, "There is no such file, or it has expired: translate it again.")
         return _attachment(*found)
 
-    # --- in ---------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------
 
     async def read(self, request: Request, kind: type[LibreFileBody] | type[OwnFileBody]) -> Upload:
-        """A form with a file, from somebody who may send it."""
+        """Authenticate, and read a form with a file."""
         app, limits = self.application, self.settings
         if not limits.max_files:
-            raise Problem(403, "Files are not translated on this server.")
+            raise Problem(403, "This server does not translate files.")
         with self.place():
             most = limits.max_file + _FORM_BYTES
             body = await app.read(request, most, limits.read_seconds * max(1, most >> 20))
@@ -165,13 +165,13 @@ class Files:
             raise
         app.let_in(request, upload.body.api_key)
         if len(upload.data) > limits.max_file:
-            raise Problem(413, f"The file is larger than {limits.max_file:,} bytes: part it into several.")
+            raise Problem(413, f"The file is larger than {limits.max_file:,} bytes: split it.")
         _check_format(upload)
         return upload
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Count a file that is sent or translated, if there is room for it."""
+        """Count a file while it is uploaded or translated; refuse it above the limit."""
         if self.running >= self.settings.max_files:
             raise busy(LONGEST_WAIT)
         self.running += 1
@@ -180,7 +180,7 @@ class Files:
         finally:
             self.running -= 1
 
-    # --- through ----------------------------------------------------------------------------------------------
+    # --- translating ------------------------------------------------------------------------------------------
 
     async def translated(
         self,
@@ -189,13 +189,13 @@ class Files:
         choose: Choose,
         tell: Callable[[dict[str, int]], None] = lambda progress: None,
     ) -> bytes:
-        """The file in the other language."""
+        """The translated file."""
         with self.place():
             try:
                 async with asyncio.timeout(self.settings.file_seconds), _started(upload, self.settings) as child:
                     return await self.conversation(child, request, upload, choose, tell)
             except TimeoutError:
-                what = f"The translation took longer than {self.settings.file_seconds:g} seconds: part the file."
+                what = f"The translation took longer than {self.settings.file_seconds:g} seconds: split the file."
                 raise Problem(504, what) from None
 
     async def conversation(
@@ -206,7 +206,7 @@ class Files:
         choose: Choose,
         tell: Callable[[dict[str, int]], None],
     ) -> bytes:
-        """Answer the questions of a file's process until it has the translation."""
+        """Answer the requests of a file's process until it returns the translation."""
         noted, done, flows = request.state.noted, 0, 0
         service: Translating | None = None
         sentences: list[Sentence] = []
@@ -235,20 +235,20 @@ class Files:
 
 
 def _check_format(upload: Upload) -> None:
-    """Refuse a file that cannot be read here."""
+    """Refuse a file whose format cannot be read."""
     name = upload.format or format_of(upload.name, None)
     if name is not None and name not in FORMATS:
         raise Problem(400, f"There is no format {name[:20]!r}: send one of {', '.join(FORMATS)}.")
     if name is None:
         known = ", ".join(f".{ending}" for ending in readable_endings())
-        raise Problem(400, f"The ending of the file's name is of no known format: send one of {known}.")
+        raise Problem(400, f"The extension of the file's name is not a known format: send one of {known}.")
     needed = FORMATS[name].needs
     if needed and not is_installed(needed):
-        raise Problem(501, f"{name} is not read here: install onehop[formats] on the server.")
+        raise Problem(501, f"{name} cannot be read here: install onehop[formats] on the server.")
 
 
 def _in_words_of_fields(text: str) -> str:
-    """A sentence for the command line with the names that the form has."""
+    """A message of the command line with the form's field names."""
     return text.replace("--field", "field").replace("--format", "format").replace("--from", "source")
 
 
@@ -257,8 +257,8 @@ def _in_words_of_fields(text: str) -> str:
 
 @asynccontextmanager
 async def _started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
-    """A process that has been given the file; it is ended when nobody needs it."""
-    # Its libraries need no threads, each of which would reserve memory; and it finds modules where this one does.
+    """Start a process and send it the file; the process is killed on exit."""
+    # Its libraries need no threads, which would reserve memory. It finds modules where this process does.
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     child = await asyncio.create_subprocess_exec(
@@ -281,7 +281,7 @@ async def _started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
 
 
 async def answer(child: Process, content: Any) -> None:
-    """Send something to a file's process; that it is gone is seen when it is listened to."""
+    """Send a message to a file's process. If it has died, the next read reports it."""
     assert child.stdin is not None
     data = await asyncio.to_thread(pickle.dumps, content)
     with suppress(ConnectionError):
@@ -290,21 +290,21 @@ async def answer(child: Process, content: Any) -> None:
 
 
 async def message(child: Process, upload: Upload) -> tuple[bytes, bytes]:
-    """What a file's process says next."""
+    """The next message of a file's process."""
     assert child.stdout is not None
     try:
         kind, length = process.HEAD.unpack(await child.stdout.readexactly(process.HEAD.size))
         return kind, await child.stdout.readexactly(length)
     except asyncio.IncompleteReadError:
-        if await child.wait() < 0:  # a library was stopped by the system, as where memory ends
-            raise Problem(400, "The file cannot be read: save it again, or part it into several.") from None
-        raise Problem(500, "The server has a fault; its log tells which.") from None
+        if await child.wait() < 0:  # killed by a signal, for instance if memory ran out
+            raise Problem(400, "The file cannot be read: save it again, or split it.") from None
+        raise Problem(500, "The server has an internal error: see its log.") from None
 
 
 async def _lines_through(
     service: Translating, lines: Sequence[str], *, patient: bool
 ) -> tuple[list[list[Segment]], list[list[Sentence]]]:
-    """The segments of lines and their translations, in small groups. `patient`: wait where the queue is full."""
+    """The segments of lines and their translations, in small groups. With `patient` it waits if the queue is full."""
     parted: list[list[Segment]] = []
     translated: list[list[Sentence]] = []
     for group in groups(lines):
@@ -322,14 +322,14 @@ async def _group_through(
             return await service.parted(group, Wish())
         except Problem as e:
             if e.status == 413:
-                raise Problem(413, "A paragraph of the file is too long: break it into several.") from None
+                raise Problem(413, "A paragraph of the file is too long: split it.") from None
             if e.status != 503 or not patient:
                 raise
             await asyncio.sleep(min(LONGEST_WAIT, float(e.headers.get("Retry-After", 1))))
 
 
 def groups(lines: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Lines of so many characters together; a longer one is alone."""
+    """Groups of lines up to a number of characters; a longer line is a group of its own."""
     begin = size = 0
     for i, line in enumerate(lines):
         if i > begin and size + len(line) > GROUP:
@@ -340,11 +340,11 @@ def groups(lines: Sequence[str]) -> Iterator[Sequence[str]]:
         yield lines[begin:]
 
 
-# --- out ------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------------------
 
 
 def _attachment(name: str, data: bytes) -> Response:
-    """A file to be saved; a browser shall show none, because a client could have written a page of scripts."""
+    """A file as an attachment. A browser must not display it, since a client could have uploaded scripts."""
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 

@@ -1,6 +1,6 @@
-"""A lane that goes step by step, for an engine that lets sentences join between two steps.
+"""A lane with continuous batching: sentences join the search between two steps.
 
-After each step, who is done is answered, who hung up leaves, and who waits comes in.
+After each step, finished sentences are answered, cancelled ones leave, and waiting ones join.
 """
 
 import asyncio
@@ -12,29 +12,29 @@ from typing import Any, Protocol, runtime_checkable
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.server.scheduler import USUAL_BEAM, Call, Found, Lane, QueuedSentence
 
-# So many sentences may be live together, however long the longest of them is.
+# This many sentences may run together, however long the longest is.
 LEAST_PLACES = 4
 
 
 @runtime_checkable
 class Steps(Protocol):
-    """A search that sentences join and leave, as `decoding.continuous_batching` has it."""
+    """A search that sentences join and leave, such as `decoding.continuous_batching`."""
 
     def join(self, sources: Sequence[list[int]], options: SearchOptions) -> list[int]:
-        """Let sentences in; their tickets."""
+        """Add sentences and return their tickets."""
 
     def leave(self, tickets: Collection[int]) -> None:
-        """Forget some."""
+        """Remove sentences."""
 
     def step(self) -> dict[int, list[Hypothesis]]:
-        """One token more for each; what was found for those that are done."""
+        """Decode one more token of each sentence, and return the results of finished ones."""
 
 
 class JoiningLane(Lane):
-    """A lane of one thread whose engine is asked for one step at a time.
+    """A lane of one thread whose engine is called for one step at a time.
 
-    `begin` makes a search, in the thread, and `read` turns what it finds into translations. If a step fails, each of
-    its sentences is translated alone, by `call`.
+    `begin` makes a search, in the thread, and `read` turns its results into translations. If a step fails, each of its
+    sentences is translated alone, by `call`.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class JoiningLane(Lane):
         super().__init__(call, threads=1, **limits)
         self.begin, self.read = begin, read
         self.search: Steps | None = None
-        # Touched by the thread while it has its turn, and by the event loop between turns.
+        # Used by the thread during a step, and by the event loop between steps.
         self.live: dict[int, QueuedSentence] = {}
 
     def pump(self) -> None:
-        """Take a turn, unless one is being taken, as long as there is something to do."""
+        """Start a step, unless one is running or there is nothing to do."""
         self.drop_cancelled()
         if self.closed:
             for job in self.live.values():
@@ -58,7 +58,7 @@ class JoiningLane(Lane):
         self.metrics.waiting_tokens.set(self.tokens_waiting())
 
     def turn(self) -> None:
-        """Choose who leaves and who comes in, and let the thread do the step."""
+        """Choose the sentences that leave and join, and run the step in the thread."""
         now = time.monotonic()
         gone = [ticket for ticket, job in self.live.items() if job.answer.done()]
         self.metrics.dropped.inc(len(gone))
@@ -71,10 +71,10 @@ class JoiningLane(Lane):
         running.add_done_callback(partial(self.turned, now))
 
     def take(self) -> list[QueuedSentence]:
-        """Who comes in: the first of those that wait, as far as there is room.
+        """The sentences that join: the first in the queue, as far as there is room.
 
-        Who finds none keeps those behind from coming in before, or it might never be its turn; except a long one that
-        waits for other long ones to end, for so long the short ones shall not wait.
+        A sentence without room blocks those behind it, or it might wait forever. A long sentence that waits for other
+        long ones does not block short ones, since it may wait for a long time.
         """
         new: list[QueuedSentence] = []
         beside = list(self.live.values())
@@ -92,7 +92,7 @@ class JoiningLane(Lane):
         return self.taken(new) if new else []
 
     def advance(self, gone: list[int], new: list[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
-        """In the thread: a turn. Who is done, and with what."""
+        """Run a step and return the finished sentences with their results. Called in the thread."""
         done: list[tuple[QueuedSentence, Found | BaseException]] = []
         here = [*self.live.values(), *new]
         try:
@@ -109,11 +109,11 @@ class JoiningLane(Lane):
         return done
 
     def alone(self, jobs: Sequence[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
-        """Translate sentences one by one, as far as somebody still waits for them."""
+        """Translate sentences one by one, except cancelled ones."""
         return [(job, self.run([job])[0]) for job in jobs if not job.answer.done()]
 
     def let_in(self, search: Steps, new: list[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
-        """Let sentences join, those of equal options together; those that may not are done with an error."""
+        """Add sentences to the search, grouped by options; refused ones are translated alone."""
         done: list[tuple[QueuedSentence, Found | BaseException]] = []
         for options in dict.fromkeys(job.options for job in new):
             group = [job for job in new if job.options == options]
@@ -125,18 +125,18 @@ class JoiningLane(Lane):
         return done
 
     def turned(self, began: float, done: "asyncio.Future[list[tuple[QueuedSentence, Found | BaseException]]]") -> None:
-        """Answer who is done, and go on."""
+        """Answer the finished sentences and start the next step."""
         self.free += 1
         answers = done.result()
         for job, found in answers:
             self.give(job, found)
-        # Every sentence is one token further on, and has about as many to say as its source has.
+        # Every sentence is one token further, and its translation is about as long as its source.
         self.learn(len(self.live) + len(answers), time.monotonic() - began)
         self.pump()
 
 
 def has_room(job: QueuedSentence, beside: Sequence[QueuedSentence], budget: int) -> bool:
-    """Whether a sentence may join those that are live: all are as wide as the longest. A long one leaves a place."""
+    """Whether a sentence may join the running ones, all padded to the longest. A long one leaves one place free."""
     spare = int(job.is_long)
     if len(beside) + spare < LEAST_PLACES:
         return True

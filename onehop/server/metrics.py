@@ -1,4 +1,4 @@
-"""What Prometheus may ask: how long requests take, what waits, how large the batches are."""
+"""Metrics for Prometheus: latencies, queue lengths, batch sizes."""
 
 import os
 from contextlib import suppress
@@ -17,7 +17,7 @@ from prometheus_client import (
 
 from onehop.server.temporary import is_alive
 
-SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes keep one count
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes share their metrics
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -26,7 +26,7 @@ _TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Metrics:
-    """All counts of one server."""
+    """All metrics of one server."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -40,27 +40,27 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.running = self.gauge("onehop_requests_running", "Requests that are worked on")
-        self.waiting = self.gauge("onehop_queue_sentences", "Sentences that wait for an engine")
-        self.waiting_tokens = self.gauge("onehop_queue_tokens", "Source tokens that wait for an engine")
-        self.queue_seconds = self.histogram("onehop_queue_seconds", "How long a sentence waited", _SECONDS)
+        self.running = self.gauge("onehop_requests_running", "Requests in progress")
+        self.waiting = self.gauge("onehop_queue_sentences", "Sentences in the queue")
+        self.waiting_tokens = self.gauge("onehop_queue_tokens", "Source tokens in the queue")
+        self.queue_seconds = self.histogram("onehop_queue_seconds", "Time of a sentence in the queue", _SECONDS)
         self.batch_sentences = self.histogram("onehop_batch_sentences", "Sentences decoded together", _SIZES)
         self.batch_tokens = self.histogram("onehop_batch_tokens", "Source tokens decoded together", _TOKENS)
-        self.batch_seconds = self.histogram("onehop_batch_seconds", "How long a batch took", _SECONDS)
-        self.step_sentences = self.histogram("onehop_step_sentences", "Sentences that took a step together", _SIZES)
+        self.batch_seconds = self.histogram("onehop_batch_seconds", "Time of a batch", _SECONDS)
+        self.step_sentences = self.histogram("onehop_step_sentences", "Sentences decoded together in one step", _SIZES)
         self.tokens = Counter("onehop_tokens", "Tokens translated", ["side"], registry=registry)
-        self.dropped = Counter("onehop_dropped_sentences", "Sentences nobody waited for any more", registry=registry)
-        self.dropped_lines = Counter("onehop_dropped_log_lines", "Lines that the log did not take", registry=registry)
+        self.dropped = Counter("onehop_dropped_sentences", "Sentences of cancelled requests", registry=registry)
+        self.dropped_lines = Counter("onehop_dropped_log_lines", "Lines that could not be logged", registry=registry)
 
     def gauge(self, name: str, text: str) -> Gauge:
-        """A value that several processes add up."""
+        """A gauge that is summed over processes."""
         return Gauge(name, text, registry=self.registry, multiprocess_mode="livesum")
 
     def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, buckets=buckets, registry=self.registry)
 
     def exposition(self) -> bytes:
-        """The text that Prometheus reads: of this process, or of all that share a folder."""
+        """The text that Prometheus reads, of this process or of all that share a folder."""
         if SHARED_FOLDER not in os.environ:
             return generate_latest(self.registry)
         _forget_the_dead(Path(os.environ[SHARED_FOLDER]))
@@ -70,8 +70,8 @@ class Metrics:
 
 
 def _forget_the_dead(folder: Path) -> None:
-    """Take the values of processes that are gone out of the sums."""
+    """Remove the values of dead processes from the sums."""
     for pid in {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*_*.db")}:
         if not is_alive(pid):
-            with suppress(FileNotFoundError):  # another process was faster
+            with suppress(FileNotFoundError):  # another process has deleted it
                 multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]

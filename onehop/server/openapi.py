@@ -1,4 +1,4 @@
-"""The OpenAPI description, made of the models that check the requests."""
+"""The OpenAPI description, generated from the models that validate requests."""
 
 import html
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from onehop.server import schemas
 
 _REF = "#/components/schemas/{model}"
 _ERRORS = {
-    400: "The request is not as it must be, or calls the server by a name that it has not.",
+    400: "The request is not valid, or its Host is not a name of this server.",
     401: "An API key is missing.",
-    403: "A page of another origin calls the server, or an API key is not known.",
-    404: "There is no such thing.",
-    405: "Another method is meant.",
-    408: "The request came too slowly.",
+    403: "A page of another origin called the server, or an API key is not valid.",
+    404: "Not found.",
+    405: "The path does not support this method.",
+    408: "The request arrived too slowly.",
     413: "The request is too large.",
-    415: "The body is of another kind.",
+    415: "The body has another content type.",
     429: "Too many requests: try again after Retry-After seconds.",
-    500: "The server has a fault.",
-    501: "The server has not installed what this needs.",
-    503: "The server has too much to do: try again after Retry-After seconds.",
-    504: "It took too long.",
+    500: "The server has an internal error.",
+    501: "The server lacks a package that this needs.",
+    503: "The server is busy: try again after Retry-After seconds.",
+    504: "The answer took too long.",
 }
 
 
 @dataclass(frozen=True)
 class _Operation:
-    """What one path does."""
+    """One path and its method."""
 
     method: Literal["get", "post"]
     path: str
@@ -44,7 +44,7 @@ class _Operation:
     events: tuple[str, ...] = ()
 
 
-_ANYWHERE = (400, 403)  # for a Host that is not the server's, and for pages of other origins
+_ANYWHERE = (400, 403)  # a wrong Host, and pages of other origins
 _BYTES, _EVENTS = "application/octet-stream", "text/event-stream"
 _ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
 OPERATIONS = (
@@ -69,7 +69,7 @@ OPERATIONS = (
     _Operation(
         "post",
         "/v1/trace",
-        "Every named quantity of a translation, as docs/reference/trace-file.md describes it",
+        "Every tapped quantity of a translation, as docs/reference/trace-file.md describes it",
         schemas.TraceBody,
         errors=_ASKED,
     ),
@@ -145,7 +145,7 @@ def _described(operation: _Operation) -> dict[str, Any]:
     for status in sorted({*_ANYWHERE, *operation.errors}):
         found["responses"][str(status)] = answer(_ERRORS[status], schemas.ErrorAnswer)
     if operation.path == "/health":
-        found["responses"]["503"] = answer("No translation has worked yet.", schemas.HealthAnswer)
+        found["responses"]["503"] = answer("No translation has succeeded yet.", schemas.HealthAnswer)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Two models at work one after the other, for languages that none of them has both of."""
+"""Translation by two models through a language between, for pairs that no model has."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -15,7 +15,7 @@ from onehop.text.language_id import name_of
 
 
 class PivotService(Translating):
-    """Does what a `Service` does, through the language between two of them, whose lanes it shares."""
+    """Works like a `Service`, through a pivot language, and shares the lanes of two services."""
 
     def __init__(self, first: Service, second: Service) -> None:
         self.first, self.second = self.legs = (first, second)
@@ -23,7 +23,7 @@ class PivotService(Translating):
         self.models = (*first.models, *second.models)
 
     def asked(self, wish: Wish) -> tuple[Wish, Wish]:
-        """What is asked of each model: one translation, and no term of a glossary, which is in other languages."""
+        """The options for each model: one translation, and no glossary, whose terms are in other languages."""
         options = replace(wish.options, n_best=1)
         first, second = (Wish(options=options, terms=terms) for terms in wish.terms.of_legs())
         return first, replace(second, prefixes=wish.prefixes)
@@ -38,14 +38,14 @@ class PivotService(Translating):
         return await super().translate_html(documents, wish, variants)
 
     async def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
-        """What the second model settles of each sentence, once the first has translated them all."""
+        """The events of the second model, once the first has translated all sentences."""
         by, two = await asyncio.to_thread(lambda: (self.pipeline(wish), self.asked(wish)[1]))
         [segments], [translated] = await self.run(by.first.plan([text]))
         last: list[Result] = []
         for number, sentence in enumerate(translated):
             own = two if number == 0 else replace(two, prefixes=())
             async with aclosing(stream(self.second, sentence.text, own, line=number)) as events:
-                part = 0  # the second model may take a sentence for several
+                part = 0  # the second model may split a sentence into several
                 async for event in events:
                     if "translation" in event:
                         last.append(event["translation"])

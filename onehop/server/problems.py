@@ -1,10 +1,10 @@
-"""What goes wrong with a request, as one helpful sentence with the right status."""
+"""Errors of a request: a status, and one sentence with the remedy."""
 
 import math
 
 
 class Problem(Exception):  # noqa: N818  # most are the client's
-    """An answer that is no translation."""
+    """An error response."""
 
     def __init__(self, status: int, sentence: str, *, retry_after: float | None = None) -> None:
         super().__init__(sentence)
@@ -15,4 +15,4 @@ class Problem(Exception):  # noqa: N818  # most are the client's
 
 
 def busy(seconds: float) -> Problem:
-    return Problem(503, "The server has more to translate than it can hold: try again soon.", retry_after=seconds)
+    return Problem(503, "The queue of the server is full: try again soon.", retry_after=seconds)

@@ -1,22 +1,22 @@
-"""How often one client may ask: a bucket each that fills by and by, a minute's worth at most."""
+"""Rate limits: a token bucket per client, refilled steadily up to one minute's requests."""
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-# Clients remembered; the one that was quiet longest is forgotten first, and its bucket was full again anyway.
+# Maximum clients remembered. The least recent one is forgotten first; its bucket is full by then.
 _MOST_CLIENTS = 100_000
 
 
 class Rates:
-    """The buckets of all clients; nought a minute means no limit."""
+    """The buckets of all clients; 0 per minute means no limit."""
 
     def __init__(self, per_minute: int, now: Callable[[], float] = time.monotonic) -> None:
         self.per_minute, self.now = per_minute, now
         self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str) -> float:
-        """Take one from a client's bucket; otherwise the seconds until there is one."""
+        """Take a token from a client's bucket and return 0, or return the seconds until there is one."""
         if not self.per_minute:
             return 0.0
         now = self.now()

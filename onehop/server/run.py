@@ -36,14 +36,14 @@ from onehop.server.temporary import own_folder, remove_abandoned
 from onehop.storage.model_label import check_unchanged, describe
 from onehop.storage.registry import short_name
 
-# How the processes of one server learn what they serve.
+# The variable by which the processes of one server receive their configuration.
 VARIABLE = "ONEHOP_SERVE"
-# After a signal to stop, work that is still running gets a little more time than a request may take.
+# After a stop signal, running work gets a little longer than a request may take.
 _MERCY_SECONDS = 5
 
 
 class _Announcing(uvicorn.Server):
-    """A server that says where it listens, once it does, and what it offers."""
+    """A server that prints its address and languages once it listens."""
 
     line = ""
 
@@ -56,13 +56,13 @@ class _Announcing(uvicorn.Server):
 
 
 def _announce(host: str, port: int, line: str) -> None:
-    """On standard error, for standard output has the access log."""
+    """Print to standard error, since standard output has the access log."""
     where = f"onehop serves at http://{f'[{host}]' if ':' in host else host}:{port}"
     print(f"{where}\n{line}", file=sys.stderr, flush=True)
 
 
 def offer(models: Sequence[Path]) -> str:
-    """Which models translate which languages, in one line."""
+    """The models and language pairs, in one line."""
     by_pair: dict[Pair, list[str]] = {}
     for path in models:
         content = describe(path).content
@@ -73,8 +73,8 @@ def offer(models: Sequence[Path]) -> str:
 
 
 def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
-    """Serve until a signal comes; then finish what is running."""
-    # uvicorn raises the signal again when all is done, and what started us shall see that it was that signal.
+    """Serve until a signal arrives; then finish running requests."""
+    # uvicorn raises the signal again at the end, and the parent process must see that signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     line = offer(models)
     engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
@@ -83,7 +83,7 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
     plan["hashes"] = [describe(path).hash for path in models]
     _check_address(doors.host, doors.port)
     remove_abandoned("files")
-    one = application(plan)  # with several too: what is wrong shall be said once, and here
+    one = application(plan)  # with several processes too, so that an error is reported once, and here
     common = _uvicorn_options(settings, doors)
     if doors.workers == 1:
         server = _Announcing(uvicorn.Config(one, **common))
@@ -91,7 +91,7 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
         server.run()
         return
     del one
-    gc.collect()  # it is full of cycles, and the processes have models of their own
+    gc.collect()  # it is full of reference cycles, and the processes load their own models
     counts, plan["files"] = own_folder("metrics"), str(own_folder("files"))
     os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), str(counts)
     _announce(doors.host, doors.port, line)
@@ -102,7 +102,7 @@ def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine
 
 
 def _remove_folders(plan: dict[str, Any]) -> None:
-    """Remove what several processes have shared."""
+    """Remove the folders that several processes shared."""
     for folder in (os.environ[SHARED_FOLDER], plan["files"]):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -114,8 +114,8 @@ def _uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
         "http": PunctualProtocol,
         "ws": "none",
         "access_log": False,
-        "log_config": None,  # its handlers would keep the stderr of before, and could wait for its reader
-        "log_level": "error",  # a warning for each piece of garbage would let strangers fill the log
+        "log_config": None,  # its handlers would keep the original stderr, and could block on its reader
+        "log_level": "error",  # a warning per malformed request would let strangers fill the log
         "server_header": False,
         "timeout_graceful_shutdown": int(settings.answer_seconds + _MERCY_SECONDS),
         "proxy_headers": doors.proxies is not None,
@@ -124,12 +124,12 @@ def _uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
 
 
 def _check_address(host: str, port: int) -> None:
-    """Find out whether one can listen there, before a model is read."""
+    """Check that the address can be bound, before a model is read."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         socket.create_server(address[:2], family=family).close()
     except OSError as e:
-        # getaddrinfo numbers its errors below nought, and has words of its own for them.
+        # getaddrinfo's error numbers are negative, and it has its own messages.
         reason = (os.strerror(e.errno) if e.errno is not None and e.errno > 0 else str(e.strerror)).lower()
         raise SettingsError(
             f"{host}:{port} cannot be listened on: {reason}.", "Choose another --host or --port."
@@ -158,15 +158,15 @@ def from_environment() -> ASGIApp:
     try:
         for path, expected in zip(plan["models"], plan["hashes"], strict=True):
             check_unchanged(path, expected)
-    except ModelChangedError as e:  # a worker that was started again must not serve another model than the others
+    except ModelChangedError as e:  # a restarted worker must not serve another model than the others
         return Starlette(routes=[Mount("/", JSONResponse({"error": str(e)}, 503))])
     return application(plan)
 
 
 def _stop_without_parent() -> None:
-    """Wait until the process that started this one has ended, and stop as if it had said so.
+    """Wait for the parent process to end, then stop as if it had sent the signal.
 
-    A parent that was killed says nothing, and its workers would keep the port.
+    A killed parent sends no signal, and its workers would keep the port.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

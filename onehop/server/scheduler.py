@@ -1,12 +1,11 @@
 """Sentences of many requests decoded together.
 
-A lane is an engine, some threads that call it, and the sentences that wait for one. A batch is filled up to a budget of
-tokens with sentences of like length and equal options. Which come first is decided by start-time fair queuing: each
-request has its own clock, which advances with the tokens it has been given, so that a long request does not keep short
-ones waiting. A batch that runs is not joined, so it is made no larger than what takes `batch_seconds`, and half of that
-while requests come beside others. How long a batch takes is learnt from batches that ran beside others: cores share
-memory and caches, and a batch that has them to itself is up to twice as fast. Everything but the engine's call happens
-on the event loop.
+A lane is an engine, the threads that call it, and a queue of sentences. A batch is filled up to a budget of tokens with
+sentences of similar length and equal options. Their order is start-time fair queuing: each request has its own clock,
+which advances with its scheduled tokens, so a long request does not delay short ones. Sentences cannot join a running
+batch. So a batch takes at most about `batch_seconds`, and half of that while there are other requests. This time is
+estimated from batches that ran at the same time as others: a batch that has memory and caches to itself is up to twice
+as fast. Everything except the engine's call runs on the event loop.
 """
 
 import asyncio
@@ -23,23 +22,23 @@ from onehop.pipelines.sentence_translator import Translation
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
 
-# Lengths under this are alike, whatever they are.
+# Lengths below this count as similar.
 _SHORT = 16
-# What is no longer is an ordinary sentence: it never waits for a thread that long ones may not have.
+# Maximum length of an ordinary sentence, which never waits for a thread that long ones may not use.
 _ORDINARY = 32
-# Where sentences join between two steps, longer ones leave a place free for others.
+# With continuous batching, sentences longer than this leave a place free for others.
 LONG = 64
-# The budget counts source tokens under this beam; wider ones get smaller batches.
+# The budget counts source tokens for this beam; wider beams get smaller batches.
 USUAL_BEAM = 4
-# A step of the decoder costs what so many sentences add to it: weights are read once, however many there are.
+# The fixed cost of a decoder step, in sentences: the weights are read once for all of them.
 _STEP_COST = 5
-# Cells a second of one thread, before any batch was timed: of a small model on a slow core.
+# Cells per second of one thread before the first measurement: a small model on a slow core.
 _FIRST_PACE = 500.0
-# One request may have this part of the queue, and requests of more than the smaller part only half of it together, so
-# that no large request keeps small ones out.
+# One request may use 1/_SHARE of the queue. Requests above 1/_SMALL of it may use half of it together, so that they do
+# not keep small requests out.
 _SHARE, _SMALL = 4, 100
 
-# Seconds after which a request that came beside another says nothing about the next one.
+# Seconds for which a concurrent request predicts another.
 _LATELY = 2.0
 
 Found = list[Translation]
@@ -48,7 +47,7 @@ Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]
 
 @dataclass
 class QueuedSentence:
-    """One sentence that waits; `number` names it for the sampling, `start` orders it among all that wait."""
+    """One sentence in the queue. `number` seeds its sampling; `start` orders the queue."""
 
     ids: list[int]
     options: SearchOptions
@@ -60,12 +59,11 @@ class QueuedSentence:
 
     @property
     def length(self) -> int:
-        """In tokens."""
         return len(self.ids)
 
     @property
     def is_long(self) -> bool:
-        """Whether it could hold others up."""
+        """Whether it could delay others."""
         return self.length > LONG
 
 
@@ -90,19 +88,19 @@ class Lane:
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
         self.waiting: list[QueuedSentence] = []
         self.running: list[QueuedSentence] = []
-        self.came_beside = -math.inf  # when a request last came while another one was here
+        self.came_beside = -math.inf  # time of the last request that arrived during another
         self.free, self.slow_running, self.clock = threads, 0, 0.0
         self.requests = count()
-        self.speed = 1000.0  # tokens a second, as measured by and by
+        self.speed = 1000.0  # tokens per second, a moving average
         self.timer: asyncio.TimerHandle | None = None
         self.closed = False
 
-    # --- in ---------------------------------------------------------------------------------------------------
+    # --- queue ------------------------------------------------------------------------------------------------
 
     async def translate(
         self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int] | None = None
     ) -> list[Found]:
-        """What the engine finds for some sentences of one request. Cancelled, those that wait are dropped."""
+        """The engine's results for the sentences of one request. If it is cancelled, waiting sentences are dropped."""
         loop = asyncio.get_running_loop()
         request = next(self.requests)
         jobs = [
@@ -117,7 +115,7 @@ class Lane:
                 job.answer.cancel()
 
     def put(self, jobs: Sequence[QueuedSentence]) -> None:
-        """Queue the sentences of one request, or turn it away before it waits in vain."""
+        """Queue the sentences of one request, or refuse it if it would wait in vain."""
         self.drop_cancelled()
         self.admit(tokens(jobs))
         if any(job.request != new.request for new in jobs[:1] for job in (*self.waiting, *self.running)):
@@ -132,11 +130,11 @@ class Lane:
     def admit(self, own: int) -> None:
         """Refuse a request that is too large, finds the queue full, or would be answered too late.
 
-        Fair queuing puts before it only those sentences whose requests have been given less than it asks for.
+        In fair queuing, only sentences of requests with fewer scheduled tokens than its own come before it.
         """
         most = max(1, min(self.most_waiting // _SHARE, int(self.most_seconds * self.speed)))
         if own > most:
-            what = f"The request has {own:,} tokens, and one may have {most:,}: send it in {-(-own // most)} parts."
+            what = f"The request has {own:,} tokens; the maximum is {most:,}: send it in {-(-own // most)} parts."
             raise Problem(413, what)
         waiting = self.tokens_waiting()
         before = tokens([job for job in self.waiting if job.start < self.clock + own])
@@ -145,19 +143,19 @@ class Lane:
             raise busy(waiting / self.speed)
 
     def tokens_waiting(self) -> int:
-        """Tokens of all sentences in the queue."""
+        """The number of source tokens in the queue."""
         return tokens(self.waiting)
 
     def drop_cancelled(self) -> None:
-        """Forget sentences that nobody waits for."""
+        """Remove cancelled sentences from the queue."""
         kept = [job for job in self.waiting if not job.answer.done()]
         self.metrics.dropped.inc(len(self.waiting) - len(kept))
         self.waiting = kept
 
-    # --- out --------------------------------------------------------------------------------------------------
+    # --- batches ----------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Start batches as long as there is a thread for one and it is time."""
+        """Start batches while there is a free thread and a batch is due."""
         self.drop_cancelled()
         while self.free and self.waiting and not self.closed and self.is_time():
             batch = self.take()
@@ -168,7 +166,7 @@ class Lane:
         self.metrics.waiting_tokens.set(self.tokens_waiting())
 
     def is_time(self) -> bool:
-        """Whether a batch should begin: it is full, or somebody has waited long enough; else look again then."""
+        """Whether a batch is due: it is full, or the first sentence has waited long enough. Otherwise set a timer."""
         oldest = min(job.arrived for job in self.waiting)
         rest = oldest + self.patience - time.monotonic()
         if rest <= 0 or self.tokens_waiting() >= self.budget:
@@ -178,12 +176,12 @@ class Lane:
         return False
 
     def on_time(self) -> None:
-        """Patience is over."""
+        """Called when the patience of the first sentence is over."""
         self.timer = None
         self.pump()
 
     def take(self) -> list[QueuedSentence]:
-        """The next batch: whoever is first, and what fits to it. Idle threads share what waits."""
+        """The next batch: the first sentence and those that fit with it. Idle threads share the queue."""
         ready = self.in_order()
         if self.threads > 1 and self.slow_running >= self.threads - 1:
             ready = [job for job in ready if not self.is_slow(job)]
@@ -192,31 +190,31 @@ class Lane:
         return self.taken(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.most_cells()))
 
     def is_slow(self, job: QueuedSentence) -> bool:
-        """Whether a sentence that is no ordinary one takes longer by itself than a batch should."""
+        """Whether a sentence longer than ordinary ones exceeds the time of a batch on its own."""
         return job.length > _ORDINARY and cells([job]) > self.most_cells()
 
     def most_cells(self) -> float:
-        """How large a batch may be that holds nobody up: half as large while requests come beside others.
+        """The maximum cost of a batch that delays nobody: half as much while there are other requests.
 
-        Who comes next shall not find every thread at work on a long sentence, so those who came lately count as well.
+        The next request should not find every thread busy with a long sentence, so recent requests count too.
         """
         is_shared = time.monotonic() - self.came_beside < _LATELY or len({job.request for job in self.waiting}) > 1
         return self.pace * self.batch_seconds / (2 if is_shared else 1)
 
     def in_order(self) -> list[QueuedSentence]:
-        """All that wait, the first first."""
+        """The queue in order."""
         return sorted(self.waiting, key=lambda job: (job.start, job.arrived))
 
     def taken(self, batch: list[QueuedSentence]) -> list[QueuedSentence]:
-        """A batch, no longer in the queue and charged to its requests."""
-        # The clock shows how much each of those that wait could have had by now.
+        """Remove a batch from the queue and charge it to its requests."""
+        # The virtual time is the service that each waiting request could have received by now.
         self.clock = max(self.clock, batch[0].start) + tokens(batch) / len({job.request for job in self.waiting})
         chosen = set(map(id, batch))
         self.waiting = [job for job in self.waiting if id(job) not in chosen]
         return batch
 
     def start(self, batch: list[QueuedSentence]) -> None:
-        """Hand a batch to a thread."""
+        """Run a batch in a thread."""
         now = time.monotonic()
         self.note(batch, now)
         is_slow = any(map(self.is_slow, batch))
@@ -228,14 +226,14 @@ class Lane:
         running.add_done_callback(lambda done: self.finish(batch, is_slow, beside, now, done))
 
     def note(self, batch: list[QueuedSentence], now: float) -> None:
-        """Count sentences that have waited until now."""
+        """Record the waiting time of sentences."""
         for job in batch:
             self.metrics.queue_seconds.observe(now - job.arrived)
         self.metrics.batch_sentences.observe(len(batch))
         self.metrics.batch_tokens.observe(tokens(batch))
 
     def run(self, batch: list[QueuedSentence]) -> list[Found | BaseException]:
-        """In a thread: one call; if it fails, each sentence alone, so that one does not spoil the others."""
+        """Call the engine once; if it fails, call it for each sentence alone, so that one does not fail the others."""
         began = time.perf_counter()
         numbers = [job.number for job in batch]
         try:
@@ -253,7 +251,7 @@ class Lane:
         began: float,
         done: "asyncio.Future[list[Found | BaseException]]",
     ) -> None:
-        """Give the answers out and go on. `beside`: whether every thread was busy when the batch began."""
+        """Answer a batch and start the next. `beside` is whether every thread was busy when the batch began."""
         self.free += 1
         ended = set(map(id, batch))
         self.running = [job for job in self.running if id(job) not in ended]
@@ -268,7 +266,7 @@ class Lane:
         self.pump()
 
     def give(self, job: QueuedSentence, found: Found | BaseException) -> None:
-        """Answer a sentence, if somebody still waits for it."""
+        """Answer a sentence unless it was cancelled."""
         if job.answer.done():
             return
         if isinstance(found, BaseException):
@@ -279,13 +277,13 @@ class Lane:
             self.metrics.tokens.labels("target").inc(len(found[0].tokens))
 
     def learn(self, done: int, seconds: float) -> None:
-        """How fast it goes. A small batch is slow for each of its tokens, and says nothing where nobody waits."""
+        """Update the speed. A small batch is slow per token, so it counts only if the queue is not empty."""
         speed = done / max(seconds, 1e-3)
         if self.waiting or speed > self.speed:
             self.speed = 0.9 * self.speed + 0.1 * speed
 
     def close(self) -> None:
-        """End the threads when they are done; nobody comes in any more."""
+        """Refuse new sentences, and stop the threads after their current batches."""
         self.closed = True
         for job in self.waiting:
             job.answer.cancel()
@@ -297,7 +295,7 @@ def tokens(jobs: Sequence[QueuedSentence]) -> int:
 
 
 def cells(jobs: Sequence[QueuedSentence]) -> float:
-    """What a batch costs: for each token of its longest sentence a step, of fixed costs and one for each hypothesis."""
+    """The cost of a batch: its longest length times the cost of a step, which is fixed plus one per hypothesis."""
     longest = max(job.length for job in jobs)
     return longest * (_STEP_COST + sum(job.options.beam for job in jobs) / USUAL_BEAM)
 
@@ -305,10 +303,10 @@ def cells(jobs: Sequence[QueuedSentence]) -> float:
 def fitting(
     ready: Sequence[QueuedSentence], budget: int, most: int, most_cells: float = math.inf
 ) -> list[QueuedSentence]:
-    """The first sentence and those after it that may be translated with it.
+    """The first sentence and the later ones that may be translated with it.
 
-    What goes beyond `most_cells` is one sentence of each request: batches grow with the number of requests, and no
-    large one makes them long.
+    Beyond `most_cells`, each request adds only one sentence. So batches grow with the number of requests, and a large
+    request does not make them long.
     """
     first = ready[0]
     budget = min(budget, budget * USUAL_BEAM // first.options.beam)

@@ -1,4 +1,4 @@
-"""What requests and answers hold. The models check the one, and both are what the OpenAPI description is made of."""
+"""The models of requests and responses. They validate requests, and the OpenAPI description is generated from them."""
 
 import re
 from collections.abc import Iterator
@@ -25,46 +25,46 @@ Language = Annotated[str, Field(max_length=64, description="A language that /lan
 
 
 class Body(BaseModel):
-    """What a client sends: what is not known is refused, with its name."""
+    """A request's body; unknown fields are refused by name."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Languages(Body):
-    """From what to what; of what is left out there must be no choice."""
+    """The language pair. A language may be omitted if there is only one choice."""
 
-    source: Language | None = Field(None, description="Otherwise, and if it is auto, identified or the only one.")
-    target: Language | None = Field(None, description="Otherwise the only one; without both, that of the first model.")
+    source: Language | None = Field(None, description="By default, and for auto, it is identified, or the only one.")
+    target: Language | None = Field(None, description="By default the only one; without both, the first model's.")
 
 
 class Wishes(Languages):
     """How to translate: the fields of onehop's SearchOptions, and terms."""
 
     quality: Quality | None = Field(
-        None, description="fast: the small model and greedy search; otherwise the full one."
+        None, description="fast: the small model and greedy search; by default the full model."
     )
     beam: int | None = Field(
-        None, ge=1, description="Hypotheses followed at a time; 1: greedy. Otherwise 4, and 1 for the quality fast."
+        None, ge=1, description="Beam size; 1 is greedy. The default is 4, and 1 for the quality fast."
     )
     alpha: float | None = Field(
-        None, ge=0, le=100, description="α of the length penalty; 0: none. Otherwise what suits the model."
+        None, ge=0, le=100, description="α of the length penalty; 0: none. The default depends on the model."
     )
     penalty: Literal["power", "paper"] = Field("power", description="Divide by |Y|^α or by ((5+|Y|)/6)^α.")
-    min_length: int = Field(0, ge=0, le=1000, description="Tokens before a translation may end.")
-    sample: bool = Field(False, description="Draw tokens at random, with no beam.")
-    temperature: float = Field(1.0, ge=0.01, le=100, description="Of the drawing: below 1 sharper, above 1 flatter.")
-    top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from the k most probable tokens; 0: from all.")
-    top_p: float = Field(1.0, ge=0, le=1, description="Draw from the fewest tokens that reach this share.")
-    seed: int = Field(1, ge=0, le=2**63, description="Of the drawing.")
+    min_length: int = Field(0, ge=0, le=1000, description="Minimum tokens of a translation.")
+    sample: bool = Field(False, description="Sample tokens at random, without a beam.")
+    temperature: float = Field(1.0, ge=0.01, le=100, description="Of the sampling: below 1 sharper, above 1 flatter.")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Sample from the k most probable tokens; 0: from all.")
+    top_p: float = Field(1.0, ge=0, le=1, description="Sample from the fewest tokens that reach this probability.")
+    seed: int = Field(1, ge=0, le=2**63, description="Of the sampling.")
     formality: Formality | None = Field(None, description="How German and French address the reader.")
 
     @property
     def width(self) -> int:
-        """Of the beam."""
+        """The beam size."""
         return beam_for(self.quality, self.beam)
 
     def options(self, n_best: int = 1) -> SearchOptions:
-        """For the search; what does not go together is refused there."""
+        """The search options; contradictory ones are refused."""
         names = ("alpha", "penalty", "min_length", "sample", "temperature", "top_k", "top_p", "seed")
         return SearchOptions(
             beam=1 if self.sample else self.width, n_best=n_best, **{name: getattr(self, name) for name in names}
@@ -74,31 +74,31 @@ class Wishes(Languages):
 class TranslateBody(Wishes):
     """A batch to translate."""
 
-    texts: list[str] = Field(min_length=1, description="Each is translated on its own; it may hold many sentences.")
-    format: Format = Field("text", description="html: markup stays, by alignment.")
-    n_best: int = Field(1, ge=1, description="So many translations of each sentence.")
-    alignments: bool = Field(False, description="Say which tokens come from which.")
-    prefixes: list[str] | None = Field(None, description="For each text, what its translation must begin with.")
+    texts: list[str] = Field(min_length=1, description="Each is translated on its own; it may have many sentences.")
+    format: Format = Field("text", description="html: the markup is kept, placed by alignment.")
+    n_best: int = Field(1, ge=1, description="Number of translations of each sentence.")
+    alignments: bool = Field(False, description="Return the alignments of tokens.")
+    prefixes: list[str] | None = Field(None, description="For each text, the prefix of its translation.")
     glossary: dict[str, str] = Field({}, max_length=1000, description="Terms that translations should have.")
     keep: list[str] = Field([], max_length=1000, description="Words not to be translated.")
 
 
 class StreamBody(Wishes):
-    """A text to translate while one looks on."""
+    """A text to translate as a stream."""
 
-    text: str = Field(description="It may hold many sentences.")
-    prefix: str = Field("", description="What the translation must begin with.")
+    text: str = Field(description="It may have many sentences.")
+    prefix: str = Field("", description="The prefix of the translation.")
 
 
 class TraceBody(Languages):
-    """A sentence to look into, with edits of the model's quantities."""
+    """A sentence to trace, with edits of the model."""
 
     text: str
     edits: list[str] = Field([], max_length=16, description="Such as scale=off: see docs/reference/trace-file.md.")
 
 
 class LibreBody(BaseModel):
-    """LibreTranslate's request; what it has besides is passed over, as there. Null and nothing mean the default."""
+    """LibreTranslate's request. Unknown fields are ignored, as there. null and an empty string mean the default."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -107,19 +107,19 @@ class LibreBody(BaseModel):
     target: Language
     format: Format | Literal[""] | None = "text"
     alternatives: Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern="^[0-9]{0,4}$")] | None = Field(
-        0, description="So many other translations."
+        0, description="Number of alternative translations."
     )
-    doubtful: bool = Field(False, description="onehop's own: say which sentences have a low confidence.")
+    doubtful: bool = Field(False, description="An extension of onehop: return the sentences with a low confidence.")
     api_key: str | None = None
 
     @property
     def n_best(self) -> int:
-        """The translation and its alternatives."""
+        """The number of translations, with the alternatives."""
         return 1 + int(self.alternatives or 0)
 
 
 class DetectBody(BaseModel):
-    """LibreTranslate's request for the language of a text."""
+    """LibreTranslate's request to detect a language."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -132,7 +132,7 @@ class LibreFileBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    file: bytes = Field(description="Its name's ending says the format: /frontend/settings lists them.")
+    file: bytes = Field(description="The extension of its name is the format: /frontend/settings lists them.")
     source: Language | None = Field("auto", description="A language, or auto.")
     target: Language
     api_key: str | None = None
@@ -141,38 +141,36 @@ class LibreFileBody(BaseModel):
 class OwnFileBody(Languages):
     """Our form with a file."""
 
-    file: bytes = Field(description="Its name's ending says the format, unless `format` does.")
+    file: bytes = Field(description="The extension of its name is the format, unless `format` is given.")
     format: str | None = Field(None, description="A format of docs/guide/translate.md#documents.")
-    join_lines: bool = Field(False, description="Lines of a plain text that belong to one paragraph go together.")
-    field: str | list[str] = Field([], description="Only these keys or columns are translated, where there are such.")
+    join_lines: bool = Field(False, description="Join the hard-wrapped lines of a plain text's paragraphs.")
+    field: str | list[str] = Field([], description="The keys or columns to translate, for formats that have them.")
     api_key: str | None = None
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A form with a file, read."""
+    """A parsed form with a file."""
 
     body: Any
     name: str
 
     @property
     def data(self) -> bytes:
-        """The file's content."""
         return bytes(self.body.file)
 
     @property
     def format(self) -> str | None:
-        """The format, where the name does not say it."""
+        """The format, if it is given explicitly."""
         return getattr(self.body, "format", None) or None
 
     @property
     def join_lines(self) -> bool:
-        """Whether hard-wrapped lines are joined."""
+        """Whether to join hard-wrapped lines."""
         return getattr(self.body, "join_lines", False)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The keys or columns to translate."""
         given = getattr(self.body, "field", [])
         return (given,) if isinstance(given, str) else tuple(given)
 
@@ -181,13 +179,13 @@ class Upload:
 
 
 class ErrorAnswer(BaseModel):
-    """What went wrong, and what to do about it."""
+    """What went wrong, and the remedy."""
 
     error: str
 
 
 class Guess(BaseModel):
-    """A language and how sure the identifier is, in percent."""
+    """A language and the identifier's confidence in percent."""
 
     language: str
     confidence: float
@@ -205,7 +203,7 @@ class LibreAnswer(BaseModel):
 
 
 class LanguageAnswer(BaseModel):
-    """A language that texts may be in, and those that they can be translated into."""
+    """A source language and its targets."""
 
     code: str
     name: str
@@ -213,12 +211,12 @@ class LanguageAnswer(BaseModel):
 
 
 class AlignmentAnswer(BaseModel):
-    """Of a sentence's translation: its tokens, and how much each of them looked at each source token."""
+    """The tokens of a sentence's translation, and their attention weights over the source tokens."""
 
     source_tokens: list[str]
     target_tokens: list[str]
     attention: list[list[float]]
-    pairs: list[tuple[int, int]] = Field(description="Source and target token, for each target token its strongest.")
+    pairs: list[tuple[int, int]] = Field(description="Source and target token; the strongest source of each target.")
 
 
 class HypothesisAnswer(BaseModel):
@@ -243,13 +241,13 @@ class SentenceAnswer(BaseModel):
     restored: bool
     capitals: bool
     n_best: list[HypothesisAnswer]
-    confidence: float | None = Field(description="How likely the translation is good; null: not known.")
+    confidence: float | None = Field(description="Probability that the translation is good; null: unknown.")
     warnings: list[str]
     alignment: AlignmentAnswer | None = None
 
 
 class TermAnswer(BaseModel):
-    """A term that is not in the translation."""
+    """A term missing from the translation."""
 
     source: str
     target: str
@@ -260,10 +258,10 @@ class TranslationAnswer(BaseModel):
 
     source: str
     text: str
-    models: list[str] = Field(description="One, or two of which the first translates into `via`.")
+    models: list[str] = Field(description="One model, or two; the first of two translates into `via`.")
     via: str | None
     score: float | None
-    confidence: float | None = Field(description="The lowest of its sentences.")
+    confidence: float | None = Field(description="The lowest confidence of its sentences.")
     tokens: list[str]
     engine: str | None
     compute: str | None
@@ -287,13 +285,13 @@ class TranslateAnswer(BaseModel):
 
 
 class FileAnswer(BaseModel):
-    """Where a translated file can be downloaded for a while."""
+    """The URL of a translated file, which expires."""
 
     translatedFileUrl: str  # noqa: N815
 
 
 class HealthAnswer(BaseModel):
-    """ok when a translation has worked."""
+    """The status is ok if translations succeed."""
 
     status: Literal["ok", "starting", "failing"]
 
@@ -302,7 +300,7 @@ class HealthAnswer(BaseModel):
 
 
 def read_json(kind: type[BaseModel], body: bytes) -> Any:
-    """A JSON body; types are taken at their word."""
+    """Parse a JSON body; types are not converted."""
     try:
         return kind.model_validate_json(body, strict=True)
     except ValidationError as e:
@@ -310,9 +308,9 @@ def read_json(kind: type[BaseModel], body: bytes) -> Any:
 
 
 def read_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Any:
-    """A form of either kind, where numbers are written out; fields of the query count, as in LibreTranslate.
+    """Parse a form, urlencoded or multipart; numbers are strings. Fields of the query count, as in LibreTranslate.
 
-    A field that stands there twice is a list.
+    A repeated field is a list.
     """
     try:
         fields = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
@@ -326,12 +324,12 @@ def read_form(kind: type[BaseModel], body: bytes, content_type: str, query: str)
 
 
 def urlencoded(body: bytes) -> dict[str, list[str]]:
-    """The fields of a plain form."""
+    """The fields of an urlencoded form."""
     return parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
 
 
 def multipart(body: bytes, content_type: str) -> dict[str, list[str]]:
-    """The fields of a form in parts (RFC 7578). The standard library's parser takes seconds for a hostile megabyte."""
+    """The fields of a multipart form (RFC 7578). The standard library's parser takes seconds for a hostile megabyte."""
     fields: dict[str, list[str]] = {}
     for name, _, value in parts_of(body, content_type):
         fields.setdefault(name, []).append(value.decode("utf-8"))
@@ -339,7 +337,7 @@ def multipart(body: bytes, content_type: str) -> dict[str, list[str]]:
 
 
 def parts_of(body: bytes, content_type: str) -> Iterator[tuple[str, bytes, bytes]]:
-    """The name, the head and the content of each part that has a name."""
+    """The name, the header and the content of each named part."""
     boundary = BOUNDARY.search(content_type)
     if boundary is None:
         raise ValueError("no boundary")
@@ -353,12 +351,12 @@ def parts_of(body: bytes, content_type: str) -> Iterator[tuple[str, bytes, bytes
 
 
 def read_upload(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Upload:
-    """A form with a file; fields of the query count, as in LibreTranslate."""
+    """Parse a form with a file; fields of the query count, as in LibreTranslate."""
     if not content_type.lower().startswith(MULTIPART):
         sent = content_type.partition(";")[0].strip().lower()
         if sent in ("", FORM):
             raise Problem(400, f"file is missing: send {MULTIPART}.")
-        raise Problem(415, f"The body is {sent[:100]}: send {MULTIPART}, with the file in it.")
+        raise Problem(415, f"The body is {sent[:100]}: send {MULTIPART} with the file.")
     values: dict[str, list[Any]] = {}
     name = ""
     try:
@@ -375,18 +373,18 @@ def read_upload(kind: type[BaseModel], body: bytes, content_type: str, query: st
     except ValidationError as e:
         raise Problem(400, in_words(e)) from None
     if not name:
-        raise Problem(400, "The file has no name: send it with its filename, whose ending says the format.")
+        raise Problem(400, "The file has no name: send it with a filename that has an extension.")
     return Upload(found, name)
 
 
 def in_words(error: ValidationError) -> str:
-    """The first thing that is wrong, in one sentence."""
+    """The first validation error as one sentence."""
     first = error.errors(include_url=False, include_input=False)[0]
     message = first["msg"].rstrip(".")
     if first["type"] == "json_invalid":
         return f"The body is not JSON: {message.removeprefix('Invalid JSON: ')}."
     where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "constrained-", "str")))
-    what = {"missing": "is missing", "extra_forbidden": "is not known here"}.get(first["type"])
+    what = {"missing": "is missing", "extra_forbidden": "is not a known field"}.get(first["type"])
     if what:
         return f"{where} {what}: see /openapi.json."
     return f"{where or 'The body'}: {message[:1].lower()}{message[1:]}."

@@ -1,4 +1,4 @@
-"""One model at work for many requests: text or HTML in, paragraphs out, through the lanes of its engines."""
+"""One model that serves many requests: text or HTML in, paragraphs out, through the lanes of its engines."""
 
 import asyncio
 import threading
@@ -32,9 +32,9 @@ from onehop.server.stream import stream
 from onehop.storage.registry import short_name
 from onehop.text.sentences import Segment
 
-# Searches that are watched or forced run one at a time; so many may wait.
+# Streamed searches and searches with a prefix run one at a time; this many may wait.
 _MOST_SETTLING = 32
-# Tokens of translations that are aligned in one turn.
+# Maximum target tokens that are aligned at once.
 _ALIGNED_TOKENS = 256
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ _State = Literal["starting", "ok", "failing"]
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What is asked for some texts."""
+    """The options of a request: search, terms and prefixes."""
 
     options: SearchOptions = field(default_factory=SearchOptions)
     terms: Terms = field(default_factory=Terms)
@@ -51,24 +51,24 @@ class Wish:
 
 
 class Translating(ABC):
-    """Texts through the pipeline of one model, or of two, whose requests go through the queues of the models."""
+    """Texts through the pipeline of one model, or of two, by way of the models' queues."""
 
     source: str
     target: str
-    via: str | None = None  # the language between two models
+    via: str | None = None  # the pivot language of two models
     models: tuple[str, ...]
     legs: "tuple[Service, ...]"
 
     @abstractmethod
     def pipeline(self, wish: Wish) -> ParagraphTranslator | PivotTranslator:
-        """What takes lines apart, chooses among translations and puts them together."""
+        """The pipeline that splits lines into sentences, selects translations and joins them."""
 
     @abstractmethod
     def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
-        """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
+        """The translation as events: a sentence's number and its new text, as it is settled; finally the result."""
 
     async def run(self, plan: Plan[T]) -> T:
-        """What a plan returns; its own work is done in threads, and its requests wait with those of other clients."""
+        """The result of a plan. Its own work runs in threads; its requests are queued with those of other clients."""
         services = {id(leg.translator): leg for leg in self.legs}
         requests, result = await asyncio.to_thread(_advanced, plan)
         while requests is not None:
@@ -78,13 +78,13 @@ class Translating(ABC):
         return cast("T", result)
 
     def check_sentences(self, count: int) -> None:
-        """Refuse more sentences than one request may have."""
+        """Refuse more sentences than a request may have."""
         most = self.legs[0].settings.max_sentences
         if count > most:
             raise Problem(413, f"{count:,} sentences are too many: send at most {most:,}.")
 
     async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
-        """Lines, each on its own: so many translations of each, best first."""
+        """Translate lines independently: `variants` translations of each, best first."""
         by = await asyncio.to_thread(self.pipeline, wish)
         parted, sentences = await self.run(by.plan(lines, prefixes=wish.prefixes))
 
@@ -99,15 +99,15 @@ class Translating(ABC):
         return await self.run((await asyncio.to_thread(self.pipeline, wish)).plan(lines))
 
     async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
-        """The same for HTML: its markup around the translations of its sentences."""
+        """Translate HTML documents, with the markup around the translated sentences."""
         by = await asyncio.to_thread(self.pipeline, wish)
         try:
             return await self.run(html_plan(by, documents, variants))
         except TooMuchMarkup:
-            raise Problem(400, "A sentence has hundreds of tags: send its text, or less markup.") from None
+            raise Problem(400, "A sentence has hundreds of tags: send plain text, or less markup.") from None
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
-        """Which words of sentences that were translated here come from which."""
+        """The alignments of sentences that were translated here."""
         return await self.run(self.pipeline(Wish()).aligning(sentences))
 
 
@@ -140,12 +140,12 @@ class Service(Translating):
         metrics: Metrics,
         **engine: Any,
     ) -> "Service":
-        """Read a model file; `engine` as for SentenceTranslator.load."""
+        """Read a model file; `engine` is as for SentenceTranslator.load."""
         translator = SentenceTranslator.load(path, **engine)
         return cls(translator, max_length_of(path), settings, metrics, short_name(path))
 
     def pipeline(self, wish: Wish) -> ParagraphTranslator:
-        """The pipeline of this model; what is given of a translation decides on its letters."""
+        """The pipeline of this model. A given prefix decides the casing of a translation."""
         return ParagraphTranslator(
             self.translator,
             max_length=self.max_length,
@@ -156,26 +156,26 @@ class Service(Translating):
         )
 
     def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
-        """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
+        """The translation as events: a sentence's number and its new text, as it is settled; finally the result."""
         return stream(self, text, wish)
 
     # --- lanes ------------------------------------------------------------------------------------------------
 
     @cached_property
     def fast(self) -> Lane | None:
-        """CTranslate2's lane, one thread for each of its workers."""
+        """CTranslate2's lane, with one thread per worker."""
         engine: Any = self.translator.fast
         return None if engine is None else self.lane(lambda: engine, engine.workers)
 
     @cached_property
     def reference(self) -> Lane:
-        """Torch's lane for whole batches; it uses all cores by itself."""
+        """Torch's lane for whole batches, with one thread: torch uses all cores by itself."""
         return self.lane(self.torch_engine, 1)
 
     @cached_property
     def joining(self) -> Lane:
-        """Torch's lane that sentences join between two steps; where its engine does not let them, the other."""
-        # Beside a fast engine, torch runs on the CPU and is made later; alone, it is there already.
+        """Torch's lane with continuous batching; if its engine does not support that, the lane for batches."""
+        # Next to a fast engine, torch runs on the CPU and is loaded later; otherwise it is loaded already.
         if self.translator.fast is None and not self.torch_engine().joins:
             return self.reference
 
@@ -190,15 +190,15 @@ class Service(Translating):
         return JoiningLane(self.way_to(self.torch_engine), begin, read, **self.limits)
 
     def torch_engine(self) -> Any:
-        """The torch engine, which the translator makes when it is first asked for."""
+        """The torch engine, which the translator loads on first use."""
         return self.translator.reference
 
     def lane(self, engine: Callable[[], Engine], threads: int) -> Lane:
-        """A lane to an engine, which is made when it is first used."""
+        """A lane of an engine, which is loaded on first use."""
         return Lane(self.way_to(engine), threads=threads, **self.limits)
 
     def way_to(self, engine: Callable[[], Engine]) -> Call:
-        """How a lane calls an engine."""
+        """The function by which a lane calls an engine."""
         return lambda sources, options, numbers: self.call(engine(), sources, options, numbers)
 
     @property
@@ -215,17 +215,17 @@ class Service(Translating):
     def call(
         self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[Found]:
-        """In a thread: what an engine finds."""
+        """Call an engine. Runs in a thread."""
         found = engine.translate(sources, options, numbers)
         return [[self.translator.translation(h, engine) for h in best] for best in found]
 
     def check_torch(self) -> None:
-        """Refuse what only torch does where it is not installed."""
+        """Refuse requests that need torch if it is not installed."""
         if not is_installed("torch"):
             raise Problem(501, "This needs torch, which is not installed on the server: ask for a plain beam.")
 
     async def n_best(self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]) -> list[Found]:
-        """The n best of each sentence, by the engine that has the options."""
+        """The n best translations of each sentence, by the engine that supports the options."""
         options = self.translator.with_defaults(options)
         quick = [i for i, ids in enumerate(sources) if self.translator.is_fast(ids, options)]
         rest = sorted(set(range(len(sources))) - set(quick))
@@ -247,7 +247,7 @@ class Service(Translating):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Remember whether the engine works; what a client got wrong, or gave up, says nothing about it."""
+        """Record whether the engine works. Errors and cancellations by the client do not count."""
         try:
             yield
         except (Problem, OnehopError):
@@ -257,10 +257,10 @@ class Service(Translating):
             raise
         self.state = "ok"
 
-    # --- what a plan asks for ---------------------------------------------------------------------------------
+    # --- requests of a plan -----------------------------------------------------------------------------------
 
     async def answer(self, request: Search | Alignments) -> list[Any]:
-        """What a request of a plan is answered with."""
+        """Answer a request of a plan."""
         if isinstance(request, Alignments):
             return await self._aligned(request.sentences)
         if request.prefixes is None:
@@ -277,7 +277,7 @@ class Service(Translating):
         number: int = 0,
         tell: Settled = lambda ids: None,
     ) -> Found:
-        """A search in the one thread for such; given up when nobody waits any more."""
+        """Run a search in the thread for one at a time; it stops if the request is cancelled."""
         if prefix or self.translator.fast is None or not tells(self.translator, source, options):
             self.check_torch()
         if self.settling >= _MOST_SETTLING:
@@ -299,11 +299,11 @@ class Service(Translating):
             gone.set()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """In the thread for what is done one at a time."""
+        """Run work in the thread for one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self.reference.executor, work)
 
     async def _aligned(self, sentences: Sequence[Sentence]) -> list[Aligned]:
-        """Which tokens of each translation come from which; in parts, between which others have their turn."""
+        """The alignments of each translation, in parts, so that other work can run between them."""
         found: list[Aligned] = []
         for part in _parts_of_tokens(sentences, _ALIGNED_TOKENS):
             found += await self.in_thread(partial(aligned, self.translator, part))
@@ -316,7 +316,7 @@ class Service(Translating):
 
 
 def _advanced(plan: Plan[T], answers: Sequence[Any] | None = None) -> tuple[Sequence[Any] | None, T | None]:
-    """The next requests of a plan, or None and what it returns."""
+    """The next requests of a plan, or None and its result."""
     try:
         return (next(plan) if answers is None else plan.send(answers)), None
     except StopIteration as end:
@@ -324,7 +324,7 @@ def _advanced(plan: Plan[T], answers: Sequence[Any] | None = None) -> tuple[Sequ
 
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All of some works; when one fails, nobody waits for the others."""
+    """The results of all coroutines; if one fails, the others are cancelled."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         return list(await asyncio.gather(*tasks))
@@ -334,7 +334,7 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def _parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
-    """Sentences in order, as many together as have at most so many tokens in their translations."""
+    """Sentences in order, in groups of at most `most` target tokens."""
     part: list[Sentence] = []
     for sentence in sentences:
         if part and sum(len(s.found[0].tokens) for s in (*part, sentence) if s.found) > most:

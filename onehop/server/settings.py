@@ -1,4 +1,4 @@
-"""What a server allows and where it listens."""
+"""The settings of a server: limits, batching, access."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from onehop.setting_fields import check_fields, setting
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """Limits and doors; the defaults suit one machine whose users are trusted to be many, not to be kind."""
+    """Limits and access. The defaults assume one machine with many users, some of them hostile."""
 
     max_body: int = setting(1 << 20, "bytes of a request's body", least=1)
     max_characters: int = setting(50_000, "characters of all texts of a request", least=1)
@@ -17,15 +17,15 @@ class ServerSettings:
     max_sentences: int = setting(2_000, "sentences of a request", least=1)
     max_beam: int = setting(16, "width of the beam", least=1)
     max_n_best: int = setting(16, "translations of a sentence", least=1)
-    max_queue: int = setting(100_000, "tokens that may wait before new requests are turned away", least=1)
+    max_queue: int = setting(100_000, "tokens in the queue, above which new requests are refused", least=1)
     max_connections: int = setting(1_000, "connections at a time", least=1)
     batch_tokens: int = setting(1_024, "source tokens of a batch, padding counted", least=1)
     batch_seconds: float = setting(
-        0.4, "seconds that a batch may take; half while requests come beside others", least=0.001
+        0.4, "seconds that a batch may take; half while there are other requests", least=0.001
     )
-    patience: float = setting(0.004, "seconds that a sentence waits for company when the engine is idle", least=0.0)
+    patience: float = setting(0.004, "seconds that a sentence waits for others when the engine is idle", least=0.0)
     read_seconds: float = setting(10.0, "seconds for a request's head to arrive, and for its body", least=0.01)
-    answer_seconds: float = setting(60.0, "seconds until an answer is given up", least=0.01)
+    answer_seconds: float = setting(60.0, "seconds until a request is given up", least=0.01)
     per_minute: int = setting(0, "requests a minute from one key or address; 0: any number", least=0)
     keys_file: str | None = setting(None, "file of hashed API keys")
     origins: tuple[str, ...] = setting((), "origins of pages that may call, or *")
@@ -42,5 +42,5 @@ class ServerSettings:
         check_fields("serve", self)
         for origin in self.origins:
             if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
-                what = f"--cors {origin} is not what a browser calls an origin."
-                raise SettingsError(what, "Write it as https://example.org, without a path or a slash behind it, or *.")
+                what = f"--cors {origin} is not an origin."
+                raise SettingsError(what, "Write it as https://example.org, without a path or a trailing slash, or *.")

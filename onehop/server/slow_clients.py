@@ -1,6 +1,7 @@
-"""HTTP for clients that are slow, many or wrong on purpose.
+"""HTTP for clients that are slow, numerous or hostile.
 
-Who sends no whole head in time, or reads no answer, is hung up on. What is no HTTP gets a JSON error, and is logged.
+A client that sends no complete header in time, or does not read its response, is disconnected. Malformed HTTP gets a
+JSON error, and is logged.
 """
 
 import asyncio
@@ -15,12 +16,12 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 
 class PunctualProtocol(H11Protocol):
-    """uvicorn's own, which waits for ever for a head that has begun and for an answer to be taken."""
+    """uvicorn's protocol with timeouts: uvicorn waits forever for a header to end and for a response to be read."""
 
     head_seconds = 10.0  # these are set before the first connection
     taking_seconds = 60.0
     most_connections = 1000
-    malformed: Callable[[int, str | None], None] = staticmethod(lambda status, address: None)  # hears of refusals
+    malformed: Callable[[int, str | None], None] = staticmethod(lambda status, address: None)  # called on refusal
 
     _deadline: asyncio.TimerHandle | None = None
     _untaken: asyncio.TimerHandle | None = None
@@ -30,18 +31,16 @@ class PunctualProtocol(H11Protocol):
         self._answering, self.app = self.app, self._told_of_the_crowd
 
     async def _told_of_the_crowd(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Refused in the application and not by uvicorn, so that the answer is JSON and stands in the log.
+        # Refused by the application instead of uvicorn, so that the response is JSON and is logged.
         scope["state"]["crowded"] = max(len(self.connections), len(self.tasks)) > self.most_connections
         await self._answering(scope, receive, send)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP; uvicorn calls this while it handles the error."""
+        """Answer malformed HTTP; uvicorn calls this while it handles the error."""
         error = sys.exc_info()[1]
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # an answer that has begun cannot be taken back
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # a response that has begun cannot be replaced
             status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-            what = (
-                "The head of the request is too long: send a shorter one." if status == 431 else f"{msg[:-1]}: {error}."
-            )
+            what = "The request's header is too long: send a shorter one." if status == 431 else f"{msg[:-1]}: {error}."
             body = json.dumps({"error": what}).encode()
             headers = [
                 ("Content-Type", "application/json"),
@@ -59,7 +58,7 @@ class PunctualProtocol(H11Protocol):
         self._deadline = self.loop.call_later(self.head_seconds, self._hang_up)
 
     def data_received(self, data: bytes) -> None:
-        """Some of a head or a body; once a request is there, the application keeps the time."""
+        """Receive part of a header or body. After the header, the application enforces the time limit."""
         super().data_received(data)
         if self._busy() and self._deadline is not None:
             self._deadline.cancel()
@@ -68,7 +67,7 @@ class PunctualProtocol(H11Protocol):
             self._deadline = self.loop.call_later(self.head_seconds, self._hang_up)
 
     def pause_writing(self) -> None:
-        """The client takes less than it is sent; an answer that nobody takes would stay in memory for ever."""
+        """The client reads more slowly than we send; a response that is never read would stay in memory."""
         super().pause_writing()
         self._untaken = self.loop.call_later(self.taking_seconds, self.transport.abort)
 

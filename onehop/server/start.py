@@ -1,4 +1,4 @@
-"""What `onehop serve` does before uvicorn is there: settings, models, keys. It imports no web framework."""
+"""The steps of `onehop serve` before uvicorn: settings, models, keys. It imports no web framework."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -18,33 +18,33 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, kw_only=True)
 class Doors:
-    """Where to listen, and behind what."""
+    """The address to listen on, proxies, and whether the explorer is served."""
 
     host: str = "127.0.0.1"
     port: int = 5000
     workers: int = 1
-    proxies: str | None = None  # addresses whose word about the client's address is taken
-    explore: bool | None = None  # whether one may look inside; unset: on this machine alone, where torch is installed
+    proxies: str | None = None  # addresses whose X-Forwarded-For is trusted
+    explore: bool | None = None  # by default only on a loopback address, and if torch is installed
 
     @property
     def explores(self) -> bool:
-        """A look inside takes all cores for a while, so that strangers get it only where somebody wants them to."""
+        """Whether the explorer is served. It uses all cores for a while, so strangers get it only on request."""
         return self.host in _LOOPBACK and is_installed("torch") if self.explore is None else self.explore
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What requests may call this machine where it listens to itself alone; none: anything, as behind a proxy."""
+        """The allowed Host headers on a loopback address; none allows any, as behind a proxy."""
         return ("127.0.0.1", "[::1]", "localhost") if self.host in _LOOPBACK and self.proxies is None else ()
 
 
 def new_key(name: str) -> list[str]:
-    """What to say about a new key."""
+    """The lines that show a new key."""
     key, line = auth.make(name)
-    return [f"key, for the client (it is kept nowhere): {key}", f"line, for the file of --keys: {line}"]
+    return [f"key, for the client (it is not stored): {key}", f"line, for the file of --keys: {line}"]
 
 
 def models_of(names: Sequence[str] | None) -> list[Path]:
-    """The files of the models to serve; without names, that of each pair that is installed, and its small form."""
+    """The model files to serve; without names, every installed pair, with its small model."""
     if names:
         return _full_ones_first([find_model(name) for name in names])
     known, there = translators(), installed()
@@ -59,7 +59,7 @@ def models_of(names: Sequence[str] | None) -> list[Path]:
 
 
 def _full_ones_first(paths: Sequence[Path]) -> list[Path]:
-    """Models with the small forms behind the others. Two of one form are refused: requests name no models."""
+    """Models with the small ones last. Two of one form are refused, since requests do not name models."""
     known: dict[tuple[Pair, bool], Path] = {}
     for path in paths:
         content = describe(path).content
@@ -91,7 +91,7 @@ def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:
 
 
 def serve(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
-    """Serve until a signal comes; then finish what is running."""
+    """Serve until a signal arrives; then finish running requests."""
     require("prometheus_client", "pydantic", "starlette", "uvicorn", *["torch"] * doors.explores)
     from onehop.server import run
 

@@ -1,4 +1,4 @@
-"""A translation as a stream of events: what a search has settled, while it goes on."""
+"""A translation as a stream of events: the settled part of a search while it runs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def stream(service: "Service", text: str, wish: "Wish", line: int = 0) -> AsyncGenerator[dict[str, Any]]:
-    """What is settled, as it is: events with the sentence's number and its new text; at last the result."""
+    """Events with the sentence's number and its new text, as it is settled; finally the result."""
     by = await asyncio.to_thread(service.pipeline, wish)
     segments = await asyncio.to_thread(by.segments, text)
     service.check_sentences(len(segments))
@@ -43,7 +43,7 @@ async def stream(service: "Service", text: str, wish: "Wish", line: int = 0) -> 
 async def _watched(
     service: "Service", ids: list[int], options: SearchOptions, prefix: list[int], number: int
 ) -> AsyncIterator[tuple[AsyncIterator[dict[str, Any]], "asyncio.Task[Found]"]]:
-    """A search and the events of what it settles; left early, it is given up."""
+    """Run a search and yield its events; if the consumer stops early, the search is cancelled."""
     loop, heard = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
 
     def tell(settled: Sequence[int]) -> None:
@@ -58,7 +58,7 @@ async def _watched(
 
 
 async def _events(tokenizer: Tokenizer, heard: "asyncio.Queue[list[int] | None]") -> AsyncIterator[dict[str, Any]]:
-    """Each longer beginning as what it adds."""
+    """Events with the text that each longer prefix adds."""
     told, said = 0, ""
     while (ids := await heard.get()) is not None:
         text = LINE_BREAKS.sub(" ", settled_text(tokenizer, ids))
@@ -70,9 +70,9 @@ async def _events(tokenizer: Tokenizer, heard: "asyncio.Queue[list[int] | None]"
 async def in_its_letters(
     segment: Segment, by: ParagraphTranslator, events: AsyncIterator[dict[str, Any]]
 ) -> AsyncIterator[dict[str, Any]]:
-    """What is settled of a sentence, in capitals where that stands in capitals: then in whole words.
+    """The settled text of a sentence in the casing of its source: all-capitals text comes in whole words.
 
-    Which letters stay small shows only at the end of a word, an address or a kept word.
+    Which letters stay lower case is known only at the end of a word, an address or a kept word.
     """
     text, told = "", 0
     async for event in events:

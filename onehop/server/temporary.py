@@ -1,4 +1,4 @@
-"""Folders of a running server, which are removed at its end, or by the next server if it was killed."""
+"""Temporary folders of a server, removed at its end, or by the next server if it was killed."""
 
 import glob
 import os
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def own_folder(kind: str) -> Path:
-    """A new folder of this server, for one kind of files."""
+    """A new temporary folder of this server."""
     remove_abandoned(kind)
     return Path(tempfile.mkdtemp(prefix=f"{_prefix(kind)}{os.getpid()}-"))
 
 
 def remove_abandoned(kind: str) -> None:
-    """Remove the folders of this kind that killed servers have left."""
+    """Remove the folders of this kind that killed servers left behind."""
     prefix = _prefix(kind)
     for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(prefix)}*"):
         pid = folder.name.removeprefix(prefix).partition("-")[0]
@@ -24,7 +24,7 @@ def remove_abandoned(kind: str) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process, as far as the system tells: on Windows signal 0 would be Ctrl-C."""
+    """Whether a process exists, as far as is known: on Windows signal 0 would be Ctrl-C."""
     if os.name != "posix":
         return True
     try:
@@ -32,10 +32,10 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is there, but another user's
+        pass  # it exists, but belongs to another user
     return True
 
 
 def _prefix(kind: str) -> str:
-    # Containers may share a folder, but not the numbers of processes.
+    # Containers may share a folder, but not process ids.
     return f"onehop-{kind}-{socket.gethostname()}-"

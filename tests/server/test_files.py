@@ -76,7 +76,7 @@ def test_libretranslate_s_address_leads_to_the_translated_file(server, translato
     assert found.content == offline(paragraphs(translator), PAGE, "x.md") != PAGE
     assert found.headers["content-disposition"] == "attachment; filename*=UTF-8''My%20page_de.md"
     assert found.headers["content-type"] == "application/octet-stream"
-    gone = "There is no such file, or its time is over: translate it again."
+    gone = "There is no such file, or it has expired: translate it again."
     token = address.path.rpartition("/")[2].partition(".")[0]
     for name in (f"{token}.other.md", f"{'0' * 32}.My page_de.md", token, "..%2f..%2fetc%2fpasswd", "x"):
         refused(server.get(f"/download_file/{name}"), 404, gone if "%2f" not in name else NO_PATH)
@@ -142,7 +142,7 @@ def test_what_the_page_and_clients_are_told(server, translator):
     off = Server(translator, max_files=0)
     told = off.get("/frontend/settings").json()
     assert (told["filesTranslation"], told["supportedFilesFormat"]) == (False, [])
-    refused(send(off, b"a", "a.txt"), 403, "Files are not translated on this server.")
+    refused(send(off, b"a", "a.txt"), 403, "This server does not translate files.")
 
 
 # --- what is refused ------------------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ def packed(**members):
 @pytest.mark.parametrize(
     ("name", "data", "form", "status", "what"),
     [
-        ("x.exe", b"a", LIBRE, 400, "The ending of the file's name is of no known format: send one of .txt"),
-        ("", b"a", LIBRE, 400, "The file has no name: send it with its filename"),
+        ("x.exe", b"a", LIBRE, 400, "The extension of the file's name is not a known format: send one of .txt"),
+        ("", b"a", LIBRE, 400, "The file has no name: send it with a filename"),
         ("x.txt", b"a", {"source": "en"}, 400, "target is missing: see /openapi.json."),
         ("x.txt", b"a", {"source": "en", "target": "fr"}, 400, "This server does not translate en to fr, but en to de"),
         ("x.txt", b"a\xff", LIBRE, 400, "Line 1 of x.txt is not UTF-8."),
@@ -179,13 +179,13 @@ def test_bad_input_is_one_line(server, name, data, form, status, what):
 def test_forms_that_are_none(server):
     refused(server.ask("POST", "/translate_file", data=LIBRE), 400, "file is missing: send multipart/form-data.")
     refused(server.ask("POST", "/translate_file"), 400, "file is missing: send multipart/form-data.")
-    what = "The body is application/json: send multipart/form-data, with the file in it."
+    what = "The body is application/json: send multipart/form-data with the file."
     refused(server.post("/v1/translate_file", {"file": "x"}), 415, what)
     only_text = {"target": (None, "de")}
     refused(server.ask("POST", "/translate_file", files=only_text), 400, "file is missing: see /openapi.json.")
     two = [("file", ("a.txt", b"a")), ("file", ("b.txt", b"b"))]
     assert server.ask("POST", "/translate_file", files=two, data=LIBRE).status_code == 400
-    refused(own(server, b"a", "a.txt", form={"formt": "text"}), 400, "formt is not known here: see /openapi.json.")
+    refused(own(server, b"a", "a.txt", form={"formt": "text"}), 400, "formt is not a known field: see /openapi.json.")
     refused(
         own(server, b"a", "a.txt", form={"format": "pdf"}),
         400,
@@ -210,7 +210,7 @@ def test_keys_and_the_rate_limit_hold_for_files(translator, tmp_path):
 def test_sizes_are_bounded(translator):
     limits = {"max_file": 1000, "max_unpacked": 2000, "max_file_characters": 500}
     server = Server(translator, **limits)
-    refused(send(server, b"a" * 1001, "x.txt"), 413, "The file is larger than 1,000 bytes: part it into several.")
+    refused(send(server, b"a" * 1001, "x.txt"), 413, "The file is larger than 1,000 bytes: split it.")
     assert send(server, b"a" * 100_000, "x.txt").status_code == 413
     bomb = packed(content_xml="<x>" + "a" * 3000)
     assert len(bomb) < 1000
@@ -271,7 +271,7 @@ def test_a_file_that_takes_for_ever_is_given_up_and_holds_nobody_up(translator, 
         return await slow, quick
 
     slow, quick = asyncio.run(asked(server, both))
-    refused(slow, 504, "The translation took longer than 3 seconds: part the file.")
+    refused(slow, 504, "The translation took longer than 3 seconds: split the file.")
     assert quick.status_code == 200
     assert [child.returncode for child in children] == [-9]
     assert server.app.files.running == 0
@@ -326,7 +326,7 @@ def test_a_file_that_takes_too_much_memory_is_refused(server, monkeypatch):
 
 def test_a_process_that_ends_by_itself_is_no_translation(server, monkeypatch):
     monkeypatch.setattr(files.process, "__name__", "onehop.no_such_module")
-    refused(own(server, PAGE, "x.md"), 500, "The server has a fault; its log tells which.")
+    refused(own(server, PAGE, "x.md"), 500, "The server has an internal error: see its log.")
 
 
 # --- large files among other requests -------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def test_a_large_file_is_small_requests_that_wait_for_their_turn(server, transla
 
 def test_a_paragraph_that_is_too_long_is_said_of_the_file(translator):
     server = Server(translator, max_sentences=3)
-    what = "A paragraph of the file is too long: break it into several."
+    what = "A paragraph of the file is too long: split it."
     refused(own(server, b"One house. Two. Three. Four. Five.\n", "x.txt"), 413, what)
 
 

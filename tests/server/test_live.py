@@ -132,7 +132,7 @@ def test_what_is_no_http_stands_in_the_log_and_the_metrics(server):
     with server.connect() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: " + b"a" * 100_000)
         _, body = answer_on(connection)
-    assert json.loads(body) == {"error": "The head of the request is too long: send a shorter one."}
+    assert json.loads(body) == {"error": "The request's header is too long: send a shorter one."}
     assert server.metric(name) == before + 1
     for _ in range(100):
         if found := [line for line in server.lines if '"status": 431' in line]:
@@ -147,7 +147,7 @@ def test_more_connections_than_allowed_are_told_when_to_come_again(model_file):
         with server.connect(), server.connect():
             answer = httpx.get(f"{server.url}/languages")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-        assert answer.json() == {"error": "The server has more connections than it can hold: try again soon."}
+        assert answer.json() == {"error": "The server has too many connections: try again soon."}
     finally:
         server.stop()
     assert any('"status": 503' in line for line in server.lines)
@@ -402,7 +402,7 @@ def test_what_cannot_be_served_is_said_in_one_line(model_file, tmp_path, monkeyp
     args = ("-m", model_file, "--port", 0, "--keys", missing)
     refused(onehop(*args), f"{missing} cannot be read. Give a file of API keys that you may read.")
     missing.write_text("# nobody\n")
-    refused(onehop(*args), f"{missing} holds no key. Make one: onehop serve --make-key NAME.")
+    refused(onehop(*args), f"{missing} has no key. Make one: onehop serve --make-key NAME.")
     missing.write_text("anna secret\n")
     refused(onehop(*args), f"Line 1 of {missing} is not a name and a SHA-256. Make one: onehop serve --make-key NAME.")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
@@ -425,4 +425,4 @@ def test_a_key_is_made_and_only_its_hash_is_kept(tmp_path):
     key, line = (text.split(": ")[1] for text in made)
     assert line == f"anna {auth.hashed(key)}"
     assert auth.parsed([line], "x") == {auth.hashed(key): "anna"}
-    refused(onehop("--make-key", "an na"), "'an na' cannot be a key's name. Take letters, digits and . @ - _ only.")
+    refused(onehop("--make-key", "an na"), "'an na' cannot be a key's name. Use only letters, digits and . @ - _.")

@@ -187,7 +187,7 @@ def test_what_two_models_cannot_give_is_refused(server):
             {"source": "auto", "target": "de", "texts": [GERMAN]},
             "The text seems to be in German (de) already. Give source if it is not.",
         ),
-        ({"source": "de"}, "From de there are several: name the target, en or fr."),
+        ({"source": "de"}, "From de there are several targets: name one, en or fr."),
         ({"source": "fr"}, f"This server does not translate fr to any, but {ALL}."),
         ({"source": "fr", "target": "de"}, f"This server does not translate fr to de, but {ALL}."),
         ({"target": "it"}, f"This server does not translate any to it, but {ALL}."),
@@ -232,7 +232,7 @@ def test_every_model_can_be_looked_into(translators):
     refused(
         server.post("/v1/trace", {"text": "a", "source": "de", "target": "fr"}),
         400,
-        "Two models translate here, one after the other: ask for de to en, or for en to fr.",
+        "This pair uses two models, one after the other: ask for de to en, or for en to fr.",
     )
 
 

@@ -360,7 +360,7 @@ def test_a_full_queue_turns_away_and_says_when_to_come_again():
     problem = run(work())
     assert (problem.status, problem.sentence) == (
         503,
-        "The server has more to translate than it can hold: try again soon.",
+        "The queue of the server is full: try again soon.",
     )
     assert int(problem.headers["Retry-After"]) >= 1
 
@@ -385,8 +385,8 @@ def test_a_giant_is_turned_away_itself_with_what_would_do():
 
     for_the_queue, in_time = run(work())
     assert (for_the_queue.status, in_time.status) == (413, 413)
-    assert str(for_the_queue) == "The request has 51 tokens, and one may have 25: send it in 3 parts."
-    assert str(in_time) == "The request has 21 tokens, and one may have 20: send it in 2 parts."
+    assert str(for_the_queue) == "The request has 51 tokens; the maximum is 25: send it in 3 parts."
+    assert str(in_time) == "The request has 21 tokens; the maximum is 20: send it in 2 parts."
 
 
 def test_giants_that_wait_keep_no_small_request_out():

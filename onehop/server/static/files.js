@@ -65,7 +65,7 @@ function add(file, settings, form, send) {
 async function translate(file, settings, languages, send, bar, state, signal) {
   signal.throwIfAborted();
   if (file.size > settings.fileLimit)
-    throw new Error("It is too large: part it into several files.");
+    throw new Error("It is too large: split it into several files.");
   const body = new FormData();
   for (const [name, value] of Object.entries(languages)) body.append(name, value);
   body.append("file", file);
