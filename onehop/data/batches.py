@@ -2,7 +2,7 @@
 
 An epoch is a permutation of all pairs that depends only on the seed and the epoch's number. A batch ends when one of
 the two budgets is full. So every pair occurs exactly once, or as often as its source's weight says, and any batch of
-any epoch can be made directly.
+any epoch can be computed directly.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Target tokens to predict."""
+        """The number of target tokens to predict."""
         return int((self.labels != PAD).sum())
 
     def part(self, first: int, last: int) -> "Batch":
@@ -67,8 +67,8 @@ class Batch:
     def filled(self, rows: int, sentences: int, longest: int) -> "Batch":
         """The batch padded to fixed shapes, so that every step uses the same compiled graph.
 
-        Both sides grow to `rows` by sentences of padding, of at most `longest` tokens each since a kernel may rely on
-        that bound, and to `sentences` by empty ones. What is larger already stays as it is.
+        Both sides are filled to `rows` with padding sentences, and to `sentences` with empty ones. A padding sentence
+        has at most `longest` tokens, since a kernel may rely on that bound. Larger batches are unchanged.
         """
         spare = sentences - len(self.src_lengths)
         more_src, more_tgt = (filling(rows - len(ids), spare, longest) for ids in (self.src, self.tgt))

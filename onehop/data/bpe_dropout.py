@@ -20,8 +20,8 @@ from onehop.text.tokenizer import WORD_MARK, Tokenizer
 CHUNK = 4096
 Chunk = tuple[int, int, Pairs]  # epoch, number of the first pair, pairs
 
-# A word has this many segmentations per epoch, and new ones in the next. Few are enough to cache frequent words;
-# more would not change the training.
+# Each word has this many segmentations per epoch. So few let frequent words be cached; more would not change the
+# training.
 _VARIANT_BITS = 6
 CACHED = 400_000
 
@@ -29,8 +29,8 @@ CACHED = 400_000
 class Resegmenter:
     """The same pairs with another segmentation in each epoch, which depends only on (seed, epoch).
 
-    A side that would have more than `longest` pieces keeps the segmentation it had. An epoch is held in memory; with
-    several processes, the next one is made while the present one is used.
+    A side that would exceed `longest` tokens keeps its original segmentation. An epoch is held in memory; with several
+    processes, the next one is made meanwhile.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Resegmenter:
         self.closed = False
 
     def epoch(self, number: int) -> Pairs:
-        """The pairs of an epoch; a CancelledError if `close` is called meanwhile."""
+        """The pairs of an epoch. Raises CancelledError if `close` is called meanwhile."""
         if self.pool is None:
             _set_up(*self.given)
             chunks = [_resegment_chunk(work) for work in self.until_closed(chunks_of(self.pairs, number))]
@@ -107,7 +107,7 @@ def _set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> Non
 
 
 def _segmenter_of(epoch: int) -> "Segmenter":
-    """The segmenter of an epoch, kept as long as chunks of that epoch come."""
+    """The segmenter of an epoch, cached for all its chunks."""
     model, dropout, seed, _ = _given
     key = (model, dropout, seed, epoch)
     if key not in _segmenters:
@@ -117,7 +117,7 @@ def _segmenter_of(epoch: int) -> "Segmenter":
 
 
 def _resegment_chunk(work: Chunk) -> Pairs:
-    """New pieces for both sides of a chunk."""
+    """Segment both sides of a chunk again."""
     epoch, first, chunk = work
     segmenter = _segmenter_of(epoch)
     sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
@@ -154,7 +154,7 @@ class Segmenter:
         self._random = random.Random()
 
     def segment(self, sentences: Sequence[list[int]], place: str) -> list[list[int]]:
-        """Other pieces for sentences of ids."""
+        """New segmentations of sentences of ids."""
         words = [text.split(" ") for text in self.tokenizer.decode_batch(sentences)]
         total = sum(map(len, words))
         bits = np.random.Philox(key=_number_from(f"{self.key} {place}")).random_raw(total)

@@ -17,11 +17,9 @@ CHUNK = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class RawChunk:
-    """Some lines or records of a parallel file, still bytes. `tgt` is None for TSV, whose `src` has both columns.
+    """Some lines or records of a parallel file, as bytes. `tgt` is None for TSV, whose `src` has both columns.
 
-    A target of None is one that a record lacks.
-
-    `consumed` is how many bytes of the file on disk have been looked at so far.
+    A target of None is missing in its record. `consumed` is the number of bytes of the file read from disk so far.
     """
 
     file: str
@@ -35,7 +33,7 @@ Plain = Literal["lines", "paragraphs"] | None
 
 
 def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> Iterator[RawChunk]:
-    """The lines of a parallel file in chunks, in order; plain text as pairs without a source."""
+    """The lines of a parallel file in chunks, in order. Plain text becomes pairs without a source."""
     if plain is not None:
         return _plain_chunks(file, size, plain)
     if file.format is not None:

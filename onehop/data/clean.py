@@ -40,10 +40,10 @@ from onehop.data.mixture import source_name
 from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
 
-# The number is the version of the layout. Files of an older version are computed again.
+# The number is the version of the layout. Files of an older version are recomputed.
 PAIRS, VALID, FILTERED = "pairs.tsv", "valid.tsv", "filtered-3.json"
 
-# A German text in Latin-1 fails in most lines; a few broken lines in UTF-8 are only broken lines.
+# A German text in Latin-1 fails in most lines; UTF-8 with a few broken lines is accepted.
 _BAD_LINES = 10
 _BAD_SHARE = 0.1
 
@@ -78,9 +78,9 @@ class Filtered:
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredChunk:
-    """What one chunk of raw lines became: `lines` are source TAB target TAB place.
+    """The result of one chunk of raw lines: `lines` are source TAB target TAB place.
 
-    `unreadable` has the column and the line number of whatever is not UTF-8.
+    `unreadable` has the column and line number of everything that is not UTF-8.
     """
 
     file: int
@@ -149,7 +149,7 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
 
 
 def held_out_of(inputs: Inputs, settings: DataSettings) -> HeldOut:
-    """What the test and validation files hold, which must not be trained on."""
+    """The pairs of the test and validation files, which must not be trained on."""
     lines = _lines_in(inputs.test + inputs.valid, settings.plain)
     return held_out_sides(pair for _, pair in lines if not isinstance(pair, str))
 
@@ -162,7 +162,7 @@ def _write_filtered(
     report: FilterReport,
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
-    """Write what is no duplicate; where each chunk begins, and how many pairs each file has left."""
+    """Write the pairs without duplicates; returns the start of each chunk, and the number of pairs of each file."""
     seen, watch, done, kept = SeenHashes(), EncodingWatch(), Counter[int](), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
@@ -184,7 +184,7 @@ def _write_filtered(
 
 
 class EncodingWatch:
-    """Stops at a file of which so many lines are not UTF-8 that it must be in another encoding."""
+    """Raises an error if so many lines of a file are not UTF-8 that it must have another encoding."""
 
     def __init__(self) -> None:
         self._read, self._bad = Counter[int](), Counter[tuple[int, Path]]()
@@ -206,7 +206,7 @@ class EncodingWatch:
 
 
 def _unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set[int]]:
-    """The lines of a chunk that are not UTF-8, for each path that has any; a TSV has both columns in its only path."""
+    """The lines of a chunk that are not UTF-8, by path. A TSV has both columns in one path."""
     found: dict[Path, set[int]] = {}
     for column, line in chunk.unreadable:
         found.setdefault(file.paths[min(column, len(file.paths) - 1)], set()).add(line)
@@ -214,7 +214,7 @@ def _unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, se
 
 
 def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
-    """The lines of a chunk that were not there before."""
+    """The lines of a chunk that have not occurred before."""
     kept = []
     for line, fresh in zip(chunk.lines, seen.add(chunk.hashes).tolist(), strict=True):
         if fresh:
@@ -237,7 +237,7 @@ def _lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tu
 
 
 def valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
-    """Validation pairs from files: all that have two sides, or so many of each file, spread evenly over it."""
+    """Validation pairs from files: all pairs with two sides, or a number of each file, spread evenly over it."""
     unusable, most, sides = 0, settings.valid_most, slice(1 if settings.plain else 0, 2)
     for file in files:
         lines = []
@@ -252,12 +252,12 @@ def valid_lines(files: list[ParallelFile], settings: DataSettings, report: Filte
 
 
 def cut_size(pairs: int, settings: DataSettings) -> int:
-    """How many pairs to hold out for validation: as many as set, but never more than a tenth."""
+    """The number of pairs to hold out for validation: the setting, but at most a tenth."""
     return min(settings.valid_size, max(1, pairs // 10))
 
 
 def nothing_left(report: FilterReport, read: int, pairs: int, plain: Plain) -> TextError:
-    """The error for too little text, or for text of which the filters leave too little."""
+    """The error if there is too little text, or if the filters leave too little."""
     thing = "training text" if plain else "training pair"
     if pairs == read:
         return TextError(f"There is {'only 1' if pairs else 'no'} {thing}.", "Give more text: at least two are needed.")

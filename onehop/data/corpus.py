@@ -1,4 +1,4 @@
-"""Finds the files that the settings name, and reads them line by line, plain or compressed."""
+"""Find the files that the settings name, and read them line by line, plain or compressed."""
 
 import codecs
 import gzip
@@ -30,7 +30,7 @@ FORMATS = {
 }
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-# The limit prevents a broken file from filling the memory.
+# The limit prevents a broken file from filling memory.
 LONGEST_LINE = 1_000_000
 
 
@@ -38,7 +38,7 @@ LONGEST_LINE = 1_000_000
 class ParallelFile:
     """One entry of the settings: a TSV file (one path), two aligned files (source and target path), or records.
 
-    In records the columns are told by the languages, or by `columns` where that names them.
+    The columns of records are found by the languages, or by `columns` if given.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ParallelFile:
 
     @property
     def names(self) -> str:
-        """The paths as a message names them."""
+        """The paths for messages."""
         shards = self.format is not None and len(self.paths) > 1
         return str(self.paths[0].parent) if shards else " and ".join(str(path) for path in self.paths)
 
@@ -66,7 +66,7 @@ _PAIR_REMEDY = f"Name aligned files like train.en train.de, or give files with b
 
 
 def _format_of(path: Path) -> str | None:
-    """The format of a file of records, by its ending; None for lines."""
+    """The format of a file of records, by its extension; None for lines."""
     name = path.name.lower()
     packed = next((ending for ending in PACKED if name.endswith(ending)), "")
     return FORMATS.get(Path(name.removesuffix(packed)).suffix)
@@ -75,7 +75,7 @@ def _format_of(path: Path) -> str | None:
 def find_files(
     entries: Sequence[str], root: Path, source: str, target: str, columns: tuple[str, ...] | None = None
 ) -> list[ParallelFile]:
-    """The files of the settings' entries, relative ones below `root`; each is checked to exist."""
+    """The files of the settings' entries, checked to exist. Relative paths are below `root`."""
     if columns is not None and len(columns) != 2:
         raise SettingsError(
             f"data.columns names {len(columns)} columns.", "Name two: the source column and the target column."
@@ -85,7 +85,7 @@ def find_files(
 
 
 def _files_of_entry(entry: str, root: Path, source: str, target: str) -> list[ParallelFile]:
-    """The files of one entry: one with both sides, a pattern of such in the order of their names, or {lang}."""
+    """The files of one entry: a file with both sides, a pattern of such files in the order of names, or {lang}."""
 
     def file(path: Path) -> ParallelFile:
         paths = _dataset_files(path) if path.is_dir() else (path,)
@@ -106,7 +106,7 @@ def _files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Pa
 
 
 def _dataset_files(folder: Path) -> tuple[Path, ...]:
-    """The Arrow files of a folder that Hugging Face's `save_to_disk` wrote; the folder itself if it is another."""
+    """The Arrow files of a folder written by Hugging Face's `save_to_disk`; the folder itself if it is none."""
     if (folder / "dataset_dict.json").is_file():
         splits = sorted(path.parent.name for path in folder.glob("*/dataset_info.json"))
         raise TextError(
@@ -118,9 +118,9 @@ def _dataset_files(folder: Path) -> tuple[Path, ...]:
 
 
 def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, str] | None]:
-    """What files named on the command line mean: entries, and the two languages where the names tell them.
+    """The entries for files named on the command line, and the two languages if the names tell them.
 
-    Files with both sides, `-` and names with {lang} stand for themselves. Others come two by two, such as
+    Files with both sides, `-` and names with {lang} are entries by themselves. Others come in pairs, such as
     train.en train.de.
     """
     whole = [name for name in names if _stands_for_itself(name)]
@@ -143,7 +143,7 @@ def _stands_for_itself(name: str) -> bool:
 
 
 def _entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
-    """The entry with {lang} for two names that differ in one part between dots, and the two languages."""
+    """The entry with {lang} for two names that differ in one part between dots, and their languages."""
     first, second = one.split("."), two.split(".")
     differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
     if len(first) != len(second) or len(differ) != 1 or differ[0] == 0:
@@ -163,7 +163,7 @@ def checked(file: ParallelFile) -> ParallelFile:
 
 
 def content_hash(file: ParallelFile) -> str:
-    """A hash of the bytes on disk, which identifies an input whatever its name or date."""
+    """A hash of the bytes on disk. It identifies an input regardless of its name or date."""
     digest = hashlib.blake2b(digest_size=16)
     for path in file.paths:
         with reading(path), path.open("rb") as stream:
@@ -193,7 +193,7 @@ class reading:  # noqa: N801, it reads as a phrase: with reading(path)
 
 
 def unpacked(raw: IO[bytes], path: Path) -> Any:
-    """The content of an open file as a readable stream, unpacked by the suffix of its name."""
+    """The content of an open file as a stream, decompressed according to its suffix."""
     if path.suffix == ".gz":
         return gzip.open(raw, "rb")
     if path.suffix == ".xz":
@@ -205,7 +205,7 @@ def unpacked(raw: IO[bytes], path: Path) -> Any:
 
 
 class _ZstdStream(io.RawIOBase):
-    """Reads all frames of a .zst file and, unlike the package's own reader, detects a truncated one."""
+    """Reads all frames of a .zst file and, unlike the package's reader, detects a truncated one."""
 
     def __init__(self, raw: IO[bytes], zstandard: Any) -> None:
         self._raw = raw
@@ -218,7 +218,7 @@ class _ZstdStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the next text goes."""
+        """Fill a buffer from the current frame."""
         while not self._text:
             self._packed = self._packed or self._raw.read(1 << 16)
             if not self._packed:
@@ -238,7 +238,7 @@ class _ZstdStream(io.RawIOBase):
 
 
 class RawFile:
-    """A file's unpacked bytes, and how far it has been read."""
+    """A file's decompressed bytes, and how far it has been read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -260,7 +260,7 @@ class RawFile:
 
 
 class Lines(RawFile):
-    """Lines of a file without their end. Only a newline ends a line: aligned files must agree with `wc -l`."""
+    """Lines of a file without their end. Only a newline ends a line, so that aligned files agree with `wc -l`."""
 
     def __iter__(self) -> Iterator[bytes]:
         with self.opened() as buffered:
@@ -283,7 +283,7 @@ def _skip_rest_of_line(stream: IO[bytes]) -> None:
 
 def refuse_other_unicode(first_line: bytes, path: Path) -> None:
     """Refuse a file that begins with the byte order mark of UTF-16 or UTF-32."""
-    if first_line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the first begins with the mark of UTF-16
+    if first_line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # BOM_UTF32_LE begins with UTF-16's
         encoding = "UTF-32"
     elif first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "UTF-16"
@@ -293,7 +293,7 @@ def refuse_other_unicode(first_line: bytes, path: Path) -> None:
     raise TextError(f"{path} is {encoding} (line 1), not UTF-8.", remedy)
 
 
-# --- files that do not correspond -----------------------------------------------------------------------------------
+# --- misaligned files -----------------------------------------------------------------------------------------------
 
 
 def unequal_lines(file: ParallelFile) -> TextError:
@@ -307,10 +307,10 @@ def unequal_lines(file: ParallelFile) -> TextError:
 
 
 def first_suspicious_line(src: Sequence[int], tgt: Sequence[int]) -> int:
-    """Where one of two aligned files lost or gained lines, counted from 1, judged by the lengths of the lines.
+    """The line, counted from 1, where one of two aligned files lost or gained lines, judged by line lengths.
 
-    Before that place line i fits line i; after it line i fits the line that stands as much lower as the longer
-    file is longer. The place is where the sum of both misfits is least.
+    Before it, line i matches line i. After it, line i matches the line that is lower by the difference of the lengths.
+    The result minimises the sum of both mismatches.
     """
     import numpy as np  # imported here: translating lines does not need it
 
@@ -321,7 +321,7 @@ def first_suspicious_line(src: Sequence[int], tgt: Sequence[int]) -> int:
     here = np.log((longer[:n] + 1) / (shorter + 1))
     there = np.log((longer[shift:] + 1) / (shorter + 1))
     usual = np.median(np.concatenate([here, there]))
-    # One outlier must not outweigh many good lines.
+    # Limited, so that one outlier does not outweigh many good lines.
     misfit_here, misfit_there = (np.minimum(np.abs(d - usual), 2.0) for d in (here, there))
     before = np.concatenate([[0.0], np.cumsum(misfit_here)])
     after = np.sum(misfit_there) - np.concatenate([[0.0], np.cumsum(misfit_there)])

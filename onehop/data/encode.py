@@ -44,7 +44,7 @@ def learn_stage(
     processes: int,
     progress: StageProgress,
 ) -> None:
-    """Write the tokenizer, given or learned."""
+    """Write the tokenizer, either given or learned."""
     if given is None:
         progress.stage("learning the vocabulary", None, "")
         job = (work, filtered, settings)
@@ -66,7 +66,7 @@ def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
 
 
 def sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
-    """Which pairs the vocabulary is learned from."""
+    """The indices of the pairs that the vocabulary is learned from."""
     count = min(filtered.pairs, settings.sample // 2)
     if settings.weights is None:
         return spread(count, filtered.pairs)
@@ -92,7 +92,7 @@ _NO_PIECE = "\U0010fffd"  # the last private-use character, which no vocabulary 
 
 
 class WordIds(dict[str, bytes]):
-    """A cache of words' ids, as the bytes of the store: most words occur again."""
+    """A cache of words' ids, as the bytes of the store: most words repeat."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -137,7 +137,7 @@ def encodes_by_words(tokenizer: Tokenizer) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """What a process needs to know to encode chunks."""
+    """The configuration of a process that encodes chunks."""
 
     pairs: Path
     model: bytes
@@ -154,7 +154,7 @@ class _EncodedChunk:
     pairs: Pairs
     dropped: dict[str, Dropped]
     read: int
-    added: int  # by cutting long texts
+    added: int  # by splitting long texts
 
 
 _encoding: Encoding
@@ -202,7 +202,7 @@ def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], l
 
 
 def _in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> list[list[str]]:
-    """Lines of plain text, with too long ones split into parts of at most the maximum length."""
+    """Lines of plain text, with long ones split into parts of at most `longest` tokens."""
     encoded = tokenizer.encode_batch([line[1] for line in lines], threads=1)
     return [
         [source, text, place]
@@ -231,7 +231,7 @@ def _cut_text(tokenizer: Tokenizer, text: str, longest: int) -> list[str]:
 def encode_stage(
     work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: StageProgress
 ) -> None:
-    """Encode everything into a folder that is a store as soon as its description is written."""
+    """Encode everything into a folder; it becomes a store when its description is written."""
     folder, report, data = work / "store", filtered.report, settings.data
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -245,7 +245,7 @@ def encode_stage(
 def begin_encoding(
     work: Path, folder: Path, data: DataSettings, filtered: Filtered, *, pairs: Path
 ) -> tuple[Encoding, Tokenizer]:
-    """Write the tokenizer and the validation pairs; what processes need to encode the others, and the tokenizer."""
+    """Write the tokenizer and the validation pairs; returns the configuration of the workers, and the tokenizer."""
     model = (work / TOKENIZER).read_bytes()
     tokenizer = Tokenizer(model)
     write_whole(folder / TOKENIZER, model)
@@ -258,7 +258,7 @@ def begin_encoding(
 def describe_store(
     data: DataSettings, inputs: Inputs, filtered: Filtered, tokenizer: Tokenizer, counts: Counter[int]
 ) -> dict[str, Any]:
-    """What a store says about itself; an error if no pair is left to train on."""
+    """The description of a store. Raises an error if no training pair is left."""
     report = filtered.report
     if report.train == 0:
         raise nothing_left(report, report.read, 0, data.plain)

@@ -51,7 +51,7 @@ _FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", may occur anywhere
 
 _ASCII = bytes(range(128))
 
-_RATIO_FREE = 20  # "Start over." and "Fangen Sie noch mal von vorne an." are a good pair
+_RATIO_FREE = 20  # tokens always allowed: "Start over." and "Fangen Sie noch mal von vorne an." are a good pair
 
 
 # --- the report -----------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class FilterReport:
 
     @property
     def read(self) -> int:
-        """Pairs in the training files."""
+        """The number of pairs in the training files."""
         return sum(self.files.values())
 
     def merge(self, dropped: Mapping[str, Dropped]) -> None:
@@ -268,12 +268,12 @@ class PairChecks:
 
 
 def stands_in(held_out: HeldOut, src: str, tgt: str) -> bool:
-    """Whether a side is also among the held-out ones."""
+    """Whether a side is among the held-out ones."""
     return bool(held_out.hashes) and (src in held_out or tgt in held_out)
 
 
 def wrong_length(src: int, tgt: int, settings: DataSettings) -> str | None:
-    """The reason to drop a pair by its numbers of tokens, or None."""
+    """The reason to drop a pair for its number of tokens, or None."""
     longer, shorter = max(src, tgt), min(src, tgt)
     if longer > settings.longest:
         return "long"

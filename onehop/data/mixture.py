@@ -46,10 +46,10 @@ def weights_of(names: Sequence[str], weights: Weights | None, setting: str) -> l
 
 
 def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int64]:
-    """The pairs of an epoch, in the order of the store: each pair ⌊w⌋ times, and as many more as the rest of w says.
+    """The pairs of an epoch, in the order of the store: each pair ⌊w⌋ times, and a share of w - ⌊w⌋ once more.
 
-    Those more are the next ones of an order that the seed alone decides. So a source of weight 0.5 is seen whole in
-    every two epochs, and what an epoch holds needs no other epoch to be known.
+    This share is the next part of a permutation that depends only on the seed. So a source of weight 0.5 is seen
+    completely in every two epochs, and an epoch can be computed without the others.
     """
     return np.concatenate([_drawn_from(part, i, seed, epoch) for i, part in enumerate(parts)])
 
@@ -68,6 +68,6 @@ def _drawn_from(part: SourcePart, place: int, seed: int, epoch: int) -> NDArray[
 
 
 def quotas(sizes: Sequence[int], weights: Sequence[float], count: int) -> list[int]:
-    """How many of so many sentences each source gives, in proportion to size times weight, none more than it has."""
+    """The number of sentences from each source, in proportion to size times weight, at most its size."""
     shares = np.array(sizes, np.float64) * np.array(weights, np.float64)
     return [min(size, int(count * share)) for size, share in zip(sizes, shares / shares.sum(), strict=True)]

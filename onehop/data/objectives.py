@@ -17,19 +17,19 @@ from onehop.text.tokenizer import EOS, PAD, UNK
 # The mask is the unknown token, which byte fallback leaves unused.
 MASK = UNK
 MARKS = 4
-# Devlin et al. 2019: so many tokens are asked for; of these so many are hidden and so many replaced by any other.
+# Devlin et al. 2019: the share of tokens to predict; of these, the shares that are masked and replaced at random.
 _ASKED, _HIDDEN, _REPLACED = 0.15, 0.8, 0.1
 
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """Turns batches into what a model is asked."""
+    """Turns batches into the inputs and labels of a model kind."""
 
     model: ModelSettings
     vocab_size: int
 
     def __call__(self, batch: Batch, *numbers: int) -> Batch:
-        """The batch as the model's kind needs it, with random choices that belong to the numbers."""
+        """The batch for the model's kind. Random choices depend only on the numbers."""
         rng = np.random.default_rng(numbers)
         if self.model.kind == "encoder":
             return masked(batch, self.vocab_size, rng)
@@ -38,7 +38,7 @@ class TrainingTask:
         return _without_source_ends(batch) if self.model.source_end is False else batch
 
     def evenly(self, batch: Batch, number: int) -> Batch:
-        """The same for validation: the same choices each time, and images as they are."""
+        """The batch for validation: the same random choices each time, and images not shifted."""
         return classified(batch) if self.model.kind == "vision" else self(batch, number)
 
 
@@ -48,7 +48,7 @@ def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
     there = np.flatnonzero((text != PAD) & (text != EOS))
     asked = there[rng.random(len(there)) < _ASKED]
     if len(asked) == 0:
-        asked = (there if len(there) else np.flatnonzero(text != PAD))[:1]  # a batch must ask something
+        asked = (there if len(there) else np.flatnonzero(text != PAD))[:1]  # a batch needs at least one label
     how = rng.random(len(asked))
     shown, labels = text.copy(), np.full_like(text, PAD)
     shown[asked[how < _HIDDEN]] = MASK
@@ -59,27 +59,27 @@ def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
 
 
 def _without_source_ends(batch: Batch) -> Batch:
-    """Sources as OpenNMT's models read them."""
+    """Sources without EOS, as OpenNMT's models read them."""
     ends = np.cumsum(batch.src_lengths) - 1
     return Batch(np.delete(batch.src, ends), batch.src_lengths - 1, batch.tgt, batch.labels, batch.tgt_lengths)
 
 
 def classified(batch: Batch) -> Batch:
-    """Pixels without an end mark, and of each image nothing but its class."""
+    """Pixels without EOS, with each image's class as its only label."""
     ends, first = np.cumsum(batch.src_lengths) - 1, np.cumsum(batch.tgt_lengths) - batch.tgt_lengths
     one = np.ones_like(batch.tgt_lengths)
     return Batch(np.delete(batch.src, ends), batch.src_lengths - 1, 0 * one, batch.labels[first], one)
 
 
 def black_images(pixels: int, side: int) -> Batch:
-    """Images that make up about so many pixels."""
+    """Black images of about this many pixels together."""
     count = max(1, pixels // side**2)
     one = np.ones(count, dtype=np.int64)
     return Batch(np.zeros(count * side**2, dtype=np.int64), one * side**2, 0 * one, one, one)
 
 
 def _shifted(batch: Batch, side: int, rng: np.random.Generator) -> Batch:
-    """Each image moved by a pixel or not at all, down and across; black comes in."""
+    """Each image shifted at random by at most one pixel in each direction, filled with black."""
     images = batch.src.reshape(-1, side, side)
     moves = rng.integers(-1, 2, (len(images), 2))
     moved = np.stack([roll(image, *move) for image, move in zip(images, moves.tolist(), strict=True)])
@@ -87,7 +87,7 @@ def _shifted(batch: Batch, side: int, rng: np.random.Generator) -> Batch:
 
 
 def roll(image: NDArray[np.int64], down: int, across: int) -> Int[np.ndarray, "height width"]:
-    """One image moved by at most a pixel each way."""
+    """One image shifted by at most one pixel in each direction."""
     height, width = image.shape
     around = np.pad(image, 1)
     return around[1 - down : 1 - down + height, 1 - across : 1 - across + width]

@@ -1,6 +1,6 @@
-"""Makes a token store from raw text in three stages: filter, learn the tokenizer, encode.
+"""Make a token store from raw text in three stages: filter, learn the tokenizer, encode.
 
-Each stage writes its result to a work folder beside the store, so a killed run resumes and ends with the same bytes.
+Each stage writes its result to a work folder next to the store, so a killed run resumes and ends with the same bytes.
 The store appears by an atomic rename at the end.
 """
 
@@ -53,18 +53,18 @@ def prepare(
     progress: StageProgress | None = None,
     make: Maker | None = None,
 ) -> Store:
-    """Make a token store from the files in `settings.data`, relative ones below `root`; `-` is `stdin`.
+    """Make a token store from the files in `settings.data`. Relative paths are below `root`; `-` is `stdin`.
 
-    Without `tokenizer` (a SentencePiece model) one is learned. A store that was made from the same settings and
-    files is returned as it is, another one is replaced only with `force`. The bytes do not depend on `processes`.
-    `make` makes the store in the work folder, in place of the stages here.
+    Without `tokenizer` (a SentencePiece model) one is learned. A store of the same settings and files is returned
+    unchanged; another one is replaced only with `force`. The bytes do not depend on `processes`. `make` replaces the
+    stages here, and makes the store in the work folder.
     """
     progress = progress or NoProgress()
     _refuse_foreign_folder(out)
     with work_folder(out) as work:
         inputs = _find_inputs(settings, root or Path(), work, tokenizer, stdin)
         if not force and _same_store_exists(out, inputs.made_from):
-            progress.note(f"{out} is already made from these settings and files.")
+            progress.note(f"{out} was already made from these settings and files.")
         else:
             begin(work, inputs.made_from)
             make = make or partial(_make_store, processes=processes or available_cores())
@@ -98,7 +98,7 @@ def _make_store(
 
 @contextmanager
 def work_folder(out: Path) -> Iterator[Path]:
-    """A work folder beside the future store, locked by one process. Finished stages stay after an error."""
+    """A work folder next to the store, locked by one process. Finished stages stay after an error."""
     work = out.with_name(out.name + ".partial")
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def work_folder(out: Path) -> Iterator[Path]:
                 yield work
             finally:
                 if not (work / _MADE_FROM).exists():
-                    shutil.rmtree(work, ignore_errors=True)  # it holds no finished stage
+                    shutil.rmtree(work, ignore_errors=True)  # it has no finished stage
     except OSError as e:
         remedy = "Free some space and start again" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "Give another -o"
         raise StoreError(f"{work} cannot be written: {e.strerror or e}.", f"{remedy}.") from None
@@ -191,7 +191,7 @@ def _in_words(name: str, there: Any, here: Any) -> str:
 
 
 def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
-    """Find every file, and collect what identifies a store made from them."""
+    """Find every file, and collect the inputs that identify a store."""
     data = settings.data
     if not data.train:
         raise TextError("No training text is given.", "Name files on the command line or in data.train.")

@@ -1,6 +1,6 @@
 """Pairs in files of records: CSV, JSONL, Parquet, Arrow and TMX, one record at a time.
 
-A record is (source, target) as UTF-8, or one text where it has not both sides, so that it is counted and shown.
+A record is (source, target) as UTF-8. With a missing side it is one text, so that it is counted and shown.
 """
 
 import csv
@@ -19,9 +19,9 @@ from onehop.errors import TextError, require
 from onehop.text.language_id import code_of
 
 _Record = tuple[bytes] | tuple[bytes, bytes]
-# What people call the two columns where they do not call them by the languages.
+# Common names of the two columns, besides the languages.
 _USUAL = (("source", "target"), ("src", "tgt"))
-_TRANSLATION = "translation"  # the column of Hugging Face's datasets that holds both sides
+_TRANSLATION = "translation"  # the column of Hugging Face's datasets that has both sides
 _REGION = re.compile(r"(-(?i:[a-z]{2}|[a-z]{4}|\d{3})|_([A-Z]{2}|[A-Z][a-z]{3}|\d{3}))+$")
 _DELIMITERS = ",;\t"
 ROWS = 1024
@@ -30,13 +30,12 @@ _SHOWN_COLUMNS = 8
 
 
 def records(file: ParallelFile) -> "Records":
-    """The reader of a file's records."""
     assert file.format is not None
     return READERS[file.format](file)
 
 
 class Records:
-    """The records of a file in order; `consumed` is how many of its bytes on disk have been looked at."""
+    """The records of a file in order. `consumed` is the number of bytes of it read from disk."""
 
     def __init__(self, file: ParallelFile) -> None:
         self.file = file
@@ -51,7 +50,7 @@ class Records:
         raise NotImplementedError
 
     def sides(self, names: Sequence[str]) -> tuple[str, str]:
-        """Which of these columns are source and target."""
+        """The source and the target column."""
         return _sides_of(names, self.file)
 
 
@@ -59,7 +58,7 @@ class Records:
 
 
 def _sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
-    """The columns that were asked for, else those called after the languages, else those usually called so."""
+    """The requested columns, else those named after the languages, else those with common names."""
     wanted = [file.columns] if file.columns else [file.languages, *_USUAL]
     for pair in wanted:
         found = tuple(next(_named(names, side), None) for side in pair)
@@ -75,26 +74,26 @@ def _sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
 
 
 def _named(names: Iterable[str], wanted: str) -> Iterator[str]:
-    """The names that mean a language or column, the exact one first: English, en-US and EN are en."""
+    """The names that match a language or column, the exact one first: English, en-US and EN match en."""
     names = list(names)
     yield from (name for name in names if name == wanted)
     yield from (name for name in names if _without_region(name) == _without_region(wanted))
 
 
 def _without_region(language: str) -> str:
-    """The code of a language, given that or its name: en for English, EN, en-US and en_GB."""
+    """The code of a language, given a code or a name: en for English, EN, en-US and en_GB."""
     return code_of(_REGION.sub("", language.strip()))
 
 
 def _record_of(source: Any, target: Any) -> _Record:
-    """Two texts as a record; what is no text makes it one that has not both sides."""
+    """Two texts as a record. If one is not a string, the side counts as missing."""
     if isinstance(source, str) and isinstance(target, str):
         return _as_bytes(source), _as_bytes(target)
     return (_as_bytes(next((side for side in (source, target) if isinstance(side, str)), "")),)
 
 
 def _as_bytes(text: str) -> bytes:
-    """UTF-8; bytes that were none come out as they were, and half a surrogate pair as what cannot be read."""
+    """UTF-8. Undecodable bytes are restored, and lone surrogates become undecodable bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -105,7 +104,7 @@ def _as_bytes(text: str) -> bytes:
 
 
 class _CsvRecords(Records):
-    """CSV with a header, or of two columns without one; commas, semicolons or tabs part the columns."""
+    """CSV with a header, or two columns without one, separated by commas, semicolons or tabs."""
 
     def __iter__(self) -> Iterator[_Record]:
         with self.raw.opened() as stream:
@@ -126,7 +125,7 @@ class _CsvRecords(Records):
                 yield _record_of(row[source], row[target]) if whole else (_as_bytes(delimiter.join(row)),)
 
     def rows(self, reader: Any) -> Iterator[list[str]]:
-        """The rows that are not empty; one that cannot be read, such as a quote without an end, comes as an odd one."""
+        """The rows that are not empty. A malformed row, such as an unclosed quote, becomes a row of one column."""
         while True:
             try:
                 row = next(reader, None)
@@ -139,7 +138,7 @@ class _CsvRecords(Records):
 
 
 def _decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
-    """Lines with their ends, none longer than the longest; bytes that are not UTF-8 are kept as they are."""
+    """Lines with their ends, limited in length. Bytes that are not UTF-8 are kept as surrogates."""
     refuse_other_unicode(stream.peek(4), path)
     mark = "\ufeff"
     while line := stream.readline(LONGEST_LINE):
@@ -148,7 +147,7 @@ def _decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
 
 
 def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
-    """A line that was looked at before the rest."""
+    """Put back a line that was read ahead."""
     yield first
     yield from rest
 
@@ -157,7 +156,7 @@ def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
 
 
 class _JsonRecords(Records):
-    """A JSON object a line: {"en": …, "de": …} or {"translation": {"en": …, "de": …}}."""
+    """One JSON object per line: {"en": …, "de": …} or {"translation": {"en": …, "de": …}}."""
 
     def __init__(self, file: ParallelFile) -> None:
         super().__init__(file)
@@ -180,7 +179,7 @@ class _JsonRecords(Records):
             yield (line,) if value is None else _record_of(*map(value.get, sides))
 
     def parsed(self, line: bytes) -> dict[str, Any] | None:
-        """The object of a line, or the one within it that holds both sides."""
+        """The object of a line, or the nested one that has both sides."""
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -194,7 +193,7 @@ class _JsonRecords(Records):
 
 
 class _TableRecords(Records):
-    """Tables that pyarrow reads, some rows at a time."""
+    """Tables that pyarrow reads in batches of rows."""
 
     def __init__(self, file: ParallelFile) -> None:
         super().__init__(file)
@@ -202,7 +201,7 @@ class _TableRecords(Records):
 
     @property
     def consumed(self) -> int:
-        """The share of the rows that have been read, in bytes on disk."""
+        """The share of rows read, in bytes on disk."""
         return int(self.file.size * self.share)
 
     def __iter__(self) -> Iterator[_Record]:
@@ -217,7 +216,6 @@ class _TableRecords(Records):
         raise NotImplementedError
 
     def rows(self, batch: Any) -> Iterator[_Record]:
-        """The records of a batch of rows."""
         if _TRANSLATION in batch.schema.names and hasattr(batch.schema.field(_TRANSLATION).type, "get_field_index"):
             column = batch.column(_TRANSLATION)
             source, target = self.sides([field.name for field in column.type])
@@ -230,7 +228,7 @@ class _TableRecords(Records):
 
 class _ParquetRecords(_TableRecords):
     def batches(self, path: Path) -> Iterator[Any]:
-        """Batches of rows, of the columns that are needed."""
+        """Batches of rows with only the needed columns."""
         parquet = importlib.import_module("pyarrow.parquet")
         with parquet.ParquetFile(path) as opened:
             names = opened.schema_arrow.names
@@ -243,10 +241,10 @@ class _ParquetRecords(_TableRecords):
 
 
 class _ArrowRecords(_TableRecords):
-    """Arrow files, as Hugging Face's `save_to_disk` writes them: a stream of batches, or the file format."""
+    """Arrow files as Hugging Face's `save_to_disk` writes them: the stream format or the file format."""
 
     def batches(self, path: Path) -> Iterator[Any]:
-        """Batches as they were written; the file is mapped into memory."""
+        """The batches of the memory-mapped file."""
         arrow = importlib.import_module("pyarrow")
         before = sum(p.stat().st_size for p in self.file.paths[: self.file.paths.index(path)])
         with arrow.memory_map(str(path)) as mapped:
@@ -261,12 +259,12 @@ class _ArrowRecords(_TableRecords):
 
 # --- TMX ------------------------------------------------------------------------------------------------------
 
-# Inside a segment these hold codes of another format, not text.
+# Inside a segment these contain codes of another format, not text.
 _CODES = ("bpt", "ept", "ph", "it", "ut")
 
 
 class _TmxRecords(Records):
-    """Translation memories: of each unit the first variant of either language, without the codes within it."""
+    """Translation memories: the first variant of either language in each unit, without inline codes."""
 
     def __iter__(self) -> Iterator[_Record]:
         units = _Units(self.file)
@@ -290,18 +288,18 @@ class _TmxRecords(Records):
 
 @dataclass
 class _Unit:
-    """A translation unit while it is read: its texts by language, and where the reader stands in it."""
+    """A translation unit while it is parsed: its texts by language, and the parser's position."""
 
     texts: dict[str, str] = field(default_factory=dict)
     language: str = ""
     text: list[str] | None = None
     length: int = 0
-    codes: int = 0  # so many elements of codes are open
+    codes: int = 0  # number of open elements with codes
     whole: bool = True
 
 
 class _Units:
-    """Reads a TMX file block by block. Entities of its own are refused: they could grow without bound."""
+    """Parses a TMX file block by block. Entity declarations are refused: entities could grow without bound."""
 
     def __init__(self, file: ParallelFile) -> None:
         self.file = file
@@ -335,13 +333,13 @@ class _Units:
             self.unit.codes += 1
 
     def characters(self, text: str) -> None:
-        """Text, which is kept inside a segment."""
+        """Keep the text inside a segment."""
         if self.unit.text is not None and not self.unit.codes and self.unit.length < LONGEST_LINE:
             self.unit.text.append(text)
             self.unit.length += len(text)
 
     def skipped(self, name: str, *_: object) -> None:
-        """An entity that only a DTD elsewhere declares: the text has a gap."""
+        """An entity declared only in an external DTD leaves a gap in the text."""
         self.unit.whole = False
 
     def refuse(self, name: str, *_: object) -> None:

@@ -1,11 +1,11 @@
-"""A store in shards, made by tasks that may run on any machine which sees the work folder.
+"""A store in shards, made by tasks that may run on any machine that sees the work folder.
 
     filter       each part of a file → its pairs and their hashes
-    deduplicate  each partition of the hashes → the pairs that stood earlier in the corpus
+    deduplicate  each partition of the hashes → the duplicates of earlier pairs
     keep         each part without its duplicates
     encode       each part → a shard
 
-A task writes its result whole and may run again anywhere. The shards one after the other are the store that
+A task writes its result atomically and may be repeated anywhere. The concatenated shards equal the store that
 `prepare` makes on one machine.
 """
 
@@ -35,15 +35,15 @@ from onehop.data.store import TOKENIZER, PairsWriter, write_description
 from onehop.text.tokenizer import Tokenizer
 
 PARTS = "parts"
-PART_CHUNKS = 256  # chunks of 4,096 pairs in a part: about a million pairs
+PART_CHUNKS = 256  # chunks of 4,096 pairs per part: about a million pairs
 
 
 @runtime_checkable
 class Spread(Protocol):
-    """Runs tasks, here or on other machines."""
+    """Runs tasks on this machine or on others."""
 
     def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """The task of each item's arguments, in the items' order."""
+        """The results of the task for each item's arguments, in order."""
 
     def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
         """The raw parts of a file, or references to them."""
@@ -77,7 +77,7 @@ def raw_parts(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[Ra
 def filter_part(
     work: Path, name: str, file: int, chunks: list[RawChunk], settings: DataSettings, held_out: HeldOut
 ) -> str:
-    """Check the pairs of a part and write them with their hashes. A part that is there already is left as it is."""
+    """Filter the pairs of a part and write them with their hashes. A part that exists is kept."""
     facts = work / PARTS / f"{name}.facts"
     if not facts.exists():
         clean.set_up_checks(settings, held_out)
@@ -90,7 +90,7 @@ def filter_part(
 
 
 def deduplicate(work: Path, names: Sequence[str], partition: int, of: int) -> Path:
-    """Write which pairs of a partition of all hashes stood earlier in the corpus, by their place in it."""
+    """Write the duplicates in one partition of all hashes, by their index in the corpus."""
     hashes, places, first = [], [], 0
     for name in names:
         part = np.load(work / PARTS / f"{name}.hashes.npy")
@@ -107,7 +107,7 @@ def deduplicate(work: Path, names: Sequence[str], partition: int, of: int) -> Pa
 
 
 def keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequence[Path]) -> tuple[int, Dropped]:
-    """Write a part without its duplicates; how many pairs are left, and what was left out."""
+    """Write a part without its duplicates; returns the number of pairs left, and the dropped ones."""
     later = np.concatenate([_between(np.load(path, mmap_mode="r"), first, first + count) for path in duplicates])
     gone, dropped, kept = frozenset((later - first).tolist()), Dropped(), 0
     with new_file(work / PARTS / f"{name}.kept") as out, out.open("wb") as stream:
@@ -122,7 +122,7 @@ def keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequenc
 
 
 def select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
-    """Some lines of a part, by their numbers in it."""
+    """Some lines of a part, by their index in it."""
     wanted = frozenset(chosen)
     if not wanted:
         return []
@@ -131,7 +131,7 @@ def select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
 
 @dataclass(frozen=True)
 class _Shard:
-    """What a part became."""
+    """The result of encoding a part."""
 
     pairs: int
     tokens: tuple[int, int]
@@ -140,7 +140,7 @@ class _Shard:
 
 
 def encode_part(encoding: encode.Encoding, folder: Path, name: str, number: int, first: int, file: int) -> _Shard:
-    """Encode a part, `first` pairs after the corpus's beginning, into the shard of this number."""
+    """Encode a part into a shard; `first` is the index of its first pair in the corpus."""
     encode.set_up_encoding(encoding)
     beside = folder / f".{secrets.token_hex(4)}"
     beside.mkdir()
@@ -185,7 +185,7 @@ def _groups(lines: Iterator[bytes], size: int = 4096) -> Iterator[list[bytes]]:
         yield held
 
 
-# --- all of them ----------------------------------------------------------------------------------------------
+# --- the whole store ------------------------------------------------------------------------------------------
 
 
 def make_shards(
@@ -199,8 +199,8 @@ def make_shards(
     partitions: int = 8,
     part_chunks: int = PART_CHUNKS,
 ) -> None:
-    """Make a store in shards in the work folder. What an earlier run has finished is kept."""
-    work = work.absolute()  # tasks run in other folders
+    """Make a store in shards in the work folder. Finished tasks of an earlier run are kept."""
+    work = work.absolute()  # tasks run in other working directories
     (work / PARTS).mkdir(exist_ok=True)
     if not (work / FILTERED).exists():
         _filter(work, settings.data, inputs, progress, spread, partitions, part_chunks)
@@ -276,7 +276,7 @@ def _without_duplicates(
     spread: Spread,
     partitions: int,
 ) -> list[int]:
-    """Leave out what stood earlier; how many pairs each part has left. Without partitions everything stays."""
+    """Drop duplicates; returns the number of pairs left in each part. Without partitions nothing is dropped."""
     progress.stage("removing duplicates", sum(sizes), "pairs")
     found = list(spread.map(deduplicate, ((work, names, k, partitions) for k in range(partitions)))) if names else []
     if not found:
@@ -295,7 +295,7 @@ def _without_duplicates(
 def _selected(
     work: Path, parts: Sequence[tuple[str, int, int, int]], places: "Sequence[int] | npt.NDArray[Any]", spread: Spread
 ) -> Iterator[bytes]:
-    """The lines at these places of the corpus, in its order."""
+    """The lines at these indices of the corpus, in order."""
     wanted = np.sort(np.asarray(places, np.int64))
     items = ((work, name, (_between(wanted, a, a + n) - a).tolist()) for name, a, n, _ in parts)
     for lines in spread.map(select_lines, items):

@@ -1,11 +1,11 @@
 """The token store: a folder of memory-mapped ids, which opens at once at any size.
 
-store.json                      what this is, from what it was made, the report
-tokenizer.model                 the SentencePiece model the ids belong to
-train.src.ids  train.tgt.ids    ids end to end, without marks
-train.src.ends train.tgt.ends   int64: where each sentence ends
+store.json                      format, inputs, and the report
+tokenizer.model                 the SentencePiece model of the ids
+train.src.ids  train.tgt.ids    ids end to end, without special tokens
+train.src.ends train.tgt.ends   int64: the end of each sentence
 valid.*                         the same for the validation pairs
-valid.src.txt  valid.tgt.txt    their text, one a line
+valid.src.txt  valid.tgt.txt    their text, one per line
 """
 
 import hashlib
@@ -39,12 +39,12 @@ Ids = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
-    """The smallest type that holds every id."""
+    """The smallest dtype for all ids."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
 class JoinedArrays:
-    """Arrays one after the other, read where they lie; `plus` is added to the numbers of each."""
+    """A concatenation of arrays without a copy; `plus` is added to the values of each."""
 
     def __init__(self, parts: Sequence[npt.NDArray[Any]], plus: Sequence[int]) -> None:
         self.parts, self.plus = parts, plus
@@ -81,7 +81,7 @@ class JoinedArrays:
         return self.parts[0].dtype
 
     def max(self) -> int:
-        """The largest number; there must be one."""
+        """The largest value; there must be one."""
         return max(int(part.max()) + plus for part, plus in zip(self.parts, self.plus, strict=True) if len(part))
 
     def tolist(self) -> list[int]:
@@ -90,7 +90,7 @@ class JoinedArrays:
 
 
 class Side:
-    """Sentences of one language: ids end to end and where each sentence ends."""
+    """Sentences of one language: ids end to end, and the end of each sentence."""
 
     def __init__(self, ids: npt.NDArray[Any] | JoinedArrays, ends: npt.NDArray[Any] | JoinedArrays) -> None:
         self.ids: Any = ids
@@ -106,18 +106,18 @@ class Side:
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """Pieces of each sentence."""
+        """The number of tokens of each sentence."""
         parts = self.ends.parts if isinstance(self.ends, JoinedArrays) else [self.ends]
         return np.concatenate([np.diff(part, prepend=0).astype(np.int32) for part in parts])
 
     def between(self, first: int, last: int) -> "Side":
-        """The sentences from `first` up to, not including, `last`."""
+        """The sentences from `first` up to, but not including, `last`."""
         start = int(self.ends[first - 1]) if first else 0
         stop = int(self.ends[last - 1]) if last else 0
         return Side(self.ids[start:stop], np.asarray(self.ends[first:last]) - start)
 
     def lists(self) -> list[list[int]]:
-        """Every sentence as a plain list."""
+        """Every sentence as a list."""
         ids = self.ids.tolist()
         starts = [0, *self.ends.tolist()]
         return [ids[a:b] for a, b in pairwise(starts)]
@@ -133,7 +133,7 @@ def side_from_lists(sentences: Sequence[Sequence[int]], dtype: np.dtype[Any]) ->
 
 
 class Pairs:
-    """Sentence pairs as ids, without marks for beginning and end; `parts` where their sources have weights."""
+    """Sentence pairs as ids without special tokens; `parts` is given if their sources have weights."""
 
     def __init__(self, source: Side, target: Side, parts: Sequence[SourcePart] = ()) -> None:
         self.source = source
@@ -145,20 +145,20 @@ class Pairs:
 
     @property
     def src_lengths(self) -> npt.NDArray[np.int32]:
-        """Pieces of each source sentence."""
+        """The number of tokens of each source sentence."""
         return self.source.lengths
 
     @property
     def tgt_lengths(self) -> npt.NDArray[np.int32]:
-        """Pieces of each target sentence."""
+        """The number of tokens of each target sentence."""
         return self.target.lengths
 
     def src(self, i: int) -> npt.NDArray[Any]:
-        """Ids of a source sentence, a view."""
+        """A view of the ids of a source sentence."""
         return self.source[i]
 
     def tgt(self, i: int) -> npt.NDArray[Any]:
-        """Ids of a target sentence, a view."""
+        """A view of the ids of a target sentence."""
         return self.target[i]
 
 
@@ -175,7 +175,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | str) -> "Store":
-        """Open a store, checking that every file is there in its full size; contents are left to `verify`."""
+        """Open a store and check that every file has its full size; `verify` checks the contents."""
         store = cls(Path(path), read_description(Path(path)))
         for name, size in store.description["files"].items():
             store._check_size(name, size)
@@ -192,7 +192,7 @@ class Store:
             )
 
     def pairs(self, split: str, weights: Weights | None = None) -> Pairs:
-        """The pairs of "train" or "valid", memory-mapped; for training each source may have a weight."""
+        """The pairs of "train" or "valid", memory-mapped. Training pairs may have a weight per source."""
         if split not in SPLITS:
             raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
         src, tgt = (Side(self._ids(split, side), self._ends(split, side)) for side in SIDES)
@@ -200,13 +200,13 @@ class Store:
 
     @property
     def holds(self) -> str:
-        """What is in it: parallel text, plain text or images."""
+        """The content: parallel text, plain text or images."""
         plain = self.description.get("made_from", {}).get("data", {}).get("plain")
         return str(self.description.get("holds", "plain text" if plain else "parallel text"))
 
     @property
     def sources(self) -> list[tuple[str, int]]:
-        """Names of the training files and how many pairs came from each, in order; none in a store of old."""
+        """The names of the training files and their numbers of pairs, in order. Old stores have none."""
         return [(source["name"], source["pairs"]) for source in self.description.get("sources", [])]
 
     def _parts(self, weights: Weights) -> list[SourcePart]:
@@ -233,7 +233,7 @@ class Store:
     def _joined(
         self, split: str, name: str, dtype: np.dtype[Any], side: int | None = None
     ) -> npt.NDArray[Any] | JoinedArrays:
-        """A file of the store, or those of all shards; ends are counted on from the shards before."""
+        """A file of the store, or of all shards; ends continue from the previous shard."""
         shards = self.description.get("shards", []) if split == "train" else []
         if not shards:
             return _mapped(self.path / f"{split}.{name}", dtype)
@@ -258,29 +258,29 @@ class Store:
 
     @property
     def report(self) -> FilterReport:
-        """What was read, left out and kept when the store was made."""
+        """The counts of pairs read, dropped and kept."""
         return report_from_dict(self.description["report"])
 
     def verify(self) -> None:
-        """Read every byte and compare with the hash that was written when the store was made."""
+        """Read every byte and compare with the stored hash."""
         found = hash_files(self.path, list(self.description["files"]))
         if found != self.hash:
             raise StoreError(f"The token store {self.path} is damaged: its content does not match its hash.", REMAKE)
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A file as a read-only array. An empty file cannot be mapped and needs not be."""
+    """A file as a read-only array. An empty file cannot be mapped."""
     try:
         if path.stat().st_size == 0:
             return np.empty(0, dtype)
-        # A plain array over the mapping: slices of np.memmap cost ten times as much.
+        # A plain array over the mapping: slices of np.memmap are ten times as slow.
         return np.asarray(np.memmap(path, dtype, "r"))
     except OSError:
         raise StoreError(f"The token store {path.parent} lacks its file {path.name}.", REMAKE) from None
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """`store.json`, checked to be ours and of a version that can be read."""
+    """`store.json`, checked for its format and version."""
     if not path.exists():
         raise StoreError(f"There is no token store {path}.", "Make one with `onehop prepare`.")
     try:
@@ -304,7 +304,6 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def _refuse_foreign(path: Path) -> NoReturn:
-    """Say that this is something else."""
     raise StoreError(f"{path} is not a token store.", "Give the folder that `onehop prepare` wrote.") from None
 
 
@@ -367,7 +366,7 @@ class PairsWriter:
 
 
 def write_description(folder: Path, values: dict[str, Any]) -> None:
-    """Seal a folder of finished files as a store: `values` and the names, sizes and hash of the files."""
+    """Finish a folder as a store: write `values` and the names, sizes and hash of its files."""
     names = sorted(path.name for path in folder.iterdir() if path.name != DESCRIPTION)
     description = {
         "format": _FORMAT,

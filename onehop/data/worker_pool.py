@@ -1,4 +1,4 @@
-"""Maps a function over spawned processes, in order and with bounded memory."""
+"""Map a function over spawned processes, in order and with bounded memory."""
 
 import multiprocessing
 import os
@@ -25,10 +25,10 @@ def in_order(
     setup: Callable[..., None],
     given: tuple[Any, ...] = (),
 ) -> Generator[Result, None, None]:
-    """`work` of each item, in the items' order, whatever the number of processes; `close` ends those.
+    """The results of `work` for each item, in order, whatever the number of processes. Closing the iterator stops them.
 
-    `setup(*given)` runs once in each process before its first item. One process means this one: nothing is
-    spawned. Items are drawn only as far ahead as keeps the processes busy, so memory stays bounded.
+    `setup(*given)` runs once in each process before its first item. With one process nothing is spawned. Items are
+    drawn only as fast as the processes need them, so memory stays bounded.
     """
     if processes <= 1:
         setup(*given)
@@ -38,7 +38,7 @@ def in_order(
     try:
         yield from _drain(pool, work, items, processes * AHEAD)
     except BrokenProcessPool:
-        # Spawned workers import the caller's script: what it calls outside of that condition would run in each again.
+        # Spawned workers import the caller's script, and would run everything outside of that condition.
         remedy = 'Call it under `if __name__ == "__main__":` in a script. If memory ran out, use fewer processes.'
         raise OnehopError("A worker process ended unexpectedly.", remedy) from None
     finally:
@@ -54,7 +54,7 @@ def spawned_pool(processes: int, setup: Callable[..., None], given: tuple[Any, .
 def _drain(
     pool: ProcessPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], in_flight: int
 ) -> Iterator[Result]:
-    """Submit items and hand out results so that at most `in_flight` are between the two."""
+    """Submit items and yield results, with at most `in_flight` of them pending."""
     waiting: deque[Future[Result]] = deque()
     for item in items:
         waiting.append(pool.submit(work, item))
@@ -65,7 +65,7 @@ def _drain(
 
 
 def _end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None:
-    """Set a worker up so that it does not outlive a parent that was killed, and leaves Ctrl-C to the parent."""
+    """Set up a worker so that it ends with its parent and leaves Ctrl-C to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker has the parent's handler
     threading.Thread(target=leave_when_orphaned, daemon=True).start()

@@ -408,7 +408,7 @@ def test_preparing_again_keeps_the_store_and_says_so(corpus):
     first = prepare(settings(), corpus / "store", root=corpus, processes=1)
     times = {p.name: p.stat().st_mtime_ns for p in first.path.iterdir()}
     again = prepare(settings(), corpus / "store", root=corpus, processes=1, progress=recorder)
-    assert recorder.notes == [f"{corpus / 'store'} is already made from these settings and files."]
+    assert recorder.notes == [f"{corpus / 'store'} was already made from these settings and files."]
     assert recorder.stages == []
     assert {p.name: p.stat().st_mtime_ns for p in again.path.iterdir()} == times
     assert not (corpus / "store.partial").exists()

@@ -49,7 +49,7 @@ def test_raw_files_are_prepared_once(digits, raw, tmp_path, monkeypatch, capsys)
     again = workflow.open_store(settings, tmp_path, None, raw)
     assert again.hash == made.hash
     assert (tmp_path / "store" / "train.src.ids").stat().st_mtime_ns == written
-    assert "is already made from these settings and files." in capsys.readouterr().err
+    assert "was already made from these settings and files." in capsys.readouterr().err
 
 
 def test_a_store_that_is_given_is_opened(digits, tmp_path):
