@@ -1,6 +1,6 @@
-"""Beyond one machine, by Ray: bulk translation, sharded stores and training on the nodes of a cluster.
+"""Bulk translation, sharded stores and training on a Ray cluster.
 
-It knows how work is spread and what happens when a node dies; what the work is, the packages below know.
+This package distributes work and recovers from dead nodes. The work itself is in the packages below.
 """
 
 __all__ = ["joined", "prepare_on_cluster", "translate_on_cluster"]

@@ -1,4 +1,4 @@
-"""Join a Ray cluster or start one on this machine, and turn Ray's errors into one line."""
+"""Join a Ray cluster or start one on this machine, and report Ray's errors in one line."""
 
 import logging
 import os
@@ -14,8 +14,8 @@ LOCAL = "local"
 # Windows of text are small, so a local cluster needs little shared memory.
 _OBJECT_STORE_BYTES = 512 << 20
 _CONNECT_SECONDS = 5.0
-_STARTS = 3  # Ray gives its own processes 30 seconds, which is short on a busy machine
-_REGISTER_SECONDS = 600  # a worker that imports torch on busy cores may need minutes; Ray's own limit is one
+_STARTS = 3  # Ray waits 30 seconds for its own processes, which is short on a busy machine
+_REGISTER_SECONDS = 600  # a worker that imports torch on busy cores may need minutes; Ray's default is one minute
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _STOPPED = "Run the same command again: finished work is kept."
@@ -27,18 +27,18 @@ class ClusterError(OnehopError):
 
 @contextmanager
 def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
-    """Connect to the cluster at `address`, or start one of this machine for "local", until the block ends.
+    """Connect to the cluster at `address`, or start one on this machine for "local", until the block ends.
 
-    A local cluster listens on 127.0.0.1 alone. Usage statistics are never sent.
+    A local cluster listens on 127.0.0.1 only. Usage statistics are never sent.
     """
     require("ray")
     if address.startswith("ray://"):
         remedy = "Run the command on a node of the cluster, with --ray HOST:PORT or --ray auto."
-        raise SettingsError(f"--ray {address} is an address for Ray's client, which reads no local files.", remedy)
+        raise SettingsError(f"--ray {address} is an address for Ray's client, which cannot read local files.", remedy)
     _set_environment(address)
     import ray
 
-    if ray.is_initialized():  # a caller has joined one
+    if ray.is_initialized():  # the caller has joined a cluster
         yield
         return
     if not _answers(address):
@@ -63,9 +63,9 @@ def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
 
 
 def _set_environment(address: str) -> None:
-    """Set what Ray reads when it is imported."""
+    """Set the environment variables that Ray reads on import."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # Ray reports on its own progress there; what a user needs is shown by onehop.
+    # Ray's own progress messages; onehop shows what the user needs.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -82,14 +82,14 @@ def _init(address: str, options: dict[str, Any]) -> None:
         try:
             ray.init(address, **options)
             return
-        except Exception as e:  # Ray raises a plain Exception where its processes start too slowly
+        except Exception as e:  # Ray raises a plain Exception if its processes start too slowly
             ray.shutdown()
             if address != LOCAL or start == _STARTS or isinstance(e, ValueError):
                 raise _unreachable(address, e) from None
 
 
 def _answers(address: str) -> bool:
-    """Whether something listens at HOST:PORT; Ray itself would try for minutes."""
+    """Whether something listens at HOST:PORT; Ray itself would retry for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon:
         return True  # local, or auto
@@ -110,7 +110,7 @@ def alive_nodes() -> list[dict[str, float]]:
 
 @contextmanager
 def _without_banner() -> Iterator[None]:
-    """Nothing of Ray's start on stderr, where its C++ core writes past Python's logging."""
+    """Suppress Ray's start-up output on stderr; its C++ core does not use Python's logging."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -126,14 +126,14 @@ def _unreachable(address: str, error: Exception) -> ClusterError:
     if address == LOCAL:
         return ClusterError(f"Ray cannot start here: {_first_line(error)}", "See /tmp/ray/session_latest/logs.")
     return ClusterError(
-        f"There is no Ray cluster at {address}, or this machine is no node of it.",
+        f"There is no Ray cluster at {address}, or this machine is not one of its nodes.",
         "Start one with `ray start --head`, join it here with `ray start --address=HOST:6379`, or give --ray local.",
     )
 
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Errors of Ray as errors of onehop; what a task raised itself comes home as it was."""
+    """Raise Ray's errors as errors of onehop; an OnehopError of a task is raised unchanged."""
     from ray.exceptions import GetTimeoutError, OutOfDiskError, OutOfMemoryError, RayError, RayTaskError
 
     try:
@@ -144,7 +144,7 @@ def in_one_line() -> Iterator[None]:
         if (cause := _cause_of(e)) is not None:
             raise cause from None
         if isinstance(e, OutOfDiskError):
-            raise ClusterError("The disk of a node is full.", f"Make room in its /tmp/ray. {_STOPPED}") from None
+            raise ClusterError("The disk of a node is full.", f"Free space in its /tmp/ray. {_STOPPED}") from None
         if isinstance(e, OutOfMemoryError):
             remedy = f"Give fewer --workers or a smaller --batch-size. {_STOPPED}"
             raise ClusterError("A node ran out of memory.", remedy) from None
@@ -154,7 +154,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def _cause_of(error: BaseException | None) -> OnehopError | None:
-    """The error that a user can put right, inside of those that Ray wraps around it."""
+    """The OnehopError inside the errors that Ray wraps around it, or None."""
     while error is not None:
         if isinstance(error, OnehopError):
             return type(error)(error.what, error.remedy) if type(error).__module__ == "onehop.errors" else error

@@ -1,4 +1,4 @@
-"""Which files a translation on a cluster reads, local or at a URL, and how lines and records become windows."""
+"""Input files of a translation on a cluster, local or at a URL, and their windows of lines and records."""
 
 import io
 import json
@@ -18,14 +18,14 @@ from onehop.pipelines.line_windows import windows
 
 Format = Literal["text", "tsv", "jsonl", "parquet"]
 _FORMATS: dict[str, Format] = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-_TEXT = ("text", None)  # what documents call a file that is read line by line, or do not know
+_TEXT = ("text", None)  # formats of files that are read line by line; None is an unknown extension
 _GLOB_MARKS = "*?["
-_ROWS = 1024  # of a Parquet file in a window
+_ROWS = 1024  # rows of a Parquet file per window
 
 
 @dataclass(frozen=True)
 class Input:
-    """A file to translate, and the name of its translation below the output folder."""
+    """A file to translate, and the name of its output in the output folder."""
 
     url: str
     name: str
@@ -35,13 +35,13 @@ class Input:
 
     @property
     def version(self) -> list[Any]:
-        """What tells whether the file is still the one that was translated."""
+        """The URL, size and date, which identify the content."""
         return [self.url, self.size, self.modified]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A window of a file, or the file's end. `table` holds the rows of a Parquet file."""
+    """A window of a file, or the file's end. `table` has the rows of a Parquet file."""
 
     file: int
     number: int
@@ -56,7 +56,7 @@ def is_url(word: str) -> bool:
 
 
 def find_inputs(words: Sequence[str], out: Path) -> list[Input]:
-    """The files that names, folders, patterns and URLs mean; names of outputs are unique."""
+    """The files for names, folders, patterns and URLs; output names are unique."""
     require("fsspec")
     found: dict[str, Input] = {}
     for word in words:
@@ -106,7 +106,7 @@ def _input(url: str, relative: str, info: dict[str, Any]) -> Input:
     format = _FORMATS.get(Path(name.lower()).suffix, "text")
     if format == "text" and format_of(name, None) not in _TEXT:
         remedy = "Give documents without --ray, or only files of lines: text, TSV, JSONL, Parquet."
-        raise SettingsError(f"{url} is a document, and --ray translates lines.", remedy)
+        raise SettingsError(f"{url} is a document, but --ray translates lines.", remedy)
     if format == "parquet":
         require("pyarrow")
     modified = info.get("mtime") or info.get("LastModified") or info.get("ETag") or info.get("etag") or ""
@@ -148,7 +148,7 @@ def _opened(url: str) -> IO[bytes]:
 
 
 def pieces(number: int, given: Input, skip: int = 0, *, gpu: bool = False) -> Iterator[Piece]:
-    """The windows of a file without the first `skip` of them, then its end, which holds the error if there was one."""
+    """The windows of a file after the first `skip`, then its end, which has the error if there was one."""
     count, consumed = 0, 0
     try:
         found = _tables(number, given) if given.format == "parquet" else _line_pieces(number, given, gpu)
@@ -161,7 +161,7 @@ def pieces(number: int, given: Input, skip: int = 0, *, gpu: bool = False) -> It
         yield Piece(number, count, given.size or consumed)
     except TextError as e:
         yield Piece(number, count, consumed, error=e)
-    except Exception as e:  # a file system at a URL may raise anything
+    except Exception as e:  # a file system at a URL may raise any exception
         error = TextError(f"{given.url} cannot be read: {_reason(e)}.", "Check the file and its permissions.")
         yield Piece(number, count, consumed, error=error)
 
@@ -169,13 +169,13 @@ def pieces(number: int, given: Input, skip: int = 0, *, gpu: bool = False) -> It
 def _line_pieces(number: int, given: Input, gpu: bool) -> Iterator[Piece]:
     lines = _RemoteLines(given.url)
     for i, window in enumerate(windows(given.url, ([line] for line in lines), gpu=gpu)):
-        # The number of a line in its own file, so that a file's output does not depend on the files beside it.
+        # Line numbers are those of the file, so that its output does not depend on other files.
         numbered = Window(window.name, window.first, window.lines, offset=window.first - 1, cut=window.cut)
         yield Piece(number, i, lines.consumed, window=numbered)
 
 
 def _tables(number: int, given: Input) -> Iterator[Piece]:
-    """Rows of a Parquet file as Arrow's stream format; the first piece has no rows but the schema."""
+    """Rows of a Parquet file in Arrow's stream format; the first piece has only the schema."""
     require("pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -209,7 +209,7 @@ def ipc_table(data: bytes) -> Any:
 
 
 class Cells:
-    """The texts of a window's records that are to be translated, and the records with other texts in their place."""
+    """The texts to translate in a window's records, and the records with these texts replaced."""
 
     def __init__(self, piece: Piece, format: Format, fields: Sequence[str], columns: Sequence[str] = ()) -> None:
         self.piece, self.format, self.fields = piece, format, fields
@@ -258,11 +258,11 @@ class Cells:
 
     @property
     def count(self) -> int:
-        """Records of the window."""
+        """The number of records in the window."""
         return len(self.records) if self.format != "parquet" else int(self.table.num_rows)
 
     def written(self, translations: Sequence[str]) -> bytes:
-        """The records with translations for texts, as their format writes them."""
+        """The records with their translations, in their format."""
         if self.format == "parquet":
             return self._written_table(translations)
         for (record, key), text in zip(self.places, translations, strict=True):
@@ -284,7 +284,7 @@ class Cells:
 
 
 def _json_object(line: str, name: str, number: int) -> dict[str, Any] | None:
-    """A line's object; None for an empty line."""
+    """The JSON object of a line; None for an empty line."""
     if not line.strip():
         return None
     try:
@@ -303,7 +303,7 @@ def _shown(record: Any) -> str:
 
 
 def header_of(given: Input, fields: Sequence[str]) -> list[str]:
-    """The columns that a TSV's first line names, if the fields are names and not numbers; else none."""
+    """The column names in the first line of a TSV, if the fields are names instead of numbers; else none."""
     if given.format != "tsv" or not fields or all(field.isdigit() for field in fields):
         return []
     with _RemoteLines(given.url).opened() as stream:

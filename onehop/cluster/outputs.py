@@ -1,4 +1,4 @@
-"""The output folder of a translation on a cluster: what is finished, and what a stopped job left of a file."""
+"""The output folder of a translation on a cluster: finished files, and the partial output of a stopped job."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ _AGAIN = "Run the same command again: finished work is kept."
 
 
 class OutputFolder:
-    """A folder with one translation for each input; its state lies in `.onehop/`."""
+    """A folder with one output for each input; its state is in `.onehop/`."""
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:
         check_folder(path)
@@ -29,7 +29,7 @@ class OutputFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Lock the folder, and check that what is there was made by the same model and options."""
+        """Lock the folder, and check that its content was made with the same model and options."""
         with _writing(self.path):
             self.state.mkdir(parents=True, exist_ok=True)
             try:
@@ -73,12 +73,12 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as e:
         full = e.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = f"Make room. {_AGAIN}" if full else "Check the folder."
+        remedy = f"Free space. {_AGAIN}" if full else "Check the folder."
         raise TextError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
 
 
 class OutputFile:
-    """A translation that is written window by window and appears under its name when it is complete."""
+    """An output that is written window by window and renamed when it is complete."""
 
     def __init__(self, path: Path, record: Path, given: Input) -> None:
         self.path, self.record, self.given = path, record, given
@@ -107,7 +107,7 @@ class OutputFile:
         self._file.close()
 
     def write(self, data: bytes, lines: int, consumed: int) -> None:
-        """Append a window; when this returns, a restart goes on after it."""
+        """Append a window; a restart resumes after it."""
         with _writing(self.path):
             self._file.write(data)
             self._file.flush()
@@ -126,7 +126,7 @@ class OutputFile:
 
 
 class _ParquetOutput(OutputFile):
-    """A Parquet file. It has its index at the end, so one that was stopped is begun again."""
+    """A Parquet file. Its index is at the end, so a stopped one starts from the beginning."""
 
     def _can_go_on(self, left: dict[str, Any]) -> bool:
         return False

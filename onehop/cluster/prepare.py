@@ -19,8 +19,8 @@ from onehop.data.shards import PART_CHUNKS, make_shards, raw_parts
 from onehop.data.store import Store
 from onehop.errors import OnehopError, StoreError
 
-_READ_AHEAD = 4  # parts of a file that wait for a task
-_WAITING = 2  # tasks a core that are given out before the first of them is done
+_READ_AHEAD = 4  # parts of a file that may wait for a task
+_WAITING = 2  # submitted tasks per core
 
 
 def prepare_on_cluster(
@@ -35,7 +35,7 @@ def prepare_on_cluster(
     progress: StageProgress | None = None,
     part_chunks: int = PART_CHUNKS,
 ) -> Store:
-    """Make a store in shards; arguments as for `prepare`. A task whose node dies runs again on another."""
+    """Make a store in shards; arguments are as for `prepare`. A task whose node dies runs again on another."""
     with joined(address):
         cores = max(1, int(sum(node.get("CPU", 0) for node in alive_nodes())))
         make = partial(make_shards, spread=_Nodes(cores), partitions=cores, part_chunks=part_chunks)
@@ -66,7 +66,7 @@ class _Nodes:
                 yield ray.get(waiting.popleft())
 
     def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
-        """References to the parts, which go from the reader to the tasks without passing through here."""
+        """References to the parts, which go directly from the reader to the tasks."""
         import ray
 
         here: Any = {
@@ -79,17 +79,17 @@ class _Nodes:
         yield from read.remote(file, plain, chunks)
 
 
-@no_type_check  # a wrapper that checks types hides from Ray that this is a generator
+@no_type_check  # a type-checking wrapper would hide from Ray that this is a generator
 def _read(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChunk]]:
     yield from raw_parts(file, plain, chunks)
 
 
 def _told(task: Callable[..., Any], *item: Any) -> Any:
-    """What a task gives; a disk that is full or not shared is told in one line."""
+    """The result of a task; a full or unshared disk is reported in one line."""
     try:
         return task(*item)
     except OnehopError:
         raise
     except OSError as e:
-        remedy = "Put the store on a disk with room that every node sees, and run the same command again."
+        remedy = "Put the store on a shared disk with free space, and run the same command again."
         raise StoreError(f"A node cannot use {e.filename or 'the store'}: {e.strerror or e}.", remedy) from None

@@ -1,6 +1,6 @@
-"""`onehop train --ray`: Ray Train starts the same trainer in each worker, and again when one of them dies.
+"""`onehop train --ray`: Ray Train runs the same trainer in each worker, and restarts all when one dies.
 
-The run folder and the store lie on a disk that every node sees. A restart goes on from the last checkpoint there.
+The run folder and the store are on a disk that every node sees. A restart resumes from the last checkpoint there.
 """
 
 import json
@@ -23,9 +23,9 @@ from onehop.console import TrainDisplay
 from onehop.errors import OnehopError, RunError
 from onehop.storage.run_folder import Run, read_metrics
 
-_FAILURES = 100  # a training that dies so often is stopped
+_FAILURES = 100  # maximum number of restarts
 _REFUSED = ".refused.json"
-_STARTS = ".ray-starts"  # a byte for each start of the workers
+_STARTS = ".ray-starts"  # one byte per start of the workers
 _LOOK_SECONDS = 1.0
 _LET_GO_SECONDS = 300.0
 
@@ -44,10 +44,10 @@ def train_on_cluster(
     tensorboard: bool = False,
     pids: Path | None = None,
 ) -> Path | None:
-    """Train with this many workers in the run folder `out`, or go on there; the model file, or None if it was stopped.
+    """Train with `workers` workers in the run folder `out`, or resume; returns the model file, or None if stopped.
 
-    A worker or node that dies restarts all workers from the last checkpoint. Each worker writes its node and process
-    number into the folder `pids`, where that is given, for `kill_worker`.
+    If a worker or node dies, all workers restart from the last checkpoint. Each worker writes its node and process
+    id into the folder `pids`, if given, for `kill_worker`.
     """
     from onehop.training import workflow
 
@@ -73,7 +73,7 @@ def train_on_cluster(
 
 
 def _check_room(workers: int, threads: int, device: str | None) -> None:
-    """Refuse more workers than the cluster has room for: Ray would wait for nodes."""
+    """Refuse more workers than the cluster can run: Ray would wait for nodes."""
     name, each = ("GPU", 1) if device and device.startswith("cuda") else ("CPU", threads)
     room = sum(int(node.get(name, 0) // each) for node in alive_nodes())
     if room < workers:
@@ -82,8 +82,8 @@ def _check_room(workers: int, threads: int, device: str | None) -> None:
 
 
 def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> None:
-    """Run the workers to the end; a user's error that one of them met is raised here."""
-    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")  # Ray Train reads it when it is imported
+    """Run the workers to the end, and raise a user's error that a worker has met."""
+    os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")  # Ray Train reads it on import
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -99,7 +99,7 @@ def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> No
     )
     try:
         trainer.fit()
-    except Exception as e:  # Ray wraps what a worker raised in errors of several modules
+    except Exception as e:  # Ray wraps errors of workers in classes of several modules
         raise _told(e, out) from e
     finally:
         shutil.rmtree(out / name, ignore_errors=True)
@@ -110,7 +110,7 @@ def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> No
 
 
 class _Watch:
-    """Shows the metrics that the first worker writes, and says when all begin again."""
+    """Shows the metrics that the first worker writes, and reports restarts."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
         self.run, self.starts, self.started = Run(out), out / _STARTS, 0
@@ -146,7 +146,7 @@ class _Watch:
         started = self.starts.stat().st_size if self.starts.exists() else 0
         if started > self.started > 0:
             step = max(self.run.steps(), default=0)
-            display.said(f"A worker died. All workers go on from the checkpoint of step {step}.")
+            display.said(f"A worker died. All workers resume from the checkpoint of step {step}.")
         self.started = started
 
 
@@ -154,14 +154,14 @@ def _told(error: Exception, out: Path) -> OnehopError:
     last = (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
     return ClusterError(
         f"The training on the cluster failed: {last}",
-        f"The same command goes on from the last checkpoint in {out}.",
+        f"The same command resumes from the last checkpoint in {out}.",
     )
 
 
 def _worker(config: Mapping[str, Any]) -> None:
-    """What each worker does: the same as a process of torchrun.
+    """The main function of a worker, the same as of a torchrun process.
 
-    An error that a restart cannot help is written down, and the workers of the next start leave at once.
+    An error that a restart cannot fix is written to a file, and the workers of the next start exit at once.
     """
     import ray.train
 
@@ -187,24 +187,24 @@ def _worker(config: Mapping[str, Any]) -> None:
             tensorboard=config["tensorboard"],
         )
     except LostPeerError:
-        raise  # Ray starts all workers again
+        raise  # Ray restarts all workers
     except OnehopError as e:
         write_json(refused, [e.what, e.remedy])
         raise
 
 
 def _note_start(out: Path) -> None:
-    """Count a start of the workers; a restart waits until the process before it has let the run folder go."""
+    """Count a start of the workers; a restart waits until the previous process has released the run folder."""
     with (out / _STARTS).open("ab") as starts:
         restarted = starts.tell() > 0
         starts.write(b".")
-    if restarted:  # that process may live on for a while on a node that was cut off
+    if restarted:  # on a disconnected node that process may live on for a while
         with suppress(Timeout), FileLock(out / ".lock", timeout=_LET_GO_SECONDS):
             pass
 
 
 def kill_worker(pids: Path, rank: int) -> None:
-    """Kill a worker as a crash does, on whichever node it runs."""
+    """Kill a worker with SIGKILL, on whichever node it runs."""
     import ray
 
     node, pid = json.loads((pids / f"{rank}.json").read_bytes())

@@ -1,7 +1,7 @@
 """`onehop translate --ray`: files through Ray Data, a pool of workers with loaded engines, outputs in order.
 
-Ray Data reads windows of lines, hands each to a worker and gives the results back in order. A worker or node that dies
-costs the windows that it held: Ray runs them again elsewhere. The process that was started writes the outputs.
+Ray Data reads windows of lines, distributes them to workers and returns the results in order. If a worker or node
+dies, Ray repeats its windows elsewhere. The main process writes the outputs.
 """
 
 import logging
@@ -27,13 +27,13 @@ from onehop.pipelines.bulk import BulkJob, LinePipeline
 from onehop.storage.model_label import SUFFIX, describe
 
 _WARNINGS_SHOWN = 10
-_TRIES = 4  # a window in which a worker has died so often ends the job
-_MOST_THREADS = 4  # of a worker on a CPU, unless they are given; more workers use cores better than more threads
+_TRIES = 4  # attempts per window; if a worker dies in each, the job ends
+_MOST_THREADS = 4  # default maximum of a CPU worker; more workers use cores better than more threads
 
 
 @dataclass(frozen=True)
 class _Done:
-    """What became of a piece: output and warnings, or the error."""
+    """The result of a piece: output and warnings, or the error."""
 
     piece: Piece
     lines: int = 0
@@ -54,8 +54,8 @@ def translate_on_cluster(
 ) -> None:
     """Translate files, folders, patterns and URLs into the folder `out`, one output for each input.
 
-    Finished files of an earlier run are skipped. A file that cannot be read is reported at the end, and keeps no other
-    from being translated.
+    Finished files of an earlier run are skipped. A file that cannot be read is reported at the end; the others are
+    still translated.
     """
     inputs = find_inputs(words, out)
     if job.output != "text" and any(given.format != "text" for given in inputs):
@@ -64,7 +64,7 @@ def translate_on_cluster(
     with folder.opened(), PrepareDisplay() as shown:
         left = [given for given in inputs if not folder.is_finished(given)]
         if len(left) < len(inputs):
-            shown.note(f"{len(inputs) - len(left):,} of {len(inputs):,} files were done before")
+            shown.note(f"{len(inputs) - len(left):,} of {len(inputs):,} files were already finished")
         if left:
             with joined(address):
                 _Translation(job, left, folder, fields, shown).run(workers)
@@ -72,7 +72,7 @@ def translate_on_cluster(
 
 
 class _Translation:
-    """One run over the files that are left."""
+    """One run over the remaining files."""
 
     def __init__(
         self, job: BulkJob, inputs: list[Input], folder: OutputFolder, fields: Sequence[str], shown: PrepareDisplay
@@ -107,15 +107,15 @@ class _Translation:
         self.shown.note(", ".join([f"{self.lines:,} lines translated", *notes]))
         if self.failed:
             what = f"{len(self.failed)} of {len(self.inputs)} files could not be translated."
-            raise TextError(what, "Put them right and run the same command: finished files are kept.")
+            raise TextError(what, "Correct them and run the same command: finished files are kept.")
 
     def _take(self, done: _Done, output: OutputFile, pool_size: int) -> None:
-        """Write a result; a file that has failed takes no more of them."""
+        """Write a result; results of a failed file are dropped."""
         number, piece = done.piece.file, done.piece
         if done.worker not in self.workers:
             self.workers.add(done.worker)
             if len(self.workers) > pool_size:
-                self.shown.note("onehop: A worker died. Another one does its windows again.")
+                self.shown.note("onehop: A worker died. Another one repeats its windows.")
         if number in self.failed:
             return
         if done.error is not None:
@@ -141,7 +141,7 @@ class _Translation:
         logging.getLogger("ray.data").setLevel(logging.ERROR)  # its import has set another level
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
-        context.target_max_block_size = 1  # a window is a block: what a dead worker costs
+        context.target_max_block_size = 1  # a window is a block: the work lost with a worker
         context.enable_progress_bars = False
         given = [(output.windows, each) for output, each in zip(self.outputs, self.inputs, strict=True)]
         rows = [{"file": pickle.dumps((i, *one))} for i, one in enumerate(given)]
@@ -155,7 +155,7 @@ class _Translation:
         everywhere = all(is_url(each.url) for each in self.inputs)
         dataset = (
             ray.data.from_items(rows, override_num_blocks=len(rows))
-            # Local files are read where they are; files at URLs anywhere. Reading takes no core from the workers.
+            # Local files are read on this node, files at URLs on any. Reading takes no core from the workers.
             .flat_map(read, num_cpus=0, label_selector=None if everywhere else {"ray.io/node-id": here})
             .map(
                 worker,
@@ -179,7 +179,7 @@ def _read(row: dict[str, Any], *, gpu: bool) -> Iterator[dict[str, Any]]:
 
 
 class _Attempts:
-    """Counts how often each window was begun: one that kills its worker again and again must end the job."""
+    """Counts the attempts at each window: one that keeps killing its worker must end the job."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[int, int]] = Counter()
@@ -211,7 +211,7 @@ class _Worker:
             done = self._done(piece)
         except OnehopError as e:
             done = _Done(piece, error=e)
-        # The text goes back no more than it has to.
+        # The source text is not sent back.
         kept = replace(piece, window=piece.window and replace(piece.window, lines=[]), table=piece.table and b"")
         return {"done": pickle.dumps(replace(done, piece=kept, worker=self.name))}
 
@@ -248,7 +248,7 @@ def _died(piece: Piece) -> ClusterError:
 
 @dataclass(frozen=True)
 class _ShippedModel:
-    """A model file as every node gets it: by its path where that holds the same model, else from the object store."""
+    """A model file for every node: by its path if the node has the same model there, else from the object store."""
 
     path: Path
     hash: str
@@ -272,12 +272,12 @@ class _ShippedModel:
                         write_whole(folder / name, ray.get(content))
         except OSError as e:
             what = f"{os.uname().nodename} cannot keep the model in {folder}: {e.strerror or e}."
-            raise ClusterError(what, "Make room there, or set TMPDIR for its `ray start`.") from None
+            raise ClusterError(what, "Free space there, or set TMPDIR for its `ray start`.") from None
         return folder / self.path.name
 
 
 def _shipped(job: BulkJob) -> list[_ShippedModel]:
-    """The models of a job with the files beside them; they travel only where there are other nodes."""
+    """The models of a job and their companion files. They are shipped only if there are other nodes."""
     import ray
 
     alone = len(alive_nodes()) == 1
@@ -295,7 +295,7 @@ def _shipped(job: BulkJob) -> list[_ShippedModel]:
 
 @dataclass(frozen=True)
 class _Pool:
-    """Workers, and what each of them takes: threads of a CPU, or a share of a GPU."""
+    """Workers, and the resources of each: CPU threads, or a share of a GPU."""
 
     size: int
     threads: int
@@ -303,7 +303,7 @@ class _Pool:
 
 
 def _pool_of(job: BulkJob, workers: int | None) -> _Pool:
-    """As many workers as the cluster has room for, or as were asked for."""
+    """As many workers as the cluster can run, or as requested."""
     nodes = alive_nodes()
     gpus = sum(node.get("GPU", 0) for node in nodes)
     if job.device is not None and job.device.startswith("cuda"):

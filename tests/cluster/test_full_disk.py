@@ -63,7 +63,7 @@ def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypa
     command = ["translate", "--model", model_file, "--ray", "local", texts, "-o", f"file://{disk}/out"]
     stopped = CliRunner().invoke(app, [str(word) for word in command])
     assert stopped.exit_code == 2, stopped.output
-    assert "cannot be written: No space left on device. Make room. Run the same command again" in stopped.output
+    assert "cannot be written: No space left on device. Free space. Run the same command again" in stopped.output
     assert "Traceback" not in stopped.output
     assert [file.name for file in (disk / "out").glob("*.txt")] == ["a.txt"]
     begun = (disk / "out" / ".onehop" / "cluster" / "b.txt.partial").read_bytes()
@@ -71,7 +71,7 @@ def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypa
     small_disk(1000)
     again = CliRunner().invoke(app, [str(word) for word in command])
     assert again.exit_code == 0, again.output
-    assert "1 of 2 files were done before" in again.output
+    assert "1 of 2 files were already finished" in again.output
     for name in ("a.txt", "b.txt"):
         assert (disk / "out" / name).read_text() == (texts / name).read_text().upper()
 

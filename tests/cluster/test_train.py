@@ -30,7 +30,7 @@ def test_a_node_dies_and_the_bits_are_the_same(three_nodes, tmp_path, capsys):
     how = {"address": three_nodes.address, "workers": 2, "store": tmp_path / "store", "device": "cpu", "bleu_on": 0}
     train_on_cluster(settings, tmp_path / "run", pids=pids, **how)
     assert len(three_nodes.nodes) == 1, "a node was killed while it worked"
-    assert capsys.readouterr().err.count("A worker died. All workers go on from the checkpoint of step") == 1
+    assert capsys.readouterr().err.count("A worker died. All workers resume from the checkpoint of step") == 1
     assert result_hash(tmp_path / "run") == result_hash(tmp_path / "whole")
 
 

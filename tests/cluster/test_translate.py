@@ -46,7 +46,7 @@ def test_a_node_dies_and_no_line_is_lost(three_nodes, texts, tmp_path, model_fil
         assert (out / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
     again = onehop("translate", *greedy, "--ray", "nowhere:1", texts, "-o", out)
     assert again.exit_code == 0, "finished files need no cluster"
-    assert "2 of 2 files were done before" in again.output
+    assert "2 of 2 files were already finished" in again.output
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(three_nodes,
     (given / "d.txt").write_bytes(b"good\n")
     done = onehop(*command, given, "-o", out, "--field", "text")
     assert done.exit_code == 0, done.output
-    assert "4 of 5 files were done before" in done.output
+    assert "4 of 5 files were already finished" in done.output
     assert (out / "d.txt").read_bytes().count(b"\n") == 1
 
 
@@ -93,7 +93,7 @@ def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(three_nodes,
         (["x.txt", "-o", "out", "--text"], "--text does not work with --ray. Leave one of them out."),
         (["missing.txt", "-o", "out"], "missing.txt cannot be read: No such file or directory. Check the path."),
         (["none*.txt", "-o", "out"], "No file matches none*.txt. Correct the pattern."),
-        (["x.docx", "-o", "out"], "is a document, and --ray translates lines. Give documents without --ray"),
+        (["x.docx", "-o", "out"], "is a document, but --ray translates lines. Give documents without --ray"),
         (["far://x/y.txt", "-o", "out"], "far://x/y.txt cannot be read: Protocol not known: far. Check the path."),
         (["x.txt", "-o", "x.txt"], "x.txt is a file. Give a folder with -o."),
         (["x.txt", "-o", "memory://bucket/out"], "-o memory:// is not on this machine, and outputs are written here."),
