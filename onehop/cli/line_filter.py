@@ -225,7 +225,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         with open(path, "wb") as stream:
             yield stream
     except OSError as e:
-        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
+        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and its free space.") from None
 
 
 class LineWarnings:

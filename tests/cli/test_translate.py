@@ -548,7 +548,7 @@ def test_what_is_refused(here, args, message):
 
 
 def test_a_folder_that_is_not_there_cannot_be_written_to(here, capitals):
-    message = "cannot be written: No such file or directory. Check the folder and the room on it."
+    message = "cannot be written: No such file or directory. Check the folder and its free space."
     refused(onehop(*M, "one", "-o", "no/out"), f"{here}/no/out {message}")
 
 
@@ -854,7 +854,8 @@ def test_where_the_users_models_lie(monkeypatch, environment, folder):
 # --- cache and doctor -----------------------------------------------------------------------------------------
 
 
-def test_the_cache_names_the_installed_models(install):
+def test_the_cache_names_the_installed_models(install, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEHOP_CACHE", str(tmp_path / "cache"))
     folder = install("en-de", "de-en")
     assert onehop("translate", "-m", "de-en", "x").exit_code == 0
     hash = registry.describe(folder / "de-en.safetensors").hash

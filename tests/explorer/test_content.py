@@ -165,7 +165,7 @@ def test_a_trace_has_the_size_that_was_asked_for(explorer, model_file, monkeypat
     assert small.about()["limit_bytes"] == 20_000
     assert json.loads(small.trace(TEXT))["left_out"]
     asked = []
-    monkeypatch.setattr(Explorer, "__init__", lambda self, *args, limit: asked.append(limit) or 1 / 0)
+    monkeypatch.setattr(Explorer, "__init__", lambda self, *args, limit, **_: asked.append(limit) or 1 / 0)
     CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", "3", "--export", "x.html"])
     assert asked == [3 * 2**20]
 

@@ -103,7 +103,7 @@ def test_the_language_of_standard_input_is_identified_and_nothing_is_lost(instal
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--to", "it"], "No model from any language to it is installed. There are de → en, en → fr: "),
+        (["--to", "it"], "No model from any language to it is installed. There are de → en, en → fr, de → en → fr: "),
         (["--from", "de", "--to", "de"], "The text would be translated from de to de. Choose two languages."),
         (
             ["--from", "de", "--to", "fr", "--json", "--n-best", "2"],

@@ -132,7 +132,8 @@ def test_threads_reach_torch_and_other_processes(here, model_file, monkeypatch):
 @pytest.mark.parametrize(("given", "used"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
 def test_threads_that_wait_for_one_another_sleep(given, used):
     env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
-    code = "import os; from onehop import cli; cli.app = lambda **_: print(os.environ['OMP_WAIT_POLICY']); cli.main()"
+    code = "import os; from onehop import cli; cli._with_verb = lambda _: show; cli.main()"
+    code = f"def show(**_): print(os.environ['OMP_WAIT_POLICY'])\n{code}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert found.stdout.strip() == used
 

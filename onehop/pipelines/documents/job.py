@@ -238,4 +238,4 @@ def write_document(path: Path | None, data: bytes) -> None:
         else:
             write_whole(path, data)
     except OSError as e:
-        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and the room on it.") from None
+        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and its free space.") from None

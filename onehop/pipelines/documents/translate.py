@@ -72,7 +72,7 @@ class Memory:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(self._header + "\n", encoding="utf-8")
             except OSError as e:
-                remedy = "Check the folder and the room on it."
+                remedy = "Check the folder and its free space."
                 raise TextError(f"{path} cannot be written: {e.strerror}.", remedy) from None
 
     def _take(self, entry: dict[str, Any]) -> None:
