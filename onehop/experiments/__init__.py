@@ -1,4 +1,4 @@
-"""The paper's tables, the demos and the proof of exact resume. Nothing but the command line imports it."""
+"""The paper's tables, the demos and the proof of exact resume. Only the command line imports this package."""
 
 __all__ = [
     "demo",

@@ -1,4 +1,4 @@
-"""`onehop demo captions`: parallel text for a first training, fetched in one command and checked."""
+"""`onehop demo captions`: download parallel text for a first training, and verify it."""
 
 import gzip
 import hashlib
@@ -10,10 +10,10 @@ from pathlib import Path
 from onehop.atomic import write_whole
 from onehop.errors import TextError
 
-# Multi30k, task 1, at one commit: captions of photographs, English and German, one a line.
+# Multi30k, task 1, at one commit: captions of photographs, English and German, one per line.
 SOURCE = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
-_SECONDS = 30  # without a byte
-# The name here is that of the tutorial; the hash is of what is unpacked.
+_SECONDS = 30  # timeout without a byte
+# Names are those of the tutorial; hashes are of the decompressed content.
 FILES = {
     "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
     "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
@@ -25,7 +25,7 @@ FILES = {
 
 
 def fetch(folder: Path, say: Callable[[str], None], source: str = SOURCE) -> None:
-    """Write the files that are not there yet, each when it is whole; a file with other content is left alone."""
+    """Write the missing files, each atomically. A file with other content is not replaced."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in missing(folder, source):
@@ -36,7 +36,7 @@ def fetch(folder: Path, say: Callable[[str], None], source: str = SOURCE) -> Non
 
 
 def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
-    """The name and content of each file that is not there."""
+    """The name and content of each missing file."""
     for name, digest in FILES.items():
         if not (folder / name).exists():
             yield name, checked(name, digest, source)
@@ -45,16 +45,16 @@ def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
 
 
 def checked(name: str, digest: str, source: str) -> bytes:
-    """A file of the source, unpacked, if it is the one that is meant."""
+    """A decompressed file of the source, verified by its hash."""
     address = f"{source}/{name}.gz"
     try:
         with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
             content = gzip.decompress(answer.read())
-    except (OSError, EOFError, zlib.error) as e:  # the library's errors of the network are OSErrors
+    except (OSError, EOFError, zlib.error) as e:  # urllib's network errors are OSErrors
         reason = getattr(e, "reason", e)
         raise TextError(
-            f"{address} cannot be fetched: {reason}.", "Connect to the network, or use text of your own."
+            f"{address} cannot be downloaded: {reason}.", "Connect to the network, or use text of your own."
         ) from None
     if hashlib.sha256(content).hexdigest() != digest:
-        raise TextError(f"{address} is not what it was.", "Use text of your own, or a newer onehop.")
+        raise TextError(f"{address} has changed.", "Use text of your own, or a newer onehop.")
     return content

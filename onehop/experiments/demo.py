@@ -1,4 +1,4 @@
-"""`onehop demo`: the explainers' sentences, translated, and where the model looked while it wrote the pronoun."""
+"""`onehop demo`: translations of the best-known example sentences, and the model's attention at the pronoun."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from onehop.text.tokenizer import WORD_MARK
 MODEL = "en-de"
 EXAMPLES = coreference_sentences()[:3]
 _ARTICLES = {"er": "der", "sie": "die", "es": "das"}
-# BAR is the length in characters of a weight of 1. Words with a weight below LEAST are counted together.
+# BAR is the length in characters of a weight of 1. Words below the weight _LEAST are summed.
 BAR, _LEAST = 48, 0.05
 
 
 @dataclass(frozen=True)
 class Look:
-    """Where the model looked while it wrote the pronoun: the mean over the heads of one layer's cross-attention."""
+    """The attention at the step of the pronoun: the mean over the heads of one layer's cross-attention."""
 
     pronoun: str
     words: list[str]
@@ -35,14 +35,14 @@ class Look:
     layer: int
     layer_heads: int
     heads: int  # in all layers
-    heads_on_it: int  # of them, those that look at "it" more than at any other token
-    probability: dict[str, float]  # of each pronoun, as far as it was among the likeliest tokens
+    heads_on_it: int  # of these, the heads that attend to "it" more than to any other token
+    probability: dict[str, float]  # of each pronoun that was among the most probable tokens
 
 
 def demo(page: Path, device: str | None = None) -> None:
-    """Translate the examples, show where the model looked, and write the explorer's page of the first one."""
+    """Translate the examples, show the attention, and write the explorer's page of the first one."""
     out = console(stderr=False)
-    # What is wrong with the page's place is said before the model is read.
+    # A wrong path is reported before the model is read.
     if page.is_dir():
         raise OnehopError(f"{page} is a folder.", "Give -o an HTML file.")
     try:
@@ -65,7 +65,7 @@ def demo(page: Path, device: str | None = None) -> None:
 
 
 def look(trace: Trace, layer: int) -> Look | None:
-    """What the trace says about the pronoun; None where the model wrote none."""
+    """The attention at the pronoun; None if the model wrote no pronoun."""
     source, written = trace.header["source"]["tokens"], trace.header["target"]["output_tokens"]
     places = [i for i, token in enumerate(written) if token.removeprefix(WORD_MARK) in _ARTICLES]
     if not places:
@@ -88,7 +88,7 @@ def look(trace: Trace, layer: int) -> Look | None:
 
 
 def words_of(tokens: list[str]) -> list[tuple[str, list[int]]]:
-    """The words of a sentence with the places of their pieces; punctuation stands alone."""
+    """The words of a sentence with the indices of their tokens; punctuation is separate."""
     words: list[tuple[str, list[int]]] = []
     for i, token in enumerate(tokens):
         if words and token[0].isalpha():
@@ -100,7 +100,7 @@ def words_of(tokens: list[str]) -> list[tuple[str, list[int]]]:
 
 
 def lines(example: Coreference, translation: str, found: Look | None) -> list[Text]:
-    """A bar for each word that was looked at, and what is to be said about the pronoun."""
+    """A bar for each attended word, and the verdict on the pronoun."""
     if found is None:
         return [Text("  It wrote no er, sie or es.")]
     where = f"decoder layer {found.layer + 1} looked (mean of its {found.layer_heads} heads) at:"
@@ -116,7 +116,7 @@ def lines(example: Coreference, translation: str, found: Look | None) -> list[Te
 
 
 def _verdict(example: Coreference, translation: str, found: Look) -> Text:
-    """Whether the pronoun fits the German noun that "it" means, which is known for the examples."""
+    """Whether the pronoun has the gender of the German noun, which is known for the examples."""
     noun = f"{_ARTICLES[example.pronoun]} {example.german}"
     if example.german not in translation:
         return Text(f"  “it” is the {example.noun}, and “{example.german}” is not in the translation: not judged.")

@@ -1,7 +1,7 @@
-"""`onehop demo digits`: handwritten digits, read by a Transformer that was trained here and now.
+"""`onehop demo digits`: train a Transformer to recognise handwritten digits.
 
-The images are scikit-learn's: 1,797 of 8 × 8 pixels in 17 steps of grey. A fifth is held out and never looked at before
-the end; a tenth of the rest validates.
+The images are scikit-learn's: 1,797 of 8 × 8 pixels with 17 levels of grey. A fifth is held out for the test at the
+end, and a tenth of the rest is for validation.
 """
 
 import json
@@ -42,13 +42,13 @@ from onehop.storage.model_label import describe
 from onehop.text.tokenizer import Classes
 from onehop.training.trainer import train
 
-_SEED, HELD_OUT, _VALID = 0, 5, 10  # one in so many
+_SEED, HELD_OUT, _VALID = 0, 5, 10  # one in this many images
 _PICTURE = "attention.svg"
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images of grey steps and the digit that each shows."""
+    """Images of grey levels, and their digits."""
 
     pixels: Int[np.ndarray, "images height width"]
     digits: Int[np.ndarray, " images"]
@@ -62,7 +62,7 @@ class Images:
 
 @dataclass(frozen=True)
 class DigitsOutcome:
-    """What came of a training: how many of the held-out images are read right; the model; two looks into it."""
+    """The result of a training: the correct held-out images, the model, and two attention pictures."""
 
     right: int
     of: int
@@ -76,7 +76,7 @@ class DigitsOutcome:
 
 
 def split_digits() -> tuple[Images, Images, Images]:
-    """Training, validation and held-out images, always the same."""
+    """Training, validation and held-out images; the split is fixed."""
     require("sklearn")
     from sklearn.datasets import load_digits
 
@@ -89,7 +89,7 @@ def split_digits() -> tuple[Images, Images, Images]:
 
 
 def write_store(folder: Path, fit: Images, valid: Images) -> Store:
-    """Images as a token store: pixels are the source, the class is the target."""
+    """Images as a token store: the pixels are the source, the class is the target."""
     folder.mkdir(parents=True)
     classes = Classes([str(digit) for digit in range(10)])
     write_whole(folder / TOKENIZER, classes.model)
@@ -113,7 +113,7 @@ def write_store(folder: Path, fit: Images, valid: Images) -> Store:
 
 
 def _as_pairs(images: Images) -> Pairs:
-    """Grey steps row by row, and the digit's id."""
+    """The grey levels row by row, and the digit's id."""
     ids = id_type(256)
     pixels = images.pixels.reshape(len(images), -1).tolist()
     return Pairs(side_from_lists(pixels, ids), side_from_lists([[1 + int(d)] for d in images.digits], ids))
@@ -122,7 +122,7 @@ def _as_pairs(images: Images) -> Pairs:
 def run(
     folder: Path | None = None, changes: list[str] | None = None, *, device: str | None = None
 ) -> DigitsOutcome | None:
-    """Train on the digits, or go on; then read the held-out ones. None where it was stopped."""
+    """Train on the digits, or resume; then classify the held-out images. Returns None if the training was stopped."""
     settings = with_changes(load_settings("digits"), changes or [])
     fit, valid, held = split_digits()
     with ExitStack() as closing:
@@ -142,7 +142,7 @@ def run(
 
 
 def provenance(outcome: DigitsOutcome) -> dict[str, Any]:
-    """Where the page's images come from."""
+    """The provenance of the page's images."""
     model = {"name": "digits", "hash": describe(outcome.model).hash}
     return {**made("patches", "onehop demo digits"), "model": model, "right": outcome.right, "of": outcome.of}
 
@@ -150,7 +150,7 @@ def provenance(outcome: DigitsOutcome) -> dict[str, Any]:
 def trained(
     settings: Settings, fit: Images, valid: Images, folder: Path, device: str | None, *, kept: bool = True
 ) -> Path | None:
-    """The model file of a run."""
+    """Train, and return the model file."""
     if not (folder / "run" / "run.json").exists():
         shutil.rmtree(folder / "store", ignore_errors=True)
         write_store(folder / "store", fit, valid)
@@ -167,24 +167,24 @@ def loaded(model: Path, device: str | None = None) -> VisionTransformer:
 
 @torch.inference_mode()
 def read(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images"]:
-    """The digit that the network sees in each image."""
+    """The predicted digit of each image."""
     device = next(network.parameters()).device
     logits = network.logits(network.gathered(torch.from_numpy(images.pixels).to(device))[None])[0]
     digits: NDArray[Any] = logits[:, 1:].argmax(-1).cpu().numpy()
     return digits
 
 
-# --- where it looks -------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------------------
 
 
 def patch_weights(network: VisionTransformer, image: Int[np.ndarray, "height width"]) -> Tensor:
-    """What the gathering token takes from each patch: layer, head, row, column."""
+    """The attention weights of the class token over the patches: layer, head, row, column."""
     weights, side = looks(network, image[None])[1][0], network.side // network.patch
     return weights[:, :, 0, 1:].reshape(*weights.shape[:2], side, side)
 
 
 def attention_picture(network: VisionTransformer, images: Images, place: int) -> str:
-    """One image, and how strongly each head of the last layer looks at each of its patches."""
+    """One image, and the attention of each head of the last layer over its patches."""
     image = images.pixels[place]
     weights = patch_weights(network, image)[-1]
     blank = [" "] * weights.shape[-1]

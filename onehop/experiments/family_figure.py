@@ -1,4 +1,4 @@
-"""Which parts of figure 1 each member of the family keeps, drops and adds, read from the models themselves."""
+"""The parts of figure 1 that each model variant keeps, drops and adds, read from the models themselves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from onehop.interpret.attention_svg import INK, PAPER, QUIET, label
 from onehop.model.transformer import FeedForward, Layer, Predictor
 from onehop.model.variants import model_for
 
-# A preset of each member; the first is the paper's, with which the others are compared.
+# A preset of each variant. The first is the paper's; the others are compared with it.
 MEMBERS = {
     "translator (the paper)": "base",
     "encoder (BERT)": "encoder",
@@ -33,7 +33,7 @@ NAME, WIDTH, _HEIGHT, _GAP, _TOP = 190, 150, 24, 6, 64
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a model: its name, where the paper has it, and what of it a model has, "" for nothing."""
+    """A part of a model: its name, its section in the paper, and a function that describes it, "" for none."""
 
     name: str
     section: str
@@ -45,7 +45,7 @@ def layers(model: Predictor) -> list[Layer]:
 
 
 def _masks(settings: ModelSettings, model: Predictor) -> str:
-    """Who may look at whom within the text that is predicted."""
+    """The mask within the predicted text."""
     return "no later token" if hasattr(model, "decoder") else ""
 
 
@@ -54,7 +54,7 @@ def asked(settings: ModelSettings, model: Predictor) -> str:
 
 
 def activation(settings: ModelSettings, model: Predictor) -> str:
-    """What stands between the two products of the feed-forward network."""
+    """The activation of the feed-forward network."""
     assert any(isinstance(module, FeedForward) for module in model.modules())
     return {"relu": "ReLU", "swish": "Swish", "gelu": "GELU", "gelu_tanh": "GELU (tanh)"}[settings.activation]
 
@@ -81,7 +81,7 @@ PARTS = (
 
 
 def members() -> dict[str, dict[str, str]]:
-    """For each member what it has of each part."""
+    """For each variant, the description of each part."""
     found = {}
     for name, preset in MEMBERS.items():
         settings = load_settings(preset).model
@@ -92,7 +92,7 @@ def members() -> dict[str, dict[str, str]]:
 
 
 def change(paper: str, own: str) -> Change:
-    """What a member does with a part."""
+    """How a variant's part differs from the paper's."""
     if not paper:
         return "adds" if own else ""
     if not own:
@@ -101,7 +101,7 @@ def change(paper: str, own: str) -> Change:
 
 
 def cells() -> dict[str, dict[str, tuple[Change, str]]]:
-    """For each part and member: what it does, in a word, and with what."""
+    """For each part and variant: the change, and the description."""
     found = members()
     paper = next(iter(found.values()))
     return {
@@ -111,7 +111,7 @@ def cells() -> dict[str, dict[str, tuple[Change, str]]]:
 
 
 def table_text() -> str:
-    """The family as a table; the paper's column says what it has, the others what they do with it."""
+    """The variants as a table. The paper's column has descriptions, the others the changes."""
     rows = []
     for part in PARTS:
         of_part = cells()[part.name]
@@ -127,7 +127,7 @@ def _in_words(what: Change, own: str) -> str:
 
 
 def picture() -> str:
-    """The same as columns of boxes: blue kept, orange changed, green added, an empty outline dropped."""
+    """The variants as columns of boxes: blue kept, orange changed, green added, an empty outline dropped."""
     table = cells()
     width = NAME + len(MEMBERS) * (WIDTH + _GAP) + _GAP
     height = _TOP + len(PARTS) * (_HEIGHT + _GAP) + _GAP

@@ -1,6 +1,6 @@
-"""Heads that do something, found by looking at many sentences: patterns of attention, and what "it" looks at.
+"""Heads with a recognisable function, found over many sentences: attention patterns, and the attention of "it".
 
-The table of `onehop paper heads` is made of the patterns and of what is left without some heads.
+`onehop paper heads` makes its table from the patterns and from scores with some heads removed.
 """
 
 import itertools
@@ -29,12 +29,12 @@ _BEST = 5
 _GREEDY = SearchOptions(beam=1)
 
 
-# --- looking ---------------------------------------------------------------------------------------------------
+# --- attention -------------------------------------------------------------------------------------------------
 
 
 @torch.inference_mode()
 def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[int]) -> dict[Role, Weights]:
-    """Where every head looks while the model reads one sentence and its translation, with their marks."""
+    """The weights of every head for one sentence and its translation, with special tokens."""
     kept: dict[Role, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
 
     def keep(name: str, value: Tensor) -> Tensor:
@@ -54,21 +54,21 @@ def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[in
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a sentence and the places of its pieces; what stands right behind it belongs to it."""
+    """A word of a sentence and the indices of its tokens, with the punctuation after it."""
 
     text: str
     places: tuple[int, ...]
 
 
 def words(tokens: Sequence[str]) -> list[Word]:
-    """The words that pieces make up."""
+    """The words of a sequence of tokens."""
     starts = [i for i, token in enumerate(tokens) if token.startswith(WORD_MARK) or i == 0]
     spans = [range(a, b) for a, b in itertools.pairwise([*starts, len(tokens)])]
     return [Word("".join(tokens[i] for i in span).strip(WORD_MARK), tuple(span)) for span in spans]
 
 
 def places_of(word: str, tokens: Sequence[str]) -> list[int]:
-    """The pieces of the first word that is this one, punctuation behind it left aside."""
+    """The indices of the tokens of the first occurrence of a word, without punctuation."""
     for found in words(tokens):
         if _bare(found.text) == word.lower():
             letters = [i for i in found.places if re.search(r"\w", tokens[i])]
@@ -77,7 +77,7 @@ def places_of(word: str, tokens: Sequence[str]) -> list[int]:
 
 
 def _bare(word: str) -> str:
-    """A word without what stands around it."""
+    """A word without surrounding punctuation."""
     return word.strip(".,;:!?\"'()„“”»«").lower()
 
 
@@ -87,18 +87,18 @@ Pattern = Callable[[Sequence[str]], Wanted]
 
 
 def _shifted(by: int) -> Pattern:
-    """Each position looks so many places further."""
+    """Each position attends to the position at this offset."""
     return lambda tokens: torch.ones(len(tokens), len(tokens), dtype=torch.bool).triu(by).tril(by)
 
 
 def _same_word(tokens: Sequence[str]) -> Wanted:
-    """Each position looks at other places where the same piece stands."""
+    """Each position attends to other occurrences of the same token."""
     rows = [[a == b and i != j for j, b in enumerate(tokens)] for i, a in enumerate(tokens)]
     return torch.tensor(rows, dtype=torch.bool)
 
 
 def _one_place(place: int) -> Pattern:
-    """Every other position looks at one place."""
+    """Every other position attends to one position."""
 
     def wanted(tokens: Sequence[str]) -> Wanted:
         found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
@@ -134,7 +134,7 @@ PATTERNS: dict[tuple[str, Role], Pattern] = {
 
 
 class Tally:
-    """How often a pattern holds in each head, over sentences."""
+    """Counts in how many sentences each head follows a pattern."""
 
     def __init__(self) -> None:
         self.sentences, self.chance = 0, 0.0
@@ -142,7 +142,7 @@ class Tally:
         self.weight: Tensor | None = None
 
     def add(self, weights: Weights, wanted: Wanted, *, causal: bool) -> None:
-        """Look at one sentence: a pattern holds where most of its queries look there more than anywhere else."""
+        """Count one sentence. A head follows a pattern if most queries give the wanted key the most weight."""
         rows = wanted.any(-1)
         if not rows.any():
             return
@@ -178,13 +178,13 @@ _PLACES = ("in the garden", "on the street")
 
 
 def subject_sentences() -> Iterator[tuple[str, str, str]]:
-    """Sentences with their verb and its subject, which does not stand right before it."""
+    """Sentences with a verb and its subject, which is not the word before it."""
     for subject, verb, thing, where in itertools.product(SUBJECTS, _VERBS, _OBJECTS, _PLACES):
         yield f"The {subject} {where} {verb} the {thing}.", verb, subject
 
 
 def patterns(tracer: Tracer, sources: Sequence[str]) -> Json:
-    """In what share of sentences each head follows each pattern; the translations are the model's own."""
+    """The share of sentences in which each head follows each pattern, with the model's own translations."""
     tallies = {key: Tally() for key in PATTERNS}
     for text in sources:
         sentence = read(tracer, text)
@@ -211,7 +211,7 @@ PRONOUNS = ("er", "sie", "es")
 
 
 def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
-    """The row that writes the pronoun looks at the article of a German noun; none where one of the three is missing."""
+    """At the step of the pronoun, attention to the article of a German noun; empty if any of the three is missing."""
     found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
     written = words(tokens)
     texts = [_bare(word.text) for word in written]
@@ -223,7 +223,7 @@ def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
 
 
 def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Tally:
-    """How often one word of each sentence looks at another, in the encoder."""
+    """Counts how often one word of each sentence attends to another, in the encoder."""
     tally = Tally()
     for text, query, key in examples:
         ids = tracer.translator.tokenizer.encode(text)
@@ -234,7 +234,7 @@ def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Ta
 
 @dataclass(frozen=True)
 class ReadSentence:
-    """A sentence as the model read it: its tokens, those that the decoder read, and where the heads looked."""
+    """A sentence as the model read it: source tokens, decoder inputs, and attention weights."""
 
     source: list[str]
     target: list[str]
@@ -243,7 +243,7 @@ class ReadSentence:
 
 
 def read(tracer: Tracer, text: str) -> ReadSentence:
-    """Let the model translate a sentence and look at it reading both."""
+    """Translate a sentence and record the attention over both."""
     tokenizer = tracer.translator.tokenizer
     translation = tracer.translator.translate([text], _GREEDY)[0].text
     source, target = tokenizer.encode(text), tokenizer.encode(translation)
@@ -281,7 +281,7 @@ _STREET = "The animal didn't cross the street because it was too {}."
 
 @dataclass(frozen=True)
 class Coreference:
-    """A sentence in which "it" means a noun, which has a gender in German."""
+    """A sentence in which "it" refers to a noun that has a gender in German."""
 
     source: str
     noun: str
@@ -290,7 +290,7 @@ class Coreference:
 
 
 def coreference_sentences() -> list[Coreference]:
-    """All of them, the pair with the street first, in which one word decides what "it" means."""
+    """All sentences. The pair with the street comes first: one word decides the referent of "it"."""
     street = [
         Coreference(_STREET.format("tired"), "animal", "Tier", "es"),
         Coreference(_STREET.format("wide"), "street", "Straße", "sie"),
@@ -304,7 +304,7 @@ def coreference_sentences() -> list[Coreference]:
 
 
 def coreference(tracer: Tracer) -> Json:
-    """Which pronoun the model writes for "it", and which encoder heads look from "it" to its noun."""
+    """The pronoun that the model writes for "it", and the encoder heads that attend from "it" to its noun."""
     rows, shares, weights = [], [], []
     for sentence in coreference_sentences():
         found = read(tracer, sentence.source)
@@ -321,7 +321,7 @@ def coreference(tracer: Tracer) -> Json:
 
 
 def _described(sentence: Coreference, found: ReadSentence, it: list[int], noun: list[int], weight: Tensor) -> Json:
-    """One sentence: what became of "it", and who looked at its noun."""
+    """One sentence: the translation of "it", and the heads that attend to its noun."""
     written = [_bare(word) for word in found.text.split()]
     pronoun = next((word for word in written[1:] if word in PRONOUNS), None)
     heads = [{"layer": i, "head": j, "weight": float(weight[i, j])} for i, j in _best_heads(weight)]
@@ -342,24 +342,24 @@ def _described(sentence: Coreference, found: ReadSentence, it: list[int], noun: 
 
 
 def _best_heads(values: Float[Tensor, "layer head"]) -> list[tuple[int, int]]:
-    """The places of the largest values."""
+    """The layers and heads of the largest values."""
     order = values.flatten().argsort(descending=True)[:_BEST].tolist()
     return [(i // values.shape[1], i % values.shape[1]) for i in order]
 
 
 # --- the table ------------------------------------------------------------------------------------------------
 
-# A head follows a pattern when it does so in so large a share of the sentences.
+# A head follows a pattern if it does so in this share of the sentences.
 _OFTEN = 0.5
 
 
 def heads(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
-    """Patterns over the sentences, and scores of their translations with ever fewer heads."""
+    """Patterns over the sentences, and scores of their translations with heads removed."""
     return {"patterns": patterns(tracer, sources), "pruning": pruning(tracer, sources, references)}
 
 
 def table_text(found: Json) -> str:
-    """Who follows which pattern, then the scores."""
+    """The heads of each pattern, then the scores."""
     header = ["pattern", "stack", "sentences", "heads that follow it", "best head", "its share", "its weight", "chance"]
     rows = [pattern_row(pattern) for pattern in found["patterns"]["patterns"]]
     scores = [
@@ -375,7 +375,7 @@ def table_text(found: Json) -> str:
 
 
 def pattern_row(pattern: Json) -> list[str]:
-    """One pattern; layers and heads count from 1."""
+    """The row of one pattern; layers and heads count from 1."""
     best, every = pattern["heads"][0], [share for layer in pattern["all"] for share in layer]
     follow = sum(share > _OFTEN for share in every)
     return [
@@ -391,7 +391,7 @@ def pattern_row(pattern: Json) -> list[str]:
 
 
 def picture(found: Json) -> Any:
-    """The best heads of each pattern, and quality by the share of heads removed."""
+    """The best heads of each pattern, and quality by the share of removed heads."""
     figure, (bars, curve) = new_figure(2)
     listed = found["patterns"]["patterns"][::-1]
     bars.barh(

@@ -1,6 +1,6 @@
-"""Beyond the training length: quality and attention by the length of what is translated.
+"""Beyond the training length: quality and attention by source length.
 
-Texts longer than one sentence are neighbouring sentences joined, translated in one piece.
+Texts longer than one sentence are neighbouring sentences joined and translated as one.
 """
 
 import math
@@ -26,14 +26,14 @@ Pair = tuple[str, str, int]
 
 
 def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str], longest: int) -> Json:
-    """Scores by the number of source pieces; `longest`: pieces of the longest sentence that training kept."""
+    """Scores by the number of source tokens. `longest` is the maximum source length in training."""
     filled = by_length(tracer, sources, references)
     rows = [_bucket(tracer, i, pairs) for i, pairs in sorted(filled.items())]
     return {"search": "greedy", "trained_to": longest, "most": _MOST, "buckets": rows}
 
 
 def by_length(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> dict[int, list[Pair]]:
-    """Pairs in buckets of length, each full at most; what is longer than the last edge is left out."""
+    """Pairs in buckets by length, each of limited size; pairs beyond the last edge are dropped."""
     found: dict[int, list[Pair]] = {}
     for count in _JOINED:
         for i in range(0, len(sources) - count + 1, count):
@@ -46,7 +46,7 @@ def by_length(tracer: Tracer, sources: Sequence[str], references: Sequence[str])
 
 
 def _bucket(tracer: Tracer, place: int, pairs: Sequence[Pair]) -> Json:
-    """One bucket's scores, how long the translations are beside the references, and how spread the attention is."""
+    """The scores of one bucket, the ratio of output to reference length, and the entropy of the attention."""
     texts = [found.text for found in tracer.translator.translate([text for text, _, _ in pairs], _GREEDY)]
     references = [reference for _, reference, _ in pairs]
     encode = tracer.translator.tokenizer.encode
@@ -69,6 +69,6 @@ def _bucket(tracer: Tracer, place: int, pairs: Sequence[Pair]) -> Json:
 
 
 def entropy(weights: Float[Tensor, "layer head query key"]) -> float:
-    """The mean entropy of the rows, in bits: 0 looks at one token, log2 of the length at all alike."""
+    """The mean entropy of the rows in bits: 0 for one token, log2 of the length for uniform weights."""
     logs = weights.clamp(min=1e-30).log() / math.log(2)
     return float(-(weights * logs).sum(-1).mean())

@@ -1,6 +1,6 @@
-"""`onehop paper measure`: what the explorer's page shows besides one translation, each measurement as a file.
+"""`onehop paper measure`: the measurements that the explorer's page shows, each in a file.
 
-Every file says which model, machine and command made it. docs/guide/explore.md says what is measured and how.
+Every file records its model, machine and command. docs/guide/explore.md describes the measurements.
 """
 
 import json
@@ -30,7 +30,7 @@ _Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureInputs:
-    """What measurements look at; files are read and the model is loaded when one needs them."""
+    """The inputs of measurements; files are read and the model is loaded on first use."""
 
     model: str | None = None
     source: Path | None = None
@@ -46,7 +46,7 @@ class MeasureInputs:
         return Tracer.load(find_model(self.model), self.device)
 
     def needed(self, name: str) -> Path:
-        """The file of an option that a measurement cannot do without."""
+        """The file of a required option."""
         file: Path | None = getattr(self, name)
         if file is None:
             raise SettingsError(f"--{name} is missing.", f"Give --{name} {name.upper()}.")
@@ -61,7 +61,7 @@ class MeasureInputs:
         return sources, references
 
     def trained_to(self) -> int:
-        """Pieces of the longest sentence that the model's training kept."""
+        """The maximum source length in tokens of the model's training."""
         return settings_from_dict(describe(find_model(self.model)).content["settings"]).data.longest
 
     def table3_rows(self) -> _Json:
@@ -84,7 +84,7 @@ MEASURE: dict[str, Callable[[MeasureInputs], _Json]] = {
     "warmup": lambda given: warmup(Store.open(given.needed("store")), given.steps, device=given.device),
     "twins": lambda given: twins(given.table3_rows()),
 }
-# What each measurement looks at, to be written beside its result.
+# The inputs of each measurement, recorded with its result.
 OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("dimension", "paths", "complexity"), ()),
     "coreference": ("model",),
@@ -97,9 +97,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def measure(name: str, given: MeasureInputs, folder: Path) -> Path:
-    """Measure and write the file, and say where it is."""
+    """Run a measurement and write its file; returns the path."""
     for option in {"source", "reference", "store", "table3"} & {*OPTIONS[name]}:
-        given.needed(option)  # before a model is loaded
+        given.needed(option)  # checked before a model is loaded
     found, model = MEASURE[name](given), None
     if "model" in OPTIONS[name]:
         about = given.tracer.about()
@@ -113,7 +113,7 @@ def measure(name: str, given: MeasureInputs, folder: Path) -> Path:
 
 
 def _command(name: str, given: MeasureInputs) -> str:
-    """What makes this file again; of files only the names."""
+    """The command that makes this file; paths are reduced to names."""
     values = {option: getattr(given, option) for option in OPTIONS[name]}
     if "model" in values and given.model is None:
         values["model"] = given.tracer.about()["name"]

@@ -1,7 +1,7 @@
-"""Trainings side by side, a process each: a model far smaller than the GPU leaves room for others.
+"""Parallel trainings, one process each: a model far smaller than the GPU leaves room for others.
 
-Ctrl-C or SIGTERM is passed on once to each of them, so that each saves and the same command goes on later. Should their
-parent be killed, they do the same by themselves.
+Ctrl-C or SIGTERM is forwarded once to each of them, so that each saves a checkpoint and the same command resumes. If
+the parent is killed, they stop in the same way.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from typing import Any
 
 from onehop.errors import OnehopError, RunError
 
-_LOOK_UP = 0.2  # seconds after which a signal is heard, though no process has ended
+_LOOK_UP = 0.2  # seconds between checks for a signal
 
 
 @dataclass(frozen=True)
 class ParallelTask:
-    """A function of a module with its arguments, and the file that takes what it says."""
+    """A function of a module with its arguments, and its log file."""
 
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -34,8 +34,8 @@ class ParallelTask:
 def side_by_side(
     tasks: Sequence[ParallelTask], at_once: int, ended: Callable[[ParallelTask], None] = lambda task: None
 ) -> bool:
-    """Run all, so many at a time; whether none was stopped. One that fails is told of when the others are done."""
-    # They inherit it; torch reads it when it is imported, which is before a task's function is called.
+    """Run all tasks, `at_once` at a time; returns whether none was stopped. Failures are raised at the end."""
+    # Inherited by the processes; torch reads it on import, before a task's function is called.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
     context = multiprocessing.get_context("spawn")
     waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, ParallelTask]](), list[RunError]()
@@ -67,7 +67,7 @@ def side_by_side(
 
 
 def _in_its_own_log(task: ParallelTask) -> None:
-    """In the new process: out of the terminal's reach, and not without a parent."""
+    """Run a task in the new process: log to a file, ignore the terminal, and stop if the parent ends."""
     os.setpgid(0, 0)
     threading.Thread(target=_stop_without_parent, daemon=True).start()
     task.log.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def _in_its_own_log(task: ParallelTask) -> None:
 
 
 def _stop_without_parent() -> None:
-    """A parent that was killed, or whose terminal was closed, tells nobody to stop."""
+    """Stop if the parent was killed or its terminal was closed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -90,17 +90,17 @@ def _stop_without_parent() -> None:
 
 
 def failure(exitcode: int, log: Path) -> RunError:
-    """Its own last words, unless a signal left it no time for any."""
+    """The last line of its log, unless a signal killed it."""
     if exitcode == -signal.SIGKILL:
         return RunError("A training was killed.", f"If memory ran out, train fewer at once. Its log: {log}.")
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # none, if it never got so far
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # missing if it failed before
     said = text.strip().splitlines()
-    return RunError(said[-1] if said else "A training ended without a word.", f"All it said is in {log}.")
+    return RunError(said[-1] if said else "A training ended without a message.", f"Its log: {log}.")
 
 
 @contextlib.contextmanager
 def _noting_signals() -> Iterator[list[int]]:
-    """The signals to stop that came meanwhile. An exception could come while a process is started, and lose it."""
+    """The stop signals received so far. An exception could interrupt the start of a process, and lose it."""
     told: list[int] = []
     old = {number: signal.signal(number, lambda n, _: told.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

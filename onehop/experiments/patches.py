@@ -1,4 +1,4 @@
-"""Images as a vision model reads them: what it takes them for, and where each patch looks in every layer and head."""
+"""Images with a vision model's predictions, and the attention of each patch in every layer and head."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ _MISREAD = 2
 def looks(
     network: VisionTransformer, images: Int[np.ndarray, "images height width"]
 ) -> tuple[Float[Tensor, "images classes"], Float[Tensor, "images layer head query key"]]:
-    """The probability of each class, and every attention weight; token 0 gathers, the others are patches."""
+    """The probability of each class, and all attention weights; token 0 is the class token, the others are patches."""
     recorder = Recorder()
     gathered = watch(network, recorder).gathered(torch.from_numpy(images).to(next(network.parameters()).device))
     layers = range(len(network.encoder.layers))
@@ -30,7 +30,7 @@ def looks(
 
 
 def chosen(read: Int[np.ndarray, " images"], digits: Int[np.ndarray, " images"]) -> list[int]:
-    """The first image of each digit, and the first ones that are read wrong."""
+    """The first image of each digit, and the first misclassified ones."""
     first = [int(np.flatnonzero(digits == digit)[0]) for digit in np.unique(digits)]
     wrong = [int(place) for place in np.flatnonzero(read != digits) if place not in first]
     return first + wrong[:_MISREAD]
@@ -42,7 +42,7 @@ def patches(
     digits: Int[np.ndarray, " images"],
     places: list[int],
 ) -> Json:
-    """Some of the images with all that the network's attention did to them."""
+    """Some of the images with their predictions and attention."""
     probabilities, weights = looks(network, pixels[places])
     images = [
         {"place": place, "digit": int(digits[place]), "pixels": pixels[place].tolist(), "probabilities": found}

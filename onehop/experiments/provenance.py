@@ -1,4 +1,4 @@
-"""What every table leaves behind: raw numbers with their origin, a table in Markdown, a picture."""
+"""The files of every table: raw numbers with their provenance, a table in Markdown, a picture."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def leave(folder: Path, name: str, found: Mapping[str, Any], text: str, figure: Callable[[], Any]) -> list[Path]:
-    """Write the three files of a table; the picture last, for want of which nothing else is lost."""
+    """Write the three files of a table. The picture is last: if it fails, the others are kept."""
     files = [folder / f"{name}.{suffix}" for suffix in ("json", "md", "svg")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def leave(folder: Path, name: str, found: Mapping[str, Any], text: str, figure: 
 
 
 def _drawn(figure: Callable[[], Any], table: Path) -> Any:
-    """The picture; where it cannot be drawn, the word for it says that the table is there."""
+    """The picture; if it cannot be drawn, the error says where the table is."""
     try:
         return figure()
     except MissingPackageError as e:
@@ -47,7 +47,7 @@ def _drawn(figure: Callable[[], Any], table: Path) -> Any:
 
 
 def new_figure(panels: int) -> tuple[Any, list[Any]]:
-    """An empty picture with panels side by side."""
+    """An empty figure with panels side by side."""
     require("matplotlib")
     from matplotlib.figure import Figure
 
@@ -61,7 +61,7 @@ def new_figure(panels: int) -> tuple[Any, list[Any]]:
 
 
 def made(name: str, command: str) -> Json:
-    """What made a file, when, and on what machine."""
+    """The command, date and machine of a measurement."""
     return {"name": name, **origin(command)}
 
 
@@ -75,7 +75,7 @@ def machine() -> Json:
 
 
 def _cpu_name() -> str:
-    """The processor's name, where the system tells it."""
+    """The processor's name, if the system reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

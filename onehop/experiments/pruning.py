@@ -1,4 +1,4 @@
-"""How many heads a model needs: they are removed one after the other, the least important first."""
+"""The number of heads that a model needs: heads are removed in order, the least important first."""
 
 import copy
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _WEIGHED_ON = 50
 
 @dataclass(frozen=True)
 class Head:
-    """A head by its place, and how much the loss depends on it."""
+    """A head and its importance for the loss."""
 
     role: Role
     layer: int
@@ -41,7 +41,7 @@ class Head:
 
 
 def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
-    """Scores of the same sentences with ever fewer heads."""
+    """Scores of the same sentences with heads removed."""
     order = heads_by_importance(tracer, sources[:_WEIGHED_ON], references[:_WEIGHED_ON])
     counts = sorted({round(i * len(order) / _POINTS) for i in range(_POINTS + 1)})
     rows, whole = [], tracer.translator
@@ -55,9 +55,9 @@ def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -
 
 
 def heads_by_importance(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> list[Head]:
-    """The heads, least important first: the mean size of the loss's gradient by a factor on each head's output.
+    """The heads, least important first: the mean absolute gradient of the loss with respect to a gate on each head.
 
-    After Michel et al. (2019), who also give every attention the same total.
+    This follows Michel et al. (2019), who also normalise the importance in each attention.
     """
     encode = tracer.translator.tokenizer.encode
     totals: dict[str, Tensor] = {}
@@ -74,7 +74,7 @@ def heads_by_importance(tracer: Tracer, sources: Sequence[str], references: Sequ
 
 
 def gate_gradients(model: Transformer, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """The gradient of a sentence's mean loss by a factor, which is one, on each head's output."""
+    """The gradient of a sentence's mean loss with respect to a gate of 1 on each head's output."""
     gates: dict[str, Tensor] = {}
 
     def gated(name: str, value: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def gate_gradients(model: Transformer, source: list[int], target: list[int]) -> 
 
 
 def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
-    """A copy whose W^O takes nothing from these heads, which is the model without them."""
+    """A copy of the model with these heads' columns of W^O set to zero."""
     pruned = copy.deepcopy(model)
     width = model.settings.value_width
     with torch.no_grad():

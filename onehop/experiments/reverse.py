@@ -1,7 +1,7 @@
-"""`onehop demo reverse`: a Transformer learns, here and now, to read digits backwards.
+"""`onehop demo reverse`: train a Transformer to reverse strings of digits.
 
-The task is small enough for two CPU cores and cannot be solved without what the paper is about: each output digit has
-to find the one input digit it copies, at a distance that depends on the length.
+The task is small enough for two CPU cores, and needs attention: each output digit has to find the input digit that it
+copies, at a distance that depends on the length.
 """
 
 import random
@@ -35,7 +35,7 @@ _SHOWN = {WORD_MARK: "␣", "</s>": "end"}
 
 @dataclass(frozen=True)
 class ReverseOutcome:
-    """How many strings that were never trained on came out right."""
+    """The number of correct strings among held-out ones."""
 
     right: int
     of: int
@@ -44,8 +44,8 @@ class ReverseOutcome:
 
 
 def run(folder: Path | None = None) -> ReverseOutcome:
-    """Generate the task, train the smallest preset on it, translate strings it has never seen."""
-    torch.set_num_threads(1)  # a model so small spends more time on dividing its work than on the work
+    """Generate the task, train the smallest preset, and translate held-out strings."""
+    torch.set_num_threads(1)  # for so small a model, threads cost more than they gain
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         strings = digit_strings(PAIRS + HELD_OUT)
@@ -68,7 +68,7 @@ def run(folder: Path | None = None) -> ReverseOutcome:
 
 
 def reverse_settings() -> Settings:
-    """The tiny preset, with the filters off that are meant for prose."""
+    """The tiny preset without the filters that are meant for prose."""
     data = DataSettings(
         source="digits",
         target="reversed",
@@ -82,7 +82,7 @@ def reverse_settings() -> Settings:
 
 
 def digit_strings(count: int) -> list[str]:
-    """Different strings of digits, always the same ones."""
+    """Different strings of digits; always the same ones."""
     draw = random.Random(0)
     found: dict[str, None] = {}
     while len(found) < count:
@@ -91,7 +91,7 @@ def digit_strings(count: int) -> list[str]:
 
 
 def in_words(strings: list[str]) -> list[str]:
-    """The digits as words, for tests of what happens to words."""
+    """The digits as words, for tests that need words."""
     names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     return [" ".join(names[int(digit)] for digit in string) for string in strings]
 
@@ -101,7 +101,7 @@ def write_pairs(file: Path, strings: list[str]) -> None:
 
 
 def check(model: Path, held_out: list[str]) -> ReverseOutcome:
-    """Translate the strings that were held out."""
+    """Translate the held-out strings."""
     found = SentenceTranslator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
     right = sum(t.text == s[::-1] for s, t in zip(held_out, found, strict=True))
     examples = [(s, t.text) for s, t in zip(held_out[:5], found, strict=False)]
@@ -110,14 +110,14 @@ def check(model: Path, held_out: list[str]) -> ReverseOutcome:
 
 @torch.inference_mode()
 def attention_picture(model: Path, source: str, translation: str) -> str:
-    """Where each output digit looked, in every head of the last layer: recorded from the model's own forward pass."""
+    """The attention of each output digit in every head of the last layer, recorded from the model's forward pass."""
     stored = read_model(model)
     tokenizer, recorder = Tokenizer(stored.tokenizer), Recorder()
     src, tgt = [*tokenizer.encode(source), EOS], [BOS, *tokenizer.encode(translation)]
     watch(model_of(stored).eval(), recorder)(*(Tokens.padded(torch.tensor([ids])) for ids in (src, tgt)))
     layer = stored.settings.model.n_decoder_layers - 1
     weights = recorder[f"decoder.layers.{layer}.cross_attention.weights"].value[0]
-    # The row of a token shows where the model looked when it wrote the next one: label it with that.
+    # The row of a token is the step that predicts the next one, so it is labelled with the next one.
     written, read = ([_SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
     panels = [Panel(f"head {i + 1}", head, written, read) for i, head in enumerate(weights)]
     caption = f"{source} → {translation}: where each digit written (rows) looked in the source (columns)"
@@ -125,7 +125,7 @@ def attention_picture(model: Path, source: str, translation: str) -> str:
 
 
 def show(outcome: ReverseOutcome) -> None:
-    """The end of the demo on the terminal."""
+    """Print the results of the demo."""
     out = console()
     out.print("\nStrings it has never seen:")
     for source, translation in outcome.examples:

@@ -1,4 +1,4 @@
-"""A smaller store out of a larger one: so many of its training pairs, always the same, and all that it validates on."""
+"""A smaller store from a larger one: a fixed sample of its training pairs, and all validation pairs."""
 
 import shutil
 from contextlib import closing
@@ -19,12 +19,12 @@ Places = Int[np.ndarray, " pairs"]
 
 
 def sampled(store: Store, pairs: int, out: Path) -> Store:
-    """So many of a store's training pairs as a store of their own; one that is there already is taken."""
+    """Sample training pairs of a store into a new store. An existing sample is reused."""
     drawn = {"of": store.hash, "pairs": pairs, "seed": _SEED}
     if out.exists():
         if read_description(out).get("sample") != drawn:
             raise StoreError(
-                f"{out} is no sample of {pairs:,} pairs of {store.path}.", "Give another -o, or remove it."
+                f"{out} is not a sample of {pairs:,} pairs of {store.path}.", "Give another -o, or remove it."
             )
         return Store.open(out)
     there = len(store.pairs("train"))
@@ -49,7 +49,7 @@ def _some(side: Side, places: Places) -> Side:
 
 
 def _described(store: Store, places: Places) -> dict[str, Any]:
-    """The store's description with the counts of the sample: in all, and of each source."""
+    """The store's description with the sample's counts, in total and for each source."""
     kept = {key: value for key, value in store.description.items() if key not in ("format", "version", "hash", "files")}
     kept["pairs"] = {**kept["pairs"], "train": len(places)}
     pairs = store.pairs("train")

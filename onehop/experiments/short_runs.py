@@ -1,4 +1,4 @@
-"""Short trainings side by side, on the same data from the same seeds: with or without warm-up, one head or many."""
+"""Short trainings on the same data and seeds: with or without warmup, one head or many."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _SEED, _RATE, _BATCH = 1, 2e-3, 600
 
 
 class _Losses(Callback):
-    """A callback that keeps every step's loss and the last validation."""
+    """A callback that keeps the loss of every step and the last validation."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, float]] = []
@@ -33,7 +33,7 @@ class _Losses(Callback):
 
 
 def recipe(steps: int, rise: int, batch_tokens: int = _BATCH, seed: int = _SEED) -> TrainSettings:
-    """The paper's Adam and label smoothing; a learning rate that rises for so long and falls on a cosine to zero."""
+    """The paper's Adam and label smoothing, with a linear warmup of `rise` steps and cosine decay to zero."""
     return TrainSettings(
         steps=steps,
         warmup=rise,
@@ -51,7 +51,7 @@ def recipe(steps: int, rise: int, batch_tokens: int = _BATCH, seed: int = _SEED)
 
 
 def _described(model: ModelSettings, train: TrainSettings, store: Store) -> Json:
-    """What all trainings of a comparison share."""
+    """The settings that all trainings of a comparison share."""
     return {
         "layers": [model.n_encoder_layers, model.n_decoder_layers],
         **{name: getattr(model, name) for name in ("d_model", "d_ff", "dropout")},
@@ -68,22 +68,22 @@ def _described(model: ModelSettings, train: TrainSettings, store: Store) -> Json
 
 
 def thinned(found: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """So many points at most: each the mean loss of the steps up to it."""
+    """A limited number of points, each the mean loss of the steps since the previous one."""
     size = max(1, -(-len(found) // _POINTS))
     groups = [found[i : i + size] for i in range(0, len(found), size)]
     return [(group[-1][0], sum(loss for _, loss in group) / len(group)) for group in groups]
 
 
-# --- the warm-up -----------------------------------------------------------------------------------------------
+# --- warmup ----------------------------------------------------------------------------------------------------
 
-# As deep as the paper's model, as the trouble comes with the depth; narrow, as nobody wants to wait for it.
+# As deep as the paper's model, since instability comes with depth; narrow, to be fast.
 _DEEP = ModelSettings(d_model=64, d_ff=256, n_heads=8, dropout=0.1)
 
 
 def warmup(
     store: Store, steps: int, *, model: ModelSettings = _DEEP, batch_tokens: int = _BATCH, device: str | None = None
 ) -> Json:
-    """The losses of four runs: post-norm and pre-norm, with warm-up over a third of the steps and without."""
+    """The losses of four runs: post-norm and pre-norm, with warmup over a third of the steps and without."""
     runs = []
     for norm in ("post", "pre"):
         for rise in (1, max(2, steps // 3)):
@@ -94,7 +94,7 @@ def warmup(
 
 
 def _followed(settings: Settings, store: Store, device: str | None) -> Json:
-    """One run's losses, until its end or until they are no numbers any more."""
+    """The losses of one run, until its end or until they are NaN."""
     losses, diverged, model = _Losses(), False, None
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -107,7 +107,7 @@ def _followed(settings: Settings, store: Store, device: str | None) -> Json:
 
 
 def stopped() -> RunError:
-    """The error where somebody ended a training: half a curve would pass for a whole one."""
+    """The error of a stopped training: half a curve could be mistaken for a whole one."""
     return RunError("The training was stopped before its end.", "Start the measurement again.")
 
 
@@ -115,7 +115,7 @@ def stopped() -> RunError:
 
 
 def twins(table: Json) -> Json:
-    """Rows A of table 3 as `onehop paper table3` left it: models that differ in nothing but their number of heads."""
+    """Rows A of table 3 from `onehop paper table3`: models that differ only in their number of heads."""
     found = [one for one in table["rows"] if one["row"] == "base" or one["row"].startswith("heads-")]
     if len({one["row"] for one in found}) < 2:
         raise SettingsError("The table has no rows A.", "Train them: onehop paper table3 SETTINGS --rows A.")
@@ -139,7 +139,7 @@ def twins(table: Json) -> Json:
 
 
 def _positions(table: Json) -> list[Json] | None:
-    """Row E beside the base: learned positions in place of sinusoids; None where the table lacks it."""
+    """Row E and the base: learned positions instead of sinusoids; None if the table has no row E."""
     rows = {"sinusoidal": "base", "learned": "learned-positions"}
     found = []
     for kind, name in rows.items():
@@ -155,13 +155,13 @@ RUN = ("seed", "parameters", "perplexity", "bleu")
 
 
 def _heads_of(one: Json) -> Json:
-    """How many a row has, and how wide they are."""
+    """The number of heads of a row, and their width."""
     model = one["settings"]["model"]
     return {"n_heads": model["n_heads"], "d_k": model.get("d_k") or model["d_model"] // model["n_heads"]}
 
 
 def means(runs: Sequence[Json], heads: Iterable[int]) -> list[Json]:
-    """For each number of heads the mean over the seeds, and how far they lie apart."""
+    """For each number of heads the mean over the seeds, and their range."""
     rows = []
     for count in heads:
         alike = [run for run in runs if run["n_heads"] == count]

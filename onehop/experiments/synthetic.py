@@ -1,6 +1,7 @@
-"""What needs no trained model: what the dimension does to a softmax, how far gradients reach, what layers cost.
+"""Measurements without a trained model: softmax by dimension, gradients by distance, cost of layers.
 
-Inputs are random, with a seed that stands beside the result; layers are untrained and as they are used everywhere.
+Inputs are random, with a seed that is recorded with the result. Layers are untrained, with their usual
+initialisation.
 """
 
 import statistics
@@ -25,13 +26,13 @@ _DIMENSIONS = tuple(2**i for i in range(11))
 
 
 def dimension() -> Json:
-    """Queries and keys of ever more dimensions, their products scaled by √d_k and not: when does the softmax die?"""
+    """Attention weights of random queries and keys by dimension, with and without the scale √d_k."""
     torch.manual_seed(SEED)
     return {"seed": SEED, "keys": _KEYS, "draws": _DRAWS, "rows": [_of_dimension(d) for d in _DIMENSIONS]}
 
 
 def _of_dimension(d: int) -> Json:
-    """The products of many queries with some keys, all components standard normal."""
+    """Scores of many random queries with some keys; all components are standard normal."""
     q, k = torch.randn(_DRAWS, 1, d), torch.randn(_DRAWS, _KEYS, d)
     scores = (q @ k.transpose(1, 2))[:, 0]
     variance = float(scores.var(correction=0))
@@ -39,7 +40,7 @@ def _of_dimension(d: int) -> Json:
 
 
 def _softened(scores: Float[Tensor, "draws keys"]) -> Json:
-    """The softmax of scores: its largest weight and how much gradient it lets through, on average; and one draw."""
+    """The softmax of scores: the mean of its largest weight and of its gradient, and one example."""
     p = scores.softmax(-1)
     jacobian = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
     return {
@@ -57,7 +58,7 @@ _DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def paths(draws: int = 32) -> Json:
-    """How strongly the last output depends on an input so many steps before it, relative to one step before."""
+    """The gradient of the last output with respect to an input at each distance, relative to distance 1."""
     torch.manual_seed(SEED)
     inputs = torch.randn(draws, _DISTANCES[-1] + 1, WIDTH)
     attention = MultiHeadAttention(WIDTH, 8, WIDTH // 8, WIDTH // 8)
@@ -77,7 +78,7 @@ def _first_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def _reach(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length width"]) -> dict[int, float]:
-    """The mean norm of the gradient that arrives so many steps before the last output."""
+    """The mean norm of the gradient at each distance before the last output."""
     x = inputs.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, -1].sum(), [x])
     norms = gradient.norm(dim=-1).mean(0).flip(0).tolist()
@@ -93,7 +94,7 @@ Layer = Callable[[Float[Tensor, "1 length width"]], Tensor]
 
 
 def complexity(lengths: tuple[int, ...] = _LENGTHS, widths: tuple[int, ...] = _WIDTHS, repeats: int = 15) -> Json:
-    """Processor seconds of one whole layer of each kind at growing lengths: medians of runs in turn, on one thread."""
+    """CPU seconds of one layer of each kind by length: medians of alternating runs on one thread."""
     with on_one_thread():
         rows = [{"d": d, "n": n, **_costs(d, n, repeats)} for d in widths for n in lengths]
     facts: Json = {"d": list(widths), "n": list(lengths), "threads": 1, "repeats": repeats, "heads": HEADS}
@@ -103,7 +104,7 @@ def complexity(lengths: tuple[int, ...] = _LENGTHS, widths: tuple[int, ...] = _W
 
 @contextmanager
 def on_one_thread() -> Iterator[None]:
-    """What is timed must not depend on how many cores are free."""
+    """Use one thread, so that timings do not depend on the number of free cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -114,14 +115,14 @@ def on_one_thread() -> Iterator[None]:
 
 @torch.inference_mode()
 def _costs(d: int, n: int, repeats: int) -> dict[str, float]:
-    """The whole layers at one width and length, in turn."""
+    """The seconds of each layer at one width and length, in alternating runs."""
     torch.manual_seed(SEED)
-    # Processor time of this thread: what else the machine does is not counted.
+    # CPU time of this thread, which excludes other load on the machine.
     return timed(whole_layers(d), torch.randn(1, n, d), repeats, time.thread_time, statistics.median)
 
 
 def whole_layers(d: int) -> dict[str, Layer]:
-    """Untrained layers as models use them: attention with its four projections, which `table_layers` leaves out."""
+    """Untrained layers as models use them: attention includes its four projections, unlike `table_layers`."""
     attention = MultiHeadAttention(d, HEADS, d // HEADS, d // HEADS)
     bare = table_layers(d)
 
@@ -134,7 +135,7 @@ def whole_layers(d: int) -> dict[str, Layer]:
 
 
 def table_layers(d: int) -> dict[str, Layer]:
-    """Untrained layers of the paper's table 1, at one width, counted as it counts: without attention's projections."""
+    """Untrained layers of the paper's table 1 at one width, without attention's projections, as the table counts."""
     recurrence, convolution = nn.RNN(d, d, batch_first=True), nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
     return {
         "self_attention": full_attention,
@@ -151,7 +152,7 @@ def timed(
     clock: Callable[[], float] = time.perf_counter,
     statistic: Callable[[list[float]], float] = min,
 ) -> dict[str, float]:
-    """Seconds of each layer, by a statistic of some runs in turn; the first run of all is not counted."""
+    """The seconds of each layer, by a statistic over alternating runs; the first run is a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in layers}
     for layer in layers.values():
         layer(x)
@@ -169,7 +170,7 @@ def full_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
 
 
 def restricted_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
-    """Every position with its neighbours alone, which are gathered for each."""
+    """Attention of every position to its neighbours, gathered for each."""
     heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
     around = nn.functional.pad(heads, (0, 0, *_BEFORE_AND_BEHIND))
     near = around.unfold(2, NEIGHBOURHOOD, 1)
@@ -185,21 +186,21 @@ def windowed_attention(
     k: Float[Tensor, "1 heads length d_k"],
     v: Float[Tensor, "1 heads length d_k"],
 ) -> Float[Tensor, "1 heads length d_k"]:
-    """Every position with its neighbours inside the sentence, in blocks.
+    """Attention of every position to its neighbours inside the sentence, in blocks.
 
-    A block of r queries meets the 2r keys around it in one matrix product, and a mask leaves each query its r. That is
-    twice the paper's r·n·d products, but gathering r keys for each query takes several times as long.
+    A block of r queries meets the 2r keys around it in one matrix product, and a mask leaves each query its r keys.
+    This is twice the paper's r·n·d products, but gathering r keys for each query takes several times as long.
     """
     length, r = q.shape[2], NEIGHBOURHOOD
     blocks = -(-length // r)
     more, (before, behind) = blocks * r - length, _BEFORE_AND_BEHIND
     asking = nn.functional.pad(q, (0, 0, 0, more)).view(-1, blocks, r, q.shape[-1]).transpose(0, 1)
-    # Blocks of 2r keys, r apart; the last one needs a place more than the neighbourhood reaches.
+    # Blocks of 2r keys at stride r; the last one needs one position more than the neighbourhood.
     near = [nn.functional.pad(x, (0, 0, before, behind + 1 + more)).unfold(2, 2 * r, r)[0] for x in (k, v)]
     keys, values = (x.permute(1, 0, 3, 2) for x in near)
     query, key = torch.arange(r)[:, None], torch.arange(2 * r)[None]
     place = key - before + r * torch.arange(blocks)[:, None, None]
     mask = (key >= query) & (key < query + r) & (place >= 0) & (place < length)
-    mask = mask | ~mask.any(-1, keepdim=True)  # padded queries may look anywhere: they are cut off
+    mask = mask | ~mask.any(-1, keepdim=True)  # padded queries may attend anywhere: they are cut off
     out = fused_attention(asking, keys, values, mask[:, None])
     return out.transpose(0, 1).flatten(1, 2)[None, :, :length]

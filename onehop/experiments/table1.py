@@ -1,7 +1,7 @@
-"""Table 1 measured: what a layer of each kind costs at growing n and d, and how far a gradient has to travel.
+"""Table 1 measured: the cost of each layer type by n and d, and the gradient by path length.
 
-Without the projections around it, as the table counts; self-attention also spelled out, for fused it never holds the
-n × n scores that its memory is counted by.
+Projections are excluded, as in the table. Self-attention is also measured unfused: the fused kernel never stores the
+n × n scores that the table counts.
 """
 
 import math
@@ -30,7 +30,7 @@ from onehop.model.attention import attention
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 WIDTHS = (64, 128, 256, 512)
-# Each layer's name for people and what the paper says: complexity, its powers of n and of d, and the longest path.
+# Each layer's label and the paper's values: complexity, its exponents of n and d, and the maximum path length.
 PAPER: dict[str, tuple[str, str, int, int, str]] = {
     "self_attention": ("self-attention, fused", "O(n²·d)", 2, 1, "O(1)"),
     "spelled_out": ("self-attention, spelled out", "O(n²·d)", 2, 1, "O(1)"),
@@ -44,7 +44,7 @@ _RECURRENT = ("recurrence", "lstm", "gru")
 
 
 def table1(lengths: Sequence[int] = LENGTHS, widths: Sequence[int] = WIDTHS, repeats: int = 5) -> Json:
-    """Seconds and kept bytes of every layer at every length and width, what they grow like, and where they cross."""
+    """Seconds and saved bytes of every layer by length and width, their growth, and the crossings."""
     with on_one_thread():
         rows = [{"d": d, "n": n, **measured(d, n, repeats)} for d in widths for n in lengths]
     facts: Json = {"n": list(lengths), "d": list(widths), "threads": 1, "repeats": repeats, "seed": SEED}
@@ -57,12 +57,12 @@ def measured(d: int, n: int, repeats: int) -> Json:
     torch.manual_seed(SEED)
     layers, x = layers_of(d), torch.randn(1, n, d)
     with torch.inference_mode():
-        seconds = timed(layers, x, repeats, time.thread_time)  # of the processor: others may use the machine too
+        seconds = timed(layers, x, repeats, time.thread_time)  # CPU time: others may use the machine too
     return {"seconds": seconds, "bytes": {name: kept_bytes(layer, x) for name, layer in layers.items()}}
 
 
 def layers_of(d: int) -> dict[str, Layer]:
-    """The layers of the explorer's figure, and those that the table's words also mean."""
+    """The layers of the explorer's figure, and the other layers that the table may mean."""
     lstm, gru = nn.LSTM(d, d, batch_first=True), nn.GRU(d, d, batch_first=True)
     more: dict[str, Layer] = {"spelled_out": spelled_out, "lstm": lambda x: lstm(x)[0], "gru": lambda x: gru(x)[0]}
     found = {**table_layers(d), **more}
@@ -70,13 +70,13 @@ def layers_of(d: int) -> dict[str, Layer]:
 
 
 def spelled_out(x: Float[Tensor, "1 length width"]) -> Tensor:
-    """Every position with every other, step by step."""
+    """Unfused attention of every position to every other."""
     heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
     return attention(heads, heads, heads)
 
 
 def kept_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
-    """What the backward pass would keep of one layer: each piece of memory once, its input and weights not."""
+    """The bytes saved for the backward pass of one layer, each storage once, without its input and weights."""
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def kept_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
 
 
 def _leaves(out: Tensor) -> list[Tensor]:
-    """Input and weights that a result was computed from."""
+    """The input and weights that a result was computed from."""
     found, waiting, seen = [], [out.grad_fn], set()
     while waiting:
         node = waiting.pop()
@@ -103,11 +103,11 @@ def _leaves(out: Tensor) -> list[Tensor]:
     return found
 
 
-# --- what the numbers say -------------------------------------------------------------------------------------
+# --- analysis -------------------------------------------------------------------------------------------------
 
 
 def growth(rows: Sequence[Mapping[str, Any]]) -> Json:
-    """The powers of n and d that time and memory grow with, fitted at the largest width and length."""
+    """The exponents of n and d for time and memory, fitted at the largest width and length."""
     most_n, most_d = max(row["n"] for row in rows), max(row["d"] for row in rows)
     by_n = [row for row in rows if row["d"] == most_d][-3:]
     by_d = [row for row in rows if row["n"] == most_n]
@@ -123,7 +123,7 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def power(points: Sequence[tuple[float, float]]) -> float | None:
-    """The exponent of the power law nearest to some points, by least squares of the logarithms; None without values."""
+    """The exponent of a power law fitted by least squares of the logarithms; None without values."""
     if len(points) < 2 or any(y <= 0 for _, y in points):
         return None
     xs, ys = ([math.log(value) for value in values] for values in zip(*points, strict=True))
@@ -133,7 +133,7 @@ def power(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def crossings(rows: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
-    """For each width and recurrent layer the length from which self-attention is slower; None if it never is."""
+    """For each width and recurrent layer, the length from which self-attention is slower; None if it never is."""
     for d in sorted({row["d"] for row in rows}):
         at = [row for row in rows if row["d"] == d]
         for other in _RECURRENT:
@@ -142,7 +142,7 @@ def crossings(rows: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
 
 
 def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
-    """Where a growing ratio passes 1 for good, between two lengths on logarithmic scales."""
+    """The length at which a growing ratio passes 1 for good, interpolated on logarithmic scales."""
     if ratios[-1][1] < 1:
         return None
     for (n, low), (more, high) in reversed(list(pairwise(ratios))):
@@ -152,11 +152,11 @@ def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
     return float(ratios[0][0])
 
 
-# --- how it is shown ------------------------------------------------------------------------------------------
+# --- report ---------------------------------------------------------------------------------------------------
 
 
 def table_text(found: Json) -> str:
-    """The paper's table with what was measured beside it."""
+    """The paper's table with the measured values."""
     last = found["rows"][-1]
     header = ["layer", "paper", "time grows as", "memory grows as", "longest path"]
     header += [f"ms at n = {last['n']}, d = {last['d']}", "MB kept"]
@@ -171,12 +171,12 @@ def table_text(found: Json) -> str:
 
 
 def shown(exponent: float | None) -> str:
-    """An exponent, or a dash where nothing was kept."""
+    """An exponent, or a dash if nothing was saved."""
     return "–" if exponent is None else f"{exponent:.2f}"
 
 
 def _crossing_text(found: Json) -> str:
-    """From which length on self-attention is slower than each recurrent layer."""
+    """The length from which self-attention is slower than each recurrent layer."""
     widths = found["d"]
     places = {(c["against"], c["d"]): c["n"] for c in found["crossings"]}
     most = max(found["n"])
@@ -188,7 +188,7 @@ def _crossing_text(found: Json) -> str:
 
 
 def _path_text(found: Json) -> str:
-    """How much of the gradient arrives at a distance."""
+    """The relative gradient by distance."""
     rows, names = found["paths"]["rows"], ("attention", "recurrent", "lstm")
     chosen = [row for row in rows if row["distance"] in (1, 4, 16, 64)]
     header = ["gradient after so many steps, 1 at one step", *(str(row["distance"]) for row in chosen)]
@@ -203,7 +203,7 @@ def picture(found: Json) -> Any:
     for colour, name in zip(COLOURS, PAPER, strict=True):
         ns = [row["n"] for row in rows]
         cost.loglog(ns, [row["seconds"][name] * 1e3 for row in rows], color=colour, marker=".", label=PAPER[name][0])
-        if all(row["bytes"][name] for row in rows):  # a convolution keeps nothing but its input
+        if all(row["bytes"][name] for row in rows):  # a convolution saves only its input
             memory.loglog(ns, [row["bytes"][name] / 1e6 for row in rows], color=colour, marker=".")
     for colour, name in zip(COLOURS, ("attention", "recurrent", "lstm"), strict=False):
         points = found["paths"]["rows"]

@@ -1,7 +1,7 @@
-"""Table 3 at another scale: every row of it as a change to given settings, trained with several seeds, row by row.
+"""Table 3 at another scale: each row is a change to given settings, trained with several seeds.
 
-A row is stated relative to the base, so that on the paper's base it is the paper's row. What is finished lies in a file
-of its own; the same command goes on with what is missing.
+A row is relative to the base, so with the paper's base it is the paper's row. Each finished row is in its own file; the
+same command trains the missing ones.
 """
 
 import json
@@ -26,14 +26,14 @@ from onehop.setting_fields import nearest
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.training.workflow import train
 
-# The paper's search.
+# The search of the paper.
 _SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: its letter, what changes, and the paper's perplexity, BLEU and millions of parameters."""
+    """A row of the table: its letter, its changes, and the paper's perplexity, BLEU and millions of parameters."""
 
     name: str
     letter: str
@@ -44,7 +44,7 @@ class Row:
 
 
 def heads(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """So many times the heads, each as much narrower."""
+    """`times` as many heads, each narrower by the same factor."""
 
     def change(model: ModelSettings, _: float) -> list[str]:
         count = max(1, round(model.n_heads * times))
@@ -55,7 +55,7 @@ def heads(times: float) -> Callable[[ModelSettings, float], list[str]]:
 
 
 def _key_width(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """Narrower queries and keys, values as they were."""
+    """Narrower queries and keys with unchanged values."""
     return lambda m, _: [f"model.d_k={max(1, round(m.key_width * times))}", f"model.d_v={m.value_width}"]
 
 
@@ -65,12 +65,11 @@ def layers(times: float) -> Callable[[ModelSettings, float], list[str]]:
 
 
 def width(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """Another d_model with as many heads, each as much wider or narrower; d_ff as it was."""
+    """Another d_model with as many heads, each scaled with it; d_ff is unchanged."""
     return lambda m, _: [f"model.d_model={max(2, round(m.d_model * times))}"]
 
 
 def _inner(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """Another d_ff."""
     return lambda m, _: [f"model.d_ff={max(1, round(m.d_ff * times))}"]
 
 
@@ -83,7 +82,7 @@ def smoothing(times: float) -> Callable[[ModelSettings, float], list[str]]:
 
 
 def big(model: ModelSettings, _: float) -> list[str]:
-    """Twice as wide everywhere with twice the heads, and three times the dropout."""
+    """Twice the width everywhere with twice the heads, and three times the dropout."""
     sizes = {"d_model": 2 * model.d_model, "d_ff": 2 * model.d_ff, "n_heads": 2 * model.n_heads}
     return [*(f"model.{k}={v}" for k, v in sizes.items()), f"model.dropout={min(0.9, 3 * model.dropout)}"]
 
@@ -113,7 +112,7 @@ ROWS = (
 
 
 def chosen_rows(names: str | None) -> list[Row]:
-    """Rows by letter or name, separated by commas, and the base that they are compared with; without any, all."""
+    """Rows by letter or name, separated by commas, and the base for comparison; all rows by default."""
     if names is None:
         return list(ROWS)
     wanted = [name.strip() for name in names.split(",")]
@@ -135,7 +134,7 @@ def table3(
     at_once: int = 1,
     say: Say = print,
 ) -> Json | None:
-    """Train and score what is missing, so many rows at once; all rows, or None where a training was stopped."""
+    """Train and score the missing rows, `at_once` at a time; returns all rows, or None if a training was stopped."""
     settings = without_averaging(settings)
     if at_once > 1 and not together(settings, store, folder, rows, seeds, device, at_once, say):
         return None
@@ -152,7 +151,7 @@ def table3(
 
 
 def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
-    """The rows that have been trained so far, and nothing trained for it: their files are enough."""
+    """The finished rows from their files, without any training."""
     settings = without_averaging(settings)
     trained_on = _data_of(folder)
     files = [(row, seed, row_file(folder, _row_name(row, seed))) for row in rows for seed in range(1, seeds + 1)]
@@ -167,7 +166,7 @@ def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, se
 
 
 def _data_of(folder: Path) -> Json:
-    """What the rows of a folder were trained on, which is noted beside them."""
+    """The training data of a folder's rows, from its data.json."""
     file = folder / "data.json"
     if not file.exists():
         raise SettingsError(f"{folder} has no rows of table 3.", "Train some first, without --finished.")
@@ -176,17 +175,17 @@ def _data_of(folder: Path) -> Json:
 
 
 def _facts_of(store: Store) -> Json:
-    """Which data it is, and how much."""
+    """The hash and size of the data."""
     return {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
 
 
 def _told(settings: Settings, trained_on: Json, done: Sequence[Json]) -> Json:
-    """The rows, and what they have in common."""
+    """The rows and their common settings."""
     return {**trained_on, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
 
 
 def without_averaging(settings: Settings) -> Settings:
-    """As the paper's table is made: the weights of the last step, so that all of a row's figures are of one model."""
+    """The weights of the last step, as in the paper's table, so that all figures of a row are of one model."""
     return with_changes(settings, ["train.average=1", "train.patience=0"])
 
 
@@ -194,13 +193,13 @@ def together(
     settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None,
     at_once: int, say: Say,
 ) -> bool:  # fmt: skip
-    """Train what is missing, so many at once; whether nothing is missing any more."""
+    """Train the missing rows, `at_once` at a time; returns whether all are finished."""
     if not settings.train.batch_tokens:
-        raise SettingsError("Trainings side by side cannot each look for what fits.", "Set train.batch_tokens.")
+        raise SettingsError("Parallel trainings cannot search for a batch size.", "Set train.batch_tokens.")
     asked = settings, store, folder, rows, seeds, device
     tasks = missing(*asked)
     if tasks:
-        say(f"{len(tasks)} trainings, {at_once} at once; what they say: {folder / 'logs'}")
+        say(f"{len(tasks)} trainings, {at_once} at once; logs: {folder / 'logs'}")
     if side_by_side(tasks, at_once, lambda task: _say_if_done(task, folder, say)) and not missing(*asked):
         return True
     say("Stopped; the same command resumes.")
@@ -210,7 +209,7 @@ def together(
 def missing(
     settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None
 ) -> list[ParallelTask]:
-    """The trainings that are not done yet: a whole table before the next seed, what takes longest first."""
+    """The missing trainings: the whole table before the next seed, the longest first."""
     return [
         ParallelTask(
             _one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt"
@@ -222,12 +221,12 @@ def missing(
 
 
 def _one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
-    """One row in a process of its own, where a row arrives as its name and a store as its folder."""
+    """Train one row in a process of its own, given the row's name and the store's path."""
     one(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
 
 
 def _say_if_done(task: ParallelTask, folder: Path, say: Say) -> None:
-    """The row that a process has trained, unless it was told to stop."""
+    """Report the row that a process has trained, unless it was stopped."""
     file = row_file(folder, task.log.stem)
     if file.exists():
         say(_in_a_line(json.loads(file.read_text(encoding="utf-8"))))
@@ -246,13 +245,13 @@ def row_file(folder: Path, name: str) -> Path:
 
 
 def store_for(settings: Settings, folder: Path, data: Path | None, given: Path | None, pairs: int | None) -> Store:
-    """The store that was given, or one made of the settings' files; only so many pairs of it where they are counted."""
+    """The given store, or one prepared from the settings' files; a sample of it if `pairs` is given."""
     store = Store.open(given) if given is not None else prepare(settings, folder / "store", root=data)
     return store if pairs is None else sampled(store, pairs, folder / f"sample-{pairs}")
 
 
 def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
-    """One row with one seed: what its file says, or trained and scored now."""
+    """One row with one seed: the result from its file, or a new training. None if it was stopped."""
     name = _row_name(row, seed)
     file, running = row_file(folder, name), folder / "runs" / name
     changed, asked = _asked_of(settings, row, seed, store.hash)
@@ -263,17 +262,17 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
     if model is None:
         return None
     found = {**asked, **_scored(model, running, store, device)}
-    if anew:  # of a row that went on, nobody knows how long it had taken before
+    if anew:  # the total time of a resumed row is unknown
         found["minutes"] = (time.monotonic() - began) / 60
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
-    write_json(folder / "data.json", _facts_of(store))  # so that the table can be made again where the data is not
-    shutil.rmtree(running)  # gigabytes that nobody asks for again
+    write_json(folder / "data.json", _facts_of(store))  # the table can then be made again without the data
+    shutil.rmtree(running)  # gigabytes that are no longer needed
     return found
 
 
 def _asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Settings, Json]:
-    """A row's settings, and what its file says that it was made from."""
+    """A row's settings, and the inputs that its file records."""
     changes = row.change(settings.model, settings.train.label_smoothing)
     changed = with_changes(settings, [*changes, f"train.seed={seed}"])
     tables = {table: settings_to_dict(changed)[table] for table in ("model", "train")}
@@ -281,7 +280,7 @@ def _asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Setti
 
 
 def held(file: Path, asked: Json) -> Json | None:
-    """What a finished row's file says; one of other settings or data is refused."""
+    """The result in a finished row's file; a file of other settings or data is refused."""
     if not file.exists():
         return None
     found: Json = json.loads(file.read_text(encoding="utf-8"))
@@ -291,7 +290,7 @@ def held(file: Path, asked: Json) -> Json | None:
 
 
 def _scored(model: Path, running: Path, store: Store, device: str | None) -> Json:
-    """Perplexity and BLEU on the validation pairs, as the table has them on newstest2013."""
+    """Perplexity and BLEU on the validation pairs; the paper's are on newstest2013."""
     lines = read_metrics(running / "metrics.jsonl")
     perplexity = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line][-1]
     translator = SentenceTranslator.load(model, device, engine="torch")

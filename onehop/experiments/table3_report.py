@@ -1,4 +1,4 @@
-"""What table 3 says: the paper's findings judged at this scale, the table beside the paper's, the picture."""
+"""The report of table 3: the paper's findings judged at this scale, the table, and the picture."""
 
 import math
 import statistics
@@ -12,7 +12,7 @@ from onehop.experiments.table3 import ROWS, Row
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence of section 6.2, and the row and measure by which it is judged against the base."""
+    """A finding of section 6.2, and the row and metric to judge it against the base."""
 
     text: str
     row: str
@@ -37,7 +37,7 @@ FINDINGS = (
 
 
 def verdict(says: str, ours: Sequence[float], base: Sequence[float]) -> str:
-    """Whether a finding holds: every seed of the row on the stated side of every seed of the base."""
+    """Whether a finding holds: every seed of the row is on the stated side of every seed of the base."""
     side = "less" if max(ours) < min(base) else "more" if min(ours) > max(base) else "the same"
     if len(ours) == 1 or len(base) == 1:
         return "one seed cannot tell" if says == "the same" else f"{'holds' if side == says else 'not'} with one seed"
@@ -61,7 +61,7 @@ def judged(found: Json) -> Iterator[tuple[Finding, float, float, str]]:
 
 @dataclass(frozen=True)
 class _Line:
-    """A row over its seeds: means, and standard deviations where there are several."""
+    """A row over its seeds: means, and standard deviations if there are several."""
 
     row: Row
     changes: list[str]
@@ -71,7 +71,7 @@ class _Line:
 
 
 def _lines_of(found: Json) -> Iterator[_Line]:
-    """The rows that were measured, in the paper's order."""
+    """The measured rows in the paper's order."""
     for row in ROWS:
         of_row = [one for one in found["rows"] if one["row"] == row.name]
         if of_row:
@@ -80,7 +80,7 @@ def _lines_of(found: Json) -> Iterator[_Line]:
 
 
 def table_text(found: Json) -> str:
-    """Ours and the paper's side by side."""
+    """Our values and the paper's side by side."""
     header = ["row", "", "change", "seeds", "PPL", "BLEU", "parameters (M)", "paper: PPL", "BLEU", "parameters (M)"]
     rows = [
         [
@@ -107,24 +107,24 @@ def table_text(found: Json) -> str:
 
 
 def _in_words(change: str) -> str:
-    """A change without its table; 0.3 for 0.30000000000000004."""
+    """A change without its section name; 0.3 for 0.30000000000000004."""
     name, _, value = change.partition(".")[2].partition("=")
     return f"{name} {float(value):g}" if "." in value else f"{name} {value}"
 
 
 def spread(values: Sequence[float]) -> str:
-    """The mean, and the standard deviation over seeds where there are several."""
+    """The mean, and the standard deviation if there are several seeds."""
     mean = f"{statistics.mean(values):.2f}"
     return mean if len(values) == 1 else f"{mean} ± {_deviation(values):.2f}"
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The standard deviation over seeds; one seed has none."""
+    """The standard deviation over seeds; 0 for one seed."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def picture(found: Json) -> Any:
-    """By how much each row differs from the base, here and in the paper; bars: the standard deviation over seeds."""
+    """The difference of each row to the base, here and in the paper, with the standard deviation over seeds."""
     figure, axes = new_figure(2)
     lines = list(_lines_of(found))
     base, others = lines[0], lines[1:]

@@ -1,4 +1,4 @@
-"""The proof of exact resume on a cluster: kill workers at random moments, let Ray go on, compare the bits."""
+"""The proof of exact resume on a cluster: kill workers at random, let Ray resume, compare the bits."""
 
 import random
 import shutil
@@ -21,9 +21,9 @@ from onehop.storage.run_folder import Run
 def verify_cluster_resume(
     folder: Path | None, *, address: str, workers: int, kills: int, steps: int, seed: int, say: Say
 ) -> bool:
-    """Whether a training whose workers are killed ends with the same bits as one that nobody disturbs.
+    """Whether a training with killed workers ends with the same bits as an undisturbed one.
 
-    On other machines the folder must be one that every node sees.
+    If the cluster has other machines, the folder must be on a disk that every node sees.
     """
     with tempfile.TemporaryDirectory() as temporary:
         work = (folder or Path(temporary)).absolute()
@@ -73,5 +73,5 @@ def _killing(work: Path, at_steps: list[int], workers: int, draw: random.Random,
     finally:
         over.set()
         thread.join()
-    if len(killed) < len(at_steps):  # equal bits would prove nothing
-        raise RunError(f"Only {len(killed)} of {len(at_steps)} kills took place.", "Give more --steps.")
+    if len(killed) < len(at_steps):  # otherwise equal bits would prove nothing
+        raise RunError(f"Only {len(killed)} of {len(at_steps)} kills happened.", "Give more --steps.")

@@ -1,4 +1,4 @@
-"""The proof of "as if never stopped": train, kill -9 at random moments, go on, compare the bits."""
+"""The proof of exact resume: train, kill -9 at random, resume, compare the bits."""
 
 import hashlib
 import random
@@ -23,12 +23,12 @@ Say = Callable[[str], None]
 
 
 def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say: Say, device: str = "cpu") -> bool:
-    """Whether a run that was killed again and again ends with the same bits as one that was not."""
+    """Whether a repeatedly killed run ends with the same bits as an undisturbed one."""
     pick_device(device)
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        for left_from_last_time in ("whole", "killed"):  # a finished run would prove nothing
+        for left_from_last_time in ("whole", "killed"):  # results of an earlier call would prove nothing
             shutil.rmtree(work / left_from_last_time, ignore_errors=True)
         command = set_up(work, steps, device)
         whole = train_whole(command, work / "whole")
@@ -41,11 +41,11 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
 
 
 def set_up(work: Path, steps: int, device: str) -> list[str]:
-    """Data, settings with everything random switched on, and the command that trains with them.
+    """Data, settings with all randomness on, and the training command.
 
-    Only a CPU gives the same bits again without being told to.
+    A CPU is deterministic by default; other devices need train.deterministic.
     """
-    write_pairs(work / "digits.tsv", in_words(digit_strings(3000)))  # a digit is one piece, and none can be dropped
+    write_pairs(work / "digits.tsv", in_words(digit_strings(3000)))  # a digit would be one token without merges to drop
     changes = [
         f"train.steps={steps}",
         "train.save_every=10",
@@ -68,7 +68,7 @@ def set_up(work: Path, steps: int, device: str) -> list[str]:
 
 
 def train_whole(command: list[str], run: Path) -> str:
-    """Train in one go; the hash of the result."""
+    """Train without interruption; returns the hash of the result."""
     done = subprocess.run([*command, str(run)], capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing."])[-1]
@@ -77,7 +77,7 @@ def train_whole(command: list[str], run: Path) -> str:
 
 
 def kill_steps(kills: int, steps: int, draw: random.Random) -> list[int]:
-    """A random step in each of as many equal parts of the run as there are kills; never the last step."""
+    """A random step in each of `kills` equal parts of the run; never the last step."""
     return [
         draw.randint(steps * i // kills + 1, max(steps * i // kills + 1, steps * (i + 1) // kills - 2))
         for i in range(kills)
@@ -85,35 +85,35 @@ def kill_steps(kills: int, steps: int, draw: random.Random) -> list[int]:
 
 
 def train_killed(command: list[str], run: Path, at_steps: list[int], draw: random.Random, say: Say) -> str:
-    """Train, killed a random moment after each of these steps, be it in a checkpoint; the hash of the result."""
+    """Train, killed at a random time after each of these steps, even while saving; returns the hash of the result."""
     for step in at_steps:
         process = subprocess.Popen([*command, str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_for_step(process, run, step)
             time.sleep(draw.uniform(0.0, 0.05))
-        finally:  # after Ctrl-C too: the child would go on training
+        finally:  # after Ctrl-C too, or the child would continue training
             process.kill()
             process.wait()
         if process.returncode != -signal.SIGKILL:
-            raise RunError(f"The training ended before it was killed in step {step}.", "Give more --steps.")
+            raise RunError(f"The training ended before it could be killed in step {step}.", "Give more --steps.")
         say(f"killed after step {last_step(run)}, with a checkpoint of step {max(Run(run).steps(), default=0)}")
     return train_whole(command, run)
 
 
 def wait_for_step(process: "subprocess.Popen[bytes]", run: Path, step: int) -> None:
-    """Until the run has done a step, or is over."""
+    """Wait until the run has finished a step, or has ended."""
     while process.poll() is None and last_step(run) < step:
         time.sleep(0.002)
 
 
 def last_step(run: Path) -> int:
-    """The last step that the metrics tell of."""
+    """The last step in the metrics."""
     file = run / "metrics.jsonl"
     return max((line["step"] for line in read_metrics(file)), default=0) if file.exists() else 0
 
 
 def result_hash(run: Path) -> str:
-    """A hash over the model file's weights and the last checkpoint with its optimiser."""
+    """A hash of the model file's weights and the last checkpoint with its optimizer state."""
     last = Run(run).latest()
     assert last is not None, "a training that ends well leaves a checkpoint"
     digest = hashlib.sha256()

@@ -37,14 +37,14 @@ def test_files_are_fetched_once_and_named(source, tmp_path, monkeypatch):
 
 def test_what_can_go_wrong_is_one_line_and_loses_nothing(source, tmp_path, monkeypatch):
     out = tmp_path / "captions"
-    with pytest.raises(TextError, match=r"train\.en\.gz cannot be fetched: .* Connect to the network"):
+    with pytest.raises(TextError, match=r"train\.en\.gz cannot be downloaded: .* Connect to the network"):
         fetch(out, str, source + "/no")
     packed = tmp_path / "source" / "train.de.gz"
     packed.write_bytes(gzip.compress(b"Something else.\n"))
-    with pytest.raises(TextError, match=r"train\.de\.gz is not what it was\."):
+    with pytest.raises(TextError, match=r"train\.de\.gz has changed\."):
         fetch(out, str, source)
     packed.write_bytes(packed.read_bytes()[:-9])
-    with pytest.raises(TextError, match=r"train\.de\.gz cannot be fetched"):
+    with pytest.raises(TextError, match=r"train\.de\.gz cannot be downloaded"):
         fetch(out, str, source)
     assert [file.name for file in out.iterdir()] == ["train.en"]
     (out / "train.en").write_text("mine")

@@ -36,7 +36,7 @@ def a_task_that_says_nothing() -> None:
     ("work", "says"),
     [
         (a_task_that_is_killed, "A training was killed. If memory ran out, train fewer at once. Its log: {log}."),
-        (a_task_that_says_nothing, "A training ended without a word. All it said is in {log}."),
+        (a_task_that_says_nothing, "A training ended without a message. Its log: {log}."),
     ],
 )
 def test_a_process_that_dies_is_told_of(tmp_path, work, says):
@@ -46,7 +46,7 @@ def test_a_process_that_dies_is_told_of(tmp_path, work, says):
 
 
 def test_a_process_that_never_got_to_its_log_is_told_of_too(tmp_path):
-    said = f"A training ended without a word. All it said is in {tmp_path / 'log'}."
+    said = f"A training ended without a message. Its log: {tmp_path / 'log'}."
     assert str(parallel_runs.failure(1, tmp_path / "log")) == said
 
 

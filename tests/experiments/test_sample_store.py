@@ -39,5 +39,6 @@ def test_a_sample_of_more_than_there_is_or_of_something_else_is_refused(few_rows
     with pytest.raises(StoreError) as error:
         sampled(whole, 21, folder / "b")
     assert (
-        str(error.value) == f"{folder / 'b'} is no sample of 21 pairs of {whole.path}. Give another -o, or remove it."
+        str(error.value)
+        == f"{folder / 'b'} is not a sample of 21 pairs of {whole.path}. Give another -o, or remove it."
     )

@@ -132,9 +132,9 @@ def test_a_row_that_fails_beside_others_says_why_when_they_are_done(few_rows):
     with pytest.raises(RunError) as error:
         table3.table3(settings, store, out, table3.chosen_rows("E"), at_once=2, device="cpu", say=said.append)
     log = out / "logs" / "base-seed-1.txt"
-    assert str(error.value) == f"{log.read_text().splitlines()[-1]} All it said is in {log}."
+    assert str(error.value) == f"{log.read_text().splitlines()[-1]} Its log: {log}."
     assert "base-seed-1" in error.value.what
-    assert said[0] == f"2 trainings, 2 at once; what they say: {out / 'logs'}"
+    assert said[0] == f"2 trainings, 2 at once; logs: {out / 'logs'}"
     assert said[1].startswith("learned-positions, seed 1: perplexity ")
 
 
@@ -144,7 +144,7 @@ def test_side_by_side_wants_a_budget_and_rows_of_the_same_settings_before_it_tra
     rows, store = table3.chosen_rows("E"), table3.store_for(settings, folder / "store", folder, None, None)
     with pytest.raises(SettingsError) as error:
         table3.table3(with_changes(settings, ["train.batch_tokens=0"]), store, folder / "out", rows, at_once=2)
-    assert str(error.value) == "Trainings side by side cannot each look for what fits. Set train.batch_tokens."
+    assert str(error.value) == "Parallel trainings cannot search for a batch size. Set train.batch_tokens."
     stale = folder / "out" / "rows" / "base-seed-1.json"
     stale.parent.mkdir(parents=True)
     stale.write_text("{}")

@@ -52,7 +52,9 @@ def test_a_training_that_fails_is_no_proof(tmp_path):
     fails = [sys.executable, "-c", "import sys; sys.exit('It broke.')"]
     with pytest.raises(RunError, match=r"^The training failed: It broke\. See why with: "):
         train_whole(fails, tmp_path)
-    with pytest.raises(RunError, match=r"^The training ended before it was killed in step 5\. Give more --steps\.$"):
+    with pytest.raises(
+        RunError, match=r"^The training ended before it could be killed in step 5\. Give more --steps\.$"
+    ):
         train_killed(fails, tmp_path, [5], random.Random(1), print)
 
 
