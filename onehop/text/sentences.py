@@ -8,6 +8,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain
 
 _EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"
@@ -22,6 +23,8 @@ ADDRESS = re.compile(
 )
 # The splitter assumes that a space before a full stop is one byte, and fails on others: "Vitamin A\u202f."
 _SPACE_BEFORE_STOP = re.compile(r"(?<!\s)\s+(?=\.)")
+# The splitter's time grows with the square of the length, and it holds the GIL: 800 kB of "<!--" took over a minute.
+_WINDOW = 10_000
 # A list number, which the splitter takes for a sentence.
 _LABEL = re.compile(r"\s*\(?\d{1,3}[.)]\s*")
 
@@ -84,7 +87,7 @@ def _sentence_pieces(line: str, language: str) -> list[str]:
 
     plain = _SPACE_BEFORE_STOP.sub(lambda space: " " * len(space[0]), line)
     try:
-        found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
+        found = _in_windows(plain, partial(sentencex.segment, re.split("[-_]", language.lower())[0]))
     except UnicodeEncodeError:  # a lone surrogate
         return [line]
     except BaseException as e:
@@ -102,6 +105,21 @@ def _sentence_pieces(line: str, language: str) -> list[str]:
             pieces.append(line[begin:end])
             begin = end
     return pieces
+
+
+def _in_windows(text: str, split: Callable[[str], list[str]]) -> list[str]:
+    """The sentences of a text, split a window at a time; the last one of a window begins the next window."""
+    found: list[str] = []
+    begin = 0
+    while len(text) - begin > _WINDOW:
+        window = text[begin : begin + _WINDOW]
+        pieces = split(window)
+        if "".join(pieces) != window:  # a bug of the splitter: keep the line whole
+            return [text]
+        pieces = pieces[:-1] or pieces
+        found += pieces
+        begin += sum(map(len, pieces))
+    return found + split(text[begin:])
 
 
 def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> list[Segment]:

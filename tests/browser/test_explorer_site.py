@@ -195,7 +195,8 @@ def test_a_sweep_can_be_stopped(site):
         .catch((error) => error.message);
       return [ended, parts.length < 1 + parts[0].attentions];
     }"""
-    assert site.evaluate(stopped, TEXT) == ["Stopped.", True]
+    text = " ".join([TEXT] * 6)  # so long that the sweep cannot end before it is stopped
+    assert site.evaluate(stopped, text) == ["Stopped.", True]
 
 
 def test_neurons_and_matrices_are_those_of_python(site, explorer):

@@ -108,5 +108,5 @@ def test_a_node_without_room_for_the_model_says_where(small_disk, tmp_path, monk
     shipped = translate._ShippedModel(
         tmp_path / "missing.safetensors", "abc", {"missing.safetensors": b"x" * (1 << 20)}
     )
-    with pytest.raises(ClusterError, match=r"cannot keep the model in .*: No space left on device\. Make room there"):
+    with pytest.raises(ClusterError, match=r"cannot keep the model in .*: No space left on device\. Free space there"):
         shipped.here()

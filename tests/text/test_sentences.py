@@ -115,6 +115,19 @@ def test_spaces_and_emoji_stay_outside():
     assert segment("😀😀") == Segment("😀😀", "", "")
 
 
+def test_the_splitter_gets_a_long_line_in_windows(monkeypatch):
+    """Its time grows with the square of the length, and it holds the GIL: a file of "<!--" stopped the server."""
+    import sentencex
+
+    lengths, split = [], sentencex.segment
+    monkeypatch.setattr(sentencex, "segment", lambda language, text: lengths.append(len(text)) or split(language, text))
+    few = [f"Sentence {number} of a long line." for number in range(1000)]
+    assert [found.text for found in sentences(" ".join(few), "en")] == few
+    assert "".join(found.text for found in sentences("<!--" * 10_000, "en")) == "<!--" * 10_000
+    assert len(lengths) > 6
+    assert max(lengths) == 10_000
+
+
 @pytest.mark.parametrize(
     "line", ["x" + " " * 500_000 + "x", "a." * 250_000, "😀x" * 200_000, "a@" * 200_000, "WWW." + "A.B" * 200_000]
 )
