@@ -8,7 +8,7 @@ The cost is the main thread's CPU time from the event to the end of the next fra
 Wall times are disturbed, so the load of the machine is written beside each result. The sweep and the long text have
 the CPU seconds of the server too.
 
-Each result is printed and written to -o as soon as it is there. A run that was stopped goes on with what is missing:
+Each result is printed and written to -o at once. The same command resumes a stopped run:
 give the same -o again.
 """
 

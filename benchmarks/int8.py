@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with the set")
     parser.add_argument("--set", default="newstest2013")
     parser.add_argument("--parts", type=int, default=12, help="how many parts the set is translated in")
-    parser.add_argument("--only", type=int, help="only so many of the parts")
+    parser.add_argument("--only", type=int, help="stop after N parts")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     chosen = parser.parse_args()
     files = dict(zip(COMPUTE, (chosen.model, chosen.exact or chosen.model), strict=True))

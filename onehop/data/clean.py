@@ -184,7 +184,7 @@ def _write_filtered(
 
 
 class EncodingWatch:
-    """Raises an error if so many lines of a file are not UTF-8 that it must have another encoding."""
+    """Raises an error if over a tenth of a file's lines are not UTF-8: the file has another encoding."""
 
     def __init__(self) -> None:
         self._read, self._bad = Counter[int](), Counter[tuple[int, Path]]()

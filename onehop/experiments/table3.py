@@ -266,7 +266,7 @@ def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, dev
         found["minutes"] = (time.monotonic() - began) / 60
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
-    write_json(folder / "data.json", _facts_of(store))  # the table can then be made again without the data
+    write_json(folder / "data.json", _facts_of(store))  # the table can be rebuilt without the data
     shutil.rmtree(running)  # gigabytes that are no longer needed
     return found
 
