@@ -325,8 +325,8 @@ def test_pieces_make_words_and_punctuation_stands_alone(page):
 def test_the_head_that_was_found_can_be_switched_off(live, tracer):
     place = figure(live, "decides")
     place.locator("[data-start]").click()
-    place.locator("[data-proof]").click()
     strongest = place.locator("[data-decides]").get_attribute("data-strongest")
+    place.locator("[data-proof]").click()  # the edited trace resets the sweep, and its verdict goes
     expect(live.locator(".bar .edited")).to_have_text(f"edited: head=off@{strongest}")
     settled(live)
     shown = live.evaluate("window.onehop.view().trace.json.target")
