@@ -8,7 +8,7 @@ from typing import Any
 
 from onehop.errors import TextError
 from onehop.pipelines.documents.archive import Archive, read_archive
-from onehop.pipelines.documents.flow import KEPT, add, add_kept, as_stood, plain
+from onehop.pipelines.documents.flow import add, as_stood, keep_placeholders, plain
 from onehop.pipelines.html_markup import Flow, Kind, Mark, xml_character
 
 PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
@@ -131,6 +131,7 @@ def paragraph(element: Any) -> Paragraph:
     """A paragraph with its runs as marks."""
     found = Paragraph(element, _base_run(element))
     _Walk(found).children(element)
+    keep_placeholders(found.flows)
     return found
 
 
@@ -203,7 +204,7 @@ class _Walk:
         for child in run:
             if child.tag == f"{_W}t":
                 self.change_look(run)
-                self.text(child.text or "")
+                add(self.found.flow, plain(child.text or ""))
             elif child.tag in _BREAKS:
                 self.close_look()
                 self.found.things.append(Thing("point", [child], run))
@@ -211,15 +212,6 @@ class _Walk:
             elif child.tag not in (f"{_W}rPr", f"{_W}lastRenderedPageBreak"):
                 self.close_look()
                 self.point([child], run)
-
-    def text(self, text: str) -> None:
-        """Text with its placeholders and addresses."""
-        at = 0
-        for kept in KEPT.finditer(text):
-            add(self.found.flow, plain(text[at : kept.start()]))
-            add_kept(self.found.flow, plain(kept[0]))
-            at = kept.end()
-        add(self.found.flow, plain(text[at:]))
 
     def change_look(self, run: Any) -> None:
         """Text follows that looks as this run does."""

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from onehop.data.corpus import BYTE_ORDER_MARK, refuse_other_unicode
 from onehop.errors import TextError
-from onehop.pipelines.html import verbatim
+from onehop.pipelines.html import kept_spans, verbatim
 from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece
 from onehop.text.sentences import ADDRESS
 
@@ -112,6 +112,30 @@ def add_kept(flow: Flow, units: Iterable[Unit], before: str = "", after: str = "
     flow.marks.append(Mark(len(flow.characters), before, "open", "kept", kept=True))
     add(flow, units)
     flow.marks.append(Mark(len(flow.characters), after, "close", "kept"))
+
+
+def keep_placeholders(pieces: Iterable[Piece]) -> list[Piece]:
+    """The pieces of a markup parser, with placeholders and addresses kept in their flows."""
+    pieces = list(pieces)
+    for piece in pieces:
+        if isinstance(piece, Flow):
+            _keep_placeholders(piece)
+    return pieces
+
+
+def _keep_placeholders(flow: Flow) -> None:
+    """Add marks around placeholders, except inside kept elements."""
+    is_taken = bytearray(len(flow.characters) + 1)
+    for begin, end in kept_spans(flow.marks).values():
+        is_taken[begin:end] = b"\1" * (end - begin)
+    marks = [(mark.place, 1, mark) for mark in flow.marks]
+    for placeholder in KEPT.finditer(flow.text):
+        begin, end = placeholder.span()
+        if not any(is_taken[begin:end]):
+            marks.append((begin, 2, Mark(begin, "", "open", "kept", kept=True)))
+            marks.append((end, 0, Mark(end, "", "close", "kept")))
+    # A placeholder opens after the tags at its begin, and closes before those at its end.
+    flow.marks = [mark for _, _, mark in sorted(marks, key=lambda entry: entry[:2])]
 
 
 def tag(found: re.Match[str], place: int, markup: str) -> Mark:

@@ -6,7 +6,17 @@ from functools import cache, wraps
 from itertools import pairwise
 from typing import Any, cast
 
-from onehop.pipelines.documents.flow import KEPT, Pieces, Unit, add, add_kept, as_stood, decoded, plain
+from onehop.pipelines.documents.flow import (
+    KEPT,
+    Pieces,
+    Unit,
+    add,
+    add_kept,
+    as_stood,
+    decoded,
+    keep_placeholders,
+    plain,
+)
 from onehop.pipelines.documents.text import rewrapped
 from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece, parse
 
@@ -71,7 +81,7 @@ def _blocks(text: str) -> Iterator[Piece]:
         begin, end = max(at, lines[token.map[0]]), lines[min(token.map[1], len(lines) - 1)]
         if token.type == "html_block":
             yield text[at:begin]
-            yield from parse(text[begin:end])
+            yield from keep_placeholders(parse(text[begin:end]))
             at = end
         elif found := _located(text, token.content, begin, end):
             yield text[at : found[0][0]]

@@ -1,7 +1,7 @@
 """OpenDocument text: the paragraphs of its XML, whose spans are placed as HTML's inline tags are."""
 
 from onehop.pipelines.documents.archive import Archive, read_archive
-from onehop.pipelines.documents.flow import Pieces, decoded
+from onehop.pipelines.documents.flow import Pieces, decoded, keep_placeholders
 from onehop.pipelines.html_markup import Parser
 
 _INLINE = {"text:span", "text:a", "text:s", "text:bookmark", "text:bookmark-start", "text:bookmark-end"}
@@ -21,4 +21,4 @@ def content(name: str, data: bytes) -> Pieces | None:
     if name != "content.xml":
         return None
     source = decoded(data, name)
-    return Pieces(source, list(Parser(source.text, inline=_INLINE, no_text=_NO_TEXT).pieces()))
+    return Pieces(source, keep_placeholders(Parser(source.text, inline=_INLINE, no_text=_NO_TEXT).pieces()))

@@ -4,19 +4,22 @@ import re
 from collections.abc import Iterator
 
 from onehop.errors import TextError
-from onehop.pipelines.documents.flow import Pieces, decoded
+from onehop.pipelines.documents.flow import Pieces, decoded, keep_placeholders
 from onehop.pipelines.html_markup import Parser, Piece
 
-# What is not to be translated, and proposals, which have sources too; else a segment. An element that is empty has no
-# end to look for, and white space is looked at from its beginning alone: nothing is slow.
+# Comments, CDATA, units with translate="no" and proposals (<alt-trans>, which has sources too) come before segments, so
+# that no source inside them matches. An empty element has no end to search for, and white space matches only from its
+# beginning: the time stays linear.
 _SEGMENT = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<alt-trans\b[^>]*(?<!/)>.*?</alt-trans>"
     r"|<(?P<unit>trans-unit|unit|group)\b[^>]*\stranslate=\"no\"[^>]*(?<!/)>.*?</(?P=unit)>"
     r"|(?<![ \t])(?P<indent>[ \t]*)<source\b[^>]*(?<!/)>(?P<source>.*?)</source>"
     r"(?:\s*<seg-source\b(?:[^>]*/>|[^>]*>.*?</seg-source>))?"
-    r"(?P<target>\s*<target\b(?:[^>]*/>|[^>]*>(?P<done>.*?)</target>))?",
+    r"(?P<target>(?P<open>\s*<target\b[^>]*?)\s*(?:/>|>(?P<content>.*?)</target>))?",
     re.DOTALL,
 )
+# States of a target that may be a copy of its source.
+_UNTRANSLATED = re.compile(r"\sstate=[\"'](?:new|needs-translation)[\"']")
 # Codes whose content belongs to another format.
 _CODE = {"ph", "bpt", "ept", "it", "x", "bx", "ex", "sc", "ec", "cp"}
 _INLINE = _CODE | {"g", "mrk", "pc", "sub", "sm", "em"}
@@ -30,19 +33,23 @@ def read(data: bytes, name: str) -> Pieces:
         etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
     except etree.XMLSyntaxError as e:
         raise TextError(f"{name} is not XML: {e}.", "Save it again.") from None
-    return Pieces(source, list(pieces(source.text)))
+    return Pieces(source, list(_pieces(source.text)))
 
 
-def pieces(text: str) -> Iterator[Piece]:
-    """What is kept and what is translated."""
+def _pieces(text: str) -> Iterator[Piece]:
     at = 0
-    for found in _SEGMENT.finditer(text):
-        if found["source"] is None or (found["done"] or "").strip():
+    for segment in _SEGMENT.finditer(text):
+        if segment["source"] is None or _is_translated(segment):
             continue
-        yield text[at : found.start("target") if found["target"] else found.end()]
-        opening = re.match(r"(\s*<target\b[^>]*?)\s*/?>", found["target"] or f"\n{found['indent']}<target>")
-        yield f"{opening[1] if opening else '<target'}>"
-        yield from Parser(found["source"], inline=_INLINE, no_text=(), code=_CODE).pieces()
+        yield text[at : segment.start("target") if segment["target"] else segment.end()]
+        yield (segment["open"] or f"\n{segment['indent']}<target") + ">"
+        yield from keep_placeholders(Parser(segment["source"], inline=_INLINE, no_text=(), code=_CODE).pieces())
         yield "</target>"
-        at = found.end()
+        at = segment.end()
     yield text[at:]
+
+
+def _is_translated(segment: re.Match[str]) -> bool:
+    if segment["content"] == segment["source"] and _UNTRANSLATED.search(segment["open"]):
+        return False
+    return bool((segment["content"] or "").strip())

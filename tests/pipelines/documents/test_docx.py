@@ -76,3 +76,12 @@ def test_without_the_extra_it_is_named(monkeypatch):
     for name, package in (("x.docx", "lxml"), ("x.po", "polib"), ("x.yml", "PyYAML")):
         with pytest.raises(MissingPackageError, match=rf'needs {package}.*pip install "onehop\[formats\]"'):
             read_document(b"", name)
+
+
+def test_a_placeholder_over_two_runs_stays(translated):
+    with zipfile.ZipFile(io.BytesIO(LETTER)) as old, zipfile.ZipFile(out := io.BytesIO(), "w") as new:
+        for info in old.infolist():
+            new.writestr(
+                info, old.read(info).replace(b">We have <", b">We have {{first <").replace(b">never<", b">name}}<")
+            )
+    assert runs(translated(out.getvalue(), "letter.docx"))[1][:3] == ["WE HAVE {{first ", "*name}}", " SEEN THE "]

@@ -25,3 +25,14 @@ def test_only_text_is_translated(translated):
     assert '<p>IT WAS <b>LATE</b>, AND <a href="/x?a=1&amp;b=2" title="keep">NOBODY</a> CAME.<br>' in found
     assert "<br>RUN <code>pip install</code> NOW.</p>" in found
     assert '<script>var keep = "this";</script><p translate="no">Keep this.</p>' in found
+
+
+def test_placeholders_stay_inside_and_beside_tags(translated):
+    page = "<p>Dear {{name}}, <b>{count}</b> of <code>{total}</code> files <i>are at %s now</i>.</p>"
+    changed = "<p>DEAR {{name}}, <b>{count}</b> OF <code>{total}</code> FILES <i>ARE AT %s NOW</i>.</p>"
+    assert translated(page, "a.html") == changed
+
+
+@pytest.mark.parametrize("name", ["{{first <b>name</b>}}, read", "{{first <b>name}}, read</b>"])
+def test_a_placeholder_with_a_tag_inside_stays(translated, name):
+    assert translated(f"<p>Dear {name} it.</p>", "a.html") == f"<p>DEAR {name.replace('read', 'READ')} IT.</p>"

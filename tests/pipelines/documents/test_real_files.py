@@ -28,6 +28,9 @@ def members(data):
         FILES / "auth-ru.po",  # nothing is missing in it
         FILES / "captions.vtt",
         FILES / "colours.vtt",
+        FILES / "colours.srt",
+        FILES / "bakery.srt",
+        FILES / "security.xlf",  # nothing is missing in it
         ROOT / "mkdocs.yml",
         ROOT / "benchmarks/everyday.tsv",
         ROOT / "onehop/server/static/index.html",
@@ -65,6 +68,28 @@ def test_a_catalog_has_only_its_missing_translations_filled(translated):
         assert new.msgstr == (old.msgstr or ("" if old.msgid_plural else old.msgid))
     lines = list(difflib.ndiff(text.splitlines(), out.splitlines()))
     assert {re.sub(r"\[\d\]", "", line[2:]) for line in lines if line.startswith("- ")} == {'msgstr ""'}
+
+
+@pytest.mark.parametrize("name", ["bakery.srt", "colours.srt"])
+def test_subtitles_keep_their_times_and_tags(translated, name):
+    text = (FILES / name).read_text(encoding="utf-8")
+    changed = translated(text, name)
+    kept = r"^.*-->.*$|^\d+$|<[^>]+>|&\w+;|^>>"
+    assert re.findall(kept, changed, re.MULTILINE) == re.findall(kept, text, re.MULTILINE)
+    assert re.sub(r"\s+", " ", changed).upper() == re.sub(r"\s+", " ", text).upper()
+    assert changed.count("\n") == text.count("\n")
+
+
+def test_a_copy_of_the_source_that_needs_translation_is_translated(translated, same):
+    text = (FILES / "validators.xlf").read_text(encoding="utf-8")
+    copies = re.findall(r'<target state="needs-translation">(.*?)</target>', text)
+    assert len(copies) == 4
+    expected = text
+    for copy in copies:
+        done = copy.upper().replace("{{ MIN }}", "{{ min }}").replace("{{ MAX }}", "{{ max }}")
+        expected = expected.replace(f'"needs-translation">{copy}<', f'"needs-translation">{done}<')
+    assert translated(text, "validators.xlf") == expected
+    assert same(text, "validators.xlf")
 
 
 def test_an_xliff_file_has_only_its_missing_targets_filled(translated):
