@@ -19,15 +19,15 @@ RayAddress = Annotated[
 ]
 
 
-def folder_of(address: str | None, out: Path | None) -> Path | None:
-    """The local folder that -o means; with a cluster it may be a file:// URL."""
-    url = None if address is None or out is None else _URL.match(out.as_posix())
+def local_path(out: Path | None) -> Path | None:
+    """The local path that -o means, which may be a file:// URL."""
+    url = _URL.match(out.as_posix()) if out else None
     if url is None:
         return out
     if url["scheme"] == "file":
         return Path("/", url["path"])
     what = f"-o {url['scheme']}:// is not on this machine, and outputs are written here."
-    raise SettingsError(what, "Give a local folder or a mounted one, and copy it when the command has ended.")
+    raise SettingsError(what, "Give a local path or a mounted one, and copy it when the command has ended.")
 
 
 def inputs_of(

@@ -129,7 +129,7 @@ def translate(
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
     from onehop.pipelines.sentence_translator import check_request
 
-    out = cluster.folder_of(ray, out)
+    out = cluster.local_path(out)
     remote = cluster.inputs_of(ray, words, inputs, out, text=is_text, format=format, join_lines=join_lines)
     words, files = _words_and_files(words, [] if remote else inputs or [])
     paths = [] if is_text or remote else documents.existing(words)

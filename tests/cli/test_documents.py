@@ -56,6 +56,10 @@ def test_files_and_folders(here):
         (["one", "--join-lines"], "--join-lines is for documents. Give the file without --input."),
         (["a.md", "--format", "pdf"], "There is no format 'pdf'. There are: "),
         (["a.md", "-i", "a.md"], "Both a text and --input are given. Give one of them."),
+        (
+            ["a.md", "-o", "s3://bucket/a.md"],
+            "-o s3:// is not on this machine, and outputs are written here. Give a local",
+        ),
         (["."], "Several files have no room on standard output. Give a folder with -o."),
     ],
 )
@@ -64,3 +68,14 @@ def test_what_is_refused(here, args, message):
     assert found.exit_code == 2
     assert found.stderr.startswith(f"onehop: {message}")
     assert found.stderr.count("\n") == 1
+
+
+def test_a_damaged_file_leaves_nothing_behind(here):
+    Path("a.docx").write_bytes(b"not a zip")
+    result = onehop("a.docx", "-o", "b.docx")
+    assert result.stderr.startswith("onehop: a.docx is damaged, or of another format")
+    assert not list(here.glob("b.docx*"))
+
+
+def test_an_output_may_be_a_file_url(here):
+    assert told(onehop("a.md", "-o", f"file://{here}/b.md")) == ["a.md", str(here / "b.md")]

@@ -108,6 +108,7 @@ class Job:
                     memory.finish(file.name, data)
             except OnehopError as e:
                 if len(self.files) == 1:
+                    memory.discard_if_empty()
                     raise
                 listener.say(str(e))
                 failed.append(e)

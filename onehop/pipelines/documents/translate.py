@@ -91,6 +91,11 @@ class Memory:
         self.done.update(done)
         self._write([{"source": s, "text": d.text, "warnings": d.warnings} for s, d in done.items()])
 
+    def discard_if_empty(self) -> None:
+        """Delete the state file of a job that failed before its first translation."""
+        if self.path is not None and not self.done and not self.files:
+            self.path.unlink(missing_ok=True)
+
     def is_finished(self, name: str, data: bytes) -> bool:
         """Whether the file of this name was translated, and is still the same."""
         return self.files.get(name) == hashlib.sha256(data).hexdigest()

@@ -70,14 +70,14 @@ def test_a_catalog_has_only_its_missing_translations_filled(translated):
     assert {re.sub(r"\[\d\]", "", line[2:]) for line in lines if line.startswith("- ")} == {'msgstr ""'}
 
 
-@pytest.mark.parametrize("name", ["bakery.srt", "colours.srt"])
+@pytest.mark.parametrize("name", ["bakery.srt", "colours.srt", "captions.vtt", "colours.vtt"])
 def test_subtitles_keep_their_times_and_tags(translated, name):
     text = (FILES / name).read_text(encoding="utf-8")
     changed = translated(text, name)
     kept = r"^.*-->.*$|^\d+$|<[^>]+>|&\w+;|^>>"
     assert re.findall(kept, changed, re.MULTILINE) == re.findall(kept, text, re.MULTILINE)
-    assert re.sub(r"\s+", " ", changed).upper() == re.sub(r"\s+", " ", text).upper()
-    assert changed.count("\n") == text.count("\n")
+    assert re.sub(r"\s+", "", changed).upper() == re.sub(r"\s+", "", text).upper()
+    assert changed != text
 
 
 def test_a_copy_of_the_source_that_needs_translation_is_translated(translated, same):

@@ -84,3 +84,9 @@ def test_tags_settings_and_notes_stay(translated):
 
 def test_speakers_keep_their_lines(translated):
     assert "- DID YOU SEE HIM?\n- <i>NO, NOBODY</i> CAME HERE.\n" in translated(SRT, "a.srt")
+
+
+def test_a_line_of_times_ends_a_cue_without_a_blank_line(translated):
+    text = "1\n00:11,000 --> 00:13,000\nWe are\nhere\n2\n00:13,000 --> 00:16,000\n00:16,000 --> 00:18,000\nBye"
+    assert translated(text, "a.srt") == text.replace("We are\nhere", "WE ARE\nHERE").replace("Bye", "BYE")
+    assert translated("WEBVTT\n\n" + text, "a.vtt").count("00:13,000 --> 00:16,000\n") == 1
