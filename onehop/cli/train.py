@@ -198,33 +198,36 @@ def finetune(
     threads: Threads = None,
 ) -> None:
     """Adapt a model to your own text. The same command resumes."""
+    _check_tuning_files(model, files, valid or [], mix or [])
+    use_threads(threads)
     from onehop.training import finetune as tuning
     from onehop.training.distributed import last_work
     from onehop.training.workflow import leads
 
-    use_threads(threads)
+    inputs: dict[str, Any] = {"valid": valid or (), "mix": mix or (), "settings": settings, "changes": changes or ()}
     if dry_run:
-        ready = tuning.begin(
-            model, files, out, valid=valid or (), mix=mix or (), settings=settings, changes=changes or ()
-        )
+        ready = tuning.begin(model, files, out, **inputs)
         typer.echo(tuning.dry_run(ready, out, device=device, bleu_on=bleu_on))
         return
     with last_work(device):
-        written = tuning.finetune(
-            model,
-            files,
-            out,
-            valid=valid or (),
-            mix=mix or (),
-            settings=settings,
-            changes=changes or (),
-            device=device,
-            tensorboard=tensorboard,
-            bleu_on=bleu_on,
-        )
+        written = tuning.finetune(model, files, out, **inputs, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
         if written is not None and leads():
             typer.echo(written)
     _exit_if_stopped(written)
+
+
+def _check_tuning_files(model: str, *groups: list[str]) -> None:
+    """Refuse a wrong model and missing files before torch is imported."""
+    from onehop.data.corpus import entries_from_names, find_files
+    from onehop.storage.model_label import check_kind, describe
+    from onehop.storage.registry import named_model
+
+    path = named_model(model)
+    check_kind(path, None)
+    content = describe(path).content
+    for names in groups:
+        entries, languages = entries_from_names(names)
+        find_files(entries, Path(), *(languages or (content["source"], content["target"])))
 
 
 @app.command(rich_help_panel=_PANEL)

@@ -341,12 +341,18 @@ def evaluate(
 @app.command(rich_help_panel=_PANEL)
 def export(
     model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
-    target: Annotated[str, typer.Option("--to", help="huggingface, onnx or ctranslate2.")],
+    target: Annotated[
+        Literal["huggingface", "onnx", "ctranslate2"],
+        typer.Option("--to", metavar="PROGRAM", help="huggingface, onnx or ctranslate2."),
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
     sentences: Sentences = None,
     threads: Threads = None,
 ) -> None:
     """Convert a model for another program, and compare the translations."""
+    from onehop.storage.registry import named_model
+
+    named_model(model)  # a wrong name is refused before torch is imported
     use_threads(threads)
     from onehop.converters import convert
 
@@ -357,7 +363,10 @@ def export(
 @app.command(name="import", rich_help_panel=_PANEL)
 def import_(
     folder: Annotated[
-        Path, typer.Argument(help="A Hugging Face folder, such as OPUS-MT or MiniLM, or an .argosmodel package.")
+        Path,
+        typer.Argument(
+            exists=True, help="A Hugging Face folder, such as OPUS-MT or MiniLM, or an .argosmodel package."
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
     sentences: Sentences = None,

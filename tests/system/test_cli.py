@@ -156,6 +156,11 @@ EARLY = [
     ["paper", "heads", "--source", "no", "--reference", "no"],
     ["paper", "table3", "bas", "-o", "out"],
     ["curves", "no"],
+    ["finetune", "en-de", "no.en", "no.de", "-o", "run"],
+    ["finetune", "no", "no.en", "no.de", "-o", "run"],
+    ["export", "en-de", "--to", "no", "-o", "out"],
+    ["export", "no", "--to", "onnx", "-o", "out"],
+    ["import", "no", "-o", "out.safetensors"],
 ]
 
 
