@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onehop.cli.line_filter import LineWarnings
 from onehop.errors import SettingsError, TextError
-from onehop.pipelines.documents import OPTIONS, Reading, format_of
+from onehop.pipelines.documents import OPTIONS, ReadOptions, format_of
 from onehop.pipelines.result import shortened
 from onehop.pipelines.route import AlreadyTranslatedError
 
@@ -36,7 +36,7 @@ def job_of(
         raise SettingsError(
             "--json does not work with documents.", "Give the file with --input, to translate its lines."
         )
-    reading = Reading(fields=tuple(fields or ()), **how)
+    reading = ReadOptions(fields=tuple(fields or ()), **how)
     if paths:
         from onehop.pipelines.documents import job  # only here: a text on the command line shall come soon
 

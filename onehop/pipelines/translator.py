@@ -277,16 +277,16 @@ class Translator:
             >>> (folder / "note.de.md").read_text()
             '# Danke.\\n'
         """
-        from onehop.pipelines.documents import Reading, job  # most translations are made without
+        from onehop.pipelines.documents import ReadOptions, job  # most translations are made without
 
         with in_the_words_of_arguments():
             options = options or SearchOptions(beam=beam_for(self.quality, beam), alpha=alpha)
-            how = Reading(format=format, join_lines=join_lines, fields=tuple(fields))
-            work = job.job_of([job.existing(Path(path))], Path(out), how)
-        terms, heard = terms_of(glossary, keep, formality), job.Warnings()
+            reading = ReadOptions(format=format, join_lines=join_lines, fields=tuple(fields))
+            work = job.job_of([Path(path)], Path(out), reading)
+        terms, listener = terms_of(glossary, keep, formality), job.CollectedMessages()
         pipeline = self.pipeline(options, terms, keep_capitals=keep_capitals)
-        work.run(pipeline, self.identity(options, terms, keep_capitals), heard)
-        return heard.heard
+        work.run(pipeline, self.identity(options, terms, keep_capitals), listener)
+        return listener.messages
 
     def identity(self, options: SearchOptions, terms: Terms, *how: Any) -> dict[str, Any]:
         """Everything that a translation depends on, as JSON holds it."""

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from onehop.errors import is_installed
-from onehop.pipelines.documents import FORMATS, Reading, format_of, process, readable_endings
+from onehop.pipelines.documents import FORMATS, ReadOptions, format_of, process, readable_endings
 from onehop.pipelines.result import Sentence
 from onehop.server.answers import while_wanted
 from onehop.server.file_store import FileStore, download_name
@@ -267,12 +267,12 @@ async def _started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
         stdout=PIPE,
         env={**os.environ, **threads, **paths},
     )
-    how = Reading(
-        format=upload.format, join_lines=upload.join_lines, fields=upload.fields, most_unpacked=limits.max_unpacked
+    options = ReadOptions(
+        format=upload.format, join_lines=upload.join_lines, fields=upload.fields, max_unpacked=limits.max_unpacked
     )
-    job = {"data": upload.data, "name": upload.name, "how": how, "most_characters": limits.max_file_characters}
+    job = {"data": upload.data, "name": upload.name, "options": options, "max_characters": limits.max_file_characters}
     try:
-        await answer(child, {**job, "most_memory": MOST_MEMORY})
+        await answer(child, {**job, "max_memory": MOST_MEMORY})
         yield child
     finally:
         with suppress(ProcessLookupError):

@@ -1,6 +1,6 @@
-"""Files through a translator: which format a file is in, what of it is text, and the file again with a translation.
+"""Document formats: files in, translated files of the same format out.
 
-Each format is a module that reads bytes into a `Document`: flows of text, and everything around them as it was.
+Each format is a module that reads bytes into a `Document`: flows of text, and everything around them unchanged.
 """
 
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from onehop.errors import SettingsError, TextError, is_installed, require
 
-if TYPE_CHECKING:  # a text on the command line asks for the endings alone
+if TYPE_CHECKING:  # a text on the command line needs only the endings
     from onehop.pipelines.documents.flow import Document
 
-__all__ = ["FORMATS", "Format", "Reading", "format_of", "read_document", "readable_endings"]
+__all__ = ["FORMATS", "Format", "ReadOptions", "format_of", "read_document", "readable_endings"]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format: the module that reads it and the endings of its files. `binary`: a terminal cannot show it.
+    """A format: the module that reads it and the endings of its files. A terminal cannot show a `binary` one.
 
-    `options` are the fields of `Reading` that it knows, and `needs` is what it takes of the extra `formats`.
+    `options` are the fields of `ReadOptions` that it supports; `needs` is the package of the extra `formats`.
     """
 
     module: str
@@ -43,26 +43,26 @@ FORMATS = {
     "csv": Format("csv", ("csv",), options=("fields",)),
     "tsv": Format("csv", ("tsv", "tab"), options=("fields",)),
     "xliff": Format("xliff", ("xliff", "xlf"), needs="lxml"),
-    "docx": Format("docx", ("docx",), binary=True, options=("most_unpacked",), needs="lxml"),
-    "odt": Format("odt", ("odt", "ott"), binary=True, options=("most_unpacked",)),
-    "epub": Format("epub", ("epub",), binary=True, options=("most_unpacked",)),
+    "docx": Format("docx", ("docx",), binary=True, options=("max_unpacked",), needs="lxml"),
+    "odt": Format("odt", ("odt", "ott"), binary=True, options=("max_unpacked",)),
+    "epub": Format("epub", ("epub",), binary=True, options=("max_unpacked",)),
 }
-_ENDINGS = {ending: name for name, each in FORMATS.items() for ending in each.endings}
-# What an option is called on the command line.
+_ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
+# The command line's names of options.
 OPTIONS = {"join_lines": "--join-lines", "fields": "--field"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How files are read: the format of all of them, hard-wrapped lines joined, only some keys or columns.
+class ReadOptions:
+    """How files are read: their format, whether lines are joined to paragraphs, and which keys or columns.
 
-    An archive may have `most_unpacked` bytes in it.
+    `max_unpacked` limits the bytes inside an archive.
     """
 
     format: str | None = None
     join_lines: bool = False
     fields: tuple[str, ...] = ()
-    most_unpacked: int = 1 << 29
+    max_unpacked: int = 1 << 29
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -70,26 +70,25 @@ class Reading:
 
 
 def format_of(name: str | PurePath, otherwise: str | None = "text") -> str | None:
-    """The format that a file's ending says."""
+    """The name of the format that a file's ending stands for."""
     return _ENDINGS.get(PurePath(name).suffix[1:].lower(), otherwise)
 
 
 def readable_endings() -> list[str]:
-    """The endings of files that can be read with the packages that are installed."""
-    there = [each for each in FORMATS.values() if each.needs is None or is_installed(each.needs)]
-    return [ending for each in there for ending in each.endings]
+    """The endings of files that can be read with the installed packages."""
+    formats = [format for format in FORMATS.values() if format.needs is None or is_installed(format.needs)]
+    return [ending for format in formats for ending in format.endings]
 
 
-def read_document(data: bytes, name: str, how: Reading | None = None) -> "Document":
-    """A file's content in the format that its name or `how` says."""
-    how = how or Reading()
-    found = how.format or str(format_of(name))
-    if needed := FORMATS[found].needs:
-        require(needed)
-    module = import_module(f"{__name__}.{FORMATS[found].module}")
-    known: dict[str, Any] = {option: getattr(how, option) for option in FORMATS[found].options}
-    read: Callable[..., Document] = module.read
+def read_document(data: bytes, name: str, options: ReadOptions | None = None) -> "Document":
+    """Read a file's content in the format of `options`, or else of its name."""
+    options = options or ReadOptions()
+    format = FORMATS[options.format or str(format_of(name))]
+    if format.needs:
+        require(format.needs)
+    read: Callable[..., Document] = import_module(f"{__name__}.{format.module}").read
+    supported: dict[str, Any] = {option: getattr(options, option) for option in format.options}
     try:
-        return read(data, name, **known)
+        return read(data, name, **supported)
     except RecursionError:
         raise TextError(f"{name} has too much within one another.", "Part it into several files.") from None

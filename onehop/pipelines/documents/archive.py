@@ -1,4 +1,4 @@
-"""Files that are ZIP archives of documents: what is no document in them is copied as it is."""
+"""Files that are ZIP archives of documents; other members are copied unchanged."""
 
 import io
 import lzma
@@ -19,7 +19,7 @@ _DAMAGED = (
 
 @dataclass(frozen=True)
 class Archive:
-    """The documents of an archive, by their names in it."""
+    """The documents of an archive, by member name."""
 
     data: bytes
     members: Mapping[str, Document]
@@ -29,7 +29,6 @@ class Archive:
         return [flow for member in self.members.values() for flow in member.flows]
 
     def written(self, texts: Sequence[str]) -> bytes:
-        """The archive with a text in the place of each flow."""
         contents, at = {}, 0
         for name, member in self.members.items():
             count = len(member.flows)
@@ -43,20 +42,20 @@ class Archive:
 
 
 def read_archive(
-    data: bytes, name: str, read_member: Callable[[str, bytes], Document | None], most_unpacked: int
+    data: bytes, name: str, read_member: Callable[[str, bytes], Document | None], max_unpacked: int
 ) -> Archive:
-    """An archive; `read_member` gives the document that a file in it is, or none.
+    """Read an archive; `read_member` returns a member's document, or None if it is not one.
 
-    What the archive says of its sizes is believed: no more is unpacked of a file than that.
+    The declared sizes can be trusted, since zipfile unpacks no more of a member than its declared size.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if sum(info.file_size for info in archive.infolist()) > most_unpacked:
-                what = f"{name} has more than {most_unpacked / 1e6:,.0f} MB in it."
+            if sum(info.file_size for info in archive.infolist()) > max_unpacked:
+                what = f"{name} has more than {max_unpacked / 1e6:,.0f} MB in it."
                 raise TextError(what, "Part it into several files.")
-            found = {info.filename: read_member(info.filename, archive.read(info)) for info in archive.infolist()}
+            members = {info.filename: read_member(info.filename, archive.read(info)) for info in archive.infolist()}
     except RecursionError:
         raise
     except _DAMAGED as e:
         raise TextError(f"{name} is damaged, or of another format: {e}.", "Save it again.") from None
-    return Archive(data, {member: document for member, document in found.items() if document is not None})
+    return Archive(data, {member: document for member, document in members.items() if document is not None})

@@ -1,4 +1,4 @@
-"""EPUB: the chapters of a book, which are XHTML in an archive."""
+"""EPUB: chapters of XHTML in an archive."""
 
 from onehop.pipelines.documents import html
 from onehop.pipelines.documents.archive import Archive, read_archive
@@ -7,8 +7,8 @@ from onehop.pipelines.documents.flow import Pieces
 _CHAPTERS = (".xhtml", ".html", ".htm")
 
 
-def read(data: bytes, name: str, *, most_unpacked: int) -> Archive:
-    return read_archive(data, name, _chapter, most_unpacked)
+def read(data: bytes, name: str, *, max_unpacked: int) -> Archive:
+    return read_archive(data, name, _chapter, max_unpacked)
 
 
 def _chapter(name: str, data: bytes) -> Pieces | None:

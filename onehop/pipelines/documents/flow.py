@@ -1,11 +1,11 @@
-"""What every format is made of: bytes as text, inline markup and placeholders in a flow, and pieces as a document."""
+"""What the formats share: decoding, inline markup and placeholders in flows, and documents made of pieces."""
 
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from onehop.data.corpus import BYTE_ORDER_MARK, refuse_other_unicode
 from onehop.errors import TextError
@@ -13,8 +13,8 @@ from onehop.pipelines.html import kept_spans, verbatim
 from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece
 from onehop.text.sentences import ADDRESS
 
-# What programs fill in: {{name}}, ${name}, {0}, %(name)s, %d, %1$s, %@. A per cent sign after a number is none.
-# No two neighbours match the same character, and no comment holds the beginning of another: a text may be long.
+# {{name}}, ${name}, {0}, %(name)s, %d, %1$s, %@. A per cent sign after a number is not a placeholder.
+# No two neighbours match the same character, and no comment contains the start of another: the time stays linear.
 _PLACEHOLDER = (
     r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!\[\]-]{0,64}\}|(?<![\d%])%\(\w+\)[-+0#]*(?:[1-9.][\d.]*)?[a-zA-Z]"
     r"|(?<![\d%])%(?:\d+\$)?[-+0#]*(?:[1-9]\d*|\*)?(?:\.\d+)?(?:hh?|ll?|[jztLq])?[diouxXeEfgGcrs@](?![a-zA-Z])"
@@ -23,37 +23,35 @@ KEPT = re.compile(rf"{_PLACEHOLDER}|{ADDRESS.pattern}")
 TAG = r"<(?P<close>/)?(?P<name>[a-zA-Z][\w:.-]*)(?:\s[^<>]*)?/?>|<!--(?:(?!<!--).)*?-->"
 TAGGED = re.compile(rf"(?P<tag>{TAG})|{KEPT.pattern}")
 
-Unit = tuple[str, str]  # a character as it is written, and as it is read
+Unit = tuple[str, str]  # a character as the file writes it, and as the model reads it
 
 
 @runtime_checkable
 class Document(Protocol):
-    """A file's content: flows of text to be translated, in order, and everything around them."""
+    """A file's content: flows of text to translate, in order, and everything around them."""
 
     @property
-    def flows(self) -> Sequence[Flow]:
-        """What is to be translated."""
+    def flows(self) -> Sequence[Flow]: ...
 
     def written(self, texts: Sequence[str]) -> bytes:
-        """The file with a text in the place of each flow."""
+        """The file with each flow replaced by a text."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file as text with the line ends of Python, and how its bytes are made of text again."""
+    """A file's text with \\n as line end, and how it was encoded."""
 
     text: str
-    marked: bool  # with a byte order mark
+    has_bom: bool
     crlf: bool
 
     def encoded(self, text: str) -> bytes:
-        """Text as the bytes of such a file."""
         text = text.replace("\n", "\r\n") if self.crlf else text
-        return BYTE_ORDER_MARK * self.marked + text.encode("utf-8", "replace")
+        return BYTE_ORDER_MARK * self.has_bom + text.encode("utf-8", "replace")
 
 
 def decoded(data: bytes, name: str) -> Source:
-    """The text of a file in UTF-8. Line ends are taken as they are where they are of two kinds."""
+    """Decode UTF-8. Mixed line ends stay as they are."""
     refuse_other_unicode(data[:4], Path(name))
     try:
         text = data.removeprefix(BYTE_ORDER_MARK).decode("utf-8")
@@ -66,7 +64,7 @@ def decoded(data: bytes, name: str) -> Source:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A document of text: what is kept and what is translated, in order."""
+    """A document of text: strings that are kept and flows that are translated, in order."""
 
     source: Source
     pieces: Sequence[Piece]
@@ -76,25 +74,34 @@ class Pieces:
         return [piece for piece in self.pieces if isinstance(piece, Flow)]
 
     def written(self, texts: Sequence[str]) -> bytes:
-        """The file with a text in the place of each flow."""
-        each = iter(texts)
-        return self.source.encoded("".join(next(each) if isinstance(p, Flow) else p for p in self.pieces))
+        remaining = iter(texts)
+        return self.source.encoded("".join(next(remaining) if isinstance(p, Flow) else p for p in self.pieces))
+
+
+def parse_xml(data: bytes, name: str, remedy: str) -> Any:
+    """The root of an XML file, parsed without entities or network access."""
+    from lxml import etree
+
+    try:
+        return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
+    except etree.XMLSyntaxError as e:
+        raise TextError(f"{name} is not XML: {e}.", remedy) from None
 
 
 def plain(text: str) -> Iterator[Unit]:
-    """Characters that are written as they are read; white space is read as a space."""
+    """Characters that the file writes as they are; white space is read as a space."""
     return ((c, " " if c in "\t\n\f\r" else c) for c in text)
 
 
 def flow_of(units: Iterable[Unit], escape: Callable[[str], str] = str, marks: re.Pattern[str] = TAGGED) -> Flow:
-    """A flow with tags as marks; placeholders and addresses are read by the model and come out as they were."""
+    """A flow in which tags are marks. The model reads placeholders and addresses, but they come out unchanged."""
     units, flow, at = list(units), Flow(escape=escape), 0
     text = "".join(character for _, character in units)
-    for found in marks.finditer(text):
-        add(flow, units[at : found.start()])
-        markup, at = units[found.start() : found.end()], found.end()
-        if "tag" in marks.groupindex and found["tag"]:
-            flow.marks.append(tag(found, len(flow.characters), "".join(raw for raw, _ in markup)))
+    for match in marks.finditer(text):
+        add(flow, units[at : match.start()])
+        markup, at = units[match.start() : match.end()], match.end()
+        if match["tag"]:
+            flow.marks.append(_tag_mark(match, len(flow.characters), "".join(raw for raw, _ in markup)))
         else:
             add_kept(flow, markup)
     add(flow, units[at:])
@@ -108,7 +115,7 @@ def add(flow: Flow, units: Iterable[Unit]) -> None:
 
 
 def add_kept(flow: Flow, units: Iterable[Unit], before: str = "", after: str = "") -> None:
-    """Append what the model reads, but does not change."""
+    """Append text that the model reads, but that comes out unchanged."""
     flow.marks.append(Mark(len(flow.characters), before, "open", "kept", kept=True))
     add(flow, units)
     flow.marks.append(Mark(len(flow.characters), after, "close", "kept"))
@@ -138,14 +145,14 @@ def _keep_placeholders(flow: Flow) -> None:
     flow.marks = [mark for _, _, mark in sorted(marks, key=lambda entry: entry[:2])]
 
 
-def tag(found: re.Match[str], place: int, markup: str) -> Mark:
-    name = (found["name"] or "").lower()
-    kind: Kind = "close" if found["close"] else "open"
-    if not name or name in VOID or found[0].endswith("/>"):
+def _tag_mark(tag: re.Match[str], place: int, markup: str) -> Mark:
+    name = (tag["name"] or "").lower()
+    kind: Kind = "close" if tag["close"] else "open"
+    if not name or name in VOID or tag[0].endswith("/>"):
         kind = "point"
     return Mark(place, markup, kind, name)
 
 
-def as_stood(flow: Flow) -> str:
-    """A flow as the document has it."""
+def original(flow: Flow) -> str:
+    """A flow as the document writes it."""
     return verbatim(flow, 0, len(flow.characters), flow.marks)

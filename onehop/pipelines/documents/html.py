@@ -1,4 +1,4 @@
-"""HTML: the text between its tags, and the tags around the words that come from theirs."""
+"""HTML: text between tags; inline tags go around the words that translate their words."""
 
 from onehop.pipelines.documents.flow import Pieces, decoded, keep_placeholders
 from onehop.pipelines.html_markup import parse

@@ -1,16 +1,15 @@
-"""Files and folders through a translator: which file becomes which, and what a stopped job had done already."""
+"""Files and folders through a translator: where each translation goes, and how a stopped job resumes."""
 
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.atomic import write_whole
 from onehop.errors import OnehopError, SettingsError, TextError, check_folder
-from onehop.pipelines.documents import FORMATS, OPTIONS, Reading, format_of, read_document
+from onehop.pipelines.documents import FORMATS, OPTIONS, ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
 from onehop.pipelines.html import reading
 from onehop.pipelines.paragraphs import ParagraphTranslator
@@ -20,14 +19,14 @@ from onehop.text.language_id import LanguageWatch
 
 _STATE = Path(".onehop") / "segments.jsonl"
 _COMPRESSED = (".gz", ".xz", ".zst")
-Pipeline = ParagraphTranslator | PivotTranslator
-
 _SAMPLE = 20  # flows of the first file whose language is identified
+
+Pipeline = ParagraphTranslator | PivotTranslator
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to translate, what it is called below the folder of all, and where its translation goes."""
+    """A file to translate. `name` is its path inside the folder, and `target` is None for standard output."""
 
     source: Path
     name: str
@@ -42,92 +41,73 @@ class File:
 
 @runtime_checkable
 class Listener(Protocol):
-    """Who is told what happens."""
+    """Callbacks of a job: progress in flows, warnings about parts of a file, and messages about the whole job."""
 
-    def begin(self, file: File, flows: int) -> None:
-        """A file is begun."""
+    def begin(self, file: File, flows: int) -> None: ...
 
-    def advance(self, flows: int) -> None:
-        """So many more flows of it are done."""
+    def advance(self, flows: int) -> None: ...
 
-    def warn(self, file: File, text: str, warnings: Sequence[str]) -> None:
-        """What a reader of a part of the file should know."""
+    def warn(self, file: File, text: str, warnings: Sequence[str]) -> None: ...
 
-    def say(self, text: str) -> None:
-        """What is true of the whole job."""
+    def say(self, text: str) -> None: ...
 
 
-class Warnings:
-    """A listener that keeps what was said."""
+class CollectedMessages:
+    """A listener that collects warnings and messages."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.messages: list[str] = []
 
-    def begin(self, file: File, flows: int) -> None:
-        """A file is begun."""
+    def begin(self, file: File, flows: int) -> None: ...
 
-    def advance(self, flows: int) -> None:
-        """So many more flows of it are done."""
+    def advance(self, flows: int) -> None: ...
 
     def warn(self, file: File, text: str, warnings: Sequence[str]) -> None:
-        """What a reader of a part of the file should know."""
-        self.heard += [f"{shortened(text)} of {file.source}: {warning}" for warning in warnings]
+        self.messages += [f"{shortened(text)} of {file.source}: {warning}" for warning in warnings]
 
     def say(self, text: str) -> None:
-        """What is true of the whole job."""
-        self.heard.append(text)
+        self.messages.append(text)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Files that are translated one after the other. `state` is where the translations so far are kept."""
+    """Files to translate one after the other. `state` is the file that keeps the translations so far."""
 
     files: Sequence[File]
     state: Path | None
-    how: Reading = field(default_factory=Reading)
+    options: ReadOptions = field(default_factory=ReadOptions)
 
     def sample(self) -> str:
-        """Text whose language can be identified."""
-        document = read_document(self.files[0].data(), str(self.files[0].source), self.how)
+        """Text of the first file, for language identification."""
+        document = read_document(self.files[0].data(), str(self.files[0].source), self.options)
         return "\n".join(reading(flow) for flow in document.flows[:_SAMPLE])
 
-    def run(
-        self,
-        pipeline: Pipeline,
-        identity: Mapping[str, Any],
-        listener: Listener,
-    ) -> None:
-        """Translate. A file that cannot be read is told of, and does not keep the others from it."""
+    def run(self, pipeline: Pipeline, identity: Mapping[str, Any], listener: Listener) -> None:
+        """Translate all files. An error in one of several files is reported, and the others are translated."""
         memory, watch = Memory(self.state, identity), LanguageWatch(pipeline.source)
-        failed: list[OnehopError] = []
+        failures = 0
         for file in self.files:
             try:
                 data = file.data()
                 if not (file.target and file.target.exists() and memory.is_finished(file.name, data)):
-                    write_document(file.target, self._translated(file, data, pipeline, memory, watch, listener))
+                    write_document(file.target, self._translate(file, data, pipeline, memory, watch, listener))
                     memory.finish(file.name, data)
             except OnehopError as e:
                 if len(self.files) == 1:
                     memory.discard_if_empty()
                     raise
                 listener.say(str(e))
-                failed.append(e)
-        if failed:
-            what = f"{len(failed)} of {len(self.files)} files could not be translated."
+                failures += 1
+        if failures:
+            what = f"{failures} of {len(self.files)} files could not be translated."
             raise TextError(what, "Put them right and run the same command: it goes on where it was.")
         if self.state is not None and self.state.name != _STATE.name:
             self.state.unlink(missing_ok=True)
 
-    def _translated(
-        self,
-        file: File,
-        data: bytes,
-        pipeline: Pipeline,
-        memory: Memory,
-        watch: LanguageWatch,
-        listener: Listener,
+    def _translate(
+        self, file: File, data: bytes, pipeline: Pipeline, memory: Memory, watch: LanguageWatch, listener: Listener
     ) -> bytes:
-        document = read_document(data, str(file.source), self.how)
+        document = read_document(data, str(file.source), self.options)
         listener.begin(file, len(document.flows))
         if doubt := watch.look_at(map(reading, document.flows)):
             listener.say(doubt)
@@ -135,103 +115,87 @@ class Job:
             pipeline,
             document,
             memory,
-            kind=self.how.format or str(format_of(file.source)),
+            kind=self.options.format or str(format_of(file.source)),
             advance=listener.advance,
             warn=lambda text, warnings: listener.warn(file, text, warnings),
         )
 
 
-def job_of(paths: Sequence[Path], out: Path | None, how: Reading) -> Job:
-    """What is to be done: one file becomes the file `out`, several and folders become the folder `out`."""
+def job_of(paths: Sequence[Path], out: Path | None, options: ReadOptions) -> Job:
+    """The job for some paths: `out` is a file for one file, and a folder for several files or a folder."""
     for path in paths:
+        if not path.exists():
+            raise TextError(f"{path} does not exist.", "Check the path.")
         if path.suffix in _COMPRESSED:
             raise TextError(f"{path} is compressed.", "Give it with --input, or unpack it.")
     if len(paths) == 1 and not paths[0].is_dir():
-        file = single(paths[0], out, how)
-        return Job([file], _state_beside(file.target), how)
+        return _job_of_file(paths[0], out, options)
     if out is None:
         raise SettingsError("Several files have no room on standard output.", "Give a folder with -o.")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file.", "Give a folder with -o: there are several files to write.")
     files: dict[str, File] = {}
-    for file in chain.from_iterable(below(path, out, how) for path in paths):
+    for source, name in (entry for path in paths for entry in _sources(path, out, options)):
+        file = File(source, name, out / name)
         _check_target(file)
-        if file.name in files:
-            what = f"{files[file.name].source} and {file.source} would both become {file.target}."
+        if name in files:
+            what = f"{files[name].source} and {source} would both become {file.target}."
             raise SettingsError(what, "Translate them one after the other, into two folders.")
-        files[file.name] = file
+        files[name] = file
     if not files:
         what = f"{paths[0]} has no file that can be translated."
         raise TextError(what, f"Formats: {', '.join(FORMATS)}; --format says which one the files have.")
-    return Job(list(files.values()), out / _STATE, how)
+    return Job(list(files.values()), out / _STATE, options)
 
 
-def existing(path: Path) -> Path:
-    if not path.exists():
-        raise TextError(f"{path} does not exist.", "Check the path.")
-    return path
-
-
-def single(path: Path, out: Path | None, how: Reading) -> File:
-    name = how.format or str(format_of(path))
-    for option, given in (("join_lines", how.join_lines), ("fields", how.fields)):
-        if given and option not in FORMATS[name].options:
-            which = ", ".join(other for other, each in FORMATS.items() if option in each.options)
-            raise SettingsError(f"{OPTIONS[option]} means nothing in the format {name}.", f"It is for: {which}.")
+def _job_of_file(path: Path, out: Path | None, options: ReadOptions) -> Job:
+    name = options.format or str(format_of(path))
+    for option, value in (("join_lines", options.join_lines), ("fields", options.fields)):
+        if value and option not in FORMATS[name].options:
+            formats = ", ".join(other for other, format in FORMATS.items() if option in format.options)
+            raise SettingsError(f"{OPTIONS[option]} means nothing in the format {name}.", f"It is for: {formats}.")
     if out is None and FORMATS[name].binary:
         raise SettingsError(f"{path} has no form that a terminal could show.", "Give a file with -o.")
     if out is not None and out.is_dir():
         out = out / path.name
     file = File(path, path.name, out)
     _check_target(file)
-    return file
-
-
-def _state_beside(target: Path | None) -> Path | None:
-    """Where the translations so far are kept until a file is complete: beside it, unless it is a pipe or a device."""
-    if target is None or (target.exists() and not target.is_file()):
-        return None
-    return target.with_name(f"{target.name}.partial")
+    has_state = out is not None and (out.is_file() or not out.exists())  # not for a pipe or a device
+    return Job([file], out.with_name(f"{out.name}.partial") if out and has_state else None, options)
 
 
 def _check_target(file: File) -> None:
-    """Refuse to replace a file by its own translation, and to begin what could not be written in the end."""
+    """Refuse to overwrite a file with its own translation, and a folder that cannot be written."""
     if file.target is None:
         return
-    if file.target.exists():
-        if file.target.samefile(file.source):
-            raise TextError(f"{file.target} is also an input.", "Give another -o.")
-        return
-    check_folder(file.target.parent)
+    if not file.target.exists():
+        check_folder(file.target.parent)
+    elif file.target.samefile(file.source):
+        raise TextError(f"{file.target} is also an input.", "Give another -o.")
 
 
-def below(path: Path, out: Path, how: Reading) -> Iterator[File]:
-    """A file, or the files of a folder that have a known format, without hidden ones and without the output."""
+def _sources(path: Path, out: Path, options: ReadOptions) -> Iterator[tuple[Path, str]]:
+    """A file, or a folder's files of known formats, each with its relative name. Hidden files and `out` are skipped."""
     if not path.is_dir():
-        yield File(path, path.name, out / path.name)
+        yield path, path.name
         return
     for folder, folders, names in os.walk(path):
         here = Path(folder)
-        folders[:] = sorted(n for n in folders if not n.startswith(".") and not _is_same(here / n, out))
-        for name in sorted(names):
-            file = here / name
-            if not name.startswith(".") and (how.format or format_of(file, None)):
-                relative = file.relative_to(path)
-                yield File(file, str(relative), out / relative)
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether both are the same folder."""
-    return other.exists() and one.samefile(other)
+        folders[:] = sorted(
+            name for name in folders if not (name.startswith(".") or (out.exists() and (here / name).samefile(out)))
+        )
+        for file in (here / name for name in sorted(names) if not name.startswith(".")):
+            if options.format or format_of(file, None):
+                yield file, str(file.relative_to(path))
 
 
 def write_document(path: Path | None, data: bytes) -> None:
-    """Write to standard output, or a file that appears when it is complete, with the folders around it."""
+    """Write to standard output, or atomically to a file whose folder is created."""
     if path is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    path = Path(os.path.realpath(path))  # what a link points to is replaced, and not the link
+    path = Path(os.path.realpath(path))  # replace what a link points to, not the link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():

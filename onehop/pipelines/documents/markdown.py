@@ -1,37 +1,27 @@
-"""Markdown: markdown-it finds the blocks and what is inline in them; everything else comes out letter for letter."""
+"""Markdown: markdown-it finds blocks and inline markup; everything that is not text comes out unchanged."""
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from itertools import pairwise
 from typing import Any, cast
 
-from onehop.pipelines.documents.flow import (
-    KEPT,
-    Pieces,
-    Unit,
-    add,
-    add_kept,
-    as_stood,
-    decoded,
-    keep_placeholders,
-    plain,
-)
-from onehop.pipelines.documents.text import rewrapped
+from onehop.pipelines.documents.flow import KEPT, Pieces, add, add_kept, decoded, keep_placeholders, original, plain
+from onehop.pipelines.documents.text import rewrap
 from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece, parse
 
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _SPECIAL = frozenset("*_`[]<\\~|")
 _BREAK = re.compile(r"[ \t]*\\?\n[ \t]*")
-# What an item of a list, a heading or a quotation would begin with.
+# The start of a list item, a heading or a quotation.
 _BLOCK_START = re.compile(r"(\d+)?([-+*#>=~.)])(?=\s|[=#~]|$)")
-# Footnotes and mathematics, which markdown-it takes for text.
+# Footnotes and mathematics, which markdown-it treats as text.
 _FOREIGN = re.compile(rf"\[\^[^\[\]\s]+\]|\$[^$\s](?:[^$\n]*[^$\s])?\$(?!\d)|{KEPT.pattern}")
 _CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 
 
-class _Unlike(Exception):  # noqa: N818
-    """The tokens are not found in the text that they came from."""
+class _TokenMismatch(Exception):  # noqa: N818
+    """A token was not found in the text that it came from."""
 
 
 def read(data: bytes, name: str) -> Pieces:
@@ -43,21 +33,21 @@ def read(data: bytes, name: str) -> Pieces:
 
 @cache
 def _parser() -> Any:
-    """A parser whose links know where they end, and which leaves text in the pieces that it was written in."""
+    """A parser that records where links end, and does not join pieces of text."""
     from markdown_it import MarkdownIt
 
     md = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["text_join", "fragments_join"])
     for name in ("link", "image", "autolink"):
-        place = md.inline.ruler.__find__(name)
-        md.inline.ruler.at(name, _knowing_its_end(md.inline.ruler.__rules__[place].fn))
+        index = md.inline.ruler.__find__(name)
+        md.inline.ruler.at(name, _record_end(md.inline.ruler.__rules__[index].fn))
     return md
 
 
-def _knowing_its_end(rule: Any) -> Any:
-    """A rule whose first and last token have the place where it has ended."""
+def _record_end(rule: Any) -> Any:
+    """Wrap a rule so that its first and last token have the position of its end."""
 
     @wraps(rule)
-    def marked(state: Any, silent: bool) -> Any:
+    def wrapped(state: Any, silent: bool) -> Any:
         count = len(state.tokens) + bool(state.pending)
         matched = rule(state, silent)
         if matched and not silent:
@@ -65,15 +55,11 @@ def _knowing_its_end(rule: Any) -> Any:
                 token.meta["end"] = state.pos
         return matched
 
-    return marked
+    return wrapped
 
 
 def _blocks(text: str) -> Iterator[Piece]:
-    """What is kept and what is translated."""
-    lines = [0]
-    for line in re.finditer(r"\r\n|\n|\r", text):
-        lines.append(line.end())
-    lines.append(len(text))
+    lines = [0, *(line.end() for line in re.finditer(r"\r\n|\n|\r", text)), len(text)]
     at = 0
     for token in _parser().parse(text):
         if token.type not in ("inline", "html_block") or not token.map:
@@ -83,47 +69,46 @@ def _blocks(text: str) -> Iterator[Piece]:
             yield text[at:begin]
             yield from keep_placeholders(parse(text[begin:end]))
             at = end
-        elif found := _located(text, token.content, begin, end):
-            yield text[at : found[0][0]]
-            yield from inline(token, [text[a:b] for (_, a), (b, _) in pairwise(found)])
-            at = found[-1][1]
+        elif spans := _line_spans(text, token.content, begin, end):
+            yield text[at : spans[0][0]]
+            yield from _inline_pieces(token, [text[a:b] for (_, a), (b, _) in pairwise(spans)])
+            at = spans[-1][1]
     yield text[at:]
 
 
-def _located(text: str, content: str, begin: int, end: int) -> list[tuple[int, int]]:
-    """Begin and end of each line of a block's content, which has lost what stands before it; nothing if not found."""
+def _line_spans(text: str, content: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """Where the lines of a block's content are in the text, without indents and quotation marks; empty if not found."""
     spans, at = [], begin
     for line in content.split("\n"):
-        place = text.find(line, at, end)
-        if place < 0 or not content.strip():
+        start = text.find(line, at, end)
+        if start < 0 or not content.strip():
             return []
-        spans.append((place, place + len(line)))
+        spans.append((start, start + len(line)))
         # The next line of content is in the next line of the text.
-        at = min(text.find("\n", place + len(line), end) % (end + 1) + 1, end) if "\n" in content else place
+        at = min(text.find("\n", start + len(line), end) % (end + 1) + 1, end) if "\n" in content else start
     return spans
 
 
-def inline(token: Any, between: Sequence[str]) -> Iterator[Piece]:
-    """The content of a block as flows, parted where the author breaks a line; `between` its lines stand these."""
+def _inline_pieces(token: Any, separators: Sequence[str]) -> Sequence[Piece]:
+    """A block's content as flows, one per hard line break. `separators` are the texts between its lines."""
     try:
-        pieces = list(_Walk(token, between).pieces())
-    except _Unlike:
-        pieces = [_with_breaks(token.content, iter(between))]
-    yield from pieces
+        return list(_Walk(token, separators).pieces())
+    except _TokenMismatch:
+        return [_with_separators(token.content, iter(separators))]
 
 
-def _with_breaks(content: str, between: Iterator[str]) -> str:
-    """Content as it stands in the text."""
+def _with_separators(content: str, separators: Iterator[str]) -> str:
+    """Content as the text writes it."""
     first, *rest = content.split("\n")
-    return first + "".join(next(between) + line for line in rest)
+    return first + "".join(next(separators) + line for line in rest)
 
 
 class _Walk:
-    """Goes along the content and its tokens."""
+    """Walks along a block's content and its tokens."""
 
-    def __init__(self, token: Any, between: Sequence[str]) -> None:
+    def __init__(self, token: Any, separators: Sequence[str]) -> None:
         self.content, self.tokens = token.content, token.children
-        self.between = iter(between)
+        self.separators = iter(separators)
         self.at = 0
         self.new_flow()
 
@@ -132,7 +117,7 @@ class _Walk:
         self.breaks: list[str] = []
 
     def escape(self, character: str) -> str:
-        """A character that the source writes as it is may stand so in the translation; others may mean something."""
+        """Escape a special character, unless the source uses it without an escape."""
         return f"\\{character}" if character in _SPECIAL and character not in self.content else character
 
     def pieces(self) -> Iterator[Piece]:
@@ -141,38 +126,26 @@ class _Walk:
             if inside_autolink:
                 inside_autolink = token.type != "link_close"
             elif token.type == "hardbreak":
-                yield from self.ended()
-                yield _with_breaks(self.take_break(), self.between)
+                yield from self.end_flow()
+                yield _with_separators(self.take_match(_BREAK)[0], self.separators)
                 self.new_flow()
             else:
                 inside_autolink = token.type == "link_open" and token.markup == "autolink"
                 self.add(token)
         if self.content[self.at :].strip():
-            raise _Unlike
-        yield from self.ended()
+            raise _TokenMismatch
+        yield from self.end_flow()
         yield self.content[self.at :]
 
-    def ended(self) -> Iterator[Flow]:
-        self.flow.finish = self.finish()
+    def end_flow(self) -> Iterator[Flow]:
+        self.flow.finish = partial(
+            _finish,
+            source=original(self.flow),
+            breaks=self.breaks,
+            width=max(map(len, self.content.split("\n"))),
+        )
         if self.flow.characters or self.flow.marks:
             yield self.flow
-
-    def finish(self) -> Any:
-        """What breaks the translation into lines as the source was, and keeps it from becoming another block."""
-        stood = as_stood(self.flow)
-        following = self.breaks[0][1:] if self.breaks else ""
-        breaks, width = set(self.breaks), max(map(len, self.content.split("\n")))
-
-        def finished(text: str) -> str:
-            if text == stood:
-                return text
-            if not _BLOCK_START.match(stood) and (found := _BLOCK_START.match(text)):
-                text = f"{text[: found.start(2)]}\\{text[found.start(2) :]}"
-            if len(breaks) != 1:
-                return text
-            return rewrapped(stood, width + len(following), len(following), following)(text)
-
-        return finished
 
     def add(self, token: Any) -> None:
         kind = token.type
@@ -181,14 +154,12 @@ class _Walk:
         elif kind == "text_special":
             add(self.flow, [(self.take(token.markup), token.content)] if len(token.content) == 1 else [])
         elif kind == "softbreak":
-            self.breaks.append(_with_breaks(self.take_break(), self.between))
+            self.breaks.append(_with_separators(self.take_match(_BREAK)[0], self.separators))
             add(self.flow, [(self.breaks[-1], " ")])
         elif kind == "code_inline":
-            found = _CODE.match(self.content, self.at)
-            if not found:
-                raise _Unlike
-            self.at = found.end()
-            add_kept(self.flow, self.units(found[2]), found[1], found[1])
+            code = self.take_match(_CODE)
+            units = ((next(self.separators), " ") if c == "\n" else (c, c) for c in code[2])
+            add_kept(self.flow, units, code[1], code[1])
         elif token.markup == "autolink":
             add_kept(self.flow, plain(self.take(self.content[self.at : token.meta["end"]])[1:-1]), "<", ">")
         elif kind in ("image", "link_close"):
@@ -199,32 +170,28 @@ class _Walk:
             self.mark("[" if kind == "link_open" else token.markup, kind)
 
     def add_text(self, text: str) -> None:
-        """Text with its footnotes, addresses and placeholders."""
+        """Add text with its footnotes, addresses and placeholders."""
         at = 0
-        for found in _FOREIGN.finditer(text):
-            add(self.flow, plain(text[at : found.start()]))
-            add_kept(self.flow, plain(found[0]))
-            at = found.end()
+        for match in _FOREIGN.finditer(text):
+            add(self.flow, plain(text[at : match.start()]))
+            add_kept(self.flow, plain(match[0]))
+            at = match.end()
         add(self.flow, plain(text[at:]))
 
-    def units(self, text: str) -> Iterator[Unit]:
-        """Characters of code, which may run over lines."""
-        return ((next(self.between), " ") if c == "\n" else (c, c) for c in text)
-
     def take(self, text: str) -> str:
-        """Go over some text, which must be there."""
+        """Advance over a text, which must come next."""
         if not self.content.startswith(text, self.at):
-            raise _Unlike
+            raise _TokenMismatch
         self.at += len(text)
         return text
 
-    def take_break(self) -> str:
-        """Go over the end of a line."""
-        found = _BREAK.match(self.content, self.at)
-        if not found:
-            raise _Unlike
-        self.at = found.end()
-        return found[0]
+    def take_match(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Advance over a match of the pattern, which must come next."""
+        match = pattern.match(self.content, self.at)
+        if not match:
+            raise _TokenMismatch
+        self.at = match.end()
+        return match
 
     def mark(self, markup: str, kind: str) -> None:
         self.take(markup)
@@ -233,12 +200,24 @@ class _Walk:
             name, which = _html_tag(markup)
         elif kind == "image":
             name, which = "img", "point"
-        markup = _with_breaks(markup, self.between)
+        markup = _with_separators(markup, self.separators)
         self.flow.marks.append(Mark(len(self.flow.characters), markup, cast("Kind", which), name))
 
 
+def _finish(text: str, source: str, breaks: Sequence[str], width: int) -> str:
+    """Wrap a translation like its source, and escape what would start another block."""
+    if text == source:
+        return text
+    if not _BLOCK_START.match(source) and (start := _BLOCK_START.match(text)):
+        text = f"{text[: start.start(2)]}\\{text[start.start(2) :]}"
+    if len(set(breaks)) != 1:
+        return text
+    following = breaks[0][1:]
+    return rewrap(text, source, width + len(following), len(following), following)
+
+
 def _html_tag(markup: str) -> tuple[str, Kind]:
-    """Name and kind of a tag."""
+    """A tag's name and kind."""
     name = re.sub(r"\W.*", "", markup.strip("</>"), flags=re.DOTALL).lower()
     if markup.endswith("/>") or markup[1] in "!?" or name in VOID:
         return name, "point"

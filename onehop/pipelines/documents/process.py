@@ -1,9 +1,9 @@
-"""A document in a process of its own: `python -m onehop.pipelines.documents.process`, for servers.
+"""Read and write one document in a process of its own, for servers: `python -m onehop.pipelines.documents.process`.
 
-Whoever starts it sends a file and translates what this process asks for. So no file, however it is made, can block or
-crash the other process: it stops this one when time is up, and this one refuses to take more memory than it may.
+The server sends the file and translates the text that this process requests. So a malicious file cannot block or crash
+the server: it kills this process at a timeout, and this process limits its memory.
 
-Each message is a letter, a length and that many bytes. What goes in is pickled; what comes out is JSON or the file.
+A message is a letter, a length and that many bytes: pickle on the way in, JSON or the file on the way out.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines.alignment import Aligned
-from onehop.pipelines.documents import Reading, format_of, read_document
+from onehop.pipelines.documents import ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
 from onehop.pipelines.html import reading
 from onehop.pipelines.plan import Plan
@@ -25,39 +25,39 @@ from onehop.pipelines.result import Sentence
 from onehop.text.sentences import Segment
 
 HEAD = struct.Struct(">cI")
-# What comes out: how much text there is, lines to translate, sentences to align, progress, the file, an error.
+# Outgoing: the amount of text, lines to translate, sentences to align, progress, the file, an error.
 BEGUN, LINES, ALIGN, ADVANCED, DONE, FAILED = b"b", b"l", b"a", b"p", b"d", b"e"
-_SAMPLE = 20  # flows whose language may be identified
+_SAMPLE = 20  # flows for language identification
 
 
 class RemotePipeline:
-    """A pipeline whose sentences are translated by the process at the other end."""
+    """A pipeline whose sentences the parent process translates."""
 
     def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
         self.incoming, self.outgoing = incoming, outgoing
-        self.places: dict[int, int] = {}
+        self.indices: dict[int, int] = {}
 
     def plan(self, lines: Sequence[str]) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
-        """The segments of each line, and their translations."""
-        [(parted, translated)] = yield [_Question(self, LINES, list(lines))]
-        self.places = {id(s): i for i, s in enumerate(s for sentences in translated for s in sentences)}
-        return parted, translated
+        [(segments, translated)] = yield [_Question(self, LINES, list(lines))]
+        self.indices = {id(s): i for i, s in enumerate(s for sentences in translated for s in sentences)}
+        return segments, translated
 
     def aligning(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
-        """Which words come from which; of a sentence that was changed here, which counts as copied, nothing."""
-        wanted = [self.places[id(s)] for s in sentences if id(s) in self.places]
-        [answer] = (yield [_Question(self, ALIGN, wanted)]) if wanted else [[]]
-        found = iter(answer)
-        return [next(found) if id(s) in self.places else Aligned(s) for s in sentences]
+        """Word alignments. A sentence that was replaced here counts as copied and has none."""
+        indices = [self.indices[id(s)] for s in sentences if id(s) in self.indices]
+        [answer] = (yield [_Question(self, ALIGN, indices)]) if indices else [[]]
+        aligned = iter(answer)
+        return [next(aligned) if id(s) in self.indices else Aligned(s) for s in sentences]
 
     def say(self, kind: bytes, content: Any) -> None:
-        """Send a message that has no answer."""
-        _send(self.outgoing, kind, content if isinstance(content, bytes) else json.dumps(content).encode())
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.outgoing.write(HEAD.pack(kind, len(data)) + data)
+        self.outgoing.flush()
 
 
 @dataclass(frozen=True)
 class _Question:
-    """A request that the process at the other end answers."""
+    """A request to the parent process."""
 
     pipeline: RemotePipeline
     kind: bytes
@@ -68,14 +68,8 @@ class _Question:
         return _receive(self.pipeline.incoming)
 
 
-def _send(stream: BinaryIO, kind: bytes, data: bytes) -> None:
-    stream.write(HEAD.pack(kind, len(data)))
-    stream.write(data)
-    stream.flush()
-
-
 def _receive(stream: BinaryIO) -> Any:
-    """The next message; where there is none, the other process is gone."""
+    """The next message; EOFError if the parent process is gone."""
     head = stream.read(HEAD.size)
     if len(head) < HEAD.size:
         raise EOFError
@@ -83,7 +77,7 @@ def _receive(stream: BinaryIO) -> Any:
 
 
 def _limit_memory(most: int) -> None:
-    """Let this process take so many bytes more than it has, where the system can."""
+    """Limit the bytes that this process allocates from now on, where the system supports it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -96,35 +90,33 @@ def _limit_memory(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
 
 
-def translate(pipeline: RemotePipeline, data: bytes, name: str, how: Reading, most_characters: int) -> bytes:
-    """The file in the other language."""
-    document = read_document(data, name, how)
+def translate(pipeline: RemotePipeline, data: bytes, name: str, options: ReadOptions, max_characters: int) -> bytes:
+    document = read_document(data, name, options)
     lines = [reading(flow) for flow in document.flows]
-    if (characters := sum(map(len, lines))) > most_characters:
-        what = f"{name} has {characters:,} characters of text, and {most_characters:,} are allowed."
+    if (characters := sum(map(len, lines))) > max_characters:
+        what = f"{name} has {characters:,} characters of text, and {max_characters:,} are allowed."
         raise TextError(what, "Part it into several files.")
     pipeline.say(BEGUN, {"flows": len(lines), "characters": characters, "sample": "\n".join(lines[:_SAMPLE])})
     return translate_document(
         pipeline,
         document,
         Memory(),
-        kind=how.format or str(format_of(name)),
+        kind=options.format or str(format_of(name)),
         advance=lambda flows: pipeline.say(ADVANCED, flows),
     )
 
 
 def main() -> None:
-    """Translate the file that standard input holds."""
+    """Translate the file that comes on standard input."""
     pipeline = RemotePipeline(sys.stdin.buffer, sys.stdout.buffer)
-    sys.stdout = sys.stderr  # what a library prints is no message
+    sys.stdout = sys.stderr  # output of libraries must not mix with messages
     job = _receive(pipeline.incoming)
-    _limit_memory(job.pop("most_memory"))
-    name = job["name"]
+    _limit_memory(job.pop("max_memory"))
     try:
         pipeline.say(DONE, translate(pipeline, **job))
     except (OnehopError, EOFError, MemoryError) as e:
         if isinstance(e, MemoryError):
-            e = TextError(f"{name} takes too much memory.", "Part it into several files.")
+            e = TextError(f"{job['name']} takes too much memory.", "Part it into several files.")
         if isinstance(e, OnehopError):
             pipeline.say(FAILED, {"what": e.what, "remedy": e.remedy})
 

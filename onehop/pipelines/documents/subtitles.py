@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onehop.pipelines.documents.flow import TAG, Pieces, Unit, as_stood, decoded, flow_of
+from onehop.pipelines.documents.flow import TAG, Pieces, Unit, decoded, flow_of, original
 from onehop.pipelines.html_markup import ENTITY, Piece, escaped_html
 
 _TIMES = re.compile(r"(?<![\d:])(?:\d+:)?\d+:\d+[.,]\d+[ \t]+-->[ \t]+(?:\d+:)?\d+:\d+[.,]\d+[^\n]*\n")
@@ -85,8 +85,7 @@ def _group_pieces(group: Sequence[_Cue], escape: Callable[[str], str]) -> Iterat
             yield flow_of(_units(line[begin:]), escape, _MARKS)
         return
     flow = flow_of(_units("\n".join(cue.text for cue in group)), escape, _MARKS)
-    original = as_stood(flow)
-    flow.finish = lambda text: _divided(text, original, group)
+    flow.finish = lambda text: _divided(text, original(flow), group)
     yield flow
 
 
@@ -101,10 +100,10 @@ def _units(text: str) -> Iterator[Unit]:
     yield from ((c, " " if c.isspace() else c) for c in text[at:])
 
 
-def _divided(text: str, original: str, group: Sequence[_Cue]) -> str:
+def _divided(text: str, source: str, group: Sequence[_Cue]) -> str:
     """A translation divided among the cues in the proportions of the source, and among the lines of each cue."""
     parts = [cue.text for cue in group]
-    if text != original:
+    if text != source:
         shares = _split(text, [_width(cue.text) for cue in group])
         lines = [_split(share, [1] * len(cue.text.split("\n"))) for share, cue in zip(shares, group, strict=True)]
         parts = ["\n".join(filter(None, cue_lines)) for cue_lines in lines]

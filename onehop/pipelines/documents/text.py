@@ -1,82 +1,76 @@
-"""Plain text: each line, or with `join_lines` each paragraph of a text that was broken into lines by hand."""
+"""Plain text: each line is translated, or with `join_lines` each paragraph of hard-wrapped text."""
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Iterator
+from functools import partial
 
-from onehop.pipelines.documents.flow import Pieces, Unit, add, decoded, plain
+from onehop.pipelines.documents.flow import Pieces, add, decoded, plain
 from onehop.pipelines.html_markup import Flow, Piece
 
-# Tabs part columns, and the ends of lines part lines.
+# Tabs separate columns, line ends separate lines.
 _SEPARATORS = re.compile(r"(\t+|\r?\n)")
-# What stands before the text of a line: spaces, and the marks of a quotation.
+# Spaces and quotation marks before the text of a line.
 _PREFIX = re.compile(r"[ \t]*(?:>[> \t]*)?")
-# A word that would mean something else at the beginning of a line.
+# A word that would mean something else at the start of a line.
 _NO_LINE = re.compile(r"[-*+>|#=~`:]|\d+[.)]")
-# Lines are not broken in code and in tags.
-WORD = re.compile(r"(?:`[^`\n]+`|<[^<>\n]+>|\S)+")
+# Lines are not broken inside code and tags.
+_WORD = re.compile(r"(?:`[^`\n]+`|<[^<>\n]+>|\S)+")
 _ITEM = re.compile(r"(?:[-*+•–]|\(?\w{1,3}[.)])\s+")
 
 
 def read(data: bytes, name: str, *, join_lines: bool = False) -> Pieces:
     source = decoded(data, name)
-    return Pieces(source, list(_paragraphs(source.text) if join_lines else lines(source.text)))
+    return Pieces(source, list(_paragraphs(source.text) if join_lines else _lines(source.text)))
 
 
-def lines(text: str) -> Iterator[Piece]:
+def _lines(text: str) -> Iterator[Piece]:
     for part in _SEPARATORS.split(text):
-        if not part.strip():
-            yield part
-        else:
-            yield _flow_of_lines([part])
+        yield _flow_of_lines([part]) if part.strip() else part
 
 
-def _flow_of_lines(parts: list[str], between: str = "\n") -> Flow:
+def _flow_of_lines(lines: list[str], separator: str = "\n") -> Flow:
     """Lines as one flow; the break between two of them is read as a space."""
     flow = Flow(escape=str)
-    for i, part in enumerate(parts):
-        breaks: list[Unit] = [(between, " ")] if i else []
-        add(flow, chain(breaks, plain(part)))
+    for i, line in enumerate(lines):
+        add(flow, [(separator, " ")] if i else [])
+        add(flow, plain(line))
     return flow
 
 
 def _paragraphs(text: str) -> Iterator[Piece]:
-    """The lines, where those that belong together are one flow, which is broken into lines of the same width."""
+    """Paragraphs as flows, and the lines between them."""
     paragraph: list[str] = []
     for line in text.splitlines(keepends=True):
-        if paragraph and _begins_anew(paragraph, line):
-            yield from joined(paragraph)
+        is_empty = not line.strip(" \t\r\n>")
+        if paragraph and (is_empty or _begins_paragraph(paragraph, line)):
+            yield from _paragraph_pieces(paragraph)
             paragraph = []
-        if line.strip(" \t\r\n>"):
-            paragraph.append(line)
-        else:
-            yield from joined(paragraph)
-            paragraph = []
+        if is_empty:
             yield line
-    yield from joined(paragraph)
+        else:
+            paragraph.append(line)
+    if paragraph:
+        yield from _paragraph_pieces(paragraph)
 
 
-def _begins_anew(paragraph: list[str], line: str) -> bool:
-    """Whether a line is not the continuation of those before it."""
+def _begins_paragraph(paragraph: list[str], line: str) -> bool:
+    """Whether a line does not continue the paragraph."""
     prefix = _prefix_of(line)
-    other_end = not re.search(r"[^\r]\n\Z", paragraph[-1])  # which must come out as it was
-    if other_end or _ITEM.match(line, len(prefix)):
+    is_other_line_end = not re.search(r"[^\r]\n\Z", paragraph[-1])  # which must come out as it was
+    if is_other_line_end or _ITEM.match(line, len(prefix)):
         return True
-    if len(paragraph) == 1:  # its indentation may be another one: after the mark of an item, or of a first line
+    if len(paragraph) == 1:  # the first line may be indented differently, and a list item has a bullet
         return prefix.count(">") != _prefix_of(paragraph[0]).count(">")
     return prefix != _prefix_of(paragraph[-1])
 
 
 def _prefix_of(line: str) -> str:
-    """The spaces and quotation marks before a line's text."""
-    found = _PREFIX.match(line)
-    return found[0] if found else ""
+    match = _PREFIX.match(line)
+    return match[0] if match else ""
 
 
-def joined(paragraph: list[str]) -> Iterator[Piece]:
-    """A paragraph with what stands before and after it."""
-    if not paragraph:
-        return
+def _paragraph_pieces(paragraph: list[str]) -> Iterator[Piece]:
+    """A paragraph as one flow, with its first prefix and its last line end."""
     first, last = _prefix_of(paragraph[0]), paragraph[-1].rstrip("\r\n")
     if item := _ITEM.match(paragraph[0], len(first)):
         first = paragraph[0][: item.end()]
@@ -85,23 +79,19 @@ def joined(paragraph: list[str]) -> Iterator[Piece]:
     bodies = [body.rstrip("\r\n") for body in bodies]
     flow = _flow_of_lines(bodies, "\n" + following)
     if len(bodies) > 1:
-        flow.finish = rewrapped("".join(flow.raw), max(len(line.rstrip()) for line in paragraph), len(first), following)
+        width = max(len(line.rstrip()) for line in paragraph)
+        flow.finish = partial(rewrap, original="".join(flow.raw), width=width, first=len(first), following=following)
     yield first
     yield flow
     yield paragraph[-1][len(last) :]
 
 
-def rewrapped(stood: str, width: int, first: int, following: str) -> Callable[[str], str]:
-    """What breaks a text into lines; one that is as it stood has them already."""
-    return lambda text: (
-        text if text == stood else _wrapped(text.replace(f"\n{following}", " "), width, first, following)
-    )
-
-
-def _wrapped(text: str, width: int, first: int, following: str) -> str:
-    """Text in lines of a width, the first of which has less room; the others begin with `following`."""
+def rewrap(text: str, original: str, width: int, first: int, following: str) -> str:
+    """Wrap a changed text. `first` is the indent of the first line, `following` the prefix of the others."""
+    if text == original:
+        return text
     out, room = "", width - first
-    for i, word in enumerate(WORD.findall(text)):
+    for i, word in enumerate(_WORD.findall(text.replace(f"\n{following}", " "))):
         if i and len(word) + 1 > room and not _NO_LINE.match(word):
             out, room = f"{out}\n{following}{word}", width - len(following) - len(word)
         else:

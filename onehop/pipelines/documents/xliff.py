@@ -1,10 +1,9 @@
-"""XLIFF 1.2 and 2: segments without a target get one; codes stay, and go with the words around them."""
+"""XLIFF 1.2 and 2: segments without a target get one; inline codes go with the words around them."""
 
 import re
 from collections.abc import Iterator
 
-from onehop.errors import TextError
-from onehop.pipelines.documents.flow import Pieces, decoded, keep_placeholders
+from onehop.pipelines.documents.flow import Pieces, decoded, keep_placeholders, parse_xml
 from onehop.pipelines.html_markup import Parser, Piece
 
 # Comments, CDATA, units with translate="no" and proposals (<alt-trans>, which has sources too) come before segments, so
@@ -26,13 +25,8 @@ _INLINE = _CODE | {"g", "mrk", "pc", "sub", "sm", "em"}
 
 
 def read(data: bytes, name: str) -> Pieces:
-    from lxml import etree
-
     source = decoded(data, name)
-    try:
-        etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-    except etree.XMLSyntaxError as e:
-        raise TextError(f"{name} is not XML: {e}.", "Save it again.") from None
+    parse_xml(data, name, "Save it again.")
     return Pieces(source, list(_pieces(source.text)))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from onehop.pipelines import alignment, paragraphs
 from onehop.pipelines.alignment import Aligned
-from onehop.pipelines.documents import Reading, read_document
+from onehop.pipelines.documents import ReadOptions, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
 from onehop.pipelines.html_tags import words
 from onehop.pipelines.paragraphs import ParagraphTranslator
@@ -66,7 +66,7 @@ def translated(pipeline):
 
     def made(document, name, word=str.upper, **how):
         data = document.encode() if isinstance(document, str) else document
-        out = translate_document(pipeline(word), read_document(data, name, Reading(**how)), Memory())
+        out = translate_document(pipeline(word), read_document(data, name, ReadOptions(**how)), Memory())
         return out.decode() if isinstance(document, str) else out
 
     return made

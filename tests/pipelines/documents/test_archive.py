@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from onehop.errors import TextError
-from onehop.pipelines.documents import Reading, read_document
+from onehop.pipelines.documents import ReadOptions, read_document
 
 CHAPTER = """\
 <?xml version="1.0" encoding="utf-8"?>
@@ -87,7 +87,7 @@ def test_an_opendocument_text(translated):
 
 def test_an_archive_that_is_too_large_is_one_line():
     with pytest.raises(TextError, match=r"book\.epub has more than 0 MB in it"):
-        read_document(BOOK, "book.epub", Reading(most_unpacked=100))
+        read_document(BOOK, "book.epub", ReadOptions(max_unpacked=100))
 
 
 def test_an_archive_that_lies_about_its_sizes_is_one_line():
@@ -95,7 +95,7 @@ def test_an_archive_that_lies_about_its_sizes_is_one_line():
     lying = bomb.replace((10_000_003).to_bytes(4, "little"), (1000).to_bytes(4, "little"))
     assert lying != bomb
     with pytest.raises(TextError, match=r"text\.odt is damaged, or of another format"):
-        read_document(lying, "text.odt", Reading(most_unpacked=5000))
+        read_document(lying, "text.odt", ReadOptions(max_unpacked=5000))
 
 
 @pytest.mark.parametrize("at", range(60, 400, 20))

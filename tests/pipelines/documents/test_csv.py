@@ -3,7 +3,7 @@
 import pytest
 
 from onehop.errors import SettingsError
-from onehop.pipelines.documents import Reading, read_document
+from onehop.pipelines.documents import ReadOptions, read_document
 
 TABLE = 'id,text,note\n1,"one, ""two""\nthree",x\n2,four {name},\n\n3,"",last'
 
@@ -31,4 +31,4 @@ def test_a_translation_gets_quotes_where_it_needs_them(translated):
 
 def test_an_unknown_column_is_one_line():
     with pytest.raises(SettingsError, match=r"a\.csv has no column 'title'\. It has: id, text, note\."):
-        read_document(TABLE.encode(), "a.csv", Reading(fields=("title",)))
+        read_document(TABLE.encode(), "a.csv", ReadOptions(fields=("title",)))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from onehop.errors import OnehopError, SettingsError, TextError
-from onehop.pipelines.documents import Reading, translate
-from onehop.pipelines.documents.job import Warnings, job_of
+from onehop.pipelines.documents import ReadOptions, translate
+from onehop.pipelines.documents.job import CollectedMessages, job_of
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def here(tmp_path, monkeypatch):
 
 def run(pipeline, paths, out, identity="x", **how):
     """What the translator was asked, and what was said."""
-    heard = Warnings()
-    work = job_of([Path(path) for path in paths], None if out is None else Path(out), Reading(**how))
-    work.run(pipeline, {"identity": identity}, heard)
-    return pipeline.translator.asked, heard.heard
+    listener = CollectedMessages()
+    work = job_of([Path(path) for path in paths], None if out is None else Path(out), ReadOptions(**how))
+    work.run(pipeline, {"identity": identity}, listener)
+    return pipeline.translator.asked, listener.messages
 
 
 def written(folder):
@@ -40,11 +40,11 @@ def written(folder):
 
 
 def test_a_folder_becomes_a_folder(here, pipeline):
-    asked, heard = run(pipeline(), ["in"], "in/out")
+    asked, listener = run(pipeline(), ["in"], "in/out")
     found = written("in/out")
     assert found.pop(".onehop/segments.jsonl")
     assert found == {"a.txt": "ONE\nTWO\nTHREE\n", "deep/b.md": "# TWO\n\nFOUR\n"}
-    assert heard == []
+    assert listener == []
     assert asked == ["one", "two", "three", "two", "four"]  # formats write text otherwise: each asks for itself
 
 
@@ -110,10 +110,10 @@ def test_another_translator_begins_anew(here, pipeline):
 
 def test_a_bad_file_does_not_stop_the_others(here, pipeline):
     Path("in/a.txt").write_bytes(b"\xff\n")
-    heard = Warnings()
+    listener = CollectedMessages()
     with pytest.raises(TextError, match="1 of 2 files could not be translated"):
-        job_of([Path("in")], Path("out"), Reading()).run(pipeline(), {}, heard)
-    assert heard.heard == ["Line 1 of in/a.txt is not UTF-8. Convert it, e.g. with iconv."]
+        job_of([Path("in")], Path("out"), ReadOptions()).run(pipeline(), {}, listener)
+    assert listener.messages == ["Line 1 of in/a.txt is not UTF-8. Convert it, e.g. with iconv."]
     assert Path("out/deep/b.md").read_text() == "# TWO\n\nFOUR\n"
 
 
@@ -136,10 +136,10 @@ def test_what_is_refused(here, paths, out, how, message):
     Path("other/a.txt").write_text("one")
     Path("x.gz").write_bytes(b"x")
     with pytest.raises(OnehopError) as refused:
-        job_of([Path(path) for path in paths], None if out is None else Path(out), Reading(**how))
+        job_of([Path(path) for path in paths], None if out is None else Path(out), ReadOptions(**how))
     assert str(refused.value).startswith(message)
 
 
 def test_an_unknown_format():
     with pytest.raises(SettingsError, match=r"There is no format 'pdf'\. There are: text, markdown, "):
-        Reading(format="pdf")
+        ReadOptions(format="pdf")

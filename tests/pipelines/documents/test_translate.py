@@ -5,7 +5,7 @@ import numpy as np
 from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents import read_document
 from onehop.pipelines.documents.flow import flow_of, plain
-from onehop.pipelines.documents.translate import Memory, sharpened, translate_document, windows
+from onehop.pipelines.documents.translate import Memory, align_copies, translate_document, windows
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.html_tags import MOST_MARKS, words
 from onehop.pipelines.pivot import PivotTranslator
@@ -34,7 +34,7 @@ def test_what_the_model_has_copied_is_where_it_stands():
     source, target = "{name} is here", "hier ist {name}"
     sentence = Sentence(source=source, text=target)
     attention = np.full((len(words(target)), len(words(source))), 0.2, dtype=np.float32)
-    found = sharpened(flow, (0, len(source)), Aligned(sentence, words(source), words(target), attention))
+    found = align_copies(flow, (0, len(source)), Aligned(sentence, words(source), words(target), attention))
     assert found.attention[2:, :3].tolist() == np.ones((3, 3)).tolist()
     assert not found.attention[:2, :3].any()
     assert not found.attention[2:, 3:].any()
