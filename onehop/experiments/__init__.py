@@ -1,6 +1,8 @@
 """The paper's tables, the demos and the proof of exact resume. Only the command line imports this package."""
 
 __all__ = [
+    "captions",
+    "coreference",
     "demo",
     "digits",
     "family_figure",
@@ -13,10 +15,12 @@ __all__ = [
     "pruning",
     "reverse",
     "sample_store",
+    "sentence_attention",
     "short_runs",
     "synthetic",
     "table1",
     "table3",
     "table3_report",
+    "verify_cluster_resume",
     "verify_resume",
 ]

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from onehop.console import console
 from onehop.errors import OnehopError
-from onehop.experiments.heads import Coreference, coreference_sentences
+from onehop.experiments.coreference import Coreference, coreference_sentences
 from onehop.explorer.content import Explorer
 from onehop.explorer.view import View
 from onehop.interpret.trace_file import Trace

@@ -1,85 +1,30 @@
-"""Heads with a recognisable function, found over many sentences: attention patterns, and the attention of "it".
-
-`onehop paper heads` makes its table from the patterns and from scores with some heads removed.
-"""
+"""`onehop paper heads`: heads with a recognisable attention pattern, and scores with some heads removed."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
-from onehop.decoding.options import SearchOptions
+from onehop.experiments.coreference import PRONOUNS, coreference_sentences
 from onehop.experiments.provenance import COLOURS, markdown, new_figure
 from onehop.experiments.pruning import pruning
-from onehop.interpret.ablations import ATTENTION, Role
-from onehop.interpret.recorded_search import read_by, unpadded
+from onehop.experiments.sentence_attention import (
+    Weights,
+    attention_weights,
+    best_heads,
+    sentence_attention,
+    token_indices,
+    words,
+)
+from onehop.interpret.ablations import Role
+from onehop.interpret.recorded_search import read_by
 from onehop.interpret.tracer import Tracer
-from onehop.model.taps import watch
-from onehop.text.tokenizer import BOS, WORD_MARK
 
 Json = dict[str, Any]
-Weights = Float[Tensor, "layer head query key"]
 Wanted = Bool[Tensor, "query key"]
-_BEST = 5
-_GREEDY = SearchOptions(beam=1)
-
-
-# --- attention -------------------------------------------------------------------------------------------------
-
-
-@torch.inference_mode()
-def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[int]) -> dict[Role, Weights]:
-    """The weights of every head for one sentence and its translation, with special tokens."""
-    kept: dict[Role, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-
-    def keep(name: str, value: Tensor) -> Tensor:
-        if (found := ATTENTION.fullmatch(name)) and found[4] == "weights":
-            role: Role = "cross" if found[3] == "cross" else "encoder" if found[1] == "encoder" else "decoder"
-            kept[role].append(value[0])
-        return value
-
-    watched = watch(tracer.model, keep)
-    ids = [torch.tensor([read_by(tracer.model, source)]), torch.tensor([[BOS, *target]])]
-    device = next(tracer.model.parameters()).device
-    watched.source_input.reach(ids[0].shape[1])
-    watched.target_input.reach(ids[1].shape[1])
-    watched(*(unpadded(row.to(device)) for row in ids))
-    return {role: torch.stack(layers).float().cpu() for role, layers in kept.items()}
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of a sentence and the indices of its tokens, with the punctuation after it."""
-
-    text: str
-    places: tuple[int, ...]
-
-
-def words(tokens: Sequence[str]) -> list[Word]:
-    """The words of a sequence of tokens."""
-    starts = [i for i, token in enumerate(tokens) if token.startswith(WORD_MARK) or i == 0]
-    spans = [range(a, b) for a, b in itertools.pairwise([*starts, len(tokens)])]
-    return [Word("".join(tokens[i] for i in span).strip(WORD_MARK), tuple(span)) for span in spans]
-
-
-def places_of(word: str, tokens: Sequence[str]) -> list[int]:
-    """The indices of the tokens of the first occurrence of a word, without punctuation."""
-    for found in words(tokens):
-        if _bare(found.text) == word.lower():
-            letters = [i for i in found.places if re.search(r"\w", tokens[i])]
-            return letters or list(found.places)
-    return []
-
-
-def _bare(word: str) -> str:
-    """A word without surrounding punctuation."""
-    return word.strip(".,;:!?\"'()„“”»«").lower()
-
 
 # --- patterns --------------------------------------------------------------------------------------------------
 
@@ -97,38 +42,32 @@ def _same_word(tokens: Sequence[str]) -> Wanted:
     return torch.tensor(rows, dtype=torch.bool)
 
 
-def _one_place(place: int) -> Pattern:
+def _one_position(position: int) -> Pattern:
     """Every other position attends to one position."""
 
     def wanted(tokens: Sequence[str]) -> Wanted:
-        found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
-        found[:, place] = True
-        found[place, place] = False
-        return found
+        mask = _nothing(tokens)
+        mask[:, position] = True
+        mask[position, position] = False
+        return mask
 
     return wanted
 
 
-def pair(query: str, key: str) -> Pattern:
-    def wanted(tokens: Sequence[str]) -> Wanted:
-        found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
-        for i, j in itertools.product(places_of(query, tokens), places_of(key, tokens)):
-            found[i, j] = True
-        return found
-
-    return wanted
+def _nothing(tokens: Sequence[str]) -> Wanted:
+    return torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
 
 
 PATTERNS: dict[tuple[str, Role], Pattern] = {
     ("previous token", "encoder"): _shifted(-1),
     ("next token", "encoder"): _shifted(1),
     ("itself", "encoder"): _shifted(0),
-    ("first token", "encoder"): _one_place(0),
-    ("end mark", "encoder"): _one_place(-1),
+    ("first token", "encoder"): _one_position(0),
+    ("end mark", "encoder"): _one_position(-1),
     ("same word", "encoder"): _same_word,
     ("previous token", "decoder"): _shifted(-1),
     ("itself", "decoder"): _shifted(0),
-    ("first token", "decoder"): _one_place(0),
+    ("first token", "decoder"): _one_position(0),
     ("same word", "decoder"): lambda tokens: _same_word(tokens).tril(),
 }
 
@@ -146,12 +85,12 @@ class Tally:
         rows = wanted.any(-1)
         if not rows.any():
             return
-        asked = wanted[rows]
-        hits = asked.expand(*weights.shape[:2], -1, -1).gather(3, weights[:, :, rows].argmax(-1, keepdim=True))
+        wanted, weights = wanted[rows], weights[:, :, rows]
+        hits = wanted.expand(*weights.shape[:2], -1, -1).gather(3, weights.argmax(-1, keepdim=True))
         holds = (hits[..., 0].float().mean(-1) > 0.5).float()
-        weight = (weights[:, :, rows] * asked).sum(-1).mean(-1)
-        there = torch.arange(1, len(rows) + 1)[rows] if causal else wanted.shape[1]
-        self.chance += float((asked.sum(-1) / there).mean())
+        weight = (weights * wanted).sum(-1).mean(-1)
+        visible_keys = torch.arange(1, len(rows) + 1)[rows] if causal else wanted.shape[1]
+        self.chance += float((wanted.sum(-1) / visible_keys).mean())
         self.sentences += 1
         self.holds = holds if self.holds is None else self.holds + holds
         self.weight = weight if self.weight is None else self.weight + weight
@@ -161,11 +100,9 @@ class Tally:
         if self.holds is None or self.weight is None:
             return None
         share, weight = self.holds / self.sentences, self.weight / self.sentences
-        order = (share + 1e-3 * weight).flatten().argsort(descending=True)[:_BEST].tolist()
-        places = [divmod(i, share.shape[1]) for i in order]
         best = [
             {"role": role, "layer": i, "head": j, "share": float(share[i, j]), "weight": float(weight[i, j])}
-            for i, j in places
+            for i, j in best_heads(share + 1e-3 * weight)
         ]
         facts: Json = {"name": name, "role": role, "sentences": self.sentences, "chance": self.chance / self.sentences}
         return {**facts, "heads": best, "all": share.tolist(), "weights": weight.tolist()}
@@ -187,39 +124,21 @@ def patterns(tracer: Tracer, sources: Sequence[str]) -> Json:
     """The share of sentences in which each head follows each pattern, with the model's own translations."""
     tallies = {key: Tally() for key in PATTERNS}
     for text in sources:
-        sentence = read(tracer, text)
+        attention = sentence_attention(tracer, text)
         for key, pattern in PATTERNS.items():
             role = key[1]
-            tokens = sentence.source if role == "encoder" else sentence.target
-            tallies[key].add(sentence.weights[role], pattern(tokens), causal=role == "decoder")
-    of_words: dict[tuple[str, Role], Iterable[tuple[str, str, str]]] = {
-        ("verb to subject", "encoder"): subject_sentences(),
-        ("pronoun to noun", "encoder"): ((s.source, "it", s.noun) for s in coreference_sentences()),
-    }
-    for word_key, examples in of_words.items():
-        tallies[word_key] = _tally_pairs(tracer, examples)
+            tokens = attention.source_tokens if role == "encoder" else attention.target_tokens
+            tallies[key].add(attention.weights[role], pattern(tokens), causal=role == "decoder")
+    coreferences = coreference_sentences()
+    tallies["verb to subject", "encoder"] = _tally_pairs(tracer, subject_sentences())
+    tallies["pronoun to noun", "encoder"] = _tally_pairs(tracer, ((c.source, "it", c.noun) for c in coreferences))
     tallies["pronoun to its noun's article", "decoder"] = articles = Tally()
-    for example in coreference_sentences():
-        sentence = read(tracer, example.source)
-        articles.add(sentence.weights["decoder"], article_of_noun(sentence.target, example.german), causal=True)
-    found = [tally.result(name, role) for (name, role), tally in tallies.items()]
-    return {"sentences": len(sources), "patterns": [result for result in found if result]}
-
-
-_ARTICLES = ("der", "die", "das", "den", "dem", "ein", "eine", "einen", "einem", "einer")
-PRONOUNS = ("er", "sie", "es")
-
-
-def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
-    """At the step of the pronoun, attention to the article of a German noun; empty if any of the three is missing."""
-    found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
-    written = words(tokens)
-    texts = [_bare(word.text) for word in written]
-    at = next((i for i, text in enumerate(texts) if noun.lower() in text), 0)
-    pronoun = next((word for word, text in zip(written[at:], texts[at:], strict=True) if text in PRONOUNS), None)
-    if pronoun is not None and texts[at - 1] in _ARTICLES:
-        found[pronoun.places[0] - 1, list(written[at - 1].places)] = True
-    return found
+    for example in coreferences:
+        attention = sentence_attention(tracer, example.source)
+        wanted = article_of_noun(attention.target_tokens, example.german)
+        articles.add(attention.weights["decoder"], wanted, causal=True)
+    results = [tally.result(name, role) for (name, role), tally in tallies.items()]
+    return {"sentences": len(sources), "patterns": [result for result in results if result]}
 
 
 def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Tally:
@@ -227,130 +146,37 @@ def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Ta
     tally = Tally()
     for text, query, key in examples:
         ids = tracer.translator.tokenizer.encode(text)
-        tokens = tracer.pieces(read_by(tracer.model, ids))
-        tally.add(attention_weights(tracer, ids, [])["encoder"], pair(query, key)(tokens), causal=False)
+        wanted = word_pair(query, key, tracer.pieces(read_by(tracer.model, ids)))
+        tally.add(attention_weights(tracer, ids, [])["encoder"], wanted, causal=False)
     return tally
 
 
-@dataclass(frozen=True)
-class ReadSentence:
-    """A sentence as the model read it: source tokens, decoder inputs, and attention weights."""
-
-    source: list[str]
-    target: list[str]
-    text: str
-    weights: dict[Role, Weights]
+def word_pair(query: str, key: str, tokens: Sequence[str]) -> Wanted:
+    """Attention from the tokens of one word to those of another."""
+    mask = _nothing(tokens)
+    for i, j in itertools.product(token_indices(query, tokens), token_indices(key, tokens)):
+        mask[i, j] = True
+    return mask
 
 
-def read(tracer: Tracer, text: str) -> ReadSentence:
-    """Translate a sentence and record the attention over both."""
-    tokenizer = tracer.translator.tokenizer
-    translation = tracer.translator.translate([text], _GREEDY)[0].text
-    source, target = tokenizer.encode(text), tokenizer.encode(translation)
-    weights = attention_weights(tracer, source, target)
-    read_ids = read_by(tracer.model, source)
-    return ReadSentence(tracer.pieces(read_ids), tracer.pieces([BOS, *target]), translation, weights)
+_ARTICLES = ("der", "die", "das", "den", "dem", "ein", "eine", "einen", "einem", "einer")
 
 
-# --- it --------------------------------------------------------------------------------------------------------
-
-_ANIMALS = {
-    "cat": ("Katze", "sie"),
-    "cow": ("Kuh", "sie"),
-    "dog": ("Hund", "er"),
-    "bird": ("Vogel", "er"),
-    "animal": ("Tier", "es"),
-    "horse": ("Pferd", "es"),
-}
-_THINGS = {
-    "lamp": ("Lampe", "sie"),
-    "door": ("Tür", "sie"),
-    "table": ("Tisch", "er"),
-    "key": ("Schlüssel", "er"),
-    "book": ("Buch", "es"),
-    "car": ("Auto", "es"),
-}
-_FRAMES = (
-    (_ANIMALS, ("The {} sat because it was sleepy.", "The {} stopped because it was tired.")),
-    (_ANIMALS, ("The {} ate because it was hungry.",)),
-    (_THINGS, ("I sold the {} because it was old.", "I like the {} because it is beautiful.")),
-    (_THINGS, ("The {} is cheap because it is broken.",)),
-)
-_STREET = "The animal didn't cross the street because it was too {}."
-
-
-@dataclass(frozen=True)
-class Coreference:
-    """A sentence in which "it" refers to a noun that has a gender in German."""
-
-    source: str
-    noun: str
-    german: str
-    pronoun: str
-
-
-def coreference_sentences() -> list[Coreference]:
-    """All sentences. The pair with the street comes first: one word decides the referent of "it"."""
-    street = [
-        Coreference(_STREET.format("tired"), "animal", "Tier", "es"),
-        Coreference(_STREET.format("wide"), "street", "Straße", "sie"),
-    ]
-    return street + [
-        Coreference(frame.format(noun), noun, german, pronoun)
-        for nouns, frames in _FRAMES
-        for frame in frames
-        for noun, (german, pronoun) in nouns.items()
-    ]
-
-
-def coreference(tracer: Tracer) -> Json:
-    """The pronoun that the model writes for "it", and the encoder heads that attend from "it" to its noun."""
-    rows, shares, weights = [], [], []
-    for sentence in coreference_sentences():
-        found = read(tracer, sentence.source)
-        it, noun = places_of("it", found.source), places_of(sentence.noun, found.source)
-        on_noun = found.weights["encoder"][:, :, it][..., noun].sum(-1).mean(-1)
-        largest = found.weights["encoder"][:, :, it].mean(2).argmax(-1)
-        shares.append(torch.isin(largest, torch.tensor(noun)).float())
-        weights.append(on_noun)
-        rows.append(_described(sentence, found, it, noun, on_noun))
-    share, weight = torch.stack(shares).mean(0), torch.stack(weights).mean(0)
-    best = _best_heads(share + 1e-3 * weight)
-    heads = [{"layer": i, "head": j, "mean": float(weight[i, j]), "share": float(share[i, j])} for i, j in best]
-    return {"sentences": rows, "best": heads, "none": heads[0]["share"] <= 0.5}
-
-
-def _described(sentence: Coreference, found: ReadSentence, it: list[int], noun: list[int], weight: Tensor) -> Json:
-    """One sentence: the translation of "it", and the heads that attend to its noun."""
-    written = [_bare(word) for word in found.text.split()]
-    pronoun = next((word for word in written[1:] if word in PRONOUNS), None)
-    heads = [{"layer": i, "head": j, "weight": float(weight[i, j])} for i, j in _best_heads(weight)]
-    return {
-        "source": sentence.source,
-        "tokens": found.source,
-        "it": it,
-        "noun": noun,
-        "expected": sentence.pronoun,
-        "german": sentence.german,
-        "noun_found": any(sentence.german.lower() in word for word in written),
-        "translation": found.text,
-        "pronoun": pronoun,
-        "right": pronoun == sentence.pronoun,
-        "heads": heads,
-        "base": len(noun) / len(found.source),
-    }
-
-
-def _best_heads(values: Float[Tensor, "layer head"]) -> list[tuple[int, int]]:
-    """The layers and heads of the largest values."""
-    order = values.flatten().argsort(descending=True)[:_BEST].tolist()
-    return [(i // values.shape[1], i % values.shape[1]) for i in order]
+def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
+    """At the step of the pronoun, attention to the article of a German noun; empty if any of the three is missing."""
+    mask = _nothing(tokens)
+    sentence = words(tokens)
+    at = next((i for i, word in enumerate(sentence) if noun.lower() in word.bare), 0)
+    pronoun = next((word for word in sentence[at:] if word.bare in PRONOUNS), None)
+    article = sentence[at - 1]
+    if pronoun is not None and article.bare in _ARTICLES:
+        mask[pronoun.indices[0] - 1, list(article.indices)] = True
+    return mask
 
 
 # --- the table ------------------------------------------------------------------------------------------------
 
-# A head follows a pattern if it does so in this share of the sentences.
-_OFTEN = 0.5
+_OFTEN = 0.5  # a head follows a pattern if it does so in more than this share of the sentences
 
 
 def heads(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
@@ -358,31 +184,26 @@ def heads(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> 
     return {"patterns": patterns(tracer, sources), "pruning": pruning(tracer, sources, references)}
 
 
-def table_text(found: Json) -> str:
+def table_text(results: Json) -> str:
     """The heads of each pattern, then the scores."""
     header = ["pattern", "stack", "sentences", "heads that follow it", "best head", "its share", "its weight", "chance"]
-    rows = [pattern_row(pattern) for pattern in found["patterns"]["patterns"]]
+    rows = [_pattern_row(pattern) for pattern in results["patterns"]["patterns"]]
+    total = results["pruning"]["heads"]
     scores = [
-        [
-            str(row["removed"]),
-            f"{row['removed'] / found['pruning']['heads']:.0%}",
-            f"{row['bleu']:.1f}",
-            f"{row['chrf']:.1f}",
-        ]
-        for row in found["pruning"]["rows"]
+        [str(removed := row["removed"]), f"{removed / total:.0%}", f"{row['bleu']:.1f}", f"{row['chrf']:.1f}"]
+        for row in results["pruning"]["rows"]
     ]
     return markdown(header, rows) + "\n" + markdown(["heads removed", "share", "BLEU", "chrF2++"], scores)
 
 
-def pattern_row(pattern: Json) -> list[str]:
+def _pattern_row(pattern: Json) -> list[str]:
     """The row of one pattern; layers and heads count from 1."""
-    best, every = pattern["heads"][0], [share for layer in pattern["all"] for share in layer]
-    follow = sum(share > _OFTEN for share in every)
+    best, shares = pattern["heads"][0], [share for layer in pattern["all"] for share in layer]
     return [
         pattern["name"],
         pattern["role"],
         str(pattern["sentences"]),
-        f"{follow} of {len(every)}",
+        f"{sum(share > _OFTEN for share in shares)} of {len(shares)}",
         f"{best['layer'] + 1}.{best['head'] + 1}",
         f"{best['share']:.0%}",
         f"{best['weight']:.2f}",
@@ -390,16 +211,16 @@ def pattern_row(pattern: Json) -> list[str]:
     ]
 
 
-def picture(found: Json) -> Any:
+def picture(results: Json) -> Any:
     """The best heads of each pattern, and quality by the share of removed heads."""
     figure, (bars, curve) = new_figure(2)
-    listed = found["patterns"]["patterns"][::-1]
+    listed = results["patterns"]["patterns"][::-1]
     bars.barh(
         [f"{p['name']} ({p['role']})" for p in listed], [p["heads"][0]["share"] for p in listed], color=COLOURS[0]
     )
     bars.set_xlim(0, 1)
     bars.set_title("share of sentences in which the best head follows it", fontsize=10, loc="left")
-    rows, total = found["pruning"]["rows"], found["pruning"]["heads"]
+    rows, total = results["pruning"]["rows"], results["pruning"]["heads"]
     shares = [row["removed"] / total for row in rows]
     curve.plot(shares, [row["bleu"] for row in rows], color=COLOURS[0], marker=".", label="BLEU")
     curve.plot(shares, [row["chrf"] for row in rows], color=COLOURS[1], marker=".", label="chrF2++")

@@ -15,7 +15,8 @@ from onehop.config import settings_from_dict
 from onehop.data.store import Store
 from onehop.errors import SettingsError
 from onehop.evaluation.report import aligned
-from onehop.experiments.heads import coreference, patterns
+from onehop.experiments.coreference import coreference
+from onehop.experiments.heads import patterns
 from onehop.experiments.lengths import lengths
 from onehop.experiments.provenance import made
 from onehop.experiments.pruning import pruning

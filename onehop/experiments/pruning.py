@@ -8,21 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onehop.decoding.options import SearchOptions
 from onehop.evaluation.metrics import bleu, chrf
-from onehop.interpret.ablations import ATTENTION, Role
-from onehop.interpret.recorded_search import read_by, unpadded
+from onehop.experiments.sentence_attention import GREEDY
+from onehop.interpret.ablations import Role, attention_path, parse_attention_name
+from onehop.interpret.recorded_search import teacher_forced
 from onehop.interpret.tracer import Tracer
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import watch
 from onehop.model.transformer import Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.text.tokenizer import BOS, EOS
+from onehop.text.tokenizer import EOS
 
 Json = dict[str, Any]
-_GREEDY = SearchOptions(beam=1)
 _POINTS = 12
-_WEIGHED_ON = 50
+_IMPORTANCE_SENTENCES = 50
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,10 @@ class Head:
     head: int
     importance: float
 
-    @property
-    def path(self) -> str:
-        stack = "encoder" if self.role == "encoder" else "decoder"
-        return f"{stack}.layers.{self.layer}.{'cross' if self.role == 'cross' else 'self'}_attention"
-
 
 def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> Json:
     """Scores of the same sentences with heads removed."""
-    order = heads_by_importance(tracer, sources[:_WEIGHED_ON], references[:_WEIGHED_ON])
+    order = heads_by_importance(tracer, sources[:_IMPORTANCE_SENTENCES], references[:_IMPORTANCE_SENTENCES])
     counts = sorted({round(i * len(order) / _POINTS) for i in range(_POINTS + 1)})
     rows, whole = [], tracer.translator
     for count in counts:
@@ -60,40 +54,33 @@ def heads_by_importance(tracer: Tracer, sources: Sequence[str], references: Sequ
     This follows Michel et al. (2019), who also normalise the importance in each attention.
     """
     encode = tracer.translator.tokenizer.encode
-    totals: dict[str, Tensor] = {}
+    totals: dict[tuple[Role, int], Tensor] = {}
     for text, reference in zip(sources, references, strict=True):
-        for path, gradient in gate_gradients(tracer.model, encode(text), encode(reference)).items():
-            totals[path] = totals.get(path, torch.zeros_like(gradient)) + gradient.abs()
+        for attention, gradient in gate_gradients(tracer.model, encode(text), encode(reference)).items():
+            totals[attention] = totals.get(attention, torch.zeros_like(gradient)) + gradient.abs()
     heads = []
-    for path, total in totals.items():
-        stack, _, layer, kind = path.split(".")
-        role: Role = "cross" if kind.startswith("cross") else "encoder" if stack == "encoder" else "decoder"
+    for (role, layer), total in totals.items():
         shares = (total / total.norm().clamp(min=1e-12)).tolist()
-        heads += [Head(role, int(layer), i, share) for i, share in enumerate(shares)]
+        heads += [Head(role, layer, i, share) for i, share in enumerate(shares)]
     return sorted(heads, key=lambda head: head.importance)
 
 
-def gate_gradients(model: Transformer, source: list[int], target: list[int]) -> dict[str, Tensor]:
-    """The gradient of a sentence's mean loss with respect to a gate of 1 on each head's output."""
-    gates: dict[str, Tensor] = {}
+def gate_gradients(model: Transformer, source: list[int], target: list[int]) -> dict[tuple[Role, int], Tensor]:
+    """For each role and layer, the gradient of a sentence's mean loss with respect to a gate of 1 on each head."""
+    gates: dict[tuple[Role, int], Tensor] = {}
 
     def gated(name: str, value: Tensor) -> Tensor:
-        found = ATTENTION.fullmatch(name)
-        if found is None or found[4] != "head_outputs":
+        attention = parse_attention_name(name)
+        if attention is None or attention.quantity != "head_outputs":
             return value
-        gates[name.removesuffix(".head_outputs")] = gate = torch.ones(value.shape[1], device=value.device)
+        gates[attention.role, attention.layer] = gate = torch.ones(value.shape[1], device=value.device)
         return value * gate.requires_grad_()[:, None, None]
 
-    device = next(model.parameters()).device
-    sides = (read_by(model, source), [BOS, *target], [*target, EOS])
-    src, tgt, labels = (torch.tensor([ids], device=device) for ids in sides)
-    watched = watch(model, gated)
-    watched.source_input.reach(src.shape[1])
-    watched.target_input.reach(tgt.shape[1])
-    logits: Tensor = watched(unpadded(src), unpadded(tgt))[0]
-    loss = torch.nn.functional.cross_entropy(logits.float(), labels[0])
+    logits = teacher_forced(watch(model, gated), source, target)[0]
+    labels = torch.tensor([*target, EOS], device=logits.device)
+    loss = torch.nn.functional.cross_entropy(logits.float(), labels)
     gradients = torch.autograd.grad(loss, list(gates.values()))
-    return {path: gradient.cpu() for path, gradient in zip(gates, gradients, strict=True)}
+    return {attention: gradient.cpu() for attention, gradient in zip(gates, gradients, strict=True)}
 
 
 def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
@@ -102,7 +89,7 @@ def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
     width = model.settings.value_width
     with torch.no_grad():
         for head in heads:
-            attention = pruned.get_submodule(head.path)
+            attention = pruned.get_submodule(attention_path(head.role, head.layer))
             assert isinstance(attention, MultiHeadAttention)
             attention.w_o.weight[:, head.head * width : (head.head + 1) * width] = 0.0
     return pruned
@@ -110,5 +97,5 @@ def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
 
 def scores(translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str]) -> Json:
     """BLEU and chrF of greedy translations."""
-    texts = [found.text for found in translator.translate(sources, _GREEDY)]
+    texts = [translation.text for translation in translator.translate(sources, GREEDY)]
     return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value}

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,9 +19,32 @@ from onehop.model.transformer import Transformer
 Role: TypeAlias = Literal["encoder", "decoder", "cross"]
 ROLES: tuple[Role, ...] = ("encoder", "decoder", "cross")
 
-ATTENTION = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention\.(\w+)")
+_ATTENTION = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention\.(\w+)")
 _ADD_NORM = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.\w+_add_norm\.)?(skip|residual|norm)")
 _INPUT = re.compile(r"(source|target)_input\.(\w+)")
+
+
+class AttentionName(NamedTuple):
+    """A tapped name such as `decoder.layers.2.cross_attention.weights`, in parts."""
+
+    role: Role
+    layer: int
+    quantity: str
+
+
+def parse_attention_name(name: str) -> AttentionName | None:
+    """The parts of a tapped name; None if it does not belong to an attention."""
+    match = _ATTENTION.fullmatch(name)
+    if match is None:
+        return None
+    role: Role = "cross" if match[3] == "cross" else "encoder" if match[1] == "encoder" else "decoder"
+    return AttentionName(role, int(match[2]), match[4])
+
+
+def attention_path(role: Role, layer: int) -> str:
+    """The path of an attention module, such as `decoder.layers.2.cross_attention`."""
+    stack = "encoder" if role == "encoder" else "decoder"
+    return f"{stack}.layers.{layer}.{'cross' if role == 'cross' else 'self'}_attention"
 
 
 # --- parsing ---------------------------------------------------------------------------------------------------
@@ -35,7 +58,7 @@ class Place:
     layer: int | None = None
     head: int | None = None
 
-    def holds(self, role: str, layer: int | None) -> bool:
+    def includes(self, role: str, layer: int | None) -> bool:
         """Whether this place includes a role and layer. The norm after the last layer has no layer."""
         return self.role in (None, role) and self.layer in (None, layer)
 
@@ -105,10 +128,10 @@ class Edit:
         """Refuse a layer or head that the model does not have."""
         s, place = model.settings, self.place
         layers = s.n_encoder_layers if place.role == "encoder" else s.n_decoder_layers
-        for what, asked, there in (("layer", place.layer, layers), ("head", place.head, s.n_heads)):
-            if asked is not None and asked >= there:
+        for what, index, count in (("layer", place.layer, layers), ("head", place.head, s.n_heads)):
+            if index is not None and index >= count:
                 raise SettingsError(
-                    f"{self} asks for {what} {asked}, but there are {there}.", f"They count from 0 to {there - 1}."
+                    f"{self} asks for {what} {index}, but there are {count}.", f"They count from 0 to {count - 1}."
                 )
 
     def __str__(self) -> str:
@@ -181,12 +204,12 @@ class EditTap:
 
     def without_order(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Remove the position encodings, or shuffle the source's."""
-        found = _INPUT.fullmatch(name)
-        if not found or found[2] != "positioned":
+        match = _INPUT.fullmatch(name)
+        if not match or match[2] != "positioned":
             return value
         if edit.value == "off":
             return self.seen["scaled"]
-        if found[1] == "target":
+        if match[1] == "target":
             return value
         order = torch.randperm(value.shape[1], generator=torch.Generator().manual_seed(edit.seed))
         positions = value - self.seen["scaled"]
@@ -196,10 +219,11 @@ class EditTap:
         """Zero the output of one head, or of all the others."""
         if not _attention_at(edit.place, name, "head_outputs"):
             return value
-        one = torch.zeros(value.shape[1], dtype=torch.bool, device=value.device)
-        one[edit.place.head] = True
-        gone = ~one if edit.value == "only" else one
-        return value.masked_fill(gone[:, None, None], 0.0)
+        off = torch.zeros(value.shape[1], dtype=torch.bool, device=value.device)
+        off[edit.place.head] = True
+        if edit.value == "only":
+            off = ~off
+        return value.masked_fill(off[:, None, None], 0.0)
 
     def heads(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Give every head the mean attention weights of all heads."""
@@ -231,15 +255,13 @@ _CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
 
 def _attention_at(place: Place, name: str, quantity: str) -> bool:
     """Whether a name is this quantity of an attention at this place."""
-    found = ATTENTION.fullmatch(name)
-    if found is None or found[4] != quantity:
-        return False
-    return place.holds("cross" if found[3] == "cross" else found[1], int(found[2]))
+    attention = parse_attention_name(name)
+    return attention is not None and attention.quantity == quantity and place.includes(attention.role, attention.layer)
 
 
 def _add_norm_at(place: Place, name: str, quantity: str) -> bool:
     """Whether a name is this quantity around a sub-layer at this place."""
-    found = _ADD_NORM.fullmatch(name)
-    if found is None or found[3] != quantity:
+    match = _ADD_NORM.fullmatch(name)
+    if match is None or match[3] != quantity:
         return False
-    return place.holds(found[1], None if found[2] is None else int(found[2]))
+    return place.includes(match[1], None if match[2] is None else int(match[2]))

@@ -20,7 +20,7 @@ from onehop.interpret.ablations import EditTap
 from onehop.model.attention import untapped
 from onehop.model.taps import Tap, watch
 from onehop.model.transformer import Tokens, Transformer
-from onehop.text.tokenizer import EOS
+from onehop.text.tokenizer import BOS, EOS
 
 
 class Watched:
@@ -46,8 +46,8 @@ def _in_turn(taps: Sequence[Tap]) -> Tap:
     """Several taps as one; each receives the value that the previous one returned."""
 
     def tap(name: str, value: Tensor) -> Tensor:
-        for each in taps:
-            value = each(name, value)
+        for inner in taps:
+            value = inner(name, value)
         return value
 
     return tap
@@ -128,10 +128,10 @@ def _path_to(best: Hypothesis, history: History) -> list[int]:
     outputs = (*best.ids, EOS) if best.finished else best.ids
     last = len(outputs) - 1
     steps = history.steps[0][: last + 1]
-    place = next(
+    row = next(
         i for i, kept in enumerate(steps[last]) if kept.state != "live" and history.replay(0, last, i) == outputs
     )
-    path = [place]
+    path = [row]
     for kept in reversed(steps[1:]):
         path.append(kept[path[-1]].parent)
     return path[::-1]
@@ -140,6 +140,17 @@ def _path_to(best: Hypothesis, history: History) -> list[int]:
 def read_by(model: Transformer, ids: Sequence[int]) -> list[int]:
     """Source ids as the model reads them: with EOS, for most models."""
     return [*ids, EOS] if model.settings.source_end is not False else list(ids)
+
+
+def teacher_forced(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "1 step vocab"]:
+    """The logits of one forward pass in which the decoder reads BOS and `target`."""
+    device = next(model.parameters()).device
+    sides = (read_by(model, source), [BOS, *target])
+    src, tgt = (unpadded(torch.tensor([ids], device=device)) for ids in sides)
+    model.source_input.reach(src.ids.shape[1])
+    model.target_input.reach(tgt.ids.shape[1])
+    logits: Tensor = model(src, tgt)
+    return logits
 
 
 def unpadded(ids: Int[Tensor, "batch length"]) -> Tokens:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from onehop.interpret.ablations import ROLES, Edit, EditTap, Role
+from onehop.interpret.ablations import ROLES, Edit, EditTap, Role, attention_path
 from onehop.interpret.recorded_search import Watched, unpadded
 from onehop.interpret.trace_fields import attention_inputs
 from onehop.interpret.trace_file import Json
@@ -64,8 +64,8 @@ class Recording:
 
     def written(self, logits: Float[Tensor, "rows step vocab"]) -> Float[Tensor, "rows step"]:
         """The log-probability of each token of the translation."""
-        found = logits.float().log_softmax(-1)
-        return found.gather(2, self.outputs.expand(len(found), -1)[..., None])[..., 0]
+        log_p = logits.float().log_softmax(-1)
+        return log_p.gather(2, self.outputs.expand(len(log_p), -1)[..., None])[..., 0]
 
 
 # --- no mask ---------------------------------------------------------------------------------------------------
@@ -120,8 +120,7 @@ def heads_off(recording: Recording) -> Iterator[HeadsOff]:
 @torch.inference_mode()
 def _one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
     """Switch off the heads of one attention. Layers below it are not recomputed: its layer's input was recorded."""
-    stack, kind = ("encoder" if role == "encoder" else "decoder"), ("cross" if role == "cross" else "self")
-    name = f"{stack}.layers.{layer}.{kind}_attention.head_outputs"
+    name = f"{attention_path(role, layer)}.head_outputs"
     heads = recording.model.settings.n_heads
     off: Bool[Tensor, "row head 1 1"] = torch.eye(heads, dtype=torch.bool, device=recording.src.ids.device)[
         ..., None, None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import TextError
-from onehop.interpret.ablations import Edit, EditTap, Role, parse_edits
+from onehop.interpret.ablations import Edit, EditTap, Role, attention_path, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
 from onehop.interpret.recorded_search import Searched, Watched, read_by, watched_search
 from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
@@ -382,9 +382,7 @@ class Tracer:
 
     def attention(self, role: Role, layer: int, head: int) -> MultiHeadAttention:
         """The attention of a role and layer, after a check that the head exists."""
-        edit = Edit.parse(f"head=off@{role}.{layer}.{head}")
-        edit.check(self.model)
-        stack, kind = ("encoder", "self") if role == "encoder" else ("decoder", "cross" if role == "cross" else "self")
-        attention = self.model.get_submodule(f"{stack}.layers.{layer}.{kind}_attention")
+        Edit.parse(f"head=off@{role}.{layer}.{head}").check(self.model)
+        attention = self.model.get_submodule(attention_path(role, layer))
         assert isinstance(attention, MultiHeadAttention)
         return attention

@@ -16,7 +16,7 @@ from torch import nn
 
 from onehop.config import ModelSettings, TokenizerSettings
 from onehop.decoding.options import SearchOptions
-from onehop.experiments import heads, lengths, patches, pruning, short_runs, synthetic
+from onehop.experiments import coreference, heads, lengths, patches, pruning, short_runs, synthetic
 from onehop.explorer import content
 from onehop.explorer.content import Explorer
 from onehop.explorer.serve import routes_of
@@ -75,7 +75,7 @@ def measurements(tracer) -> dict:
         "dimension": synthetic.dimension(),
         "paths": synthetic.paths(draws=2),
         "complexity": synthetic.complexity(lengths=(4, 8), widths=(16,), repeats=1),
-        "coreference": heads.coreference(tracer),
+        "coreference": coreference.coreference(tracer),
         "patterns": heads.patterns(tracer, texts),
         "pruning": pruning.pruning(tracer, texts, references),
         "lengths": lengths.lengths(tracer, texts, references, longest=4),
@@ -119,8 +119,9 @@ def measured(tracer, tmp_path_factory):
     model = {"name": "tiny", "hash": "ab" * 32}
     origin = {"date": "2026-01-01", "machine": {"cpu": "test"}, "model": model, "set": "few"}
     with pytest.MonkeyPatch.context() as patch:
-        pronouns, verbs = heads.coreference_sentences()[:3], list(heads.subject_sentences())[:3]
-        patch.setattr(heads, "coreference_sentences", lambda: pronouns)
+        pronouns, verbs = coreference.coreference_sentences()[:3], list(heads.subject_sentences())[:3]
+        for module in (coreference, heads):
+            patch.setattr(module, "coreference_sentences", lambda: pronouns)
         patch.setattr(heads, "subject_sentences", lambda: iter(verbs))
         for name, found in measurements(tracer).items():
             (folder / f"{name}.json").write_text(json.dumps({"name": name, **origin, **found}), encoding="utf-8")

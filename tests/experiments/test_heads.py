@@ -1,8 +1,6 @@
 """What heads do, found by looking at many sentences."""
 
 import json
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,28 +12,14 @@ from onehop.experiments.heads import (
     PATTERNS,
     Tally,
     article_of_noun,
-    attention_weights,
-    coreference,
-    coreference_sentences,
-    pair,
     patterns,
-    places_of,
-    read,
     subject_sentences,
-    words,
+    word_pair,
 )
 
 
 def onehop(*words: str):
     return CliRunner().invoke(app, list(words))
-
-
-def test_pieces_make_words():
-    tokens = ["▁The", "▁ani", "mal", "▁slept", ".", "</s>"]
-    assert [(w.text, w.places) for w in words(tokens)] == [("The", (0,)), ("animal", (1, 2)), ("slept.</s>", (3, 4, 5))]
-    assert places_of("animal", tokens) == [1, 2]
-    assert places_of("dog", tokens) == []
-    assert places_of("it", ["▁it", "."]) == [0]
 
 
 def test_the_patterns_want_what_their_names_say():
@@ -47,8 +31,12 @@ def test_the_patterns_want_what_their_names_say():
     assert wanted["first token"] == [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
     assert wanted["end mark"] == [[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
     assert wanted["same word"] == [[0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
-    assert pair("b", "a")(tokens).nonzero().tolist() == [[1, 0]]
+    assert word_pair("b", "a", tokens).nonzero().tolist() == [[1, 0]]
     assert PATTERNS["same word", "decoder"](tokens).nonzero().tolist() == [[2, 0]]
+
+
+def test_every_sentence_with_a_subject_is_different():
+    assert len(set(subject_sentences())) == 320
 
 
 def test_a_tally_finds_the_head_that_was_planted():
@@ -86,45 +74,6 @@ def test_patterns_are_counted_over_sentences(tracer, monkeypatch):
         assert p["sentences"] > 0
         assert all(0 <= share <= 1 for layer in p["all"] for share in layer)
         assert p["heads"][0]["share"] == max(share for layer in p["all"] for share in layer)
-
-
-def test_attention_is_looked_at_with_both_marks(tracer):
-    weights = attention_weights(tracer, [5, 6], [7])
-    assert {role: tuple(w.shape) for role, w in weights.items()} == {
-        "encoder": (1, 2, 3, 3),
-        "decoder": (2, 2, 2, 2),
-        "cross": (2, 2, 2, 3),
-    }
-
-
-def test_a_source_that_has_no_end_mark_gets_none(tracer, monkeypatch):
-    monkeypatch.setattr(tracer.model, "settings", replace(tracer.model.settings, source_end=False))
-    found, ids = read(tracer, "the old house"), tracer.translator.tokenizer.encode("the old house")
-    assert found.weights["encoder"].shape[-1] == len(found.source) == len(ids)
-
-
-def test_it_is_followed_in_every_sentence(tracer):
-    found = coreference(tracer)
-    sentences = coreference_sentences()
-    assert len(found["sentences"]) == len(sentences) >= 30
-    assert {s.pronoun for s in sentences} == {"er", "sie", "es"}
-    assert all(" it " in s.source and s.noun in s.source for s in sentences)
-    assert len(set(subject_sentences())) == 320
-    row = found["sentences"][0]
-    assert row["expected"] == "es"
-    assert row["right"] == (row["pronoun"] == "es")
-    assert found["none"] == (found["best"][0]["share"] <= 0.5)
-    shares = [head["share"] for head in found["best"]]
-    assert shares == sorted(shares, reverse=True)
-
-
-def test_a_pronoun_is_read_from_the_translation(tracer, monkeypatch):
-    text = "Das Tier überquerte die Straße nicht, weil es zu müde war."
-    monkeypatch.setattr(type(tracer.translator), "translate", lambda *_: [SimpleNamespace(text=text)])
-    rows = coreference(tracer)["sentences"]
-    assert (rows[0]["pronoun"], rows[0]["right"], rows[0]["noun_found"]) == ("es", True, True)
-    assert (rows[1]["pronoun"], rows[1]["right"], rows[1]["noun_found"]) == ("es", False, True)
-    assert (rows[2]["german"], rows[2]["noun_found"]) == ("Katze", False)
 
 
 # --- the table ----------------------------------------------------------------------------------------------------

@@ -8,15 +8,15 @@ from onehop.experiments.lengths import by_length, entropy, lengths
 
 def test_lengths_fill_buckets_with_joined_sentences(tracer):
     texts = ["the old house", "a new bird"] * 20
-    filled = by_length(tracer, texts, texts)
-    for place, pairs in filled.items():
+    buckets = by_length(tracer, texts, texts)
+    for bucket, pairs in buckets.items():
         assert len(pairs) <= 30
         assert all(text == reference for text, reference, _ in pairs)
-        assert all(place == 0 or length > 10 for _, _, length in pairs)
-    found = lengths(tracer, texts[:4], texts[:4], 12)
-    assert found["trained_to"] == 12
-    assert [b["to"] for b in found["buckets"]] == sorted(b["to"] for b in found["buckets"])
-    assert all(0 <= b["attention_entropy"]["cross"] <= 8 for b in found["buckets"])
+        assert all(bucket == 0 or length > 10 for _, _, length in pairs)
+    results = lengths(tracer, texts[:4], texts[:4], 12)
+    assert results["trained_to"] == 12
+    assert [b["to"] for b in results["buckets"]] == sorted(b["to"] for b in results["buckets"])
+    assert all(0 <= b["attention_entropy"]["cross"] <= 8 for b in results["buckets"])
 
 
 def test_entropy_is_in_bits():

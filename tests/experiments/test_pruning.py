@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onehop.experiments.pruning import Head, gate_gradients, heads_by_importance, pruning, without_heads
-from onehop.interpret.ablations import EditTap, parse_edits
+from onehop.interpret.ablations import EditTap, attention_path, parse_edits
 from onehop.model.taps import watch
 from onehop.model.transformer import Tokens
 from onehop.text.tokenizer import EOS
@@ -24,7 +24,7 @@ def test_heads_are_removed_by_zeros_in_w_o_which_is_the_edit(tracer):
 
 def test_the_importance_of_a_head_is_the_slope_of_the_loss(tracer):
     gradients = gate_gradients(tracer.model, [5, 6], [7, 8])
-    path, head, step = "decoder.layers.1.cross_attention", 1, 1e-2
+    path, head, step = attention_path("cross", 1), 1, 1e-2
 
     def loss(factor: float) -> float:
         def gated(name, value):
@@ -38,14 +38,14 @@ def test_the_importance_of_a_head_is_the_slope_of_the_loss(tracer):
         return float(torch.nn.functional.cross_entropy(logits.double(), torch.tensor([7, 8, 3])))
 
     slope = (loss(1 + step) - loss(1 - step)) / (2 * step)
-    assert float(gradients[path][head]) == pytest.approx(slope, rel=0.05, abs=1e-5)
+    assert float(gradients["cross", 1][head]) == pytest.approx(slope, rel=0.05, abs=1e-5)
 
 
 def test_a_source_that_has_no_end_mark_gets_none(tracer, monkeypatch):
     marked = gate_gradients(tracer.model, [5, 6], [7, 8])
     monkeypatch.setattr(tracer.model, "settings", replace(tracer.model.settings, source_end=False))
-    for path, gradient in gate_gradients(tracer.model, [5, 6, EOS], [7, 8]).items():
-        assert torch.equal(gradient, marked[path])
+    for attention, gradient in gate_gradients(tracer.model, [5, 6, EOS], [7, 8]).items():
+        assert torch.equal(gradient, marked[attention])
 
 
 def test_pruning_goes_from_all_heads_to_none(tracer):

@@ -1,0 +1,32 @@
+"""The attention over one sentence, and the words of its tokens."""
+
+from dataclasses import replace
+
+from onehop.experiments.sentence_attention import attention_weights, sentence_attention, token_indices, words
+
+
+def test_pieces_make_words():
+    tokens = ["▁The", "▁ani", "mal", "▁slept", ".", "</s>"]
+    assert [(w.text, w.indices) for w in words(tokens)] == [
+        ("The", (0,)),
+        ("animal", (1, 2)),
+        ("slept.</s>", (3, 4, 5)),
+    ]
+    assert token_indices("animal", tokens) == [1, 2]
+    assert token_indices("dog", tokens) == []
+    assert token_indices("it", ["▁it", "."]) == [0]
+
+
+def test_attention_is_looked_at_with_both_marks(tracer):
+    weights = attention_weights(tracer, [5, 6], [7])
+    assert {role: tuple(w.shape) for role, w in weights.items()} == {
+        "encoder": (1, 2, 3, 3),
+        "decoder": (2, 2, 2, 2),
+        "cross": (2, 2, 2, 3),
+    }
+
+
+def test_a_source_that_has_no_end_mark_gets_none(tracer, monkeypatch):
+    monkeypatch.setattr(tracer.model, "settings", replace(tracer.model.settings, source_end=False))
+    attention, ids = sentence_attention(tracer, "the old house"), tracer.translator.tokenizer.encode("the old house")
+    assert attention.weights["encoder"].shape[-1] == len(attention.source_tokens) == len(ids)
