@@ -251,8 +251,8 @@ def paper_measure(
 
 def _show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:
     """Print the table. With a folder, write it there too and print the path."""
-    from onehop.experiments.provenance import leave
+    from onehop.experiments.provenance import write_table
 
     typer.echo(text)
-    for file in leave(out, name, told, text, picture) if out is not None else []:
+    for file in write_table(out, name, told, text, picture) if out is not None else []:
         typer.echo(file)

@@ -39,17 +39,17 @@ def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
     """The name and content of each missing file."""
     for name, digest in FILES.items():
         if not (folder / name).exists():
-            yield name, checked(name, digest, source)
+            yield name, download(name, digest, source)
         elif hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
             raise TextError(f"{folder / name} already exists, with other content.", "Give another -o.")
 
 
-def checked(name: str, digest: str, source: str) -> bytes:
+def download(name: str, digest: str, source: str) -> bytes:
     """A decompressed file of the source, verified by its hash."""
     address = f"{source}/{name}.gz"
     try:
-        with urllib.request.urlopen(address, timeout=_SECONDS) as answer:
-            content = gzip.decompress(answer.read())
+        with urllib.request.urlopen(address, timeout=_SECONDS) as response:
+            content = gzip.decompress(response.read())
     except (OSError, EOFError, zlib.error) as e:  # urllib's network errors are OSErrors
         reason = getattr(e, "reason", e)
         raise TextError(

@@ -21,12 +21,12 @@ from onehop.text.tokenizer import WORD_MARK
 MODEL = "en-de"
 EXAMPLES = coreference_sentences()[:3]
 _ARTICLES = {"er": "der", "sie": "die", "es": "das"}
-# BAR is the length in characters of a weight of 1. Words below the weight _LEAST are summed.
-BAR, _LEAST = 48, 0.05
+BAR = 48  # the length in characters of a weight of 1
+_LEAST = 0.05  # words of less weight are summed
 
 
 @dataclass(frozen=True)
-class Look:
+class PronounAttention:
     """The attention at the step of the pronoun: the mean over the heads of one layer's cross-attention."""
 
     pronoun: str
@@ -54,7 +54,7 @@ def demo(page: Path, device: str | None = None) -> None:
     for example in EXAMPLES:
         trace = Trace.from_json(explorer.trace(example.source))
         out.print(Text(example.source), Text(f"→ {trace.text}", "bold"), sep="\n")
-        for line in lines(example, trace.text, look(trace, alignment_layer(tracer.model.settings))):
+        for line in lines(example, trace.text, pronoun_attention(trace, alignment_layer(tracer.model.settings))):
             out.print(line)
         out.print()
     out.print("A weight says where a head looked, not what decided the word.")
@@ -64,19 +64,19 @@ def demo(page: Path, device: str | None = None) -> None:
     out.print(f"The first translation, number by number, to open in a browser:\n{page}")
 
 
-def look(trace: Trace, layer: int) -> Look | None:
+def pronoun_attention(trace: Trace, layer: int) -> PronounAttention | None:
     """The attention at the pronoun; None if the model wrote no pronoun."""
-    source, written = trace.header["source"]["tokens"], trace.header["target"]["output_tokens"]
-    places = [i for i, token in enumerate(written) if token.removeprefix(WORD_MARK) in _ARTICLES]
-    if not places:
+    source, outputs = trace.header["source"]["tokens"], trace.header["target"]["output_tokens"]
+    step = next((i for i, token in enumerate(outputs) if token.removeprefix(WORD_MARK) in _ARTICLES), None)
+    if step is None:
         return None
     layers = range(trace.header["model"]["settings"]["n_decoder_layers"])
-    rows = np.stack([trace[f"decoder.layers.{i}.cross_attention.weights"][:, places[0]] for i in layers])
+    rows = np.stack([trace[f"decoder.layers.{i}.cross_attention.weights"][:, step] for i in layers])
     words = words_of(source)
     mean = rows[layer].astype(float).mean(0)
-    top = {choice["token"].removeprefix(WORD_MARK): choice["p"] for choice in trace.header["steps"][places[0]]["top"]}
-    return Look(
-        pronoun=written[places[0]].removeprefix(WORD_MARK),
+    top = {choice["token"].removeprefix(WORD_MARK): choice["p"] for choice in trace.header["steps"][step]["top"]}
+    return PronounAttention(
+        pronoun=outputs[step].removeprefix(WORD_MARK),
         words=[word for word, _ in words],
         weights=[float(mean[pieces].sum()) for _, pieces in words],
         layer=layer,
@@ -99,30 +99,34 @@ def words_of(tokens: list[str]) -> list[tuple[str, list[int]]]:
     return words
 
 
-def lines(example: Coreference, translation: str, found: Look | None) -> list[Text]:
+def lines(example: Coreference, translation: str, attention: PronounAttention | None) -> list[Text]:
     """A bar for each attended word, and the verdict on the pronoun."""
-    if found is None:
+    if attention is None:
         return [Text("  It wrote no er, sie or es.")]
-    where = f"decoder layer {found.layer + 1} looked (mean of its {found.layer_heads} heads) at:"
-    shown = [Text(f"  While it wrote “{found.pronoun}”, {where}")]
-    for word, weight in zip(found.words, found.weights, strict=True):
+    where = f"decoder layer {attention.layer + 1} looked (mean of its {attention.layer_heads} heads) at:"
+    output = [Text(f"  While it wrote “{attention.pronoun}”, {where}")]
+    for word, weight in zip(attention.words, attention.weights, strict=True):
         if weight >= _LEAST:
             bar = "█" * max(1, round(BAR * weight))
-            shown.append(Text.assemble(f"  {word:>14} ", (bar, "cyan"), f" {weight:.0%}"))
-    little = [weight for weight in found.weights if weight < _LEAST]
-    shown.append(Text(f"  {f'{len(little)} others':>14} {sum(little):.0%} together"))
-    shown.append(Text(f"  {found.heads_on_it} of {found.heads} heads look at “it” more than at any other token."))
-    return [*shown, _verdict(example, translation, found)]
+            output.append(Text.assemble(f"  {word:>14} ", (bar, "cyan"), f" {weight:.0%}"))
+    little = [weight for weight in attention.weights if weight < _LEAST]
+    output.append(Text(f"  {f'{len(little)} others':>14} {sum(little):.0%} together"))
+    output.append(
+        Text(f"  {attention.heads_on_it} of {attention.heads} heads look at “it” more than at any other token.")
+    )
+    return [*output, _verdict(example, translation, attention)]
 
 
-def _verdict(example: Coreference, translation: str, found: Look) -> Text:
+def _verdict(example: Coreference, translation: str, attention: PronounAttention) -> Text:
     """Whether the pronoun has the gender of the German noun, which is known for the examples."""
     noun = f"{_ARTICLES[example.pronoun]} {example.german}"
     if example.german not in translation:
         return Text(f"  “it” is the {example.noun}, and “{example.german}” is not in the translation: not judged.")
-    if found.pronoun == example.pronoun:
+    if attention.pronoun == example.pronoun:
         return Text.assemble(("  Right", "green"), f": “it” is the {example.noun}, {noun}.")
-    chances = " against ".join(f"{found.probability.get(word, 0):.0%}" for word in (example.pronoun, found.pronoun))
+    chances = " against ".join(
+        f"{attention.probability.get(word, 0):.0%}" for word in (example.pronoun, attention.pronoun)
+    )
     return Text.assemble(
         ("  Wrong", "red"), f": “it” is the {example.noun}, {noun}, so “{example.pronoun}”, which had {chances}."
     )

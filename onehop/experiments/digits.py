@@ -7,7 +7,7 @@ end, and a tenth of the rest is for validation.
 import json
 import shutil
 import tempfile
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onehop.atomic import write_whole
-from onehop.config import Settings, load_settings, with_changes
+from onehop.config import load_settings, with_changes
 from onehop.console import TrainDisplay
 from onehop.data.filters import FilterReport, report_to_dict
 from onehop.data.store import (
@@ -33,8 +33,8 @@ from onehop.data.store import (
     write_description,
 )
 from onehop.errors import require
-from onehop.experiments.patches import FILE, chosen, looks, patches
-from onehop.experiments.provenance import made
+from onehop.experiments.patches import FILE, chosen, patches, predict_with_attention
+from onehop.experiments.provenance import origin
 from onehop.interpret.attention_svg import Panel, heatmap_svg
 from onehop.model.variants import VisionTransformer
 from onehop.pipelines.load import load_member
@@ -56,8 +56,8 @@ class Images:
     def __len__(self) -> int:
         return len(self.digits)
 
-    def take(self, places: NDArray[np.int64]) -> "Images":
-        return Images(self.pixels[places], self.digits[places])
+    def take(self, indices: NDArray[np.int64]) -> "Images":
+        return Images(self.pixels[indices], self.digits[indices])
 
 
 @dataclass(frozen=True)
@@ -80,20 +80,20 @@ def split_digits() -> tuple[Images, Images, Images]:
     require("sklearn")
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    every = Images(found.images.astype(np.int64), found.target.astype(np.int64))
-    order = np.random.default_rng(_SEED).permutation(len(every))
-    held, rest = np.split(order, [len(order) // HELD_OUT])
-    valid, fit = np.split(rest, [len(rest) // _VALID])
-    return every.take(fit), every.take(valid), every.take(held)
+    dataset = load_digits()
+    images = Images(dataset.images.astype(np.int64), dataset.target.astype(np.int64))
+    order = np.random.default_rng(_SEED).permutation(len(images))
+    held_out, rest = np.split(order, [len(order) // HELD_OUT])
+    valid, training = np.split(rest, [len(rest) // _VALID])
+    return images.take(training), images.take(valid), images.take(held_out)
 
 
-def write_store(folder: Path, fit: Images, valid: Images) -> Store:
+def write_store(folder: Path, training: Images, valid: Images) -> Store:
     """Images as a token store: the pixels are the source, the class is the target."""
     folder.mkdir(parents=True)
     classes = Classes([str(digit) for digit in range(10)])
     write_whole(folder / TOKENIZER, classes.model)
-    for split, images in (("train", fit), ("valid", valid)):
+    for split, images in (("train", training), ("valid", valid)):
         with closing(PairsWriter(folder, split)) as writer:
             writer.write(_as_pairs(images))
         for side in ("src", "tgt"):
@@ -103,10 +103,10 @@ def write_store(folder: Path, fit: Images, valid: Images) -> Store:
         "source": "pixels",
         "target": "digit",
         "id_type": id_type(classes.vocab_size).str,
-        "pairs": {"train": len(fit), "valid": len(valid)},
+        "pairs": {"train": len(training), "valid": len(valid)},
         "tokenizer_hash": tokenizer_hash(classes.model),
         "made_from": {"files": {"train": [["scikit-learn's digits", ""]]}, "data": {}, "tokenizer": {}},
-        "report": report_to_dict(FilterReport(train=len(fit), valid=len(valid))),
+        "report": report_to_dict(FilterReport(train=len(training), valid=len(valid))),
     }
     write_description(folder, description)
     return Store.open(folder)
@@ -124,49 +124,42 @@ def run(
 ) -> DigitsOutcome | None:
     """Train on the digits, or resume; then classify the held-out images. Returns None if the training was stopped."""
     settings = with_changes(load_settings("digits"), changes or [])
-    fit, valid, held = split_digits()
-    with ExitStack() as closing:
-        kept = folder is not None
-        if folder is None:
-            folder = Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        model = trained(settings, fit, valid, folder, device, kept=kept)
+    training, valid, held_out = split_digits()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = folder or Path(temporary)
+        if not (work / "run" / "run.json").exists():
+            shutil.rmtree(work / "store", ignore_errors=True)
+            write_store(work / "store", training, valid)
+        with TrainDisplay(every=settings.train.report_every, kept=folder is not None) as display:
+            model = train(settings, Store.open(work / "store"), work / "run", device=device, callback=display)
         if model is None:
             return None
-        network = loaded(model, device)
-        digits = read(network, held)
-        outcome = DigitsOutcome(int((digits == held.digits).sum()), len(held), model, folder / _PICTURE, folder / FILE)
-        outcome.picture.write_text(attention_picture(network, held, 0), encoding="utf-8")
-        shown = patches(network, held.pixels, held.digits, chosen(digits, held.digits))
-        write_whole(outcome.patches, json.dumps({**provenance(outcome), **shown}).encode())
+        network = load_network(model, device)
+        digits = classify(network, held_out)
+        right = int((digits == held_out.digits).sum())
+        outcome = DigitsOutcome(right, len(held_out), model, work / _PICTURE, work / FILE)
+        first = attention_picture(network, held_out.pixels[0], int(held_out.digits[0]))
+        outcome.picture.write_text(first, encoding="utf-8")
+        facts = {
+            "name": "patches",
+            **origin("onehop demo digits"),
+            "model": {"name": "digits", "hash": describe(model).hash},
+            "right": right,
+            "of": len(held_out),
+        }
+        shown = patches(network, held_out.pixels, held_out.digits, chosen(digits, held_out.digits))
+        write_whole(outcome.patches, json.dumps({**facts, **shown}).encode())
         return outcome
 
 
-def provenance(outcome: DigitsOutcome) -> dict[str, Any]:
-    """The provenance of the page's images."""
-    model = {"name": "digits", "hash": describe(outcome.model).hash}
-    return {**made("patches", "onehop demo digits"), "model": model, "right": outcome.right, "of": outcome.of}
-
-
-def trained(
-    settings: Settings, fit: Images, valid: Images, folder: Path, device: str | None, *, kept: bool = True
-) -> Path | None:
-    """Train, and return the model file."""
-    if not (folder / "run" / "run.json").exists():
-        shutil.rmtree(folder / "store", ignore_errors=True)
-        write_store(folder / "store", fit, valid)
-    with TrainDisplay(every=settings.train.report_every, kept=kept) as shown:
-        return train(settings, Store.open(folder / "store"), folder / "run", device=device, callback=shown)
-
-
-def loaded(model: Path, device: str | None = None) -> VisionTransformer:
-    """The network of a model file."""
+def load_network(model: Path, device: str | None = None) -> VisionTransformer:
     network, _ = load_member(model, "vision", device)
     assert isinstance(network, VisionTransformer)
     return network
 
 
 @torch.inference_mode()
-def read(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images"]:
+def classify(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images"]:
     """The predicted digit of each image."""
     device = next(network.parameters()).device
     logits = network.logits(network.gathered(torch.from_numpy(images.pixels).to(device))[None])[0]
@@ -174,18 +167,14 @@ def read(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images
     return digits
 
 
-# --- attention ------------------------------------------------------------------------------------------------
-
-
 def patch_weights(network: VisionTransformer, image: Int[np.ndarray, "height width"]) -> Tensor:
     """The attention weights of the class token over the patches: layer, head, row, column."""
-    weights, side = looks(network, image[None])[1][0], network.side // network.patch
+    weights, side = predict_with_attention(network, image[None])[1][0], network.side // network.patch
     return weights[:, :, 0, 1:].reshape(*weights.shape[:2], side, side)
 
 
-def attention_picture(network: VisionTransformer, images: Images, place: int) -> str:
+def attention_picture(network: VisionTransformer, image: Int[np.ndarray, "height width"], digit: int) -> str:
     """One image, and the attention of each head of the last layer over its patches."""
-    image = images.pixels[place]
     weights = patch_weights(network, image)[-1]
     blank = [" "] * weights.shape[-1]
     panels = [Panel("the image", torch.from_numpy(image / network.white).float(), [" "] * 8, [" "] * 8)]
@@ -193,5 +182,5 @@ def attention_picture(network: VisionTransformer, images: Images, place: int) ->
         Panel(f"head {i + 1}: {float(head.sum()):.2f}", head / head.max(), blank, blank)
         for i, head in enumerate(weights)
     ]
-    caption = f"A {images.digits[place]}, and where each head of the last layer looks for it"
+    caption = f"A {digit}, and where each head of the last layer looks for it"
     return heatmap_svg(panels, len(panels), caption)

@@ -37,24 +37,18 @@ class _Part:
 
     name: str
     section: str
-    found: Callable[[ModelSettings, Predictor], str]
+    describe: Callable[[ModelSettings, Predictor], str]
 
 
 def layers(model: Predictor) -> list[Layer]:
     return [module for module in model.modules() if isinstance(module, Layer)]
 
 
-def _masks(settings: ModelSettings, model: Predictor) -> str:
-    """The mask within the predicted text."""
-    return "no later token" if hasattr(model, "decoder") else ""
-
-
-def asked(settings: ModelSettings, model: Predictor) -> str:
+def _prediction(settings: ModelSettings, model: Predictor) -> str:
     return {None: "next token", "decoder": "next token", "encoder": "hidden tokens", "vision": "class"}[settings.kind]
 
 
 def activation(settings: ModelSettings, model: Predictor) -> str:
-    """The activation of the feed-forward network."""
     assert any(isinstance(module, FeedForward) for module in model.modules())
     return {"relu": "ReLU", "swish": "Swish", "gelu": "GELU", "gelu_tanh": "GELU (tanh)"}[settings.activation]
 
@@ -70,25 +64,25 @@ PARTS = (
     _Part("encoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "encoder") else ""),
     _Part("decoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "decoder") else ""),
     _Part("self-attention", "3.2", lambda s, m: "yes" if all(x.self_attention for x in layers(m)) else ""),
-    _Part("mask over the future", "3.2.3", _masks),
+    _Part("mask over the future", "3.2.3", lambda s, m: "no later token" if hasattr(m, "decoder") else ""),
     _Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in layers(m)) else ""),
     _Part("biases in attention", "", lambda s, m: "yes" if s.attention_bias else ""),
     _Part("feed-forward network", "3.3", activation),
     _Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
     _Part("output matrix", "3.4", lambda s, m: "the embedding's" if hasattr(m, "embedding") and s.tied else "its own"),
-    _Part("what is predicted", "3.1", asked),
+    _Part("what is predicted", "3.1", _prediction),
 )
 
 
 def members() -> dict[str, dict[str, str]]:
     """For each variant, the description of each part."""
-    found = {}
+    descriptions = {}
     for name, preset in MEMBERS.items():
         settings = load_settings(preset).model
         with torch.device("meta"):
             model = model_for(settings, 100)
-        found[name] = {part.name: part.found(settings, model) for part in PARTS}
-    return found
+        descriptions[name] = {part.name: part.describe(settings, model) for part in PARTS}
+    return descriptions
 
 
 def change(paper: str, own: str) -> Change:
@@ -102,10 +96,12 @@ def change(paper: str, own: str) -> Change:
 
 def cells() -> dict[str, dict[str, tuple[Change, str]]]:
     """For each part and variant: the change, and the description."""
-    found = members()
-    paper = next(iter(found.values()))
+    descriptions = members()
+    paper = next(iter(descriptions.values()))
     return {
-        part.name: {name: (change(paper[part.name], own[part.name]), own[part.name]) for name, own in found.items()}
+        part.name: {
+            name: (change(paper[part.name], own[part.name]), own[part.name]) for name, own in descriptions.items()
+        }
         for part in PARTS
     }
 
@@ -114,14 +110,14 @@ def table_text() -> str:
     """The variants as a table. The paper's column has descriptions, the others the changes."""
     rows = []
     for part in PARTS:
-        of_part = cells()[part.name]
-        first, *others = of_part.items()
-        shown = [first[1][1] or "–", *(_in_words(*cell) for _, cell in others)]
-        rows.append([part.name, part.section, *shown])
+        variants = cells()[part.name]
+        first, *others = variants.items()
+        columns = [first[1][1] or "–", *(_cell_text(*cell) for _, cell in others)]
+        rows.append([part.name, part.section, *columns])
     return markdown(["part", "section", *MEMBERS], rows)
 
 
-def _in_words(what: Change, own: str) -> str:
+def _cell_text(what: Change, own: str) -> str:
     more = "" if own in ("yes", "") or what == "keeps" else f": {own}"
     return f"{what}{more}" if what else "–"
 
@@ -131,18 +127,18 @@ def picture() -> str:
     table = cells()
     width = NAME + len(MEMBERS) * (WIDTH + _GAP) + _GAP
     height = _TOP + len(PARTS) * (_HEIGHT + _GAP) + _GAP
-    drawn = [label(_GAP, 22, "The family: blue kept, orange changed, green added, outlined dropped", "start", INK, 14)]
+    parts = [label(_GAP, 22, "The family: blue kept, orange changed, green added, outlined dropped", "start", INK, 14)]
     for column, name in enumerate(MEMBERS):
-        drawn.append(label(NAME + column * (WIDTH + _GAP) + WIDTH / 2, _TOP - 10, name, "middle", INK, 12))
+        parts.append(label(NAME + column * (WIDTH + _GAP) + WIDTH / 2, _TOP - 10, name, "middle", INK, 12))
     for row, part in enumerate(PARTS):
         y = _TOP + row * (_HEIGHT + _GAP)
-        drawn.append(label(NAME - 10, y + 16, part.name, "end", INK, 12))
+        parts.append(label(NAME - 10, y + 16, part.name, "end", INK, 12))
         for column, cell in enumerate(table[part.name].values()):
-            drawn.append(box(NAME + column * (WIDTH + _GAP), y, *cell))
+            parts.append(box(NAME + column * (WIDTH + _GAP), y, *cell))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape("Which parts each member of the family keeps, drops and adds")}" '
-        f'font-family="system-ui, sans-serif"><rect width="100%" height="100%" fill="{PAPER}"/>{"".join(drawn)}</svg>\n'
+        f'font-family="system-ui, sans-serif"><rect width="100%" height="100%" fill="{PAPER}"/>{"".join(parts)}</svg>\n'
     )
 
 

@@ -187,7 +187,7 @@ def heads(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> 
 def table_text(results: Json) -> str:
     """The heads of each pattern, then the scores."""
     header = ["pattern", "stack", "sentences", "heads that follow it", "best head", "its share", "its weight", "chance"]
-    rows = [_pattern_row(pattern) for pattern in results["patterns"]["patterns"]]
+    rows = [pattern_row(pattern) for pattern in results["patterns"]["patterns"]]
     total = results["pruning"]["heads"]
     scores = [
         [str(removed := row["removed"]), f"{removed / total:.0%}", f"{row['bleu']:.1f}", f"{row['chrf']:.1f}"]
@@ -196,7 +196,7 @@ def table_text(results: Json) -> str:
     return markdown(header, rows) + "\n" + markdown(["heads removed", "share", "BLEU", "chrF2++"], scores)
 
 
-def _pattern_row(pattern: Json) -> list[str]:
+def pattern_row(pattern: Json) -> list[str]:
     """The row of one pattern; layers and heads count from 1."""
     best, shares = pattern["heads"][0], [share for layer in pattern["all"] for share in layer]
     return [

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from onehop.atomic import write_whole
 from onehop.config import settings_from_dict
@@ -18,15 +17,13 @@ from onehop.evaluation.report import aligned
 from onehop.experiments.coreference import coreference
 from onehop.experiments.heads import patterns
 from onehop.experiments.lengths import lengths
-from onehop.experiments.provenance import made
+from onehop.experiments.provenance import Json, origin
 from onehop.experiments.pruning import pruning
 from onehop.experiments.short_runs import twins, warmup
 from onehop.experiments.synthetic import complexity, dimension, paths
 from onehop.interpret.tracer import Tracer
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
-
-_Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +43,7 @@ class MeasureInputs:
     def tracer(self) -> Tracer:
         return Tracer.load(find_model(self.model), self.device)
 
-    def needed(self, name: str) -> Path:
+    def required(self, name: str) -> Path:
         """The file of a required option."""
         file: Path | None = getattr(self, name)
         if file is None:
@@ -55,35 +52,31 @@ class MeasureInputs:
 
     def lines(self, *names: str) -> list[list[str]]:
         """The first lines of aligned files."""
-        return [lines[: self.sentences] for lines in aligned([self.needed(name) for name in names])]
-
-    def pairs(self) -> tuple[list[str], list[str]]:
-        sources, references = self.lines("source", "reference")
-        return sources, references
+        return [lines[: self.sentences] for lines in aligned([self.required(name) for name in names])]
 
     def trained_to(self) -> int:
         """The maximum source length in tokens of the model's training."""
         return settings_from_dict(describe(find_model(self.model)).content["settings"]).data.longest
 
-    def table3_rows(self) -> _Json:
-        file = self.needed("table3")
+    def table3_rows(self) -> Json:
+        file = self.required("table3")
         try:
-            found: _Json = json.loads(file.read_text(encoding="utf-8"))
+            table: Json = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as e:
             raise SettingsError(f"{file} cannot be read ({e}).", "Give a table3.json of onehop paper table3.") from None
-        return found
+        return table
 
 
-MEASURE: dict[str, Callable[[MeasureInputs], _Json]] = {
-    "dimension": lambda given: dimension(),
-    "paths": lambda given: paths(),
-    "complexity": lambda given: complexity(),
-    "coreference": lambda given: coreference(given.tracer),
-    "patterns": lambda given: patterns(given.tracer, *given.lines("source")),
-    "pruning": lambda given: pruning(given.tracer, *given.pairs()),
-    "lengths": lambda given: lengths(given.tracer, *given.pairs(), given.trained_to()),
-    "warmup": lambda given: warmup(Store.open(given.needed("store")), given.steps, device=given.device),
-    "twins": lambda given: twins(given.table3_rows()),
+MEASURE: dict[str, Callable[[MeasureInputs], Json]] = {
+    "dimension": lambda inputs: dimension(),
+    "paths": lambda inputs: paths(),
+    "complexity": lambda inputs: complexity(),
+    "coreference": lambda inputs: coreference(inputs.tracer),
+    "patterns": lambda inputs: patterns(inputs.tracer, *inputs.lines("source")),
+    "pruning": lambda inputs: pruning(inputs.tracer, *inputs.lines("source", "reference")),
+    "lengths": lambda inputs: lengths(inputs.tracer, *inputs.lines("source", "reference"), longest=inputs.trained_to()),
+    "warmup": lambda inputs: warmup(Store.open(inputs.required("store")), inputs.steps, device=inputs.device),
+    "twins": lambda inputs: twins(inputs.table3_rows()),
 }
 # The inputs of each measurement, recorded with its result.
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -97,26 +90,26 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def measure(name: str, given: MeasureInputs, folder: Path) -> Path:
+def measure(name: str, inputs: MeasureInputs, folder: Path) -> Path:
     """Run a measurement and write its file; returns the path."""
     for option in {"source", "reference", "store", "table3"} & {*OPTIONS[name]}:
-        given.needed(option)  # checked before a model is loaded
-    found, model = MEASURE[name](given), None
+        inputs.required(option)  # checked before a model is loaded
+    results, model = MEASURE[name](inputs), None
     if "model" in OPTIONS[name]:
-        about = given.tracer.about()
+        about = inputs.tracer.about()
         model = {"name": about["name"], "hash": about["hash"]}
-    text = next((getattr(given, option).stem for option in ("source", "store") if option in OPTIONS[name]), None)
-    told = {**made(name, _command(name, given)), "model": model, "set": text, **found}
+    text_set = next((getattr(inputs, option).stem for option in ("source", "store") if option in OPTIONS[name]), None)
+    record = {"name": name, **origin(_command(name, inputs)), "model": model, "set": text_set, **results}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.json"
-    write_whole(file, (json.dumps(told, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
+    write_whole(file, (json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
     return file
 
 
-def _command(name: str, given: MeasureInputs) -> str:
+def _command(name: str, inputs: MeasureInputs) -> str:
     """The command that makes this file; paths are reduced to names."""
-    values = {option: getattr(given, option) for option in OPTIONS[name]}
-    if "model" in values and given.model is None:
-        values["model"] = given.tracer.about()["name"]
+    values = {option: getattr(inputs, option) for option in OPTIONS[name]}
+    if "model" in values and inputs.model is None:
+        values["model"] = inputs.tracer.about()["name"]
     options = [f"--{option} {Path(str(value)).name}" for option, value in values.items() if value is not None]
     return " ".join(["onehop paper measure", name, *options])

@@ -19,7 +19,7 @@ from typing import Any
 
 from onehop.errors import OnehopError, RunError
 
-_LOOK_UP = 0.2  # seconds between checks for a signal
+_POLL_SECONDS = 0.2  # between checks for a signal
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ParallelTask:
     log: Path
 
 
-def side_by_side(
+def run_parallel(
     tasks: Sequence[ParallelTask], at_once: int, ended: Callable[[ParallelTask], None] = lambda task: None
 ) -> bool:
     """Run all tasks, `at_once` at a time; returns whether none was stopped. Failures are raised at the end."""
@@ -40,14 +40,14 @@ def side_by_side(
     context = multiprocessing.get_context("spawn")
     waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, ParallelTask]](), list[RunError]()
     try:
-        with _noting_signals() as told:
-            while (waiting or running) and not told:
-                while waiting and len(running) < at_once and not told:
+        with _received_signals() as signals:
+            while (waiting or running) and not signals:
+                while waiting and len(running) < at_once and not signals:
                     task = waiting.pop(0)
-                    process = context.Process(target=_in_its_own_log, args=(task,))
+                    process = context.Process(target=_run_with_log, args=(task,))
                     process.start()
                     running[process.sentinel] = process, task
-                for sentinel in connection.wait(running, _LOOK_UP):
+                for sentinel in connection.wait(running, _POLL_SECONDS):
                     process, task = running.pop(sentinel)  # type: ignore[arg-type]
                     process.join()
                     if process.exitcode:
@@ -66,7 +66,7 @@ def side_by_side(
     return True
 
 
-def _in_its_own_log(task: ParallelTask) -> None:
+def _run_with_log(task: ParallelTask) -> None:
     """Run a task in the new process: log to a file, ignore the terminal, and stop if the parent ends."""
     os.setpgid(0, 0)
     threading.Thread(target=_stop_without_parent, daemon=True).start()
@@ -94,17 +94,19 @@ def failure(exitcode: int, log: Path) -> RunError:
     if exitcode == -signal.SIGKILL:
         return RunError("A training was killed.", f"If memory ran out, train fewer at once. Its log: {log}.")
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # missing if it failed before
-    said = text.strip().splitlines()
-    return RunError(said[-1] if said else "A training ended without a message.", f"Its log: {log}.")
+    lines = text.strip().splitlines()
+    return RunError(lines[-1] if lines else "A training ended without a message.", f"Its log: {log}.")
 
 
 @contextlib.contextmanager
-def _noting_signals() -> Iterator[list[int]]:
+def _received_signals() -> Iterator[list[int]]:
     """The stop signals received so far. An exception could interrupt the start of a process, and lose it."""
-    told: list[int] = []
-    old = {number: signal.signal(number, lambda n, _: told.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda n, _: signals.append(n)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        yield told
+        yield signals
     finally:
-        for number, handler in old.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

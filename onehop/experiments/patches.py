@@ -14,11 +14,11 @@ from onehop.model.variants import VisionTransformer
 
 Json = dict[str, Any]
 FILE = "patches.json"
-_MISREAD = 2
+_MISCLASSIFIED = 2
 
 
 @torch.inference_mode()
-def looks(
+def predict_with_attention(
     network: VisionTransformer, images: Int[np.ndarray, "images height width"]
 ) -> tuple[Float[Tensor, "images classes"], Float[Tensor, "images layer head query key"]]:
     """The probability of each class, and all attention weights; token 0 is the class token, the others are patches."""
@@ -29,24 +29,24 @@ def looks(
     return network.logits(gathered[None])[0, :, 1:].softmax(-1).cpu(), weights.cpu()
 
 
-def chosen(read: Int[np.ndarray, " images"], digits: Int[np.ndarray, " images"]) -> list[int]:
+def chosen(predictions: Int[np.ndarray, " images"], digits: Int[np.ndarray, " images"]) -> list[int]:
     """The first image of each digit, and the first misclassified ones."""
     first = [int(np.flatnonzero(digits == digit)[0]) for digit in np.unique(digits)]
-    wrong = [int(place) for place in np.flatnonzero(read != digits) if place not in first]
-    return first + wrong[:_MISREAD]
+    wrong = [int(i) for i in np.flatnonzero(predictions != digits) if i not in first]
+    return first + wrong[:_MISCLASSIFIED]
 
 
 def patches(
     network: VisionTransformer,
     pixels: Int[np.ndarray, "images height width"],
     digits: Int[np.ndarray, " images"],
-    places: list[int],
+    indices: list[int],
 ) -> Json:
     """Some of the images with their predictions and attention."""
-    probabilities, weights = looks(network, pixels[places])
+    probabilities, weights = predict_with_attention(network, pixels[indices])
     images = [
-        {"place": place, "digit": int(digits[place]), "pixels": pixels[place].tolist(), "probabilities": found}
-        for place, found in zip(places, probabilities.tolist(), strict=True)
+        {"place": i, "digit": int(digits[i]), "pixels": pixels[i].tolist(), "probabilities": p}
+        for i, p in zip(indices, probabilities.tolist(), strict=True)
     ]
     axes = ("image", "layer", "head", "query", "key")
     facts = {"side": network.side, "patch": network.patch, "white": network.white}

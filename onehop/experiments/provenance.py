@@ -17,6 +17,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#3
 
 
 def origin(command: str) -> Json:
+    """The command, date and machine of a measurement."""
     return {"made_by": command, "date": datetime.now(UTC).date().isoformat(), "machine": machine()}
 
 
@@ -25,29 +26,25 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
-def leave(folder: Path, name: str, found: Mapping[str, Any], text: str, figure: Callable[[], Any]) -> list[Path]:
+def write_table(
+    folder: Path, name: str, results: Mapping[str, Any], text: str, figure: Callable[[], Any]
+) -> list[Path]:
     """Write the three files of a table. The picture is last: if it fails, the others are kept."""
     files = [folder / f"{name}.{suffix}" for suffix in ("json", "md", "svg")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(files[0], found)
+        write_json(files[0], results)
         write_whole(files[1], text.encode())
-        _drawn(figure, files[1]).savefig(files[2])
+        figure().savefig(files[2])
     except OSError as e:
         raise RunError(f"{folder} cannot be written: {e.strerror or e}.", "Give another -o.") from None
+    except MissingPackageError as e:
+        raise MissingPackageError(f"The table is in {files[1]}, without a picture: {e.what}", e.remedy) from None
     return files
 
 
-def _drawn(figure: Callable[[], Any], table: Path) -> Any:
-    """The picture; if it cannot be drawn, the error says where the table is."""
-    try:
-        return figure()
-    except MissingPackageError as e:
-        raise MissingPackageError(f"The table is in {table}, without a picture: {e.what}", e.remedy) from None
-
-
 def new_figure(panels: int) -> tuple[Any, list[Any]]:
-    """An empty figure with panels side by side."""
+    """An empty figure, and its axes side by side."""
     require("matplotlib")
     from matplotlib.figure import Figure
 
@@ -58,11 +55,6 @@ def new_figure(panels: int) -> tuple[Any, list[Any]]:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     return figure, axes
-
-
-def made(name: str, command: str) -> Json:
-    """The command, date and machine of a measurement."""
-    return {"name": name, **origin(command)}
 
 
 def machine() -> Json:

@@ -55,10 +55,10 @@ def run(folder: Path | None = None) -> ReverseOutcome:
         except OSError as e:
             raise RunError(f"{work} cannot be written: {e.strerror or e}.", "Give another -o.") from None
         settings = reverse_settings()
-        with PrepareDisplay() as shown:
-            store = prepare(settings, work / "store", root=work, progress=shown, processes=1)
-        with TrainDisplay(every=100, kept=folder is not None) as watching:
-            model = train(settings, store, work / "run", device="cpu", callback=watching)
+        with PrepareDisplay() as display:
+            store = prepare(settings, work / "store", root=work, progress=display, processes=1)
+        with TrainDisplay(every=100, kept=folder is not None) as display:
+            model = train(settings, store, work / "run", device="cpu", callback=display)
         if model is None:
             raise KeyboardInterrupt
         outcome = check(model, strings[:HELD_OUT])
@@ -82,12 +82,12 @@ def reverse_settings() -> Settings:
 
 
 def digit_strings(count: int) -> list[str]:
-    """Different strings of digits; always the same ones."""
+    """Distinct strings of digits; the same ones in every call."""
     draw = random.Random(0)
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found["".join(draw.choices("0123456789", k=draw.randint(3, LONGEST)))] = None
-    return list(found)
+    strings: dict[str, None] = {}
+    while len(strings) < count:
+        strings["".join(draw.choices("0123456789", k=draw.randint(3, LONGEST)))] = None
+    return list(strings)
 
 
 def in_words(strings: list[str]) -> list[str]:
@@ -101,10 +101,9 @@ def write_pairs(file: Path, strings: list[str]) -> None:
 
 
 def check(model: Path, held_out: list[str]) -> ReverseOutcome:
-    """Translate the held-out strings."""
-    found = SentenceTranslator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
-    right = sum(t.text == s[::-1] for s, t in zip(held_out, found, strict=True))
-    examples = [(s, t.text) for s, t in zip(held_out[:5], found, strict=False)]
+    translations = SentenceTranslator.load(model, "cpu", engine="torch").translate(held_out, SearchOptions(beam=1))
+    right = sum(t.text == s[::-1] for s, t in zip(held_out, translations, strict=True))
+    examples = [(s, t.text) for s, t in zip(held_out[:5], translations, strict=False)]
     return ReverseOutcome(right, len(held_out), examples, model)
 
 
@@ -118,14 +117,13 @@ def attention_picture(model: Path, source: str, translation: str) -> str:
     layer = stored.settings.model.n_decoder_layers - 1
     weights = recorder[f"decoder.layers.{layer}.cross_attention.weights"].value[0]
     # The row of a token is the step that predicts the next one, so it is labelled with the next one.
-    written, read = ([_SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
-    panels = [Panel(f"head {i + 1}", head, written, read) for i, head in enumerate(weights)]
+    rows, columns = ([_SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
+    panels = [Panel(f"head {i + 1}", head, rows, columns) for i, head in enumerate(weights)]
     caption = f"{source} → {translation}: where each digit written (rows) looked in the source (columns)"
     return heatmap_svg(panels, len(panels), caption)
 
 
 def show(outcome: ReverseOutcome) -> None:
-    """Print the results of the demo."""
     out = console()
     out.print("\nStrings it has never seen:")
     for source, translation in outcome.examples:

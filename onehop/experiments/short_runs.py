@@ -4,16 +4,15 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from onehop.config import ModelSettings, Settings, TrainSettings
 from onehop.data.store import Store
 from onehop.errors import DivergedError, RunError, SettingsError
+from onehop.experiments.provenance import Json
 from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Callback, Report
 from onehop.training.trainer import train
 
-Json = dict[str, Any]
 _POINTS = 100
 _SEED, _RATE, _BATCH = 1, 2e-3, 600
 
@@ -22,11 +21,11 @@ class _Losses(Callback):
     """A callback that keeps the loss of every step and the last validation."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[int, float]] = []
+        self.steps: list[tuple[int, float]] = []
         self.validation: Report = {}
 
     def stepped(self, report: Report) -> None:
-        self.found.append((report["step"], report["loss"]))
+        self.steps.append((report["step"], report["loss"]))
 
     def validated(self, report: Report) -> None:
         self.validation = report
@@ -67,10 +66,10 @@ def _described(model: ModelSettings, train: TrainSettings, store: Store) -> Json
     }
 
 
-def thinned(found: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def thinned(losses: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """A limited number of points, each the mean loss of the steps since the previous one."""
-    size = max(1, -(-len(found) // _POINTS))
-    groups = [found[i : i + size] for i in range(0, len(found), size)]
+    size = max(1, -(-len(losses) // _POINTS))
+    groups = [losses[i : i + size] for i in range(0, len(losses), size)]
     return [(group[-1][0], sum(loss for _, loss in group) / len(group)) for group in groups]
 
 
@@ -102,13 +101,9 @@ def _followed(settings: Settings, store: Store, device: str | None) -> Json:
         except DivergedError:
             diverged = True
     if model is None and not diverged:
-        raise stopped()
-    return {"curve": thinned(losses.found), "diverged": diverged}
-
-
-def stopped() -> RunError:
-    """The error of a stopped training: half a curve could be mistaken for a whole one."""
-    return RunError("The training was stopped before its end.", "Start the measurement again.")
+        # Half a curve could be mistaken for a whole one.
+        raise RunError("The training was stopped before its end.", "Start the measurement again.")
+    return {"curve": thinned(losses.steps), "diverged": diverged}
 
 
 # --- one head or many ------------------------------------------------------------------------------------------
@@ -116,13 +111,17 @@ def stopped() -> RunError:
 
 def twins(table: Json) -> Json:
     """Rows A of table 3 from `onehop paper table3`: models that differ only in their number of heads."""
-    found = [one for one in table["rows"] if one["row"] == "base" or one["row"].startswith("heads-")]
-    if len({one["row"] for one in found}) < 2:
+    rows = [row for row in table["rows"] if row["row"] == "base" or row["row"].startswith("heads-")]
+    if len({row["row"] for row in rows}) < 2:
         raise SettingsError("The table has no rows A.", "Train them: onehop paper table3 SETTINGS --rows A.")
-    runs = [{**_heads_of(one), **{name: one[name] for name in RUN}} for one in found]
-    base = next(one for one in found if one["row"] == "base")
+    runs = []
+    for row in rows:
+        model = row["settings"]["model"]
+        heads = {"n_heads": model["n_heads"], "d_k": model.get("d_k") or model["d_model"] // model["n_heads"]}
+        runs.append({**heads, **{name: row[name] for name in ("seed", "parameters", "perplexity", "bleu")}})
+    base = next(row for row in rows if row["row"] == "base")
     model, train = base["settings"]["model"], base["settings"]["train"]
-    devices = {machine["device"] for one in found for machine in one.get("machines", [])}
+    devices = {machine["device"] for row in rows for machine in row.get("machines", [])}
     return {
         "date": table["date"],
         "machine": {"device": ", ".join(sorted(devices)) or None},
@@ -140,34 +139,27 @@ def twins(table: Json) -> Json:
 
 def _positions(table: Json) -> list[Json] | None:
     """Row E and the base: learned positions instead of sinusoids; None if the table has no row E."""
-    rows = {"sinusoidal": "base", "learned": "learned-positions"}
-    found = []
-    for kind, name in rows.items():
-        values = [one["bleu"] for one in table["rows"] if one["row"] == name]
+    kinds = {"sinusoidal": "base", "learned": "learned-positions"}
+    results = []
+    for kind, name in kinds.items():
+        values = [row["bleu"] for row in table["rows"] if row["row"] == name]
         if not values:
             return None
         spread = [min(values), max(values)]
-        found.append({"positions": kind, "seeds": len(values), "bleu": sum(values) / len(values), "bleu_range": spread})
-    return found
-
-
-RUN = ("seed", "parameters", "perplexity", "bleu")
-
-
-def _heads_of(one: Json) -> Json:
-    """The number of heads of a row, and their width."""
-    model = one["settings"]["model"]
-    return {"n_heads": model["n_heads"], "d_k": model.get("d_k") or model["d_model"] // model["n_heads"]}
+        results.append(
+            {"positions": kind, "seeds": len(values), "bleu": sum(values) / len(values), "bleu_range": spread}
+        )
+    return results
 
 
 def means(runs: Sequence[Json], heads: Iterable[int]) -> list[Json]:
     """For each number of heads the mean over the seeds, and their range."""
     rows = []
     for count in heads:
-        alike = [run for run in runs if run["n_heads"] == count]
-        row = {"n_heads": count, "d_k": alike[0]["d_k"], "parameters": alike[0]["parameters"]}
+        seeds = [run for run in runs if run["n_heads"] == count]
+        row = {"n_heads": count, "d_k": seeds[0]["d_k"], "parameters": seeds[0]["parameters"]}
         for name in ("perplexity", "bleu"):
-            values = [run[name] for run in alike]
+            values = [run[name] for run in seeds]
             row |= {name: sum(values) / len(values), f"{name}_range": [min(values), max(values)]}
         rows.append(row)
     return rows

@@ -8,15 +8,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from onehop.experiments.provenance import Json
 from onehop.model.attention import MultiHeadAttention, fused_attention
 
-Json = dict[str, Any]
 SEED = 1
 
 # --- the dimension ---------------------------------------------------------------------------------------------
@@ -28,18 +27,18 @@ _DIMENSIONS = tuple(2**i for i in range(11))
 def dimension() -> Json:
     """Attention weights of random queries and keys by dimension, with and without the scale √d_k."""
     torch.manual_seed(SEED)
-    return {"seed": SEED, "keys": _KEYS, "draws": _DRAWS, "rows": [_of_dimension(d) for d in _DIMENSIONS]}
+    return {"seed": SEED, "keys": _KEYS, "draws": _DRAWS, "rows": [_softmax_at(d) for d in _DIMENSIONS]}
 
 
-def _of_dimension(d: int) -> Json:
+def _softmax_at(d: int) -> Json:
     """Scores of many random queries with some keys; all components are standard normal."""
     q, k = torch.randn(_DRAWS, 1, d), torch.randn(_DRAWS, _KEYS, d)
     scores = (q @ k.transpose(1, 2))[:, 0]
     variance = float(scores.var(correction=0))
-    return {"d": d, "variance": variance, "unscaled": _softened(scores), "scaled": _softened(scores / d**0.5)}
+    return {"d": d, "variance": variance, "unscaled": _softmax_stats(scores), "scaled": _softmax_stats(scores / d**0.5)}
 
 
-def _softened(scores: Float[Tensor, "draws keys"]) -> Json:
+def _softmax_stats(scores: Float[Tensor, "draws keys"]) -> Json:
     """The softmax of scores: the mean of its largest weight and of its gradient, and one example."""
     p = scores.softmax(-1)
     jacobian = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
@@ -62,27 +61,23 @@ def paths(draws: int = 32) -> Json:
     torch.manual_seed(SEED)
     inputs = torch.randn(draws, _DISTANCES[-1] + 1, WIDTH)
     attention = MultiHeadAttention(WIDTH, 8, WIDTH // 8, WIDTH // 8)
+    rnn, lstm = (layer(WIDTH, WIDTH, batch_first=True) for layer in (nn.RNN, nn.LSTM))
     layers: dict[str, Callable[[Tensor], Tensor]] = {
-        "recurrent": _first_of(nn.RNN(WIDTH, WIDTH, batch_first=True)),
-        "lstm": _first_of(nn.LSTM(WIDTH, WIDTH, batch_first=True)),
+        "recurrent": lambda x: rnn(x)[0],
+        "lstm": lambda x: lstm(x)[0],
         "attention": lambda x: attention(x, x, None),
     }
-    norms = {name: _reach(layer, inputs) for name, layer in layers.items()}
+    norms = {name: _gradient_norms(layer, inputs) for name, layer in layers.items()}
     rows = [{"distance": d, **{name: norm[d] / norm[1] for name, norm in norms.items()}} for d in _DISTANCES]
     return {"seed": SEED, "d_model": WIDTH, "draws": draws, "untrained": True, "rows": rows}
 
 
-def _first_of(layer: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A recurrent layer's outputs without its last state."""
-    return lambda x: layer(x)[0]
-
-
-def _reach(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length width"]) -> dict[int, float]:
+def _gradient_norms(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length width"]) -> list[float]:
     """The mean norm of the gradient at each distance before the last output."""
     x = inputs.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[:, -1].sum(), [x])
-    norms = gradient.norm(dim=-1).mean(0).flip(0).tolist()
-    return dict(enumerate(norms))
+    norms: list[float] = gradient.norm(dim=-1).mean(0).flip(0).tolist()
+    return norms
 
 
 # --- the cost --------------------------------------------------------------------------------------------------
@@ -124,14 +119,13 @@ def _costs(d: int, n: int, repeats: int) -> dict[str, float]:
 def whole_layers(d: int) -> dict[str, Layer]:
     """Untrained layers as models use them: attention includes its four projections, unlike `table_layers`."""
     attention = MultiHeadAttention(d, HEADS, d // HEADS, d // HEADS)
-    bare = table_layers(d)
 
     def restricted(x: Float[Tensor, "1 length width"]) -> Tensor:
         k, v = attention.keys_and_values(x)
         heads = windowed_attention(attention.queries(x), k, v)
         return nn.functional.linear(heads.transpose(1, 2).flatten(2), attention.w_o.weight)
 
-    return {**bare, "self_attention": lambda x: attention(x, x, None), "restricted": restricted}
+    return {**table_layers(d), "self_attention": lambda x: attention(x, x, None), "restricted": restricted}
 
 
 def table_layers(d: int) -> dict[str, Layer]:
@@ -158,10 +152,10 @@ def timed(
         layer(x)
     for _ in range(repeats):
         for name, layer in layers.items():
-            began = clock()
+            start = clock()
             layer(x)
-            times[name].append(clock() - began)
-    return {name: statistic(found) for name, found in times.items()}
+            times[name].append(clock() - start)
+    return {name: statistic(seconds) for name, seconds in times.items()}
 
 
 def full_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
@@ -172,13 +166,13 @@ def full_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
 def restricted_attention(x: Float[Tensor, "1 length width"]) -> Tensor:
     """Attention of every position to its neighbours, gathered for each."""
     heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
-    around = nn.functional.pad(heads, (0, 0, *_BEFORE_AND_BEHIND))
+    around = nn.functional.pad(heads, (0, 0, *_BEFORE_AND_AFTER))
     near = around.unfold(2, NEIGHBOURHOOD, 1)
     scores = torch.einsum("bhnd,bhndr->bhnr", heads, near) / heads.shape[-1] ** 0.5
     return torch.einsum("bhnr,bhndr->bhnd", scores.softmax(-1), near)
 
 
-_BEFORE_AND_BEHIND = (NEIGHBOURHOOD // 2, NEIGHBOURHOOD - NEIGHBOURHOOD // 2 - 1)
+_BEFORE_AND_AFTER = (NEIGHBOURHOOD // 2, NEIGHBOURHOOD - NEIGHBOURHOOD // 2 - 1)
 
 
 def windowed_attention(
@@ -193,14 +187,14 @@ def windowed_attention(
     """
     length, r = q.shape[2], NEIGHBOURHOOD
     blocks = -(-length // r)
-    more, (before, behind) = blocks * r - length, _BEFORE_AND_BEHIND
-    asking = nn.functional.pad(q, (0, 0, 0, more)).view(-1, blocks, r, q.shape[-1]).transpose(0, 1)
+    padding, (before, after) = blocks * r - length, _BEFORE_AND_AFTER
+    queries = nn.functional.pad(q, (0, 0, 0, padding)).view(-1, blocks, r, q.shape[-1]).transpose(0, 1)
     # Blocks of 2r keys at stride r; the last one needs one position more than the neighbourhood.
-    near = [nn.functional.pad(x, (0, 0, before, behind + 1 + more)).unfold(2, 2 * r, r)[0] for x in (k, v)]
-    keys, values = (x.permute(1, 0, 3, 2) for x in near)
+    windows = [nn.functional.pad(x, (0, 0, before, after + 1 + padding)).unfold(2, 2 * r, r)[0] for x in (k, v)]
+    keys, values = (x.permute(1, 0, 3, 2) for x in windows)
     query, key = torch.arange(r)[:, None], torch.arange(2 * r)[None]
-    place = key - before + r * torch.arange(blocks)[:, None, None]
-    mask = (key >= query) & (key < query + r) & (place >= 0) & (place < length)
+    position = key - before + r * torch.arange(blocks)[:, None, None]
+    mask = (key >= query) & (key < query + r) & (position >= 0) & (position < length)
     mask = mask | ~mask.any(-1, keepdim=True)  # padded queries may attend anywhere: they are cut off
-    out = fused_attention(asking, keys, values, mask[:, None])
+    out = fused_attention(queries, keys, values, mask[:, None])
     return out.transpose(0, 1).flatten(1, 2)[None, :, :length]

@@ -46,14 +46,14 @@ _RECURRENT = ("recurrence", "lstm", "gru")
 def table1(lengths: Sequence[int] = LENGTHS, widths: Sequence[int] = WIDTHS, repeats: int = 5) -> Json:
     """Seconds and saved bytes of every layer by length and width, their growth, and the crossings."""
     with on_one_thread():
-        rows = [{"d": d, "n": n, **measured(d, n, repeats)} for d in widths for n in lengths]
+        rows = [{"d": d, "n": n, **_measure(d, n, repeats)} for d in widths for n in lengths]
     facts: Json = {"n": list(lengths), "d": list(widths), "threads": 1, "repeats": repeats, "seed": SEED}
     shape = {"heads": HEADS, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD}
-    found = {**facts, **shape, "rows": rows, "growth": growth(rows), "crossings": list(crossings(rows))}
-    return {**found, "paths": paths()}
+    analysis = {"growth": growth(rows), "crossings": list(crossings(rows)), "paths": paths()}
+    return {**facts, **shape, "rows": rows, **analysis}
 
 
-def measured(d: int, n: int, repeats: int) -> Json:
+def _measure(d: int, n: int, repeats: int) -> Json:
     torch.manual_seed(SEED)
     layers, x = layers_of(d), torch.randn(1, n, d)
     with torch.inference_mode():
@@ -64,9 +64,9 @@ def measured(d: int, n: int, repeats: int) -> Json:
 def layers_of(d: int) -> dict[str, Layer]:
     """The layers of the explorer's figure, and the other layers that the table may mean."""
     lstm, gru = nn.LSTM(d, d, batch_first=True), nn.GRU(d, d, batch_first=True)
-    more: dict[str, Layer] = {"spelled_out": spelled_out, "lstm": lambda x: lstm(x)[0], "gru": lambda x: gru(x)[0]}
-    found = {**table_layers(d), **more}
-    return {name: found[name] for name in PAPER}
+    others: dict[str, Layer] = {"spelled_out": spelled_out, "lstm": lambda x: lstm(x)[0], "gru": lambda x: gru(x)[0]}
+    layers = {**table_layers(d), **others}
+    return {name: layers[name] for name in PAPER}
 
 
 def spelled_out(x: Float[Tensor, "1 length width"]) -> Tensor:
@@ -77,30 +77,30 @@ def spelled_out(x: Float[Tensor, "1 length width"]) -> Tensor:
 
 def kept_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
     """The bytes saved for the backward pass of one layer, each storage once, without its input and weights."""
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         out = layer(x.requires_grad_())
-    there_anyway = {leaf.untyped_storage().data_ptr() for leaf in _leaves(out)}
-    return sum(size for place, size in kept.items() if place not in there_anyway)
+    leaves = {leaf.untyped_storage().data_ptr() for leaf in _leaves(out)}
+    return sum(size for pointer, size in sizes.items() if pointer not in leaves)
 
 
 def _leaves(out: Tensor) -> list[Tensor]:
     """The input and weights that a result was computed from."""
-    found, waiting, seen = [], [out.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
+    leaves, pending, seen = [], [out.grad_fn], set()
+    while pending:
+        node = pending.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            waiting += [before for before, _ in node.next_functions]
+            pending += [before for before, _ in node.next_functions]
             if hasattr(node, "variable"):
-                found.append(node.variable)
-    return found
+                leaves.append(node.variable)
+    return leaves
 
 
 # --- analysis -------------------------------------------------------------------------------------------------
@@ -108,9 +108,9 @@ def _leaves(out: Tensor) -> list[Tensor]:
 
 def growth(rows: Sequence[Mapping[str, Any]]) -> Json:
     """The exponents of n and d for time and memory, fitted at the largest width and length."""
-    most_n, most_d = max(row["n"] for row in rows), max(row["d"] for row in rows)
-    by_n = [row for row in rows if row["d"] == most_d][-3:]
-    by_d = [row for row in rows if row["n"] == most_n]
+    longest, widest = max(row["n"] for row in rows), max(row["d"] for row in rows)
+    by_n = [row for row in rows if row["d"] == widest][-3:]
+    by_d = [row for row in rows if row["n"] == longest]
     return {
         name: {
             "time_n": power([(row["n"], row["seconds"][name]) for row in by_n]),
@@ -128,8 +128,8 @@ def power(points: Sequence[tuple[float, float]]) -> float | None:
         return None
     xs, ys = ([math.log(value) for value in values] for values in zip(*points, strict=True))
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    above = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    return above / sum((x - mean_x) ** 2 for x in xs)
+    covariance = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
+    return covariance / sum((x - mean_x) ** 2 for x in xs)
 
 
 def crossings(rows: Sequence[Mapping[str, Any]]) -> Iterator[Json]:
@@ -155,66 +155,66 @@ def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
 # --- report ---------------------------------------------------------------------------------------------------
 
 
-def table_text(found: Json) -> str:
+def table_text(results: Json) -> str:
     """The paper's table with the measured values."""
-    last = found["rows"][-1]
+    last = results["rows"][-1]
     header = ["layer", "paper", "time grows as", "memory grows as", "longest path"]
     header += [f"ms at n = {last['n']}, d = {last['d']}", "MB kept"]
     rows = []
     for name, (title, complexity, _, _, path) in PAPER.items():
-        g = found["growth"][name]
-        times = f"n^{shown(g['time_n'])} · d^{shown(g['time_d'])}"
-        memory = f"n^{shown(g['memory_n'])} · d^{shown(g['memory_d'])}"
+        g = results["growth"][name]
+        times = f"n^{_exponent(g['time_n'])} · d^{_exponent(g['time_d'])}"
+        memory = f"n^{_exponent(g['memory_n'])} · d^{_exponent(g['memory_d'])}"
         cost = [f"{last['seconds'][name] * 1e3:.1f}", f"{last['bytes'][name] / 1e6:.1f}"]
         rows.append([title, complexity, times, memory, path, *cost])
-    return markdown(header, rows) + "\n" + _crossing_text(found) + "\n" + _path_text(found)
+    return markdown(header, rows) + "\n" + _crossing_text(results) + "\n" + _path_text(results)
 
 
-def shown(exponent: float | None) -> str:
+def _exponent(exponent: float | None) -> str:
     """An exponent, or a dash if nothing was saved."""
     return "–" if exponent is None else f"{exponent:.2f}"
 
 
-def _crossing_text(found: Json) -> str:
+def _crossing_text(results: Json) -> str:
     """The length from which self-attention is slower than each recurrent layer."""
-    widths = found["d"]
-    places = {(c["against"], c["d"]): c["n"] for c in found["crossings"]}
-    most = max(found["n"])
+    widths = results["d"]
+    lengths = {(c["against"], c["d"]): c["n"] for c in results["crossings"]}
+    longest = max(results["n"])
     rows = [
-        [PAPER[name][0], *(f"{n:.0f}" if (n := places[name, d]) is not None else f"> {most}" for d in widths)]
+        [PAPER[name][0], *(f"{n:.0f}" if (n := lengths[name, d]) is not None else f"> {longest}" for d in widths)]
         for name in _RECURRENT
     ]
     return markdown(["self-attention is slower from n =", *(f"d = {d}" for d in widths)], rows)
 
 
-def _path_text(found: Json) -> str:
+def _path_text(results: Json) -> str:
     """The relative gradient by distance."""
-    rows, names = found["paths"]["rows"], ("attention", "recurrent", "lstm")
+    rows, names = results["paths"]["rows"], ("attention", "recurrent", "lstm")
     chosen = [row for row in rows if row["distance"] in (1, 4, 16, 64)]
     header = ["gradient after so many steps, 1 at one step", *(str(row["distance"]) for row in chosen)]
     return markdown(header, [[name, *(f"{row[name]:.1e}" for row in chosen)] for name in names])
 
 
-def picture(found: Json) -> Any:
+def picture(results: Json) -> Any:
     """Time and memory by length at the largest width, and the gradient by distance."""
-    figure, (cost, memory, reach) = new_figure(3)
-    most = max(found["d"])
-    rows = [row for row in found["rows"] if row["d"] == most]
+    figure, (cost, memory, gradient) = new_figure(3)
+    widest = max(results["d"])
+    rows = [row for row in results["rows"] if row["d"] == widest]
     for colour, name in zip(COLOURS, PAPER, strict=True):
         ns = [row["n"] for row in rows]
         cost.loglog(ns, [row["seconds"][name] * 1e3 for row in rows], color=colour, marker=".", label=PAPER[name][0])
         if all(row["bytes"][name] for row in rows):  # a convolution saves only its input
             memory.loglog(ns, [row["bytes"][name] / 1e6 for row in rows], color=colour, marker=".")
     for colour, name in zip(COLOURS, ("attention", "recurrent", "lstm"), strict=False):
-        points = found["paths"]["rows"]
-        reach.loglog([p["distance"] for p in points], [p[name] for p in points], color=colour, label=name)
+        points = results["paths"]["rows"]
+        gradient.loglog([p["distance"] for p in points], [p[name] for p in points], color=colour, label=name)
     for axis, title, along in (
-        (cost, f"milliseconds of a layer, d = {most}", "n"),
-        (memory, f"MB kept for the way back, d = {most}", "n"),
-        (reach, "gradient that arrives, untrained layers", "distance"),
+        (cost, f"milliseconds of a layer, d = {widest}", "n"),
+        (memory, f"MB kept for the way back, d = {widest}", "n"),
+        (gradient, "gradient that arrives, untrained layers", "distance"),
     ):
         axis.set_title(title, fontsize=10, loc="left")
         axis.set_xlabel(along)
     cost.legend(frameon=False, fontsize=7)
-    reach.legend(frameon=False, fontsize=7)
+    gradient.legend(frameon=False, fontsize=7)
     return figure

@@ -18,7 +18,7 @@ from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.evaluation.metrics import bleu
-from onehop.experiments.parallel_runs import ParallelTask, side_by_side
+from onehop.experiments.parallel_runs import ParallelTask, run_parallel
 from onehop.experiments.provenance import Json
 from onehop.experiments.sample_store import sampled
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -136,52 +136,43 @@ def table3(
 ) -> Json | None:
     """Train and score the missing rows, `at_once` at a time; returns all rows, or None if a training was stopped."""
     settings = without_averaging(settings)
-    if at_once > 1 and not together(settings, store, folder, rows, seeds, device, at_once, say):
+    if at_once > 1 and not _train_parallel(settings, store, folder, rows, seeds, device, at_once, say):
         return None
     done = []
     for row in rows:
         for seed in range(1, seeds + 1):
-            found = one(settings, row, seed, store, folder, device)
-            if found is None:
+            result = train_row(settings, row, seed, store, folder, device)
+            if result is None:
                 return None
             if at_once == 1:
-                say(_in_a_line(found))
-            done.append(found)
-    return _told(settings, _facts_of(store), done)
+                say(_summary(result))
+            done.append(result)
+    return _table(settings, _data_facts(store), done)
 
 
 def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
     """The finished rows from their files, without any training."""
     settings = without_averaging(settings)
-    trained_on = _data_of(folder)
-    files = [(row, seed, row_file(folder, _row_name(row, seed))) for row in rows for seed in range(1, seeds + 1)]
-    done = [
-        there for row, seed, f in files if (there := held(f, _asked_of(settings, row, seed, trained_on["data"])[1]))
-    ]
-    if not any(one["row"] == "base" for one in done):
-        raise SettingsError(
-            f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
-        )
-    return _told(settings, trained_on, done)
-
-
-def _data_of(folder: Path) -> Json:
-    """The training data of a folder's rows, from its data.json."""
     file = folder / "data.json"
     if not file.exists():
         raise SettingsError(f"{folder} has no rows of table 3.", "Train some first, without --finished.")
-    found: Json = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    data: Json = json.loads(file.read_text(encoding="utf-8"))
+    runs = [(row, seed) for row in rows for seed in range(1, seeds + 1)]
+    done = [result for row, seed in runs if (result := finished_row(settings, row, seed, data["data"], folder))]
+    if not any(result["row"] == "base" for result in done):
+        raise SettingsError(
+            f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
+        )
+    return _table(settings, data, done)
 
 
-def _facts_of(store: Store) -> Json:
-    """The hash and size of the data."""
+def _data_facts(store: Store) -> Json:
     return {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
 
 
-def _told(settings: Settings, trained_on: Json, done: Sequence[Json]) -> Json:
+def _table(settings: Settings, data: Json, done: Sequence[Json]) -> Json:
     """The rows and their common settings."""
-    return {**trained_on, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
+    return {**data, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
 
 
 def without_averaging(settings: Settings) -> Settings:
@@ -189,18 +180,18 @@ def without_averaging(settings: Settings) -> Settings:
     return with_changes(settings, ["train.average=1", "train.patience=0"])
 
 
-def together(
+def _train_parallel(
     settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None,
     at_once: int, say: Say,
 ) -> bool:  # fmt: skip
     """Train the missing rows, `at_once` at a time; returns whether all are finished."""
     if not settings.train.batch_tokens:
         raise SettingsError("Parallel trainings cannot search for a batch size.", "Set train.batch_tokens.")
-    asked = settings, store, folder, rows, seeds, device
-    tasks = missing(*asked)
+    arguments = settings, store, folder, rows, seeds, device
+    tasks = missing(*arguments)
     if tasks:
         say(f"{len(tasks)} trainings, {at_once} at once; logs: {folder / 'logs'}")
-    if side_by_side(tasks, at_once, lambda task: _say_if_done(task, folder, say)) and not missing(*asked):
+    if run_parallel(tasks, at_once, lambda task: _report_row(task, folder, say)) and not missing(*arguments):
         return True
     say("Stopped; the same command resumes.")
     return False
@@ -212,28 +203,30 @@ def missing(
     """The missing trainings: the whole table before the next seed, the longest first."""
     return [
         ParallelTask(
-            _one_by_name, (settings, row.name, seed, store.path, folder, device), folder / "logs" / f"{name}.txt"
+            _train_row_by_name,
+            (settings, row.name, seed, store.path, folder, device),
+            folder / "logs" / f"{_row_name(row, seed)}.txt",
         )
         for seed in range(1, seeds + 1)
         for row in reversed(rows)
-        if held(row_file(folder, name := _row_name(row, seed)), _asked_of(settings, row, seed, store.hash)[1]) is None
+        if finished_row(settings, row, seed, store.hash, folder) is None
     ]
 
 
-def _one_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
+def _train_row_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
     """Train one row in a process of its own, given the row's name and the store's path."""
-    one(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
+    train_row(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
 
 
-def _say_if_done(task: ParallelTask, folder: Path, say: Say) -> None:
+def _report_row(task: ParallelTask, folder: Path, say: Say) -> None:
     """Report the row that a process has trained, unless it was stopped."""
     file = row_file(folder, task.log.stem)
     if file.exists():
-        say(_in_a_line(json.loads(file.read_text(encoding="utf-8"))))
+        say(_summary(json.loads(file.read_text(encoding="utf-8"))))
 
 
-def _in_a_line(found: Json) -> str:
-    return f"{found['row']}, seed {found['seed']}: perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f}"
+def _summary(result: Json) -> str:
+    return f"{result['row']}, seed {result['seed']}: perplexity {result['perplexity']:.2f}, BLEU {result['bleu']:.2f}"
 
 
 def _row_name(row: Row, seed: int) -> str:
@@ -244,34 +237,34 @@ def row_file(folder: Path, name: str) -> Path:
     return folder / "rows" / f"{name}.json"
 
 
-def store_for(settings: Settings, folder: Path, data: Path | None, given: Path | None, pairs: int | None) -> Store:
-    """The given store, or one prepared from the settings' files; a sample of it if `pairs` is given."""
-    store = Store.open(given) if given is not None else prepare(settings, folder / "store", root=data)
+def store_for(settings: Settings, folder: Path, data: Path | None, path: Path | None, pairs: int | None) -> Store:
+    """The store at `path`, or one prepared from the settings' files; a sample of it if `pairs` is set."""
+    store = Store.open(path) if path is not None else prepare(settings, folder / "store", root=data)
     return store if pairs is None else sampled(store, pairs, folder / f"sample-{pairs}")
 
 
-def one(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
+def train_row(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
     """One row with one seed: the result from its file, or a new training. None if it was stopped."""
+    if (result := finished_row(settings, row, seed, store.hash, folder)) is not None:
+        return result
     name = _row_name(row, seed)
     file, running = row_file(folder, name), folder / "runs" / name
-    changed, asked = _asked_of(settings, row, seed, store.hash)
-    if (there := held(file, asked)) is not None:
-        return there
-    began, anew = time.monotonic(), not running.exists()
+    changed, inputs = _row_inputs(settings, row, seed, store.hash)
+    start, is_new = time.monotonic(), not running.exists()
     model = train(changed, running, store=store.path, device=device, bleu_on=0)
     if model is None:
         return None
-    found = {**asked, **_scored(model, running, store, device)}
-    if anew:  # the total time of a resumed row is unknown
-        found["minutes"] = (time.monotonic() - began) / 60
+    result = {**inputs, **_scores(model, running, store, device)}
+    if is_new:  # the total time of a resumed row is unknown
+        result["minutes"] = (time.monotonic() - start) / 60
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, found)
-    write_json(folder / "data.json", _facts_of(store))  # the table can be rebuilt without the data
+    write_json(file, result)
+    write_json(folder / "data.json", _data_facts(store))  # the table can be rebuilt without the data
     shutil.rmtree(running)  # gigabytes that are no longer needed
-    return found
+    return result
 
 
-def _asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Settings, Json]:
+def _row_inputs(settings: Settings, row: Row, seed: int, data: str) -> tuple[Settings, Json]:
     """A row's settings, and the inputs that its file records."""
     changes = row.change(settings.model, settings.train.label_smoothing)
     changed = with_changes(settings, [*changes, f"train.seed={seed}"])
@@ -279,22 +272,24 @@ def _asked_of(settings: Settings, row: Row, seed: int, data: str) -> tuple[Setti
     return changed, {"row": row.name, "seed": seed, "changes": changes, "data": data, "settings": tables}
 
 
-def held(file: Path, asked: Json) -> Json | None:
+def finished_row(settings: Settings, row: Row, seed: int, data: str, folder: Path) -> Json | None:
     """The result in a finished row's file; a file of other settings or data is refused."""
+    file = row_file(folder, _row_name(row, seed))
     if not file.exists():
         return None
-    found: Json = json.loads(file.read_text(encoding="utf-8"))
-    if {key: found.get(key) for key in asked} != asked:
+    result: Json = json.loads(file.read_text(encoding="utf-8"))
+    inputs = _row_inputs(settings, row, seed, data)[1]
+    if {key: result.get(key) for key in inputs} != inputs:
         raise SettingsError(f"{file} was made with other settings or data.", "Give another -o, or remove it.")
-    return found
+    return result
 
 
-def _scored(model: Path, running: Path, store: Store, device: str | None) -> Json:
+def _scores(model: Path, running: Path, store: Store, device: str | None) -> Json:
     """Perplexity and BLEU on the validation pairs; the paper's are on newstest2013."""
     lines = read_metrics(running / "metrics.jsonl")
     perplexity = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line][-1]
     translator = SentenceTranslator.load(model, device, engine="torch")
-    texts = [found.text for found in translator.translate(store.valid_text("src"), _SEARCH)]
+    texts = [translation.text for translation in translator.translate(store.valid_text("src"), _SEARCH)]
     return {
         "perplexity": perplexity,
         "bleu": bleu(texts, store.valid_text("tgt")).value,

@@ -46,22 +46,22 @@ def verdict(says: str, ours: Sequence[float], base: Sequence[float]) -> str:
     return "within the spread" if side == "the same" else "does not hold"
 
 
-def judged(found: Json) -> Iterator[tuple[Finding, float, float, str]]:
+def judged(table: Json) -> Iterator[tuple[Finding, float, float, str]]:
     """Each finding whose row was trained: the paper's difference to the base, ours, and the verdict."""
-    lines = {line.row.name: line for line in _lines_of(found)}
-    base = lines["base"]
+    results = {result.row.name: result for result in _results(table)}
+    base = results["base"]
     for finding in FINDINGS:
-        if finding.row in lines:
-            line, key = lines[finding.row], finding.key
-            ours, of_base = getattr(line, key), getattr(base, key)
-            theirs = getattr(line.row, key) - getattr(base.row, key)
-            difference = statistics.mean(ours) - statistics.mean(of_base)
-            yield finding, theirs, difference, verdict(finding.says, ours, of_base)
+        if finding.row in results:
+            result, key = results[finding.row], finding.key
+            ours, base_values = getattr(result, key), getattr(base, key)
+            theirs = getattr(result.row, key) - getattr(base.row, key)
+            difference = statistics.mean(ours) - statistics.mean(base_values)
+            yield finding, theirs, difference, verdict(finding.says, ours, base_values)
 
 
 @dataclass(frozen=True)
-class _Line:
-    """A row over its seeds: means, and standard deviations if there are several."""
+class _RowResult:
+    """A row, with one value for each seed."""
 
     row: Row
     changes: list[str]
@@ -70,23 +70,23 @@ class _Line:
     parameters: int
 
 
-def _lines_of(found: Json) -> Iterator[_Line]:
+def _results(table: Json) -> Iterator[_RowResult]:
     """The measured rows in the paper's order."""
     for row in ROWS:
-        of_row = [one for one in found["rows"] if one["row"] == row.name]
-        if of_row:
-            perplexity, scores = ([one[key] for one in of_row] for key in ("perplexity", "bleu"))
-            yield _Line(row, of_row[0]["changes"], perplexity, scores, of_row[0]["parameters"])
+        runs = [run for run in table["rows"] if run["row"] == row.name]
+        if runs:
+            perplexity, scores = ([run[key] for run in runs] for key in ("perplexity", "bleu"))
+            yield _RowResult(row, runs[0]["changes"], perplexity, scores, runs[0]["parameters"])
 
 
-def table_text(found: Json) -> str:
+def table_text(table: Json) -> str:
     """Our values and the paper's side by side."""
     header = ["row", "", "change", "seeds", "PPL", "BLEU", "parameters (M)", "paper: PPL", "BLEU", "parameters (M)"]
     rows = [
         [
             line.row.letter,
             line.row.name,
-            ", ".join(map(_in_words, line.changes)),
+            ", ".join(map(_change_text, line.changes)),
             str(len(line.bleu)),
             spread(line.perplexity),
             spread(line.bleu),
@@ -95,18 +95,18 @@ def table_text(found: Json) -> str:
             f"{line.row.bleu:.1f}",
             "" if line.row.parameters is None else f"{line.row.parameters:.0f}",
         ]
-        for line in _lines_of(found)
+        for line in _results(table)
     ]
     findings = [
-        [finding.text, finding.row, finding.key.replace("bleu", "BLEU"), f"{theirs:+.2f}", f"{ours:+.2f}", said]
-        for finding, theirs, ours, said in judged(found)
+        [finding.text, finding.row, finding.key.replace("bleu", "BLEU"), f"{theirs:+.2f}", f"{ours:+.2f}", verdict_text]
+        for finding, theirs, ours, verdict_text in judged(table)
     ]
     header_of_findings = ["what the paper found", "row", "by", "paper: to the base", "here", "at this scale"]
     judgement = "\n" + markdown(header_of_findings, findings) if findings else ""
     return markdown(header, rows) + judgement
 
 
-def _in_words(change: str) -> str:
+def _change_text(change: str) -> str:
     """A change without its section name; 0.3 for 0.30000000000000004."""
     name, _, value = change.partition(".")[2].partition("=")
     return f"{name} {float(value):g}" if "." in value else f"{name} {value}"
@@ -123,20 +123,20 @@ def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def picture(found: Json) -> Any:
+def picture(table: Json) -> Any:
     """The difference of each row to the base, here and in the paper, with the standard deviation over seeds."""
     figure, axes = new_figure(2)
-    lines = list(_lines_of(found))
+    lines = list(_results(table))
     base, others = lines[0], lines[1:]
-    places = range(len(others), 0, -1)
+    heights = range(len(others), 0, -1)
     for axis, key in zip(axes, ("bleu", "perplexity"), strict=True):
         ours = [statistics.mean(getattr(line, key)) - statistics.mean(getattr(base, key)) for line in others]
         theirs = [getattr(line.row, key) - getattr(base.row, key) for line in others]
         axis.axvline(0, color=COLOURS[-1], linewidth=0.8)
         noise = [math.hypot(_deviation(getattr(line, key)), _deviation(getattr(base, key))) for line in others]
-        axis.errorbar(ours, list(places), xerr=noise, fmt="o", color=COLOURS[0], label="here")
-        axis.plot(theirs, places, "D", color=COLOURS[1], markersize=4, zorder=3, label="paper")
-        axis.set_yticks(list(places), [line.row.name for line in others], fontsize=7)
+        axis.errorbar(ours, list(heights), xerr=noise, fmt="o", color=COLOURS[0], label="here")
+        axis.plot(theirs, heights, "D", color=COLOURS[1], markersize=4, zorder=3, label="paper")
+        axis.set_yticks(list(heights), [line.row.name for line in others], fontsize=7)
         axis.set_title(f"{'BLEU' if key == 'bleu' else key}, difference to the base", fontsize=10, loc="left")
     axes[0].legend(frameon=False, fontsize=8)
     return figure

@@ -28,8 +28,8 @@ def verify_cluster_resume(
     with tempfile.TemporaryDirectory() as temporary:
         work = (folder or Path(temporary)).absolute()
         work.mkdir(parents=True, exist_ok=True)
-        for left_from_last_time in ("whole", "killed", "workers"):
-            shutil.rmtree(work / left_from_last_time, ignore_errors=True)
+        for leftover in ("whole", "killed", "workers"):
+            shutil.rmtree(work / leftover, ignore_errors=True)
         (work / "workers").mkdir()
         set_up(work, steps, "cpu")
         settings, draw = load_settings(str(work / "settings.toml")), random.Random(seed)
@@ -42,10 +42,10 @@ def verify_cluster_resume(
             say(f"never stopped      {whole}")
             with _killing(work, kill_steps(kills, steps, draw), workers, draw, say):
                 train(work / "killed", pids=work / "workers")
-        again = result_hash(work / "killed")
-        say(f"killed {kills} times     {again}")
-        say("The same to the last bit." if whole == again else "They differ.")
-        return whole == again
+        resumed = result_hash(work / "killed")
+        say(f"killed {kills} times     {resumed}")
+        say("The same to the last bit." if whole == resumed else "They differ.")
+        return whole == resumed
 
 
 @contextmanager

@@ -28,16 +28,16 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        for left_from_last_time in ("whole", "killed"):  # results of an earlier call would prove nothing
-            shutil.rmtree(work / left_from_last_time, ignore_errors=True)
+        for leftover in ("whole", "killed"):  # results of an earlier call would prove nothing
+            shutil.rmtree(work / leftover, ignore_errors=True)
         command = set_up(work, steps, device)
         whole = train_whole(command, work / "whole")
         say(f"never stopped      {whole}")
         draw = random.Random(seed)
-        again = train_killed(command, work / "killed", kill_steps(kills, steps, draw), draw, say)
-        say(f"killed {kills} times     {again}")
-        say("The same to the last bit." if whole == again else "They differ.")
-        return whole == again
+        resumed = train_killed(command, work / "killed", kill_steps(kills, steps, draw), draw, say)
+        say(f"killed {kills} times     {resumed}")
+        say("The same to the last bit." if whole == resumed else "They differ.")
+        return whole == resumed
 
 
 def set_up(work: Path, steps: int, device: str) -> list[str]:
@@ -69,10 +69,10 @@ def set_up(work: Path, steps: int, device: str) -> list[str]:
 
 def train_whole(command: list[str], run: Path) -> str:
     """Train without interruption; returns the hash of the result."""
-    done = subprocess.run([*command, str(run)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing."])[-1]
-        raise RunError(f"The training failed: {last}", f"See why with: {' '.join([*command, str(run)])}")
+    process = subprocess.run([*command, str(run)], capture_output=True, text=True, check=False)
+    if process.returncode:
+        message = (process.stderr.strip().splitlines() or ["it said nothing."])[-1]
+        raise RunError(f"The training failed: {message}", f"See why with: {' '.join([*command, str(run)])}")
     return result_hash(run)
 
 
@@ -107,7 +107,6 @@ def wait_for_step(process: "subprocess.Popen[bytes]", run: Path, step: int) -> N
 
 
 def last_step(run: Path) -> int:
-    """The last step in the metrics."""
     file = run / "metrics.jsonl"
     return max((line["step"] for line in read_metrics(file)), default=0) if file.exists() else 0
 

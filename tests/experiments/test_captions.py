@@ -31,7 +31,7 @@ def test_files_are_fetched_once_and_named(source, tmp_path, monkeypatch):
     (out / "train.en").unlink()
     fetch(out, said.append, source)
     assert len(said) == 3
-    monkeypatch.setattr(captions, "checked", lambda *_: pytest.fail("fetched again"))
+    monkeypatch.setattr(captions, "download", lambda *_: pytest.fail("fetched again"))
     fetch(out, said.append, source)
 
 

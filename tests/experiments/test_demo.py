@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onehop.cli import app
-from onehop.experiments.demo import BAR, EXAMPLES, Look, lines, look, words_of
+from onehop.experiments.demo import BAR, EXAMPLES, PronounAttention, lines, pronoun_attention, words_of
 from onehop.interpret.trace_file import Named, Trace
 
 SOURCE = ["▁The", "▁cat", "▁sat", "▁because", "▁it", "▁was", "▁sleep", "y", ".", "</s>"]
@@ -55,7 +55,7 @@ def test_pieces_of_a_word_count_together_and_punctuation_alone():
 
 
 def test_a_look_is_the_row_in_which_the_pronoun_was_written(trace):
-    found = look(trace, 1)
+    found = pronoun_attention(trace, 1)
     assert (found.pronoun, found.layer, found.layer_heads, found.heads, found.heads_on_it) == ("sie", 1, 2, 4, 1)
     weights = dict(zip(found.words, found.weights, strict=True))
     assert {word: round(w, 6) for word, w in weights.items() if w} == {"it": 0.4, "sleepy": 0.6}
@@ -64,12 +64,12 @@ def test_a_look_is_the_row_in_which_the_pronoun_was_written(trace):
 
 def test_without_a_pronoun_there_is_nothing_to_look_at(trace):
     trace.header["target"]["output_tokens"][6] = "▁diese"
-    assert look(trace, 1) is None
+    assert pronoun_attention(trace, 1) is None
     assert [str(line) for line in lines(EXAMPLES[2], "", None)] == ["  It wrote no er, sie or es."]
 
 
 def shown(example, translation, pronoun="sie"):
-    found = Look(pronoun, ["cat", "it", "sleepy"], [0.01, 0.5, 0.49], 1, 2, 4, 1, {"sie": 0.52, "es": 0.36})
+    found = PronounAttention(pronoun, ["cat", "it", "sleepy"], [0.01, 0.5, 0.49], 1, 2, 4, 1, {"sie": 0.52, "es": 0.36})
     return [str(line) for line in lines(example, translation, found)]
 
 

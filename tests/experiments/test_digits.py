@@ -57,7 +57,7 @@ def test_it_learns_goes_on_and_says_what_it_reads(tmp_path):
 
 def test_the_heads_looks_over_patches_are_shares(tmp_path):
     outcome = digits.run(tmp_path / "digits", QUICK)
-    network = digits.loaded(outcome.model)
+    network = digits.load_network(outcome.model)
     image = digits.split_digits()[2].pixels[0]
     weights = digits.patch_weights(network, image)
     assert weights.shape == (3, 4, 4, 4)

@@ -41,7 +41,7 @@ def a_task_that_says_nothing() -> None:
 )
 def test_a_process_that_dies_is_told_of(tmp_path, work, says):
     with pytest.raises(RunError) as error:
-        parallel_runs.side_by_side([parallel_runs.ParallelTask(work, (), tmp_path / "log")], 2)
+        parallel_runs.run_parallel([parallel_runs.ParallelTask(work, (), tmp_path / "log")], 2)
     assert str(error.value) == says.format(log=tmp_path / "log")
 
 
@@ -59,7 +59,7 @@ def wait_for(file: Path, seconds: float = 60.0) -> bool:
 
 def test_no_training_outlives_a_parent_that_was_killed(tmp_path):
     program = "from tests.experiments.test_parallel_runs import *; p = Path(sys.argv[1]); "
-    program += "parallel_runs.side_by_side([parallel_runs.ParallelTask(a_task_that_waits, (p,), p / 'log')], 1)"
+    program += "parallel_runs.run_parallel([parallel_runs.ParallelTask(a_task_that_waits, (p,), p / 'log')], 1)"
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[2])
     assert wait_for(tmp_path / "ready")
     parent.kill()
@@ -77,7 +77,7 @@ def test_sigterm_reaches_every_task_once_and_nothing_more_is_begun(tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=stop, daemon=True).start()
-    assert not parallel_runs.side_by_side(tasks, 1)
+    assert not parallel_runs.run_parallel(tasks, 1)
     assert (one / "saved").exists()
     assert not (never / "began").exists()
     child, group, compilers = map(int, (one / "facts").read_text().split())
@@ -93,7 +93,7 @@ def test_a_signal_while_a_task_is_started_reaches_it_too(tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(SpawnProcess, "start", start_and_be_told)
-    assert not parallel_runs.side_by_side(
+    assert not parallel_runs.run_parallel(
         [parallel_runs.ParallelTask(a_task_that_waits, (tmp_path,), tmp_path / "log")], 1
     )
     assert not multiprocessing.active_children()

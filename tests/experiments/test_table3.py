@@ -110,7 +110,7 @@ def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
     assert str(error.value) == f"{out} has no finished base row to compare with. Train it first, without --finished."
 
 
-def test_rows_side_by_side_are_the_rows_one_after_another(few_rows):
+def test_rows_run_parallel_are_the_rows_one_after_another(few_rows):
     settings, folder = few_rows
     rows = table3.chosen_rows("E")
     store = table3.store_for(settings, folder / "store", folder, None, None)
@@ -138,9 +138,9 @@ def test_a_row_that_fails_beside_others_says_why_when_they_are_done(few_rows):
     assert said[1].startswith("learned-positions, seed 1: perplexity ")
 
 
-def test_side_by_side_wants_a_budget_and_rows_of_the_same_settings_before_it_trains(few_rows, monkeypatch):
+def test_run_parallel_wants_a_budget_and_rows_of_the_same_settings_before_it_trains(few_rows, monkeypatch):
     settings, folder = few_rows
-    monkeypatch.setattr(table3, "side_by_side", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr(table3, "run_parallel", lambda *_: pytest.fail("it was trained"))
     rows, store = table3.chosen_rows("E"), table3.store_for(settings, folder / "store", folder, None, None)
     with pytest.raises(SettingsError) as error:
         table3.table3(with_changes(settings, ["train.batch_tokens=0"]), store, folder / "out", rows, at_once=2)
@@ -155,7 +155,7 @@ def test_side_by_side_wants_a_budget_and_rows_of_the_same_settings_before_it_tra
 def test_a_row_that_is_stopped_by_itself_is_left_for_the_next_time(few_rows, monkeypatch):
     settings, folder = few_rows
     said = []
-    monkeypatch.setattr(table3, "side_by_side", lambda *_: True)  # whose trainings left no file
+    monkeypatch.setattr(table3, "run_parallel", lambda *_: True)  # whose trainings left no file
     monkeypatch.setattr(table3, "train", lambda *args, **more: pytest.fail("trained by the parent"))
     store = table3.store_for(settings, folder / "store", folder, None, None)
     assert table3.table3(settings, store, folder / "out", table3.chosen_rows("E"), at_once=2, say=said.append) is None
