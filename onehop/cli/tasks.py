@@ -61,15 +61,15 @@ def embed(
     """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
     _check_model(model, "encoder")
     use_threads(threads)
-    from onehop.evaluation.report import lines_of
+    from onehop.evaluation.report import read_lines
     from onehop.pipelines.embed import Embedder, check_target, neighbours, save, vector_lines
 
     if out is not None:
         check_target(out)
     if not (texts or input_):
         say_waiting()
-    sentences = texts or (lines_of(input_) if input_ else [line.rstrip("\n") for line in sys.stdin])
-    others = lines_of(among) if among else None
+    sentences = texts or (read_lines(input_) if input_ else [line.rstrip("\n") for line in sys.stdin])
+    others = read_lines(among) if among else None
     embedder = Embedder.load(model, device)
     vectors = embedder.vectors(sentences)
     if out is not None:

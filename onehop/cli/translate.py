@@ -312,7 +312,7 @@ def evaluate(
     from onehop.evaluation import report
 
     if text is not None:
-        found = report.of_text(text, model)
+        found = report.evaluate_text(text, model)
         typer.echo(json.dumps(found.figures(), indent=1) if as_json else "\n".join(found.lines()))
         return
     if src is None or ref is None:

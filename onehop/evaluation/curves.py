@@ -18,8 +18,8 @@ _PANELS: list[tuple[str, dict[str, str]]] = [
 ]
 # Okabe and Ito's colours, distinguishable with any colour vision.
 _COLOURS = ["#0072b2", "#d55e00", "#009e73"]
-_FEW = 50  # so few points are marked each: a line through one alone would not be seen
-RUN = "Give the folder that `onehop train -o` wrote."
+_FEW = 50  # up to this many points have markers: a line through a single point is invisible
+_RUN = "Give the folder that `onehop train -o` wrote."
 
 
 def draw(run: str | Path, out: str | Path) -> None:
@@ -29,11 +29,11 @@ def draw(run: str | Path, out: str | Path) -> None:
         raise SettingsError(f"{out} is neither .png nor .svg.", "Name the picture one of the two.")
     file = run / "metrics.jsonl" if run.is_dir() else run
     lines = _reports(file)
-    shown = [(title, curves) for title, curves in _PANELS if any(name in line for name in curves for line in lines)]
-    if not shown:
+    panels = [(title, curves) for title, curves in _PANELS if any(name in line for name in curves for line in lines)]
+    if not panels:
         raise RunError(f"{file} has no report of a training.", "Wait for the first one, or give another file.")
-    figure, axes = panels(len(shown))
-    for axis, (title, curves) in zip(axes, shown, strict=True):
+    figure, axes = _figure(len(panels))
+    for axis, (title, curves) in zip(axes, panels, strict=True):
         _panel(axis, title, curves, lines)
     try:
         figure.savefig(out, dpi=150)
@@ -42,17 +42,16 @@ def draw(run: str | Path, out: str | Path) -> None:
 
 
 def _reports(file: Path) -> list[dict[str, Any]]:
-    """The reports in a metrics file, or one line that says why they cannot be read."""
     try:
         return read_metrics(file)
     except FileNotFoundError:
-        raise RunError(f"There is no {file}.", RUN) from None
+        raise RunError(f"There is no {file}.", _RUN) from None
     except (OSError, UnicodeDecodeError) as e:
-        raise RunError(f"{file} cannot be read: {e}.", RUN) from None
+        raise RunError(f"{file} cannot be read: {e}.", _RUN) from None
 
 
-def panels(count: int) -> tuple[Any, list["Axes"]]:
-    """An empty figure with panels, two in a row, all over the same steps."""
+def _figure(count: int) -> tuple[Any, list["Axes"]]:
+    """An empty figure with two panels in each row, which share the steps."""
     require("matplotlib")
     from matplotlib.figure import Figure
 
@@ -65,7 +64,7 @@ def panels(count: int) -> tuple[Any, list["Axes"]]:
 
 
 def _panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[str, Any]]) -> None:
-    """One panel: every curve that has points."""
+    """Draw every curve that has points."""
     axis.set_title(title, fontsize=10, loc="left")
     axis.set_xlabel("step")
     axis.tick_params(labelbottom=True)
@@ -81,6 +80,6 @@ def _panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[st
             marker = "." if len(points) <= _FEW else ""
             axis.plot(*zip(*points, strict=True), color=colour, label=label, linewidth=1.2, marker=marker)
     if "nll" not in curves:
-        axis.set_ylim(bottom=0)  # so that a small change looks small; in a loss small changes are what matters
+        axis.set_ylim(bottom=0)  # a small change should look small, except in a loss
     if len(axis.lines) > 1:
         axis.legend(frameon=False)

@@ -28,7 +28,6 @@ class Likelihood:
 
     @property
     def perplexity(self) -> float:
-        """Of a token, end marks included."""
         return math.exp(self.nll / self.tokens)
 
     @property
@@ -38,7 +37,6 @@ class Likelihood:
 
     @property
     def bits_per_byte(self) -> float:
-        """What the text could be compressed to."""
         return self.nll / math.log(2) / max(1, self.bytes)
 
     def figures(self) -> dict[str, float]:
@@ -54,27 +52,30 @@ class Likelihood:
 
 
 def likelihood(path: str | Path, texts: Sequence[str], device: str | None = None) -> Likelihood:
-    """A model file's likelihood of texts, each read from its beginning on."""
+    """The likelihood of texts under a model file; a text beyond the model's positions is split into parts."""
     writer = Writer.load(path, device)
-    return of_texts(writer.model, writer.tokenizer, texts)
+    return likelihood_of(writer.model, writer.tokenizer, texts)
 
 
-def of_texts(model: DecoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> Likelihood:
-    """The same of a model that is there; a text longer than the model's positions is read in parts."""
+def likelihood_of(model: DecoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> Likelihood:
     texts = [text for text in map(normalise, texts) if text]
-    longest = model.settings.max_length - 1
-    parts = [ids[i : i + longest] for ids in tokenizer.encode_batch(texts) for i in range(0, len(ids), longest)]
+    parts = split(tokenizer, texts, model.settings.max_length - 1)
     return Likelihood(
         texts=len(texts),
         tokens=sum(len(part) + 1 for part in parts),
         words=sum(len(text.split()) for text in texts),
         bytes=sum(len(text.encode()) for text in texts),
-        nll=sum(_of_parts(model, batch) for batch in batches(parts)),
+        nll=sum(_nll(model, batch) for batch in batches(parts)),
     )
 
 
+def split(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> list[list[int]]:
+    """The ids of the texts; a text with more than `longest` tokens becomes several parts."""
+    return [ids[i : i + longest] for ids in tokenizer.encode_batch(texts) for i in range(0, len(ids), longest)]
+
+
 def batches(parts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Parts of about one length together."""
+    """Batches of about BATCH_TOKENS tokens, with parts of similar length together."""
     batch: list[list[int]] = []
     for part in sorted(parts, key=len):
         batch.append(part)
@@ -86,10 +87,10 @@ def batches(parts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
 
 
 @torch.inference_mode()
-def _of_parts(model: DecoderOnly, parts: list[list[int]]) -> float:
+def _nll(model: DecoderOnly, parts: list[list[int]]) -> float:
     """The negative log-likelihood of parts packed end to end."""
     device = next(model.parameters()).device
-    read = torch.tensor([i for part in parts for i in (BOS, *part)], device=device)
+    inputs = torch.tensor([i for part in parts for i in (BOS, *part)], device=device)
     labels = torch.tensor([i for part in parts for i in (*part, EOS)], device=device)
-    text = Tokens.packed(read, torch.tensor([len(part) + 1 for part in parts], device=device))
+    text = Tokens.packed(inputs, torch.tensor([len(part) + 1 for part in parts], device=device))
     return float(cross_entropy(model(text, text)[0], labels, 0.0).nll)

@@ -16,15 +16,15 @@ from onehop.errors import require
 
 RESAMPLES = 1000
 TRIALS = 10_000
-# What Moses itself falls back to for a language whose abbreviations it does not have.
+# Moses' own fallback for a language whose abbreviations it does not have.
 FALLBACK_LANGUAGE = "en"
-# In bytes, as the script of the paper's time reads them: only blanks of ASCII count, and é is two.
+# In bytes, like the script of the paper's time: only ASCII blanks count, and é is two bytes.
 _HYPHEN_INSIDE = re.compile(rb"(\S)-(\S)")
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The middle 95% of the scores of so many bootstrap resamples: half its width, around their mean."""
+    """A 95% confidence interval by bootstrap resampling: its mean and half its width."""
 
     mean: float
     plus_minus: float
@@ -34,7 +34,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A number with the way it was computed."""
+    """A score with its signature."""
 
     name: str
     value: float
@@ -56,7 +56,6 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """How much higher the first one's score is."""
         return self.score.value - self.against.value
 
 
@@ -76,27 +75,25 @@ class Moses:
         self.normalise = sacremoses.MosesPunctNormalizer(self.language).normalize if normalise else None
         self.compounds = compounds
         self.tokenize = sacremoses.MosesTokenizer(self.language).tokenize
-        # A reference is tokenized once for each system and test.
-        self.remembered = lru_cache(maxsize=2**16)(self.tokens)
+        # Each reference is needed again for every system and test.
+        self._cached = lru_cache(maxsize=2**16)(self._tokens)
 
     def __call__(self, text: str) -> str:
-        """Tokenize."""
-        return self.remembered(text)
+        return self._cached(text)
 
-    def tokens(self, text: str) -> str:
-        """Tokenize. Without Moses' escapes such as &quot; which change every system's and reference's tokens alike."""
+    def _tokens(self, text: str) -> str:
+        """The text without Moses' escapes such as &quot;, which change the tokens of every system alike."""
         text = self.normalise(text) if self.normalise else text
         text = self.tokenize(text, return_str=True, escape=False)
         return split_compounds(text) if self.compounds else text
 
     def signature(self) -> str:
-        """What stands after tok: in a score's signature."""
+        """The part of a score's signature after `tok:`."""
         parts = [f"moses-{self.language}", "norm" * bool(self.normalise), "atat" * self.compounds]
         return "-".join([*filter(None, parts), f"sacremoses-{self.version}"])
 
 
 def _moses_package() -> Any:
-    """The optional package with Moses' tokenizer."""
     require("sacremoses")
     return importlib.import_module("sacremoses")
 
@@ -111,8 +108,8 @@ def moses_languages() -> set[str]:
 def split_compounds(tokenised: str) -> str:
     """The parts of a hyphenated compound as words, and its hyphen as the word ##AT##-##AT##.
 
-    A compound is any hyphen that touches no blank. The byte after one hyphen is not looked at again for the next, so
-    a-b-c is split once only: the published numbers have this quirk, and so must a number beside them.
+    A compound is any hyphen that touches no blank. Matches do not overlap, so a-b-c is split only once: the published
+    numbers have this quirk, and so must a number beside them.
     """
     return _HYPHEN_INSIDE.sub(rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()
 
@@ -121,7 +118,7 @@ def bleu_metric(tokenize: str | Moses = "13a", *, lower: bool = False) -> Any:
     """sacreBLEU's BLEU, with a tokenizer of its own or Moses'."""
     from sacrebleu.metrics.bleu import BLEU
 
-    # Forced: sacreBLEU would else warn, in a log, of text that looks tokenised.
+    # `force` silences the warning about text that looks tokenised.
     metric = BLEU(tokenize=tokenize if isinstance(tokenize, str) else "none", lowercase=lower, force=True)
     if isinstance(tokenize, Moses):
         metric.tokenizer, metric.tokenizer_signature = tokenize, tokenize.signature()
@@ -136,7 +133,7 @@ def chrf_metric() -> Any:
 
 
 def ter_metric() -> Any:
-    """sacreBLEU's TER: edits a reference word, so that less is better."""
+    """sacreBLEU's TER: edits per reference word; less is better."""
     from sacrebleu.metrics.ter import TER
 
     return TER()
@@ -164,9 +161,8 @@ CONVENTIONS = {
 
 
 def score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
-    """A metric's score of a whole text."""
-    found = metric.corpus_score(list(hypotheses), [list(references)])
-    return MetricScore(found.name, float(found.score), str(metric.get_signature()))
+    result = metric.corpus_score(list(hypotheses), [list(references)])
+    return MetricScore(result.name, float(result.score), str(metric.get_signature()))
 
 
 def bleu(
@@ -182,12 +178,11 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
-    """Translation edit rate: edits a hundred reference words, so that less is better."""
+    """Translation edit rate: edits per 100 reference words; less is better."""
     return score(ter_metric(), hypotheses, references)
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """chrF2++ of each sentence by itself."""
     metric = chrf_metric()
     pairs = zip(hypotheses, references, strict=True)
     return [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis, reference in pairs]
@@ -196,9 +191,9 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 def score_with_interval(
     metric: Any, hypotheses: Sequence[str], references: Sequence[str], *, resamples: int = RESAMPLES
 ) -> MetricScore:
-    """A metric's score of a whole text with its confidence interval."""
-    (found,), _ = _paired_test(metric, [hypotheses], references, test_type="bs", n_samples=resamples)
-    return found
+    """The corpus score with its confidence interval."""
+    (result,), _ = _paired_test(metric, [hypotheses], references, test_type="bs", n_samples=resamples)
+    return result
 
 
 def compare(
@@ -217,21 +212,21 @@ def compare(
     (first, second), p_value = _paired_test(
         metric, [hypotheses, against], references, test_type="ar", n_samples=trials, n_ar_confidence=resamples
     )
-    # All swapped or none gives the very difference that was found: two of 2^n equally likely ways. sacreBLEU does not
-    # count what is just as large, and would call systems that differ in one sentence significantly different.
-    differing = sum(one != other for one, other in zip(hypotheses, against, strict=True))
+    # Swapping all sentences or none gives the measured difference: 2 of 2^n equally likely outcomes. sacreBLEU does
+    # not count equal differences, so it would call systems that differ in one sentence significantly different.
+    differing = sum(first_text != second_text for first_text, second_text in zip(hypotheses, against, strict=True))
     return Comparison(first, second, max(p_value, min(1.0, 2.0 ** (1 - differing))), trials)
 
 
 def _paired_test(
-    metric: Any, systems: Sequence[Sequence[str]], references: Sequence[str], **how: Any
+    metric: Any, systems: Sequence[Sequence[str]], references: Sequence[str], **options: Any
 ) -> tuple[list[MetricScore], float]:
     """Each system's score with its interval as sacreBLEU's own test gives them; the p-value if there are two."""
     from sacrebleu.significance import PairedTest
 
     test: Any = PairedTest
     named = [(str(number), list(system)) for number, system in enumerate(systems)]
-    signatures, found = test(named, {"": metric}, [list(references)], **how)()
+    signatures, results = test(named, {"": metric}, [list(references)], **options)()
     ((name, signature),) = signatures.items()
     scores = [
         MetricScore(
@@ -240,7 +235,7 @@ def _paired_test(
             str(signature),
             Interval(float(result.mean), float(result.ci), signature.info["bs"], signature.info["seed"]),
         )
-        for result in found[name]
+        for result in results[name]
     ]
-    p_value = found[name][-1].p_value
+    p_value = results[name][-1].p_value
     return scores, math.nan if p_value is None else float(p_value)

@@ -21,7 +21,6 @@ from onehop.evaluation.metrics import (
     FALLBACK_LANGUAGE,
     RESAMPLES,
     TRIALS,
-    Comparison,
     Convention,
     MetricScore,
     bleu,
@@ -37,16 +36,16 @@ if TYPE_CHECKING:
     from onehop.evaluation.language_model import Likelihood
     from onehop.evaluation.masked_language_model import Recall
 
-# Longest source, in words, of each bucket but the last, which has no end.
+# The greatest source length, in words, of each bucket; the last bucket has no limit.
 _LENGTHS = (10, 20, 30, 40, 50)
-_PACKED = (".gz", ".xz", ".zst")
-# So large a share of lines ending in a full stop that stands alone is no accident.
+_COMPRESSED = (".gz", ".xz", ".zst")
+# A text looks tokenised if more than this share of its lines end in a detached full stop.
 _LOOKS_TOKENISED = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConventionScore:
-    """One convention's score, or how to get it."""
+    """The score by one convention, or in `missing` how to get it."""
 
     title: str
     score: MetricScore | None = None
@@ -58,7 +57,7 @@ class ConventionScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """Scores of the sentences whose source has so many words; the last bucket has no longest."""
+    """Scores of the sentences with this many source words; in the last bucket `longest` is None."""
 
     shortest: int
     longest: int | None
@@ -72,7 +71,7 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredSentence:
-    """A sentence with its own chrF2++; lines count from 1."""
+    """A sentence with its chrF2++; lines count from 1."""
 
     line: int
     chrf: float
@@ -99,7 +98,7 @@ class EvaluationReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Lines that correspond: source, reference, a system's output and perhaps another's."""
+    """Aligned lines: source, reference, a system's output and perhaps another's."""
 
     sources: list[str]
     references: list[str]
@@ -118,52 +117,55 @@ def evaluate(
     resamples: int = RESAMPLES,
     trials: int = TRIALS,
     worst: int = 5,
-    **how: Any,
+    **options: Any,
 ) -> EvaluationReport:
-    """Score a file of translations, or a model's translations of the source; `how` as for `translate`."""
+    """Score a file of translations, or a model's translations of the source; `options` as for `translate`."""
     require("sacrebleu")
     if (hyp is None) == (model is None):
         what = "There is nothing to evaluate." if hyp is None else "Both --hyp and --model are given."
         raise SettingsError(what, "Give --hyp FILE with translations, or --model MODEL that makes them.")
     files = [file for file in (src, ref, hyp, against) if file is not None]
-    read = dict(zip(files, aligned(files), strict=True))
-    translated, spoken = (read[hyp], None) if hyp else translate(str(model), read[src], **how)
+    lines = dict(zip(files, aligned(files), strict=True))
+    hypotheses, model_language = (lines[hyp], None) if hyp else translate(str(model), lines[src], **options)
     texts = Texts(
-        sources=read[src],
-        references=read[ref],
-        hypotheses=translated,
-        against=read[against] if against else None,
+        sources=lines[src],
+        references=lines[ref],
+        hypotheses=hypotheses,
+        against=lines[against] if against else None,
     )
-    chosen = language or spoken or language_of(ref)
+    target_language = language or model_language or language_of(ref)
     return EvaluationReport(
         source=str(src),
         reference=str(ref),
         hypothesis=str(hyp or model),
         against=str(against) if against else None,
-        language=chosen,
+        language=target_language,
         sentences=len(texts.sources),
         resamples=resamples,
         trials=trials if against else None,
-        scores={name: row(how, texts, chosen, resamples, trials) for name, how in CONVENTIONS.items()},
+        scores={
+            name: _convention_score(convention, texts, target_language, resamples, trials)
+            for name, convention in CONVENTIONS.items()
+        },
         lengths=_by_length(texts),
         worst=_worst_sentences(texts, worst),
-        notes=notes(texts, chosen),
+        notes=_warnings(texts, target_language),
     )
 
 
-# --- what goes in ---------------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------------------
 
 
 def aligned(files: Sequence[Path]) -> list[list[str]]:
-    """The lines of files that must have as many as the first."""
-    read = [lines_of(file) for file in files]
-    for file, lines in zip(files, read, strict=True):
-        if len(lines) != len(read[0]):
+    """The lines of files, which must have equally many."""
+    texts = [read_lines(file) for file in files]
+    for file, lines in zip(files, texts, strict=True):
+        if len(lines) != len(texts[0]):
             raise unequal_lines(ParallelFile(name=file.name, paths=(files[0], file)))
-    return read
+    return texts
 
 
-def lines_of(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
     lines = []
     for number, line in enumerate(Lines(file), start=1):
         try:
@@ -175,8 +177,8 @@ def lines_of(file: Path) -> list[str]:
     return lines
 
 
-def of_text(text: Path, model: str | None) -> "Likelihood | Recall":
-    """On a file, a text a line: a decoder's perplexity, or how much an encoder finds again of what is hidden."""
+def evaluate_text(text: Path, model: str | None) -> "Likelihood | Recall":
+    """For a file with one text per line: a decoder's perplexity, or an encoder's accuracy on masked tokens."""
     from onehop.evaluation.language_model import likelihood
     from onehop.evaluation.masked_language_model import recall
     from onehop.storage.model_label import describe
@@ -184,7 +186,7 @@ def of_text(text: Path, model: str | None) -> "Likelihood | Recall":
 
     if model is None:
         raise SettingsError("There is no model whose perplexity is wanted.", "Give --model with --text.")
-    file, texts = named_model(model), lines_of(text)
+    file, texts = named_model(model), read_lines(text)
     if not any(map(normalise, texts)):
         raise TextError(f"{text} has no text in it.", "Give another --text.")
     is_encoder = describe(file).content["settings"].get("model", {}).get("kind") == "encoder"
@@ -199,18 +201,18 @@ def translate(
     device: str | None = None,
     compute: ComputeType | None = None,
 ) -> tuple[list[str], str]:
-    """A model's translations as `onehop translate --whole-lines` gives them, and the language that they are in."""
+    """A model's translations as by `onehop translate --whole-lines`, and their language."""
     from onehop.pipelines.translator import Translator
 
     translator = Translator(model, device=device, compute=compute)
     console().print(f"{model}: translating {counted(len(sources), 'sentence')}")
-    found = translator.pipeline(SearchOptions(beam=beam), whole_lines=True).translate(sources)
-    return [line.text for line in found], translator.target
+    translations = translator.pipeline(SearchOptions(beam=beam), whole_lines=True).translate(sources)
+    return [line.text for line in translations], translator.target
 
 
 def language_of(file: Path) -> str:
-    """The language that a file's name ends in, such as test.de or test.de.gz, if Moses' tokenizer knows it."""
-    name = file.with_suffix("") if file.suffix in _PACKED else file
+    """The language in a file name such as test.de or test.de.gz, if Moses' tokenizer knows it."""
+    name = file.with_suffix("") if file.suffix in _COMPRESSED else file
     try:
         known = moses_languages()
     except OnehopError:
@@ -219,48 +221,46 @@ def language_of(file: Path) -> str:
     return ending if ending in known else FALLBACK_LANGUAGE
 
 
-# --- what comes out -------------------------------------------------------------------------------------------
+# --- scores ---------------------------------------------------------------------------------------------------
 
 
-def row(how: Convention, texts: Texts, language: str, resamples: int, trials: int) -> ConventionScore:
-    """One convention's scores, of one system or of two."""
+def _convention_score(
+    convention: Convention, texts: Texts, language: str, resamples: int, trials: int
+) -> ConventionScore:
     try:
-        metric = how.metric(language)
+        metric = convention.metric(language)
     except OnehopError as e:
-        return ConventionScore(title=how.title, missing=str(e))
+        return ConventionScore(title=convention.title, missing=str(e))
     if texts.against is None:
-        found = score_with_interval(metric, texts.hypotheses, texts.references, resamples=resamples)
-        return ConventionScore(title=how.title, score=found)
-    both: Comparison = compare(
-        metric, texts.hypotheses, texts.against, texts.references, resamples=resamples, trials=trials
-    )
+        score = score_with_interval(metric, texts.hypotheses, texts.references, resamples=resamples)
+        return ConventionScore(title=convention.title, score=score)
+    both = compare(metric, texts.hypotheses, texts.against, texts.references, resamples=resamples, trials=trials)
     return ConventionScore(
-        title=how.title, score=both.score, against=both.against, difference=both.difference, p_value=both.p_value
+        title=convention.title, score=both.score, against=both.against, difference=both.difference, p_value=both.p_value
     )
 
 
 def _by_length(texts: Texts) -> list[Bucket]:
-    """Scores of short, middling and long sources, as far as there are any."""
-    members: dict[int, list[int]] = {}
-    for place, source in enumerate(texts.sources):
-        members.setdefault(bisect_left(_LENGTHS, len(source.split())), []).append(place)
-    return [_bucket(texts, number, members[number]) for number in sorted(members)]
+    buckets: dict[int, list[int]] = {}
+    for i, source in enumerate(texts.sources):
+        buckets.setdefault(bisect_left(_LENGTHS, len(source.split())), []).append(i)
+    return [_bucket(texts, bucket, buckets[bucket]) for bucket in sorted(buckets)]
 
 
-def _bucket(texts: Texts, number: int, places: list[int]) -> Bucket:
-    hypotheses, references = ([side[i] for i in places] for side in (texts.hypotheses, texts.references))
+def _bucket(texts: Texts, bucket: int, indices: list[int]) -> Bucket:
+    hypotheses, references = ([side[i] for i in indices] for side in (texts.hypotheses, texts.references))
     return Bucket(
-        # The first begins at nothing: an empty line is a sentence of no words.
-        shortest=_LENGTHS[number - 1] + 1 if number else 0,
-        longest=_LENGTHS[number] if number < len(_LENGTHS) else None,
-        sentences=len(places),
+        # From 0: an empty line is a sentence of no words.
+        shortest=_LENGTHS[bucket - 1] + 1 if bucket else 0,
+        longest=_LENGTHS[bucket] if bucket < len(_LENGTHS) else None,
+        sentences=len(indices),
         bleu=bleu(hypotheses, references).value,
         chrf=chrf(hypotheses, references).value,
     )
 
 
 def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
-    """The sentences with the lowest chrF2++, worst first. Nothing for nothing is right, though it scores 0."""
+    """The sentences with the lowest chrF2++, worst first. An empty output for an empty reference is right."""
     scores = sentence_chrf(texts.hypotheses, texts.references)
     wrong = [i for i, score in enumerate(scores) if texts.hypotheses[i].strip() != texts.references[i].strip()]
     return [
@@ -275,48 +275,48 @@ def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
     ]
 
 
-def notes(texts: Texts, language: str) -> list[str]:
+def _warnings(texts: Texts, language: str) -> list[str]:
     """Warnings about the texts and the language."""
-    found = []
+    warnings = []
     sides = {"reference": texts.references, "hypothesis": texts.hypotheses, "other system": texts.against or []}
     for name, lines in sides.items():
-        apart = sum(line.endswith(" .") for line in lines)
-        if apart > _LOOKS_TOKENISED * len(texts.sources):
-            found.append(
-                f"The {name} looks tokenised: {apart} of {len(lines)} lines end in a full stop that stands alone. "
+        detached = sum(line.endswith(" .") for line in lines)
+        if detached > _LOOKS_TOKENISED * len(texts.sources):
+            warnings.append(
+                f"The {name} looks tokenised: {detached} of {len(lines)} lines end in a full stop that stands alone. "
                 "All scores expect plain text: detokenise it."
             )
-    if _foreign_to_moses(language):
-        found.append(
+    if _unknown_to_moses(language):
+        warnings.append(
             f"Moses has no abbreviations of “{language}”: it tokenises as if it were English. "
             f"It knows {', '.join(sorted(moses_languages()))}."
         )
-    return found
+    return warnings
 
 
-def _foreign_to_moses(language: str) -> bool:
-    """Whether Moses' tokenizer, if there is one, does not know a language."""
+def _unknown_to_moses(language: str) -> bool:
+    """Whether Moses' tokenizer is installed and does not know a language."""
     try:
         return language not in moses_languages()
     except OnehopError:
         return False
 
 
-# --- how it is shown ------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------------------
 
 
 def show(report: EvaluationReport) -> None:
-    """Print a report on standard output: tables with lines on a terminal, plain columns in a pipe or a file."""
+    """Print a report on standard output: tables with lines on a terminal, otherwise plain columns."""
     out = console(stderr=False)
     if not out.is_terminal:
-        out.width = 10_000  # nothing is cut or folded that a program may read
+        out.width = 10_000  # a program may read it: no line is cut or wrapped
     versus = f" against {report.against}" if report.against else ""
     out.print(f"{report.hypothesis}{versus}: {counted(report.sentences, 'sentence')}, reference {report.reference}\n")
     out.print(_score_table(report, lined=out.is_terminal))
-    out.print(f"\n{_how_sure(report)}\n")
-    for found in report.scores.values():
-        if found.score:
-            out.print(f"{found.title}: {found.score.signature}")
+    out.print(f"\n{_legend(report)}\n")
+    for row in report.scores.values():
+        if row.score:
+            out.print(f"{row.title}: {row.score.signature}")
     out.print()
     out.print(_length_table(report, lined=out.is_terminal))
     _show_sentences(out, report)
@@ -324,63 +324,60 @@ def show(report: EvaluationReport) -> None:
         out.print(f"\nNote: {note}")
 
 
-def table(*columns: str, lined: bool) -> Table:
+def _empty_table(*columns: str, lined: bool) -> Table:
     """An empty table; the columns after the first hold numbers."""
-    made = Table(box=box.SIMPLE if lined else None, pad_edge=False)
+    table = Table(box=box.SIMPLE if lined else None, pad_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column != columns[0] else "left")
-    return made
+        table.add_column(column, justify="right" if column != columns[0] else "left")
+    return table
 
 
 def _score_table(report: EvaluationReport, *, lined: bool) -> Table:
     more = ("against", "95%", "difference", "p") if report.against else ()
-    made = table("convention", "score", "95%", *more, lined=lined)
-    for found in report.scores.values():
-        made.add_row(*cells(found))
-    return made
+    table = _empty_table("convention", "score", "95%", *more, lined=lined)
+    for row in report.scores.values():
+        table.add_row(*_cells(row))
+    return table
 
 
-def cells(found: ConventionScore) -> list[str]:
-    """A row of the table of scores."""
-    if found.score is None:
-        return [found.title, "–", "–"]
-    made = [found.title, *_value_cells(found.score)]
-    if found.against and found.difference is not None:
-        made += [*_value_cells(found.against), f"{found.difference:+.2f}", f"{found.p_value:.4f}"]
-    return made
+def _cells(row: ConventionScore) -> list[str]:
+    if row.score is None:
+        return [row.title, "–", "–"]
+    texts = [row.title, *_value_cells(row.score)]
+    if row.against and row.difference is not None:
+        texts += [*_value_cells(row.against), f"{row.difference:+.2f}", f"{row.p_value:.4f}"]
+    return texts
 
 
-def _value_cells(found: MetricScore) -> list[str]:
-    """A score and how sure it is."""
-    return [f"{found.value:.2f}", f"± {found.interval.plus_minus:.2f}" if found.interval else ""]
+def _value_cells(score: MetricScore) -> list[str]:
+    """A score and its confidence interval."""
+    return [f"{score.value:.2f}", f"± {score.interval.plus_minus:.2f}" if score.interval else ""]
 
 
-def _how_sure(report: EvaluationReport) -> str:
-    """What ± and p mean here."""
+def _legend(report: EvaluationReport) -> str:
+    """The meaning of ± and p."""
     seed = next(row.score.interval.seed for row in report.scores.values() if row.score and row.score.interval)
-    said = "".join(f"–: {reason}\n" for reason in {row.missing: 0 for row in report.scores.values() if row.missing})
-    said += f"±: half of the 95% confidence interval, {report.resamples:,} bootstrap resamples, seed {seed}."
+    text = "".join(f"–: {reason}\n" for reason in {row.missing: 0 for row in report.scores.values() if row.missing})
+    text += f"±: half of the 95% confidence interval, {report.resamples:,} bootstrap resamples, seed {seed}."
     if report.trials:
-        said += (
+        text += (
             f"\np: how often chance alone would part the two so far; approximate randomisation, "
             f"{report.trials:,} trials, seed {seed}."
         )
-    return said
+    return text
 
 
 def _length_table(report: EvaluationReport, *, lined: bool) -> Table:
-    """A row for each length of the source."""
-    made = table("source words", "sentences", "BLEU 13a", "chrF2++", lined=lined)
-    for found in report.lengths:
-        made.add_row(str(found), f"{found.sentences:,}", f"{found.bleu:.2f}", f"{found.chrf:.2f}")
-    return made
+    table = _empty_table("source words", "sentences", "BLEU 13a", "chrF2++", lined=lined)
+    for bucket in report.lengths:
+        table.add_row(str(bucket), f"{bucket.sentences:,}", f"{bucket.bleu:.2f}", f"{bucket.chrf:.2f}")
+    return table
 
 
 def _show_sentences(out: Console, report: EvaluationReport) -> None:
-    """The worst sentences, each with what it should have been."""
     if report.worst:
         out.print("\nWorst sentences by chrF2++")
-    for found in report.worst:
-        out.print(f"\nline {found.line}, chrF2++ {found.chrf:.2f}")
+    for sentence in report.worst:
+        out.print(f"\nline {sentence.line}, chrF2++ {sentence.chrf:.2f}")
         for name in ("source", "reference", "hypothesis"):
-            out.print(f"  {name:<11} {getattr(found, name)}")
+            out.print(f"  {name:<11} {getattr(sentence, name)}")

@@ -38,13 +38,13 @@ def test_paths_may_be_strings(run, tmp_path):
 def drawn(monkeypatch):
     """The figures that are made, for looking at them as data."""
     figures = []
-    made = curves.panels
+    made = curves._figure
 
     def keep(count):
         figures.append(made(count))
         return figures[-1]
 
-    monkeypatch.setattr(curves, "panels", keep)
+    monkeypatch.setattr(curves, "_figure", keep)
     return figures
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onehop.config import ModelSettings, load_settings
-from onehop.evaluation.language_model import Likelihood, of_texts
+from onehop.evaluation.language_model import Likelihood, likelihood_of
 from onehop.model.transformer import Tokens
 from onehop.model.variants import DecoderOnly
 from onehop.text.tokenizer import BOS, EOS, Tokenizer
@@ -33,7 +33,7 @@ def one_by_one(model: DecoderOnly, ids: list[int]) -> float:
 
 def test_it_is_the_sum_over_all_tokens_and_ends(model):
     decoder, tokenizer = model
-    found = of_texts(decoder, tokenizer, TEXTS)
+    found = likelihood_of(decoder, tokenizer, TEXTS)
     encoded = [tokenizer.encode(text) for text in TEXTS if text]
     assert found.nll == pytest.approx(sum(one_by_one(decoder, ids) for ids in encoded), rel=1e-5)
     assert (found.texts, found.tokens, found.words) == (3, sum(len(ids) + 1 for ids in encoded), 12)
@@ -46,7 +46,7 @@ def test_a_text_longer_than_the_model_is_read_in_parts(model):
     ids = tokenizer.encode(text)
     assert len(ids) > 63
     parts = [ids[i : i + 63] for i in range(0, len(ids), 63)]
-    found = of_texts(decoder, tokenizer, [text])
+    found = likelihood_of(decoder, tokenizer, [text])
     assert found.nll == pytest.approx(sum(one_by_one(decoder, part) for part in parts), rel=1e-5)
     assert (found.texts, found.tokens) == (1, len(ids) + len(parts))
 

@@ -11,7 +11,7 @@ from onehop.cli import app
 from onehop.config import ModelSettings, Settings, load_settings
 from onehop.data.objectives import MARKS, MASK
 from onehop.errors import TextError
-from onehop.evaluation.masked_language_model import EVERY, Kind, Recall, of_texts, whole_words
+from onehop.evaluation.masked_language_model import EVERY, MaskedTokens, Recall, recall_of, whole_words
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
 from onehop.storage.model_file import StoredModel
@@ -43,7 +43,7 @@ def one_by_one(model: EncoderOnly, ids: list[int]) -> list[tuple[float, int]]:
 
 def test_every_piece_is_hidden_once(model):
     encoder, tokenizer = model
-    found = of_texts(encoder, tokenizer, TEXTS)
+    found = recall_of(encoder, tokenizer, TEXTS)
     encoded = [tokenizer.encode(text) for text in TEXTS if text]
     expected = [one for ids in encoded for one in one_by_one(encoder, ids)]
     assert (found.texts, found.pieces.hidden) == (3, len(expected))
@@ -55,7 +55,7 @@ def test_every_piece_is_hidden_once(model):
 
 def test_nothing_has_nothing_to_hide(model):
     with pytest.raises(TextError, match=r"^There is no text to hide words of\. Give lines that are not empty\.$"):
-        of_texts(*model, ["", " "])
+        recall_of(*model, ["", " "])
 
 
 def test_a_text_longer_than_the_model_is_read_in_parts(model):
@@ -64,7 +64,7 @@ def test_a_text_longer_than_the_model_is_read_in_parts(model):
     ids = tokenizer.encode(text)
     assert len(ids) > 63
     expected = [one for i in range(0, len(ids), 63) for one in one_by_one(encoder, ids[i : i + 63])]
-    assert of_texts(encoder, tokenizer, [text]).nll == pytest.approx(sum(nll for nll, _ in expected), rel=1e-5)
+    assert recall_of(encoder, tokenizer, [text]).nll == pytest.approx(sum(nll for nll, _ in expected), rel=1e-5)
 
 
 def test_a_whole_word_begins_one_and_is_not_continued_by_letters():
@@ -78,8 +78,8 @@ def test_a_whole_word_begins_one_and_is_not_continued_by_letters():
 
 
 def test_figures_are_shares_of_what_was_hidden():
-    pieces = Kind(hidden=8, first=2, among_five=4, commonest=1)
-    found = Recall(texts=3, pieces=pieces, words=Kind(hidden=4, first=1, among_five=1, commonest=1), nll=0.0)
+    pieces = MaskedTokens(hidden=8, first=2, among_five=4, commonest=1)
+    found = Recall(texts=3, pieces=pieces, words=MaskedTokens(hidden=4, first=1, among_five=1, commonest=1), nll=0.0)
     assert found.lines() == [
         "3 texts, every piece hidden once, one in 7 at a time",
         "8 pieces: 25.0% found, 50.0% among five guesses; always the commonest: 12.5%",
@@ -103,7 +103,7 @@ def test_evaluate_asks_an_encoder_for_hidden_pieces(model, tmp_path):
     (tmp_path / "held.txt").write_text("\n".join(TEXTS))
     (tmp_path / "empty.txt").write_text("\n \n")
     words = ["evaluate", "-m", str(file), "--text", str(tmp_path / "held.txt")]
-    found = of_texts(encoder, tokenizer, TEXTS)
+    found = recall_of(encoder, tokenizer, TEXTS)
     figures = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert figures["pieces"] == vars(found.pieces)
     assert figures["perplexity"] == pytest.approx(found.perplexity)

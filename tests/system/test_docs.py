@@ -25,7 +25,7 @@ from rich.text import Text
 from onehop.cli import app
 from onehop.config import TABLES, Settings, load_settings, preset_names, settings_from_dict, toml_value
 from onehop.evaluation.language_model import Likelihood
-from onehop.evaluation.masked_language_model import Kind, Recall
+from onehop.evaluation.masked_language_model import MaskedTokens, Recall
 from onehop.server.settings import ServerSettings
 from onehop.storage.registry import SMALL
 
@@ -353,7 +353,7 @@ def test_the_page_of_generate_shows_the_perplexity_that_came_out():
 
 def test_the_page_of_fill_shows_the_recorded_accuracy():
     figures = family_figures("encoder")
-    pieces, words = (Kind(**figures[name]) for name in ("pieces", "words"))
+    pieces, words = (MaskedTokens(**figures[name]) for name in ("pieces", "words"))
     found = Recall(texts=figures["texts"], pieces=pieces, words=words, nll=figures["nll"])
     shown = "".join(f"    {line}\n" for line in found.lines())
     assert shown in text_of(DOCS / "guide/language-models.md")
