@@ -29,8 +29,8 @@ from onehop.text.tokenizer import BOS
 
 METADATA, _WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
 VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
-_LARGEST = 1 << 32  # maximum bytes of a file in a package: CTranslate2's sizes have 32 bits
-_TIGHTEST = 200  # maximum compression ratio: weights compress far less
+_LARGEST_FILE = 1 << 32  # maximum bytes of a file in a package: CTranslate2's sizes have 32 bits
+_LARGEST_RATIO = 200  # maximum compression ratio: weights compress far less
 LONGEST = 512
 _REFUSED = "It cannot be imported."
 _AGAIN = "Download the package again."
@@ -45,12 +45,14 @@ def is_argos(path: Path) -> bool:
 
 
 def import_package(path: Path) -> Imported:
-    read = opened(path)
-    about = _json_object(read, METADATA)
-    languages = [about.get(name) for name in ("from_code", "to_code")]
-    if about.get("type", "translate") != "translate" or not all(isinstance(code, str) and code for code in languages):
+    read = open_package(path)
+    metadata = _json_object(read, METADATA)
+    languages = [metadata.get(name) for name in ("from_code", "to_code")]
+    if metadata.get("type", "translate") != "translate" or not all(
+        isinstance(code, str) and code for code in languages
+    ):
         raise ExportError(f"{path} is not a translator of one language pair.", "Give another package.")
-    weights = needed(read, _WEIGHTS)
+    weights = required(read, _WEIGHTS)
     specification, variables = read_variables(weights, f"{_WEIGHTS} of {path.name}")
     if specification != "TransformerSpec":
         raise ExportError(
@@ -70,7 +72,7 @@ def import_package(path: Path) -> Imported:
             "imported_from": {
                 "format": "Argos package",
                 "name": path.name,
-                "version": str(about.get("package_version", "")),
+                "version": str(metadata.get("package_version", "")),
                 "sha256": hashlib.sha256(weights).hexdigest(),
             }
         },
@@ -82,7 +84,7 @@ def import_package(path: Path) -> Imported:
 # --- the package ----------------------------------------------------------------------------------------------
 
 
-def opened(path: Path) -> Read:
+def open_package(path: Path) -> Read:
     """A function that reads a file of a package or its folder; it returns None if there is no such file."""
     if path.is_dir():
         return lambda name: (path / name).read_bytes() if (path / name).is_file() else None
@@ -97,7 +99,7 @@ def opened(path: Path) -> Read:
             member = archive.getinfo(root + name)
         except KeyError:
             return None
-        if member.file_size > min(_LARGEST, _TIGHTEST * (member.compress_size + 1000)):
+        if member.file_size > min(_LARGEST_FILE, _LARGEST_RATIO * (member.compress_size + 1000)):
             raise ExportError(f"{name} of {path} is too large for a package.", _AGAIN)
         try:
             return archive.read(member)
@@ -109,24 +111,23 @@ def opened(path: Path) -> Read:
     return read
 
 
-def needed(read: Read, name: str) -> bytes:
-    """A required file."""
-    found = read(name)
-    if found is None:
+def required(read: Read, name: str) -> bytes:
+    data = read(name)
+    if data is None:
         raise ExportError(f"The package has no {name}.", "Give a package of Argos Translate.")
-    return found
+    return data
 
 
 def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
     """A JSON object; `missing` if there is no file."""
-    data = read(name) if missing is not None else needed(read, name)
+    data = read(name) if missing is not None else required(read, name)
     try:
-        found = missing if data is None else json.loads(data)
+        value = missing if data is None else json.loads(data)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise ExportError(f"{name} is not a JSON object.", _AGAIN)
-    return found
+    return value
 
 
 def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
@@ -135,7 +136,7 @@ def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
     if name is None:
         raise ExportError("The model has separate vocabularies of the two languages.", _REFUSED)
     try:
-        text = needed(read, name).decode("utf-8")
+        text = required(read, name).decode("utf-8")
         words = json.loads(text) if name.endswith("json") else text.removesuffix("\n").split("\n")
     except ValueError:
         words = None
@@ -148,7 +149,7 @@ def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
     if unk is None or eos is None or bos is None:
         raise ExportError(f"{name} lacks one of the special tokens {', '.join(MARKS.values())}.", _AGAIN)
     pad = next((ids[mark] for mark in (MARKS["pad"], "<pad>") if mark in ids), unk)
-    model = needed(read, PIECES)
+    model = required(read, PIECES)
     return joint_pieces(model, model, ids, (pad, unk, bos, eos))
 
 
@@ -172,7 +173,8 @@ class _Converter:
         tensors = self.embeddings(tables)
         bias = self.take("decoder/projection/bias", missing=np.zeros(tables[2].shape[0], "f4"))
         tensors |= self.output_bias(bias)
-        model = self.settings(layers, tables, positions, biased=self.is_biased())
+        biased = any(name.endswith("/bias") and "attention/linear" in name for name in self.variables)
+        model = self.settings(layers, tables, positions, biased=biased)
         for stack, n_layers in zip(("encoder", "decoder"), layers, strict=True):
             if model.norm == "pre":
                 tensors |= self.norm(f"{stack}/layer_norm", f"{stack}.last_norm")
@@ -181,23 +183,23 @@ class _Converter:
         if model.positions == "learned":
             for side, table in zip(("source_input", "target_input"), positions, strict=True):
                 tensors[f"{side}.positions"] = np.ascontiguousarray(table[: model.max_length])
-        self.refuse_the_rest()
-        wanted = parameter_shapes(model, len(self.pieces.rows))
-        return model, {name: tensor for name, tensor in tensors.items() if name in wanted}
+        self.refuse_unused_variables()
+        shapes = parameter_shapes(model, len(self.pieces.rows))
+        return model, {name: tensor for name, tensor in tensors.items() if name in shapes}
 
     def take(self, name: str, missing: Array | None = None) -> Array:
         """Take a variable; each is used once."""
-        found = self.variables.pop(name, missing)
-        if found is None:
+        variable = self.variables.pop(name, missing)
+        if variable is None:
             raise ExportError(f"The model has no {name}.", _REFUSED)
-        return found
+        return variable
 
     def flag(self, name: str, missing: float = 0) -> float:
         """A scalar that describes the model's shape."""
-        found = self.take(name, missing=np.array(missing))
-        if found.ndim:
+        scalar = self.take(name, missing=np.array(missing))
+        if scalar.ndim:
             raise ExportError(f"{name} is not a number.", _AGAIN)
-        return float(found)
+        return float(scalar)
 
     def count(self, stack: str) -> int:
         numbers = {int(n[1]) for name in self.variables if (n := re.match(rf"{stack}/layer_(\d{{1,4}})/", name))}
@@ -205,39 +207,36 @@ class _Converter:
             raise ExportError(f"The {stack} lacks some or all of its layers.", _AGAIN)
         return len(numbers)
 
-    def is_biased(self) -> bool:
-        return any(name.endswith("/bias") and "attention/linear" in name for name in self.variables)
-
     def settings(
         self, layers: Sequence[int], tables: Sequence[Tensor], positions: Sequence[Array], *, biased: bool
     ) -> ModelSettings:
         """The architecture in the paper's names."""
         d_model = tables[0].shape[-1]
-        common = self.flag("num_heads", missing=8)  # older files have one for both stacks
-        stacks = [self.stack(stack, common) for stack in ("encoder", "decoder")]
+        shared_heads = self.flag("num_heads", missing=8)  # older files have one for both stacks
+        stacks = [self.stack(stack, shared_heads) for stack in ("encoder", "decoder")]
         if stacks[0] != stacks[1]:
             raise ExportError("Encoder and decoder differ in heads, norms or activation.", _REFUSED)
         heads, norm, activation = stacks[0]
-        is_usual = all(
+        is_sinusoidal = all(
             table.ndim == 2 and table.shape[1] == d_model and np.allclose(table, sinusoids(*table.shape), atol=1e-4)
             for table in positions
         )
         longest = min(MOST_POSITIONS, *(len(table) for table in positions))
-        first = self.variables.get("encoder/layer_0/ffn/linear_0/weight")
+        first_linear = self.variables.get("encoder/layer_0/ffn/linear_0/weight")
         try:
             return ModelSettings(
                 n_encoder_layers=layers[0],
                 n_decoder_layers=layers[1],
                 d_model=d_model,
-                d_ff=1 if first is None or not first.ndim else len(first),
+                d_ff=1 if first_linear is None or not first_linear.ndim else len(first_linear),
                 n_heads=heads,
                 norm=norm,
-                positions="sinusoidal" if is_usual else "learned",
-                tied=all(equal(tables[0], table) for table in tables[1:]),
+                positions="sinusoidal" if is_sinusoidal else "learned",
+                tied=all(_equal(tables[0], table) for table in tables[1:]),
                 activation=activation,
                 attention_bias=biased,
                 output_bias=True,
-                max_length=min(LONGEST, longest) if is_usual else longest,
+                max_length=min(LONGEST, longest) if is_sinusoidal else longest,
                 source_end=None if self.config.get("add_source_eos") else False,
             )
         except SettingsError as e:
@@ -245,22 +244,22 @@ class _Converter:
 
     def stack(self, stack: str, common: float) -> tuple[int, Literal["pre", "post"], Literal["relu", "swish", "gelu"]]:
         """Heads, norm and activation of a stack."""
-        heads, scaled = self.flag(f"{stack}/num_heads", missing=common), self.flag(f"{stack}/scale_embeddings", 1)
+        heads, scale = self.flag(f"{stack}/num_heads", missing=common), self.flag(f"{stack}/scale_embeddings", 1)
         norm: Literal["pre", "post"] = "pre" if self.flag(f"{stack}/pre_norm", 1) else "post"
         number = self.flag(f"{stack}/activation")
-        named: Any = {value: name for name, value in ACTIVATIONS.items()}.get(int(number))
-        if scaled != 1 or named is None:
+        activation: Any = {value: name for name, value in ACTIVATIONS.items()}.get(int(number))
+        if scale != 1 or activation is None:
             raise ExportError(
                 "The model has unscaled embeddings, or an activation that onehop does not have.", _REFUSED
             )
-        return int(heads), norm, named
+        return int(heads), norm, activation
 
     def embeddings(self, tables: Sequence[Tensor]) -> dict[str, Tensor]:
         """The three tables with rows in the order of our ids."""
         rows = np.array(self.pieces.rows)
         if any(len(_to_rows(table)) != 1 + rows.max() for table in tables):
             raise ExportError("The embeddings and the vocabulary differ in size.", _AGAIN)
-        source, target, output = (chosen(table, rows) for table in tables)
+        source, target, output = (take_rows(table, rows) for table in tables)
         if self.starts_from_zero:
             for table in (source, target):
                 _to_rows(table)[BOS] = 0
@@ -276,25 +275,25 @@ class _Converter:
         rows = np.array(self.pieces.rows)
         if bias.shape != (1 + rows.max(),):
             raise ExportError("The output bias and the vocabulary differ in size.", _AGAIN)
-        found = bias[rows].astype(np.float32)
-        found[[*self.pieces.silent, *([BOS] if self.starts_from_zero else [])]] = NEVER
+        ours = bias[rows].astype(np.float32)
+        ours[[*self.pieces.silent, *([BOS] if self.starts_from_zero else [])]] = NEVER
         self.variables.pop("decoder/start_from_zero_embedding", None)
-        return {"output_bias": found}
+        return {"output_bias": ours}
 
     def layer(self, theirs: str, ours: str, model: ModelSettings, *, cross: bool) -> dict[str, Tensor]:
         """One layer; stacked matrices are split."""
         attention = f"{theirs}/self_attention"
-        found = self.parts(f"{attention}/linear_0", [f"{ours}.self_attention.w_{x}" for x in "qkv"], model)
-        found |= self.parts(f"{attention}/linear_1", [f"{ours}.self_attention.w_o"], model)
-        found |= self.norm(f"{attention}/layer_norm", f"{ours}.self_add_norm.norm")
+        tensors = self.parts(f"{attention}/linear_0", [f"{ours}.self_attention.w_{x}" for x in "qkv"], model)
+        tensors |= self.parts(f"{attention}/linear_1", [f"{ours}.self_attention.w_o"], model)
+        tensors |= self.norm(f"{attention}/layer_norm", f"{ours}.self_add_norm.norm")
         if cross:
             for i, letters in enumerate(("q", "kv", "o")):
                 names = [f"{ours}.cross_attention.w_{x}" for x in letters]
-                found |= self.parts(f"{theirs}/attention/linear_{i}", names, model)
-            found |= self.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
+                tensors |= self.parts(f"{theirs}/attention/linear_{i}", names, model)
+            tensors |= self.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
         for i, name in enumerate(("w_1", "w_2")):
-            found |= self.parts(f"{theirs}/ffn/linear_{i}", [f"{ours}.feed_forward.{name}"], model)
-        return found | self.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
+            tensors |= self.parts(f"{theirs}/ffn/linear_{i}", [f"{ours}.feed_forward.{name}"], model)
+        return tensors | self.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
 
     def parts(self, theirs: str, ours: Sequence[str], model: ModelSettings) -> dict[str, Tensor]:
         """A matrix and its bias split into parts; a missing bias is zero."""
@@ -303,12 +302,12 @@ class _Converter:
         bias = self.take(f"{theirs}/bias", missing=np.zeros(height, "f4"))
         if height % len(ours) or bias.shape != (height,):
             raise ExportError(f"{theirs} has a wrong shape.", _AGAIN)
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for i, name in enumerate(ours):
             rows = np.arange(i * height // len(ours), (i + 1) * height // len(ours))
-            found[f"{name}.weight"] = chosen(whole, rows)
-            found[f"{name}.bias"] = np.ascontiguousarray(bias[rows], dtype=np.float32)
-        return found
+            tensors[f"{name}.weight"] = take_rows(whole, rows)
+            tensors[f"{name}.bias"] = np.ascontiguousarray(bias[rows], dtype=np.float32)
+        return tensors
 
     def norm(self, theirs: str, ours: str) -> dict[str, Tensor]:
         """A layer norm's gain and bias."""
@@ -331,10 +330,9 @@ class _Converter:
             return Int8Rows(values, np.ascontiguousarray(inverse))
         return np.ascontiguousarray(values * inverse[:, None], dtype=np.float32)
 
-    def refuse_the_rest(self) -> None:
+    def refuse_unused_variables(self) -> None:
         """Refuse variables that were not used, except switches that are off."""
-        self.variables.pop("encoder/embeddings_merge", None)
-        for name in ("decoder/alignment_layer", "decoder/alignment_heads"):
+        for name in ("encoder/embeddings_merge", "decoder/alignment_layer", "decoder/alignment_heads"):
             self.variables.pop(name, None)
         for name, values in self.variables.items():
             if values.ndim or values.any():
@@ -346,23 +344,21 @@ def _to_rows(table: Tensor) -> Array:
     return table.values if isinstance(table, Int8Rows) else table
 
 
-def chosen(table: Tensor, rows: Array) -> Tensor:
+def take_rows(table: Tensor, rows: Array) -> Tensor:
     """Some rows of a matrix, copied."""
     if isinstance(table, Int8Rows):
         return Int8Rows(table.values[rows], table.scale[rows])
     return np.ascontiguousarray(table[rows])
 
 
-def equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two matrices are the same."""
-    if isinstance(one, Int8Rows) and isinstance(other, Int8Rows):
-        return np.array_equal(one.values, other.values) and np.array_equal(one.scale, other.scale)
-    return type(one) is type(other) and np.array_equal(_to_rows(one), _to_rows(other))
+def _equal(a: Tensor, b: Tensor) -> bool:
+    if isinstance(a, Int8Rows) and isinstance(b, Int8Rows):
+        return np.array_equal(a.values, b.values) and np.array_equal(a.scale, b.scale)
+    return type(a) is type(b) and np.array_equal(_to_rows(a), _to_rows(b))
 
 
 def _check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor], vocab_size: int) -> None:
     """Refuse weights of inconsistent shapes."""
-    wanted = parameter_shapes(model, vocab_size)
-    for name, shape in wanted.items():
+    for name, shape in parameter_shapes(model, vocab_size).items():
         if name not in tensors or tuple(tensors[name].shape) != shape:
             raise ExportError(f"The weights of {path} have inconsistent shapes: see {name}.", _AGAIN)

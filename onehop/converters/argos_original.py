@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from onehop.converters.argos import MARKS, PIECES, VOCABULARIES, needed, opened
+from onehop.converters.argos import MARKS, PIECES, VOCABULARIES, open_package, required
+from onehop.converters.ctranslate2 import greedy_search, logits_along
 from onehop.converters.importing import Imported
 from onehop.converters.parity import Logits
-from onehop.decoding.engine import MORE_THAN_SOURCE
 from onehop.text.tokenizer import EOS, UNK, Tokenizer, normalise
 
 
@@ -21,7 +19,7 @@ class ArgosOriginal:
 
     def __init__(self, path: Path, imported: Imported) -> None:
         ctranslate2: Any = importlib.import_module("ctranslate2")
-        read = opened(path)
+        read = open_package(path)
         names = ["model.bin", "config.json", *(name.removeprefix("model/") for name in VOCABULARIES)]
         files = {name: data for name in names if (data := read(f"model/{name}")) is not None}
         self.model = ctranslate2.Translator(path.stem, device="cpu", intra_threads=1, files=files)
@@ -30,27 +28,16 @@ class ArgosOriginal:
         self.rows, self.tokenizer = imported.rows, Tokenizer(imported.stored.tokenizer)
         self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
         spm: Any = importlib.import_module("sentencepiece")
-        self.pieces = spm.SentencePieceProcessor(model_proto=needed(read, PIECES))
+        self.pieces = spm.SentencePieceProcessor(model_proto=required(read, PIECES))
 
     def translate(self, text: str) -> str:
-        """Translate with its own tokenizer."""
-        found = self.search(self.pieces.encode(normalise(text), out_type=str))
-        return str(self.pieces.decode([piece for piece in found.hypotheses[0] if piece != MARKS["unk"]]))
-
-    def search(self, pieces: Sequence[str], **options: Any) -> Any:
-        """Greedy."""
-        lengths = {"min_decoding_length": 0, "max_decoding_length": len(pieces) + MORE_THAN_SOURCE}
-        return self.model.translate_batch([list(pieces)], beam_size=1, **lengths, **options)[0]
+        """Translate with the package's own tokenizer."""
+        result = greedy_search(self.model, self.pieces.encode(normalise(text), out_type=str))
+        return str(self.pieces.decode([piece for piece in result.hypotheses[0] if piece != MARKS["unk"]]))
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
         """Logits along its own greedy path, reordered to our ids, as far as the path follows `tgt`."""
-        ends = list(src[-1:]) == [EOS]
-        found = self.search(
-            self.tokenizer.tokens(src[:-1] if ends else src), return_logits_vocab=True, return_end_token=True
-        )
-        path = [self.id_of.get(piece, UNK) for piece in found.hypotheses[0]]
-        each = [np.array(step).reshape(-1)[: 1 + max(self.rows)] for step in found.logits[0]]
-        same = 0
-        while same < min(len(path), len(tgt) - 1) and path[same] == tgt[same + 1]:
-            same += 1
-        return np.stack(each[: same + 1]).astype(np.float32)[:, list(self.rows)]
+        source = src[:-1] if list(src[-1:]) == [EOS] else src
+        result = greedy_search(self.model, self.tokenizer.tokens(source), with_logits=True)
+        path = [self.id_of.get(piece, UNK) for piece in result.hypotheses[0]]
+        return logits_along(tgt, path, result)[:, list(self.rows)]

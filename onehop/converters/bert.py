@@ -14,7 +14,7 @@ import numpy as np
 
 from onehop.atomic import write_json
 from onehop.config import ModelSettings, Settings, TokenizerSettings
-from onehop.converters.importing import read_bytes, read_json, read_weights
+from onehop.converters.importing import read_bytes, read_json, read_weights, refuse_first, require_numbers
 from onehop.converters.marian import Array
 from onehop.errors import ExportError, SettingsError
 from onehop.model.variants import EncoderOnly
@@ -25,7 +25,7 @@ from onehop.text.tokenizer import WordPieces
 
 # The largest difference of two vector elements that rounding explains.
 _NEAR = 1e-5
-_NEEDED = (
+_REQUIRED = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("max_position_embeddings", "type_vocab_size"),
 )
@@ -63,18 +63,15 @@ def import_bert(folder: Path) -> StoredModel:
 
 def _refuse(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse what our model cannot express."""
-    if missing := [name for name in _NEEDED if not isinstance(config.get(name), int)]:
-        raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
-    pooling = read_json(folder / "1_Pooling" / "config.json", needed=False)
+    require_numbers(config, _REQUIRED)
+    pooling = read_json(folder / "1_Pooling" / "config.json", required=False)
     reasons = {
         f"the activation {config.get('hidden_act')}": config.get("hidden_act") != "gelu",
         "relative positions": config.get("position_embedding_type", "absolute") != "absolute",
         "another pooling than the mean": not pooling.get("pooling_mode_mean_tokens", True),
         "word pieces whose padding is not 0": config.get("pad_token_id", 0) != 0,
     }
-    for reason, holds in reasons.items():
-        if holds:
-            raise ExportError(f"The model has {reason}, which onehop's model cannot express.", "It cannot be imported.")
+    refuse_first(reasons)
 
 
 def _model_settings(config: Mapping[str, Any]) -> ModelSettings:
@@ -101,20 +98,20 @@ def _model_settings(config: Mapping[str, Any]) -> ModelSettings:
 
 def _to_ours(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
     plain = {name.removeprefix("bert."): tensor for name, tensor in weights.items()}
-    table = "embeddings.word_embeddings.weight"
-    found = {
-        "embedding.weight": (plain[table] / math.sqrt(settings.d_model)).astype(np.float32),
+    embeddings = "embeddings.word_embeddings.weight"
+    tensors = {
+        "embedding.weight": (plain[embeddings] / math.sqrt(settings.d_model)).astype(np.float32),
         "source_input.positions": plain["embeddings.position_embeddings.weight"],
         "source_input.segment_embeddings": plain["embeddings.token_type_embeddings.weight"],
-        **_both("source_input.norm", "embeddings.LayerNorm", plain),
+        **_weight_and_bias("source_input.norm", "embeddings.LayerNorm", plain),
     }
     for i in range(settings.n_encoder_layers):
         for ours, theirs in _LAYER.items():
-            found |= _both(f"encoder.layers.{i}.{ours}", f"encoder.layer.{i}.{theirs}", plain)
-    return found
+            tensors |= _weight_and_bias(f"encoder.layers.{i}.{ours}", f"encoder.layer.{i}.{theirs}", plain)
+    return tensors
 
 
-def _both(ours: str, theirs: str, weights: Mapping[str, Array]) -> dict[str, Array]:
+def _weight_and_bias(ours: str, theirs: str, weights: Mapping[str, Array]) -> dict[str, Array]:
     return {f"{ours}.{part}": weights[f"{theirs}.{part}"] for part in ("weight", "bias")}
 
 
@@ -141,7 +138,6 @@ class VectorParity:
 
 
 def compare_vectors(stored: StoredModel, folder: Path, sentences: Sequence[str]) -> VectorParity:
-    """Our vectors beside those of the original."""
     model = member_of(folder, stored)
     assert isinstance(model, EncoderOnly)
     ours = Embedder(model, WordPieces(stored.tokenizer)).vectors(sentences)
@@ -158,14 +154,13 @@ def original_vectors(folder: Path, sentences: Sequence[str]) -> Array:
     rows = []
     with torch.inference_mode():
         for sentence in sentences:
-            read = tokenizer(sentence, return_tensors="pt", truncation=True, max_length=longest)
-            mean = model(**read).last_hidden_state[0].mean(0)
+            batch = tokenizer(sentence, return_tensors="pt", truncation=True, max_length=longest)
+            mean = model(**batch).last_hidden_state[0].mean(0)
             rows.append((mean / mean.norm()).numpy())
     return np.stack(rows)
 
 
 def is_bert(folder: Path) -> bool:
-    """Whether a folder's config.json says BERT."""
     try:
         return bool(json.loads((folder / "config.json").read_bytes()).get("model_type") == "bert")
     except (OSError, ValueError, AttributeError):

@@ -34,8 +34,8 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
         raise ExportError(what, "Use --to ctranslate2, which supports it.")
     alpha = default_alpha(model)
     search = {"alpha": alpha} if target == "huggingface" and alpha is not None else {}  # other formats do not store it
-    with _export_folder(folder) as beside:
-        module.write(stored, beside, **search)
+    with _export_folder(folder) as partial:
+        module.write(stored, partial, **search)
     parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
     parity.write(folder / _PARITY)
     return parity
@@ -47,45 +47,28 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
     It is compared with the original; for Hugging Face only if transformers is installed.
     """
     from onehop.converters import argos, bert, huggingface
+    from onehop.converters.argos_original import ArgosOriginal
     from onehop.converters.importing import import_marian
 
-    if argos.is_argos(folder):
-        return _import_argos(folder, out, sentences)
-    if bert.is_bert(folder):
-        return _import_encoder(folder, out, sentences)
-    require("google.protobuf")
-    imported = import_marian(folder)
-    file = write_model(out, imported.stored)
-    if not is_installed(huggingface.NEEDS[0]):
-        return None
-    parity = compare(imported.stored, "huggingface", huggingface.HuggingFace(folder, imported.rows), sentences)
-    parity.write(file.with_suffix(f".{_PARITY}"))
-    return parity
-
-
-def _import_argos(package: Path, out: Path, sentences: Sequence[str]) -> Parity:
-    """Import an Argos package, and compare it with CTranslate2, which Argos uses."""
-    from onehop.converters import argos
-    from onehop.converters.argos_original import ArgosOriginal
-
-    require("google.protobuf")
-    imported = argos.import_package(package)
-    file = write_model(out, imported.stored)
-    parity = compare(imported.stored, "ctranslate2", ArgosOriginal(package, imported), sentences)
-    parity.write(file.with_suffix(f".{_PARITY}"))
-    return parity
-
-
-def _import_encoder(folder: Path, out: Path, sentences: Sequence[str]) -> "bert.VectorParity | None":
-    """Import an encoder, and compare sentence vectors."""
-    from onehop.converters import bert, huggingface
-
-    stored = bert.import_bert(folder)
-    file = write_model(out, stored)
-    if not is_installed(huggingface.NEEDS[0]):
-        return None
-    parity = bert.compare_vectors(stored, folder, sentences)
-    parity.write(file.with_suffix(f".{_PARITY}"))
+    has_original = is_installed(huggingface.NEEDS[0])
+    parity: Parity | bert.VectorParity | None = None
+    is_argos = argos.is_argos(folder)
+    if not is_argos and bert.is_bert(folder):
+        encoder = bert.import_bert(folder)
+        file = write_model(out, encoder)
+        if has_original:
+            parity = bert.compare_vectors(encoder, folder, sentences)
+    else:
+        require("google.protobuf")
+        imported = argos.import_package(folder) if is_argos else import_marian(folder)
+        file = write_model(out, imported.stored)
+        if is_argos:
+            parity = compare(imported.stored, "ctranslate2", ArgosOriginal(folder, imported), sentences)
+        elif has_original:
+            original = huggingface.HuggingFace(folder, imported.rows)
+            parity = compare(imported.stored, "huggingface", original, sentences)
+    if parity is not None:
+        parity.write(file.with_suffix(f".{_PARITY}"))
     return parity
 
 
@@ -102,11 +85,11 @@ def _target_module(target: str) -> Any:
 
 @contextmanager
 def _export_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that is renamed to `out` on success."""
+    """A temporary folder that is renamed to `folder` on success."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} already exists.", "Remove it, or choose another place with -o.")
     try:
-        with atomic.new_folder(folder) as beside:
-            yield beside
+        with atomic.new_folder(folder) as partial:
+            yield partial
     except OSError as e:
         raise ExportError(f"{folder} cannot be written ({e.strerror}).", "Choose another path.") from None

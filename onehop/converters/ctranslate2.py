@@ -45,25 +45,30 @@ class CTranslate2:
         self.computes: str = self.model.compute_type.split("_")[0]  # of int8_float32, the dtype of the products
 
     def translate(self, text: str) -> str:
-        """Translate with its greedy search and our tokenizer."""
         ids = self.tokenizer.encode(text)
-        return self.tokenizer.decode(self.ids(self.search(ids)))
+        return self.tokenizer.decode(self._ids(greedy_search(self.model, self.tokenizer.tokens(ids))))
 
-    def search(self, source: Sequence[int], **options: Any) -> Any:
-        """Greedy search; it appends EOS to the source itself."""
-        pieces, most = self.tokenizer.tokens(source), len(source) + MORE_THAN_SOURCE
-        lengths = {"min_decoding_length": 0, "max_decoding_length": most}  # its default minimum is one
-        return self.model.translate_batch([pieces], beam_size=1, **lengths, **options)[0]
-
-    def ids(self, found: Any) -> list[int]:
-        """Its best hypothesis in our ids, without special tokens."""
-        return [self.id_of[piece] for piece in found.hypotheses[0]]
+    def _ids(self, result: Any) -> list[int]:
+        """The best hypothesis in our ids, without special tokens."""
+        return [self.id_of[piece] for piece in result.hypotheses[0]]
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
         """Logits along its own greedy path, as far as the path follows `tgt`."""
-        found = self.search(src[:-1], return_logits_vocab=True, return_end_token=True)
-        path, logits = self.ids(found), [np.array(step).reshape(-1) for step in found.logits[0]]
-        same = 0
-        while same < min(len(path), len(tgt) - 1) and path[same] == tgt[same + 1]:
-            same += 1
-        return np.stack(logits[: same + 1]).astype(np.float32)
+        result = greedy_search(self.model, self.tokenizer.tokens(src[:-1]), with_logits=True)
+        return logits_along(tgt, self._ids(result), result)
+
+
+def greedy_search(model: Any, pieces: Sequence[str], *, with_logits: bool = False) -> Any:
+    """CTranslate2's result of greedy search; it appends EOS to the source itself."""
+    most = len(pieces) + MORE_THAN_SOURCE
+    lengths = {"min_decoding_length": 0, "max_decoding_length": most}  # its default minimum is one
+    extra = {"return_logits_vocab": with_logits, "return_end_token": with_logits}
+    return model.translate_batch([list(pieces)], beam_size=1, **lengths, **extra)[0]
+
+
+def logits_along(tgt: Sequence[int], path: Sequence[int], result: Any) -> Logits:
+    """The logits of a result, as far as its path follows `tgt` after BOS."""
+    same = 0
+    while same < min(len(path), len(tgt) - 1) and path[same] == tgt[same + 1]:
+        same += 1
+    return np.stack([np.array(step).reshape(-1) for step in result.logits[0][: same + 1]]).astype(np.float32)

@@ -53,7 +53,6 @@ def write(stored: StoredModel, folder: Path, alpha: float = ALPHA) -> None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Write JSON in Hugging Face's format."""
     file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -78,11 +77,11 @@ def config(model: ModelSettings, vocab_size: int) -> dict[str, Any]:
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "is_encoder_decoder": True,
-        **_marks(),
+        **_special_ids(),
     }
 
 
-def _marks() -> dict[str, int | None]:
+def _special_ids() -> dict[str, int | None]:
     """The ids of the special tokens. Marian would start with padding, but this is configurable."""
     return {
         "pad_token_id": PAD,
@@ -100,12 +99,11 @@ def generation_config(model: ModelSettings, alpha: float) -> dict[str, Any]:
         "length_penalty": alpha,
         "early_stopping": True,
         "max_length": positions(model),
-        **_marks(),
+        **_special_ids(),
     }
 
 
 def _tokenizer_config(stored: StoredModel, pieces: Sequence[str]) -> dict[str, Any]:
-    """The configuration of Marian's tokenizer."""
     return {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": stored.source,
@@ -139,20 +137,18 @@ class HuggingFace:
 
     @torch.inference_mode()
     def translate(self, text: str) -> str:
-        """Translate with its tokenizer and search."""
         batch = self.tokenizer([text], return_tensors="pt")
         most = batch["input_ids"].shape[1] - 1 + MORE_THAN_SOURCE
-        found = self.model.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=most, max_length=None)
-        return str(self.tokenizer.decode(found[0], skip_special_tokens=True))
+        ids = self.model.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=most, max_length=None)
+        return str(self.tokenizer.decode(ids[0], skip_special_tokens=True))
 
     @torch.inference_mode()
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        """Teacher forcing."""
         source, target = (torch.from_numpy(self.rows[list(ids)])[None] for ids in (src, tgt))
-        found = self.model(
+        output = self.model(
             input_ids=source,
             attention_mask=torch.ones_like(source),
             decoder_input_ids=target,
             decoder_attention_mask=torch.ones_like(target),
         )
-        return np.asarray(found.logits[0].numpy()[:, self.rows])
+        return np.asarray(output.logits[0].numpy()[:, self.rows])

@@ -47,19 +47,19 @@ class Imported:
 
 def import_marian(folder: Path) -> Imported:
     config = read_json(folder / "config.json")
-    _refuse_other_program(folder, config)
-    _refuse(config)
+    _refuse_other_formats(folder, config)
+    _refuse_inexpressible(config)
     weights, digest = read_weights(folder)
     _refuse_other_positions(weights)
     pieces = _read_pieces(folder, config)
     settings = _model_settings(folder, config, weights, pieces)
-    tensors = _to_ours(folder, weights, settings, pieces, _never_said(folder, config))
-    texts = read_json(folder / "tokenizer_config.json", needed=False)
+    tensors = _to_ours(folder, weights, settings, pieces, _banned_ids(folder, config))
+    tokenizer_config = read_json(folder / "tokenizer_config.json", required=False)
     stored = StoredModel(
         settings=Settings(model=settings, tokenizer=TokenizerSettings(vocab_size=max(300, len(pieces.rows)))),
         tokenizer=pieces.model,
-        source=texts.get("source_lang") or "",
-        target=texts.get("target_lang") or "",
+        source=tokenizer_config.get("source_lang") or "",
+        target=tokenizer_config.get("target_lang") or "",
         provenance={"imported_from": {"format": "Hugging Face Marian", "name": folder.name, "sha256": digest}},
         tensors=tensors,
     )
@@ -69,16 +69,16 @@ def import_marian(folder: Path) -> Imported:
 # --- reading --------------------------------------------------------------------------------------------------
 
 
-def read_json(file: Path, *, needed: bool = True) -> dict[str, Any]:
-    if not needed and not file.is_file():
+def read_json(file: Path, *, required: bool = True) -> dict[str, Any]:
+    if not required and not file.is_file():
         return {}
     try:
-        found = json.loads(read_bytes(file))
+        value = json.loads(read_bytes(file))
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise ExportError(f"{file} is not a JSON object.", "Download the folder again.")
-    return found
+    return value
 
 
 def read_bytes(file: Path) -> bytes:
@@ -97,10 +97,10 @@ def read_weights(folder: Path) -> tuple[dict[str, Array], str]:
     data = read_bytes(file)
     try:
         tensors = load(data) if file.name == WEIGHTS else _load_pickle(file, data)
-        found = {name: t.float().numpy() for name, t in tensors.items()}
+        arrays = {name: t.float().numpy() for name, t in tensors.items()}
     except (SafetensorError, RuntimeError, TypeError):
         raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
-    return found, hashlib.sha256(data).hexdigest()
+    return arrays, hashlib.sha256(data).hexdigest()
 
 
 def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
@@ -114,23 +114,22 @@ def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about other pickle protocols; the error says enough
-            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            tensors = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         what = f"{file} is damaged, or holds other objects than tensors, which could run code. No code was run."
         raise ExportError(what, "Download the model from another source.") from None
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, AssertionError, OSError):
         raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
     # A tensor may claim to be larger than its stored data.
-    if not isinstance(found, dict) or not all(
+    if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(t, torch.Tensor) and t.numel() * t.element_size() <= len(data)
-        for name, t in found.items()
+        for name, t in tensors.items()
     ):
         raise ExportError(f"{file} is not a table of tensors.", "Download it again.")
-    return found
+    return tensors
 
 
 def _read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
-    """The tokenizer."""
     vocab = read_json(folder / "vocab.json")
     if sorted(vocab.values()) != list(range(config["vocab_size"])):
         raise ExportError(
@@ -138,17 +137,17 @@ def _read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
             "Only a vocabulary with one entry per row of the weights can be imported.",
         )
     source, target = (read_bytes(folder / name) for name in ("source.spm", "target.spm"))
-    tokens = read_json(folder / "tokenizer_config.json", needed=False)
-    unk = tokens.get("unk_token", "<unk>")
+    tokenizer_config = read_json(folder / "tokenizer_config.json", required=False)
+    unk = tokenizer_config.get("unk_token", "<unk>")
     if not isinstance(unk, str) or unk not in vocab:
         raise ExportError(f"{folder / 'vocab.json'} has no token for unknown words.", "Download the folder again.")
     marks = (config["pad_token_id"], vocab[unk], config["decoder_start_token_id"], config["eos_token_id"])
     return joint_pieces(source, target, vocab, marks)
 
 
-def _never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
+def _banned_ids(folder: Path, config: Mapping[str, Any]) -> list[int]:
     """Original ids that generation bans, as OPUS-MT bans padding."""
-    generation = {**config, **read_json(folder / "generation_config.json", needed=False)}
+    generation = {**config, **read_json(folder / "generation_config.json", required=False)}
     words = generation.get("bad_words_ids") or []
     if any(len(word) != 1 for word in words):
         raise ExportError(
@@ -160,25 +159,23 @@ def _never_said(folder: Path, config: Mapping[str, Any]) -> list[int]:
 # --- refusals --------------------------------------------------------------------------------------------------
 
 
-def _refuse_other_program(folder: Path, config: Mapping[str, Any]) -> None:
+def _refuse_other_formats(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse a folder that is not Marian's, and say what it is."""
     kind = config.get("model_type")
     if kind == "marian":
         return
     if kind is not None:
-        found = f"{folder} holds a model of the type {kind!r}."
+        what = f"{folder} holds a model of the type {kind!r}."
     elif (folder / _CT2_WEIGHTS).is_file():
-        found = f"{folder} holds a model converted for CTranslate2."
+        what = f"{folder} holds a model converted for CTranslate2."
     else:
-        found = f"{folder / 'config.json'} names no model_type."
-    raise ExportError(found, "Give the Hugging Face folder of a Marian or BERT model: only these can be imported.")
+        what = f"{folder / 'config.json'} names no model_type."
+    raise ExportError(what, "Give the Hugging Face folder of a Marian or BERT model: only these can be imported.")
 
 
-def _refuse(config: Mapping[str, Any]) -> None:
+def _refuse_inexpressible(config: Mapping[str, Any]) -> None:
     """Refuse what our model cannot express."""
-    missing = [name for name in _NEEDED if not isinstance(config.get(name), int)]
-    if missing:
-        raise ExportError(f"config.json has no {missing[0]}.", "Download the folder again.")
+    require_numbers(config, _REQUIRED)
     reasons = {
         "separate vocabularies of the two languages": not config.get("share_encoder_decoder_embeddings", True),
         "an output matrix apart from the embeddings": not config.get("tie_word_embeddings", True),
@@ -187,12 +184,23 @@ def _refuse(config: Mapping[str, Any]) -> None:
         "another feed-forward width in the decoder": config["encoder_ffn_dim"] != config["decoder_ffn_dim"],
         f"the activation {config.get('activation_function')}": config.get("activation_function") not in _ACTIVATIONS,
     }
+    refuse_first(reasons)
+
+
+def require_numbers(config: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if not isinstance(config.get(name), int):
+            raise ExportError(f"config.json has no {name}.", "Download the folder again.")
+
+
+def refuse_first(reasons: Mapping[str, bool]) -> None:
+    """Refuse a model for the first reason that holds."""
     for reason, holds in reasons.items():
         if holds:
             raise ExportError(f"The model has {reason}, which onehop's model cannot express.", "It cannot be imported.")
 
 
-_NEEDED = (
+_REQUIRED = (
     *("vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"),
     *("encoder_attention_heads", "decoder_attention_heads"),
     *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
@@ -216,10 +224,10 @@ def _model_settings(
     folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array], pieces: ImportedPieces
 ) -> ModelSettings:
     """The architecture in the paper's names. Biases that are all zero are omitted."""
-    texts = read_json(folder / "tokenizer_config.json", needed=False)
-    longest = min(config.get("max_position_embeddings", 512), int(texts.get("model_max_length") or 512))
+    tokenizer_config = read_json(folder / "tokenizer_config.json", required=False)
+    longest = min(config.get("max_position_embeddings", 512), int(tokenizer_config.get("model_max_length") or 512))
     biased = any(np.any(tensor) for name, tensor in weights.items() if name.endswith("_proj.bias"))
-    silent = bool(pieces.silent or _never_said(folder, config) or np.any(weights.get(BIAS, 0)))
+    output_bias = bool(pieces.silent or _banned_ids(folder, config) or np.any(weights.get(BIAS, 0)))
     try:
         return ModelSettings(
             n_encoder_layers=config["encoder_layers"],
@@ -230,7 +238,7 @@ def _model_settings(
             dropout=float(config.get("dropout", 0.1)),
             activation=_ACTIVATIONS[config["activation_function"]],
             attention_bias=biased,
-            output_bias=silent,
+            output_bias=output_bias,
             max_length=longest,
         )
     except SettingsError as e:
@@ -238,7 +246,7 @@ def _model_settings(
 
 
 def _to_ours(
-    folder: Path, weights: Mapping[str, Array], settings: ModelSettings, pieces: ImportedPieces, never: Sequence[int]
+    folder: Path, weights: Mapping[str, Array], settings: ModelSettings, pieces: ImportedPieces, banned: Sequence[int]
 ) -> dict[str, Array]:
     """The weights under our names, rows in the order of our ids."""
     rows = np.array(pieces.rows)
@@ -246,14 +254,14 @@ def _to_ours(
     if not shared or weights[shared].shape != (1 + rows.max(), settings.d_model):
         raise ExportError(f"{folder / WEIGHTS} has no embeddings that match config.json.", "Download it again.")
     bias = weights.get(BIAS, np.zeros((1, len(weights[shared])), dtype=np.float32)).reshape(-1)[rows]
-    bias[[*pieces.silent, *np.flatnonzero(np.isin(rows, never))]] = NEVER
-    moved = {**weights, EMBEDDING: weights[shared][rows], BIAS: bias}
+    bias[[*pieces.silent, *np.flatnonzero(np.isin(rows, banned))]] = NEVER
+    reordered = {**weights, EMBEDDING: weights[shared][rows], BIAS: bias}
     try:
-        found = from_marian(moved, settings)
+        tensors = from_marian(reordered, settings)
     except KeyError as e:
         raise ExportError(f"{folder / WEIGHTS} has no tensor {e}.", "Download it again.") from None
-    _check_shapes(folder, found, settings)
-    return found
+    _check_shapes(folder, tensors, settings)
+    return tensors
 
 
 def _check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSettings) -> None:

@@ -21,8 +21,8 @@ POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder
 
 
 @dataclass(frozen=True)
-class TensorPlace:
-    """The names of a tensor in both, its d_model axis, and whether it is optional in ours."""
+class TensorNames:
+    """The names of a tensor in both models, its d_model axis, and whether it is optional in ours."""
 
     ours: str
     theirs: str
@@ -30,40 +30,40 @@ class TensorPlace:
     optional: bool = False
 
 
-def places(settings: ModelSettings) -> Iterator[TensorPlace]:
+def tensor_names(settings: ModelSettings) -> Iterator[TensorNames]:
     """Every tensor of a model that Marian can express."""
-    yield TensorPlace("embedding.weight", EMBEDDING, 1)
-    yield TensorPlace("output_bias", BIAS, optional=True)
+    yield TensorNames("embedding.weight", EMBEDDING, 1)
+    yield TensorNames("output_bias", BIAS, optional=True)
     for stack, n_layers in (("encoder", settings.n_encoder_layers), ("decoder", settings.n_decoder_layers)):
         for i in range(n_layers):
-            yield from _in_layer(f"{stack}.layers.{i}", cross=stack == "decoder")
+            yield from _layer_names(f"{stack}.layers.{i}", cross=stack == "decoder")
 
 
-def _in_layer(layer: str, *, cross: bool) -> Iterator[TensorPlace]:
+def _layer_names(layer: str, *, cross: bool) -> Iterator[TensorNames]:
     theirs = f"model.{layer}"
     kinds = {"self": "self_attn", "cross": "encoder_attn"} if cross else {"self": "self_attn"}
     for kind, name in kinds.items():
-        yield from _in_attention(f"{layer}.{kind}_attention", f"{theirs}.{name}")
-        yield from _both(f"{layer}.{kind}_add_norm.norm", f"{theirs}.{name}_layer_norm", 0, 0)
-    yield from _both(f"{layer}.feed_forward.w_1", f"{theirs}.fc1", 1, None)
-    yield from _both(f"{layer}.feed_forward.w_2", f"{theirs}.fc2", 0, 0)
-    yield from _both(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
+        yield from _attention_names(f"{layer}.{kind}_attention", f"{theirs}.{name}")
+        yield from _weight_and_bias(f"{layer}.{kind}_add_norm.norm", f"{theirs}.{name}_layer_norm", 0, 0)
+    yield from _weight_and_bias(f"{layer}.feed_forward.w_1", f"{theirs}.fc1", 1, None)
+    yield from _weight_and_bias(f"{layer}.feed_forward.w_2", f"{theirs}.fc2", 0, 0)
+    yield from _weight_and_bias(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
 
 
-def _in_attention(ours: str, theirs: str) -> Iterator[TensorPlace]:
+def _attention_names(ours: str, theirs: str) -> Iterator[TensorNames]:
     """The projections of an attention: from d_model into the heads, and back."""
     for our_name, their_name in _PROJECTIONS.items():
         out = our_name == "w_o"
-        yield from _both(
+        yield from _weight_and_bias(
             f"{ours}.{our_name}", f"{theirs}.{their_name}", 0 if out else 1, 0 if out else None, optional_bias=True
         )
 
 
-def _both(
+def _weight_and_bias(
     ours: str, theirs: str, weight_axis: int, bias_axis: int | None, *, optional_bias: bool = False
-) -> Iterator[TensorPlace]:
-    yield TensorPlace(f"{ours}.weight", f"{theirs}.weight", weight_axis)
-    yield TensorPlace(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
+) -> Iterator[TensorNames]:
+    yield TensorNames(f"{ours}.weight", f"{theirs}.weight", weight_axis)
+    yield TensorNames(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
 
 
 def order(d_model: int) -> Int[np.ndarray, " d_model"]:
@@ -73,30 +73,26 @@ def order(d_model: int) -> Int[np.ndarray, " d_model"]:
 
 def to_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
     """Our weights with Marian's names and order, and zeros for missing biases."""
-    halves, found = order(settings.d_model), {}
-    for place in places(settings):
-        if place.ours in weights:
-            tensor = weights[place.ours]
-            axis = place.d_model_axis
-            found[place.theirs] = np.ascontiguousarray(tensor if axis is None else tensor.take(halves, axis))
+    permutation, theirs = order(settings.d_model), {}
+    for names in tensor_names(settings):
+        if names.ours in weights:
+            tensor = weights[names.ours]
+            axis = names.d_model_axis
+            theirs[names.theirs] = np.ascontiguousarray(tensor if axis is None else tensor.take(permutation, axis))
         else:
-            width = len(weights["embedding.weight"]) if place.theirs == BIAS else settings.d_model
-            found[place.theirs] = np.zeros(width, dtype=np.float32)
-    found[BIAS] = found[BIAS][None]
-    return found
+            width = len(weights["embedding.weight"]) if names.theirs == BIAS else settings.d_model
+            theirs[names.theirs] = np.zeros(width, dtype=np.float32)
+    theirs[BIAS] = theirs[BIAS][None]
+    return theirs
 
 
 def from_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
     """Marian's weights with our names and order. A KeyError names a missing tensor."""
-    pairs, found = np.argsort(order(settings.d_model)), {}
-    for place in places(settings):
-        if place.optional and not has(settings, place):
+    permutation, ours = np.argsort(order(settings.d_model)), {}
+    for names in tensor_names(settings):
+        has_bias = settings.output_bias if names.theirs == BIAS else settings.attention_bias
+        if names.optional and not has_bias:
             continue
-        tensor, axis = weights[place.theirs], place.d_model_axis
-        found[place.ours] = np.ascontiguousarray(tensor if axis is None else tensor.take(pairs, axis))
-    return found
-
-
-def has(settings: ModelSettings, place: TensorPlace) -> bool:
-    """Whether a model with these settings has an optional tensor."""
-    return settings.output_bias if place.theirs == BIAS else settings.attention_bias
+        tensor, axis = weights[names.theirs], names.d_model_axis
+        ours[names.ours] = np.ascontiguousarray(tensor if axis is None else tensor.take(permutation, axis))
+    return ours

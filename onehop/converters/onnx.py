@@ -41,7 +41,6 @@ class _GrowingCache(LayerCache):
     def append(
         self, k: Float[Tensor, "batch heads new d_k"], v: Float[Tensor, "batch heads new d_v"], length: int
     ) -> tuple[Float[Tensor, "batch heads all d_k"], Float[Tensor, "batch heads all d_v"]]:
-        """Keys and values with the new ones appended."""
         self.keys, self.values = torch.cat([self.keys, k], dim=2), torch.cat([self.values, v], dim=2)
         return self.keys, self.values
 
@@ -54,7 +53,6 @@ class EncoderGraph(nn.Module):
         self.model = model
 
     def forward(self, src: Source) -> tuple[CrossKeys, CrossValues]:
-        """The keys and values of all layers, stacked."""
         memory = self.model.encode(Tokens.padded(src, PAD))
         pairs = [layer.cross_attention.keys_and_values(memory) for layer in self.model.decoder.layers]  # type: ignore[union-attr,operator]
         keys, values = zip(*pairs, strict=True)
@@ -80,12 +78,12 @@ class DecoderGraph(nn.Module):
         """One step; `src` is only used for its padding."""
         model, past = self.model, keys.shape[3]
         x = model.target_input(model.embed_target(ids), torch.full_like(ids, past))
-        who = (src != PAD)[:, None, None, :]
+        mask = (src != PAD)[:, None, None, :]
         caches = []
         for i, layer in enumerate(model.decoder.layers):
             assert isinstance(layer, Layer)
             caches.append(_GrowingCache(keys[i], values[i], cross_keys[i], cross_values[i]))
-            x = layer.step(x, caches[-1], past, None, who)
+            x = layer.step(x, caches[-1], past, None, mask)
         logits = model.logits(model.decoder.finish(x))[:, -1]
         return logits, torch.stack([c.keys for c in caches]), torch.stack([c.values for c in caches])
 
@@ -109,16 +107,16 @@ def _write_graphs(model: Transformer, folder: Path) -> None:
     src = torch.full((batch, source), EOS)
     cross_keys, cross_values = EncoderGraph(model)(src)
     keys, values = (x[:, :, :, :past] for x in (cross_keys, cross_values))
-    free: dict[str, Any] = {"src": {0: "batch", 1: "source"}, "ids": {0: "batch"}}
-    free |= {name: {1: "batch", 3: "source" if "cross" in name else "past"} for name in _CACHE}
-    _to_onnx(EncoderGraph(model), {"src": src}, free, ["cross_keys", "cross_values"], folder / _ENCODER)
+    dynamic_axes: dict[str, Any] = {"src": {0: "batch", 1: "source"}, "ids": {0: "batch"}}
+    dynamic_axes |= {name: {1: "batch", 3: "source" if "cross" in name else "past"} for name in _CACHE}
+    _to_onnx(EncoderGraph(model), {"src": src}, dynamic_axes, ["cross_keys", "cross_values"], folder / _ENCODER)
     inputs = {"ids": src[:, :1], "src": src, "keys": keys, "values": values}
     inputs |= {"cross_keys": cross_keys, "cross_values": cross_values}
-    _to_onnx(DecoderGraph(model), inputs, free, ["logits", "new_keys", "new_values"], folder / _DECODER)
+    _to_onnx(DecoderGraph(model), inputs, dynamic_axes, ["logits", "new_keys", "new_values"], folder / _DECODER)
 
 
 def _to_onnx(
-    module: nn.Module, inputs: Mapping[str, Tensor], free: Mapping[str, Any], outputs: list[str], file: Path
+    module: nn.Module, inputs: Mapping[str, Tensor], dynamic_axes: Mapping[str, Any], outputs: list[str], file: Path
 ) -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -130,7 +128,7 @@ def _to_onnx(
             opset_version=_OPSET,
             input_names=list(inputs),
             output_names=outputs,
-            dynamic_shapes={name: free[name] for name in inputs},
+            dynamic_shapes={name: dynamic_axes[name] for name in inputs},
             verbose=False,
         )
     assert program is not None
@@ -169,9 +167,9 @@ class OnnxStep:
 
     def logits(self, tokens: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows vocab"]:
         """Append a token to each row."""
-        found = self.port.decoder.run(None, {"ids": tokens[:, None], "src": self.src, **self.cache})
-        self.cache |= {"keys": found[1], "values": found[2]}
-        return np.asarray(found[0])
+        outputs = self.port.decoder.run(None, {"ids": tokens[:, None], "src": self.src, **self.cache})
+        self.cache |= {"keys": outputs[1], "values": outputs[2]}
+        return np.asarray(outputs[0])
 
     def __call__(
         self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
@@ -194,7 +192,7 @@ class Onnx:
         self.about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         self.tokenizer = Tokenizer((folder / _TOKENIZER).read_bytes())
         self.positions: int = self.about["positions"]
-        self.encoder, self.decoder = session(folder / _ENCODER), session(folder / _DECODER)
+        self.encoder, self.decoder = _session(folder / _ENCODER), _session(folder / _DECODER)
 
     def empty(self, batch: int) -> list[Float[np.ndarray, "layers batch heads 0 width"]]:
         """The cache before the first token."""
@@ -202,7 +200,6 @@ class Onnx:
         return [np.zeros([batch if n == "batch" else n for n in shape], dtype=np.float32) for shape in shapes]
 
     def translate(self, text: str) -> str:
-        """Translate with our tokenizer and search over the graphs."""
         ids = self.tokenizer.encode(text)
         return self.tokenizer.decode(greedy(OnnxStep(self, [[*ids, EOS]]), len(ids) + MORE_THAN_SOURCE))
 
@@ -212,7 +209,7 @@ class Onnx:
         return np.concatenate([step.logits(np.array([token])) for token in tgt])
 
 
-def session(file: Path) -> Any:
+def _session(file: Path) -> Any:
     """An inference session with as many threads as torch has."""
     onnxruntime: Any = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()

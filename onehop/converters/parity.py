@@ -66,8 +66,7 @@ class Port(Protocol):
     positions: int
     computes: str
 
-    def translate(self, text: str) -> str:
-        """Text in, text out."""
+    def translate(self, text: str) -> str: ...
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
         """Logits after each token of `tgt`, in our ids. `src` is the model's input, and `tgt` starts with BOS.
@@ -87,26 +86,24 @@ class Reference:
         self.positions = positions(stored.settings.model)
 
     def translate(self, text: str) -> str:
-        """Greedy search over the cached step."""
         return self.tokenizer.decode(self.ids(self.tokenizer.encode(text)))
 
     @torch.inference_mode()
     def ids(self, source: Sequence[int]) -> tuple[int, ...]:
         """Target ids of source ids, both without special tokens."""
         most = len(source) + MORE_THAN_SOURCE
-        return greedy(CachedStep(self.model, torch.tensor([self.read(source)]), most), most)
+        return greedy(CachedStep(self.model, torch.tensor([self.source_ids(source)]), most), most)
 
-    def read(self, source: Sequence[int]) -> list[int]:
+    def source_ids(self, source: Sequence[int]) -> list[int]:
         """Source ids as the model reads them: usually with EOS."""
         return [*source, EOS] if self.model.settings.source_end is not False else list(source)
 
     @torch.inference_mode()
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        """Teacher forcing."""
         self.model.source_input.reach(len(src))
         self.model.target_input.reach(len(tgt))
-        found = self.model(Tokens.padded(torch.tensor([src])), Tokens.padded(torch.tensor([tgt])))
-        return np.asarray(found[0].numpy())
+        logits = self.model(Tokens.padded(torch.tensor([src])), Tokens.padded(torch.tensor([tgt])))
+        return np.asarray(logits[0].numpy())
 
 
 def positions(model: ModelSettings) -> int:
@@ -126,8 +123,6 @@ def greedy(step: Step, most: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Parity:
-    """The result of the comparison."""
-
     target: str
     model: str
     sentences: int
@@ -148,37 +143,37 @@ class Parity:
     def lines(self) -> list[str]:
         ours, theirs = self.median_ms["onehop"], self.median_ms[self.target]
         left_out = f" ({self.too_long} more too long to compare)" if self.too_long else ""
-        found = [
+        lines = [
             f"{self.equal} of {self.sentences} translations equal (greedy){left_out};"
             f" largest logit difference {self.largest_logit_difference:.1e}",
             f"median of a sentence: onehop on torch {ours:.1f} ms, {self.target} {theirs:.1f} ms"
             f" ({self.threads} thread{'s' if self.threads > 1 else ''})",
         ]
         if self.computes != "float32":
-            found.append(f"{self.target} computes in {self.computes}, onehop in float32")
-        return found + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
+            lines.append(f"{self.target} computes in {self.computes}, onehop in float32")
+        return lines + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
 
 
 def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[str]) -> Parity:
     """Translate the sentences on both sides."""
     reference = Reference(stored)
-    given, sentences = sentences, _short_enough(sentences, reference, port)
-    ours, our_ms = _timed(reference.translate, sentences)
-    theirs, their_ms = _timed(port.translate, sentences)
-    each = list(zip(sentences, ours, theirs, strict=True))
+    short = _short_enough(sentences, reference, port)
+    ours, our_ms = _timed(reference.translate, short)
+    theirs, their_ms = _timed(port.translate, short)
+    results = list(zip(short, ours, theirs, strict=True))
     return Parity(
         target=target,
         model=stored.hash,
-        sentences=len(sentences),
-        too_long=len(given) - len(sentences),
-        equal=sum(a == b for _, a, b in each),
-        largest_logit_difference=max(logit_difference(reference, port, s) for s in sentences),
+        sentences=len(short),
+        too_long=len(sentences) - len(short),
+        equal=sum(a == b for _, a, b in results),
+        largest_logit_difference=max(_logit_difference(reference, port, s) for s in short),
         median_ms={"onehop": our_ms, target: their_ms},
         threads=torch.get_num_threads(),
         search="greedy, one sentence at a time, text to text",
         computes=port.computes,
-        differences=[{"source": s, "onehop": a, target: b} for s, a, b in each if a != b],
-        versions=versions((*reference.libraries, *port.libraries)),
+        differences=[{"source": s, "onehop": a, target: b} for s, a, b in results if a != b],
+        versions=_versions((*reference.libraries, *port.libraries)),
         machine=f"{platform.machine()}, {platform.platform()}",
     )
 
@@ -186,46 +181,45 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
 def _short_enough(sentences: Sequence[str], reference: Reference, port: Port) -> list[str]:
     """The sentences for which both sides have enough positions, whatever the translation is."""
     most = min(reference.positions, port.positions) - MORE_THAN_SOURCE
-    found = [s for s in sentences if len(reference.tokenizer.encode(s)) < most]
-    if not found:
+    short = [s for s in sentences if len(reference.tokenizer.encode(s)) < most]
+    if not short:
         raise TextError("No sentence is short enough to compare.", "Give shorter ones with --sentences.")
-    return found
+    return short
 
 
 def _timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[list[str], float]:
     """Translations, and the median milliseconds of one."""
     translate(sentences[0])  # warm-up, which is not counted
-    found, took = [], []
+    translations, milliseconds = [], []
     for sentence in sentences:
-        begin = time.perf_counter()
-        found.append(translate(sentence))
-        took.append(1000 * (time.perf_counter() - begin))
-    return found, statistics.median(took)
+        start = time.perf_counter()
+        translations.append(translate(sentence))
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return translations, statistics.median(milliseconds)
 
 
-def logit_difference(reference: Reference, port: Port, sentence: str) -> float:
+def _logit_difference(reference: Reference, port: Port, sentence: str) -> float:
     """The largest over our translation and the whole vocabulary, except for tokens that either side rules out."""
     source = reference.tokenizer.encode(sentence)
-    src, tgt = reference.read(source), [BOS, *reference.ids(source)]
+    src, tgt = reference.source_ids(source), [BOS, *reference.ids(source)]
     theirs = port.logits(src, tgt)
     ours = reference.logits(src, tgt)[: len(theirs)]
     return float(np.abs(ours - theirs)[ours > RULED_OUT].max())
 
 
-def versions(libraries: Sequence[str]) -> dict[str, Any]:
-    """The versions of the compared programs."""
-    found = {name: metadata.version(name) for name in dict.fromkeys(libraries)}
-    return {"onehop": __version__, "python": platform.python_version(), **found}
+def _versions(libraries: Sequence[str]) -> dict[str, Any]:
+    installed = {name: metadata.version(name) for name in dict.fromkeys(libraries)}
+    return {"onehop": __version__, "python": platform.python_version(), **installed}
 
 
 def read_sentences(file: Path) -> list[str]:
     """Sentences, one per line; empty lines are skipped."""
     try:
-        found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        sentences = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as e:
         raise TextError(f"{file} cannot be read: {e.strerror}.", "Check the path.") from None
     except UnicodeDecodeError:
         raise TextError(f"{file} is not UTF-8.", "Convert it, e.g. with iconv.") from None
-    if not found:
+    if not sentences:
         raise TextError(f"{file} has no sentence.", "Give one sentence per line.")
-    return found
+    return sentences

@@ -36,12 +36,12 @@ def joint_pieces(source: bytes, target: bytes, vocab: Mapping[str, int], marks: 
             "The model translates into several languages, chosen by a token such as >>fr<<.",
             "Only a model of one language pair can be imported.",
         )
-    if source == target and (kept := _as_it_is(source, vocab, marks)):
-        return kept
-    return joined(source, target, vocab, marks)
+    if source == target and (unchanged := _unchanged(source, vocab, marks)):
+        return unchanged
+    return _joined(source, target, vocab, marks)
 
 
-def _as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces | None:
+def _unchanged(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces | None:
     """An export of onehop needs no change."""
     try:
         pieces = [piece for piece, _ in Tokenizer(model).vocabulary()]
@@ -51,29 +51,29 @@ def _as_it_is(model: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> I
     return ImportedPieces(model, range(len(pieces)), ()) if same else None
 
 
-def joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces:
+def _joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Sequence[int]) -> ImportedPieces:
     """The source's model with our special tokens first, the vocabulary in its order, then tokens of the source alone.
 
     The target's model is appended in the same order, for training.
     """
     proto = _read_proto(source)
     known = {p.piece: p for p in proto.pieces}
-    spoken = {p for p, kind in ((p.piece, p.type) for p in proto.pieces) if kind not in (_UNKNOWN, _CONTROL)}
+    normal = {p.piece for p in proto.pieces if p.type not in (_UNKNOWN, _CONTROL)}
     others = sorted((i, piece) for piece, i in vocab.items() if i not in marks)
-    strange = [piece for _, piece in others if piece not in known]
-    if strange and proto.trainer_spec.model_type != _UNIGRAM:
+    unknown = [piece for _, piece in others if piece not in known]
+    if unknown and proto.trainer_spec.model_type != _UNIGRAM:
         raise ExportError(
-            f"source.spm is not a unigram model and lacks pieces of the vocabulary, such as {strange[0]!r}.",
+            f"source.spm is not a unigram model and lacks pieces of the vocabulary, such as {unknown[0]!r}.",
             "With BPE they would change the segmentation: only a shared source.spm can be imported.",
         )
     unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
-    beyond = sorted(spoken - set(vocab))
+    beyond = sorted(normal - set(vocab))
     names = ["<pad>", "<unk>", "<s>" if "<s>" not in dict(others).values() else "<start>", "</s>"]
     del proto.pieces[:]
     for name in names:
         proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
     for piece in [*(piece for _, piece in others), *beyond]:
-        proto.pieces.add().CopyFrom(known[piece] if piece in known else added(proto, piece, unknown_score))
+        proto.pieces.add().CopyFrom(known[piece] if piece in known else _added(proto, piece, unknown_score))
     _describe_marks(proto.trainer_spec, names)
     rows = [*marks, *(i for i, _ in others), *[marks[UNK]] * len(beyond)]
     silent = [BOS] if marks[BOS] in (marks[PAD], marks[UNK], marks[EOS]) else []
@@ -97,18 +97,18 @@ def _in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> byte
     del proto.pieces[:]
     for name in names:
         proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
-    for piece, found in zip(order, kept, strict=True):
-        missing = added(proto, piece, unknown_score) if is_unigram else None
+    for piece, existing in zip(order, kept, strict=True):
+        missing = _added(proto, piece, unknown_score) if is_unigram else None
         unused = proto.SentencePiece(piece=piece, score=0.0, type=_UNUSED)
-        proto.pieces.add().CopyFrom(found or missing or unused)
-    for each in rest:
-        proto.pieces.add().CopyFrom(each)
+        proto.pieces.add().CopyFrom(existing or missing or unused)
+    for piece_proto in rest:
+        proto.pieces.add().CopyFrom(piece_proto)
     _describe_marks(proto.trainer_spec, names)
-    found_model: bytes = proto.SerializeToString()
-    return found_model
+    model: bytes = proto.SerializeToString()
+    return model
 
 
-def added(proto: Any, piece: str, unknown_score: float) -> Any:
+def _added(proto: Any, piece: str, unknown_score: float) -> Any:
     """A token of the target alone.
 
     Marian looks up text that SentencePiece does not know, unchanged. It may find a single character, which therefore
@@ -120,7 +120,6 @@ def added(proto: Any, piece: str, unknown_score: float) -> Any:
 
 
 def _read_proto(model: bytes) -> Any:
-    """A SentencePiece model as a protobuf message."""
     proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
     try:
         spm.SentencePieceProcessor(model_proto=model)  # refuses bytes that the parser would take for an empty model
