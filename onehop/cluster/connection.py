@@ -112,19 +112,19 @@ def alive_nodes() -> list[dict[str, float]]:
 def _without_banner() -> Iterator[None]:
     """Suppress Ray's start-up output on stderr; its C++ core does not use Python's logging."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    stderr, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(devnull)
 
 
 def _unreachable(address: str, error: Exception) -> ClusterError:
     if address == LOCAL:
-        return ClusterError(f"Ray cannot start here: {_first_line(error)}", "See /tmp/ray/session_latest/logs.")
+        return ClusterError(f"Ray cannot start here: {_line(error, 0)}", "See /tmp/ray/session_latest/logs.")
     return ClusterError(
         f"There is no Ray cluster at {address}, or this machine is not one of its nodes.",
         "Start one with `ray start --head`, join it here with `ray start --address=HOST:6379`, or give --ray local.",
@@ -149,8 +149,8 @@ def in_one_line() -> Iterator[None]:
             remedy = f"Give fewer --workers or a smaller --batch-size. {_STOPPED}"
             raise ClusterError("A node ran out of memory.", remedy) from None
         if isinstance(e, RayTaskError | GetTimeoutError):
-            raise ClusterError(f"A task on the cluster failed: {_last_line(e)}", _STOPPED) from e
-        raise ClusterError(f"The cluster failed: {_first_line(e)}", _STOPPED) from e
+            raise ClusterError(f"A task on the cluster failed: {_line(e, -1)}", _STOPPED) from e
+        raise ClusterError(f"The cluster failed: {_line(e, 0)}", _STOPPED) from e
 
 
 def _cause_of(error: BaseException | None) -> OnehopError | None:
@@ -165,13 +165,7 @@ def _cause_of(error: BaseException | None) -> OnehopError | None:
     return None
 
 
-def _first_line(error: BaseException) -> str:
-    return _sentence((str(error).strip().splitlines() or [type(error).__name__])[0])
-
-
-def _last_line(error: BaseException) -> str:
-    return _sentence((str(error).strip().splitlines() or [type(error).__name__])[-1])
-
-
-def _sentence(text: str) -> str:
-    return text.strip()[:300].rstrip(".") + "."
+def _line(error: BaseException, index: int) -> str:
+    """One line of an error's message, as a sentence."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[index].strip()[:300].rstrip(".") + "."

@@ -58,16 +58,16 @@ def is_url(word: str) -> bool:
 def find_inputs(words: Sequence[str], out: Path) -> list[Input]:
     """The files for names, folders, patterns and URLs; output names are unique."""
     require("fsspec")
-    found: dict[str, Input] = {}
+    inputs: dict[str, Input] = {}
     for word in words:
-        for each in _inputs_of(word, out):
-            if each.name in found:
-                what = f"{found[each.name].url} and {each.url} would both become {out / each.name}."
+        for input_ in _inputs_of(word, out):
+            if input_.name in inputs:
+                what = f"{inputs[input_.name].url} and {input_.url} would both become {out / input_.name}."
                 raise SettingsError(what, "Translate them one after the other, into two folders.")
-            found[each.name] = each
-    if not found:
+            inputs[input_.name] = input_
+    if not inputs:
         raise TextError(f"{' '.join(words)} has no file to translate.", "Check the path.")
-    return list(found.values())
+    return list(inputs.values())
 
 
 def _inputs_of(word: str, out: Path) -> Iterator[Input]:
@@ -86,12 +86,12 @@ def _inputs_of(word: str, out: Path) -> Iterator[Input]:
             paths = sorted(system.find(path))
         else:
             base, paths = posixpath.dirname(path), [path]
-        for each in paths:
-            relative = posixpath.relpath(each, base)
+        for file in paths:
+            relative = posixpath.relpath(file, base)
             hidden = any(part.startswith(".") for part in relative.split("/"))
-            if (hidden and len(paths) > 1) or (not is_url(word) and Path(each).is_relative_to(out.absolute())):
+            if (hidden and len(paths) > 1) or (not is_url(word) and Path(file).is_relative_to(out.absolute())):
                 continue
-            yield _input(system.unstrip_protocol(each) if is_url(word) else each, relative, system.info(each))
+            yield _input(system.unstrip_protocol(file) if is_url(word) else file, relative, system.info(file))
     except (ImportError, ValueError, OSError) as e:
         raise TextError(f"{word} cannot be read: {_reason(e)}.", "Check the path.") from None
 
@@ -147,46 +147,46 @@ def _opened(url: str) -> IO[bytes]:
     return stream
 
 
-def pieces(number: int, given: Input, skip: int = 0, *, gpu: bool = False) -> Iterator[Piece]:
+def pieces(number: int, input_: Input, skip: int = 0, *, gpu: bool = False) -> Iterator[Piece]:
     """The windows of a file after the first `skip`, then its end, which has the error if there was one."""
     count, consumed = 0, 0
     try:
-        found = _tables(number, given) if given.format == "parquet" else _line_pieces(number, given, gpu)
-        for piece in found:
+        parts = _tables(number, input_) if input_.format == "parquet" else _line_pieces(number, input_, gpu)
+        for piece in parts:
             if piece.window is not None and piece.window.cut and not piece.window.lines:
                 continue
             count, consumed = count + 1, piece.consumed
             if count > skip:
                 yield piece
-        yield Piece(number, count, given.size or consumed)
+        yield Piece(number, count, input_.size or consumed)
     except TextError as e:
         yield Piece(number, count, consumed, error=e)
     except Exception as e:  # a file system at a URL may raise any exception
-        error = TextError(f"{given.url} cannot be read: {_reason(e)}.", "Check the file and its permissions.")
+        error = TextError(f"{input_.url} cannot be read: {_reason(e)}.", "Check the file and its permissions.")
         yield Piece(number, count, consumed, error=error)
 
 
-def _line_pieces(number: int, given: Input, gpu: bool) -> Iterator[Piece]:
-    lines = _RemoteLines(given.url)
-    for i, window in enumerate(windows(given.url, ([line] for line in lines), gpu=gpu)):
+def _line_pieces(number: int, input_: Input, gpu: bool) -> Iterator[Piece]:
+    lines = _RemoteLines(input_.url)
+    for i, window in enumerate(windows(input_.url, ([line] for line in lines), gpu=gpu)):
         # Line numbers are those of the file, so that its output does not depend on other files.
         numbered = Window(window.name, window.first, window.lines, offset=window.first - 1, cut=window.cut)
         yield Piece(number, i, lines.consumed, window=numbered)
 
 
-def _tables(number: int, given: Input) -> Iterator[Piece]:
+def _tables(number: int, input_: Input) -> Iterator[Piece]:
     """Rows of a Parquet file in Arrow's stream format; the first piece has only the schema."""
     require("pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with reading(given.url), _opened(given.url) as raw:
+    with reading(input_.url), _opened(input_.url) as raw:
         file = pq.ParquetFile(raw)
         done, rows = 0, max(1, file.metadata.num_rows)
         yield Piece(number, 0, 0, table=ipc_bytes(pa.Table.from_batches([], file.schema_arrow)))
         for i, batch in enumerate(file.iter_batches(_ROWS), start=1):
             done += batch.num_rows
-            consumed = (given.size or 0) * done // rows
+            consumed = (input_.size or 0) * done // rows
             yield Piece(number, i, consumed, table=ipc_bytes(pa.Table.from_batches([batch])))
 
 
@@ -215,13 +215,13 @@ class Cells:
         self.piece, self.format, self.fields = piece, format, fields
         self.columns = columns
         self.records: list[Any] = []
-        self.places: list[tuple[int, Any]] = []
+        self.keys: list[tuple[int, Any]] = []  # the record and key of each text
         self.texts: list[str] = []
         {"tsv": self._read_tsv, "jsonl": self._read_jsonl, "parquet": self._read_parquet}[format]()
 
     def _add(self, record: int, key: Any, text: Any) -> None:
         if isinstance(text, str) and text.strip():
-            self.places.append((record, key))
+            self.keys.append((record, key))
             self.texts.append(text)
 
     def _read_tsv(self) -> None:
@@ -261,21 +261,21 @@ class Cells:
         """The number of records in the window."""
         return len(self.records) if self.format != "parquet" else int(self.table.num_rows)
 
-    def written(self, translations: Sequence[str]) -> bytes:
+    def with_translations(self, translations: Sequence[str]) -> bytes:
         """The records with their translations, in their format."""
         if self.format == "parquet":
-            return self._written_table(translations)
-        for (record, key), text in zip(self.places, translations, strict=True):
+            return self._table_with_translations(translations)
+        for (record, key), text in zip(self.keys, translations, strict=True):
             self.records[record][key] = " ".join(text.split("\t")) if self.format == "tsv" else text
-        shown = (_shown(record) for record in self.records)
-        return "".join(f"{line}\n" for line in shown).encode("utf-8", "replace")
+        lines = (_format_record(record) for record in self.records)
+        return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
-    def _written_table(self, translations: Sequence[str]) -> bytes:
+    def _table_with_translations(self, translations: Sequence[str]) -> bytes:
         import pyarrow as pa
 
         table = self.table
-        columns = {name: table.column(name).to_pylist() for name in dict.fromkeys(key for _, key in self.places)}
-        for (row, name), text in zip(self.places, translations, strict=True):
+        columns = {name: table.column(name).to_pylist() for name in dict.fromkeys(key for _, key in self.keys)}
+        for (row, name), text in zip(self.keys, translations, strict=True):
             columns[name][row] = text
         for name, values in columns.items():
             at = table.schema.get_field_index(name)
@@ -296,31 +296,31 @@ def _json_object(line: str, name: str, number: int) -> dict[str, Any] | None:
     return record
 
 
-def _shown(record: Any) -> str:
+def _format_record(record: Any) -> str:
     if isinstance(record, list):
         return "\t".join(record)
     return "" if record is None else json.dumps(record, ensure_ascii=False)
 
 
-def header_of(given: Input, fields: Sequence[str]) -> list[str]:
+def header_of(input_: Input, fields: Sequence[str]) -> list[str]:
     """The column names in the first line of a TSV, if the fields are names instead of numbers; else none."""
-    if given.format != "tsv" or not fields or all(field.isdigit() for field in fields):
+    if input_.format != "tsv" or not fields or all(field.isdigit() for field in fields):
         return []
-    with _RemoteLines(given.url).opened() as stream:
+    with _RemoteLines(input_.url).opened() as stream:
         names = stream.readline().decode("utf-8", "replace").rstrip("\r\n").split("\t")
     for field in fields:
         if field not in names:
-            raise SettingsError(f"{given.url} has no column {field!r}.", f"It has: {', '.join(names)}.")
+            raise SettingsError(f"{input_.url} has no column {field!r}.", f"It has: {', '.join(names)}.")
     return names
 
 
-def first_lines(given: Input) -> list[str]:
+def first_lines(input_: Input) -> list[str]:
     """The texts of the first window of a file."""
     piece = next(
-        (p for p in pieces(0, given) if p.error or p.window or (p.table and ipc_table(p.table).num_rows)), None
+        (p for p in pieces(0, input_) if p.error or p.window or (p.table and ipc_table(p.table).num_rows)), None
     )
     if piece is None:
         return []
     if piece.error is not None:
         raise piece.error
-    return piece.window.lines if given.format == "text" and piece.window else Cells(piece, given.format, ()).texts
+    return piece.window.lines if input_.format == "text" and piece.window else Cells(piece, input_.format, ()).texts

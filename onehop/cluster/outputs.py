@@ -16,7 +16,7 @@ from onehop.errors import TextError, check_folder
 from onehop.machine import sync
 
 _STATE = Path(".onehop")
-_AGAIN = "Run the same command again: finished work is kept."
+_RESUMES = "Run the same command again: finished work is kept."
 
 
 class OutputFolder:
@@ -28,7 +28,7 @@ class OutputFolder:
         self.identity = json.loads(json.dumps(identity))
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the folder, and check that its content was made with the same model and options."""
         with _writing(self.path):
             self.state.mkdir(parents=True, exist_ok=True)
@@ -48,22 +48,22 @@ class OutputFolder:
             what = f"{self.path} was started with another model or other options."
             raise TextError(what, "Give another -o, or remove its .onehop folder to translate all files again.")
 
-    def is_finished(self, given: Input) -> bool:
-        known = _read_json(self._record(given))
-        return (self.path / given.name).exists() and known.get("finished") == given.version
+    def is_finished(self, input_: Input) -> bool:
+        known = _read_json(self._record(input_))
+        return (self.path / input_.name).exists() and known.get("finished") == input_.version
 
-    def _record(self, given: Input) -> Path:
-        return self.state / f"{given.name}.json"
+    def _record(self, input_: Input) -> Path:
+        return self.state / f"{input_.name}.json"
 
-    def file(self, given: Input) -> "OutputFile":
-        kind = _ParquetOutput if given.format == "parquet" else OutputFile
-        return kind(self.path / given.name, self._record(given), given)
+    def file(self, input_: Input) -> "OutputFile":
+        kind = _ParquetOutput if input_.format == "parquet" else OutputFile
+        return kind(self.path / input_.name, self._record(input_), input_)
 
 
 def _read_json(file: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
-        found = json.loads(file.read_bytes())
-        return found if isinstance(found, dict) else {}
+        value = json.loads(file.read_bytes())
+        return value if isinstance(value, dict) else {}
     return {}
 
 
@@ -72,24 +72,24 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        full = e.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = f"Free space. {_AGAIN}" if full else "Check the folder."
+        is_full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = f"Free space. {_RESUMES}" if is_full else "Check the folder."
         raise TextError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
 
 
 class OutputFile:
     """An output that is written window by window and renamed when it is complete."""
 
-    def __init__(self, path: Path, record: Path, given: Input) -> None:
-        self.path, self.record, self.given = path, record, given
+    def __init__(self, path: Path, record: Path, input_: Input) -> None:
+        self.path, self.record, self.input = path, record, input_
         self.partial = record.with_suffix(".partial")
-        left = _read_json(record)
-        same = left.get("begun") == given.version and self._can_go_on(left)
-        self.windows, self.lines, self.bytes = (left[n] if same else 0 for n in ("windows", "lines", "bytes"))
-        self.consumed: int = left["consumed"] if same else 0
+        state = _read_json(record)
+        resumes = state.get("begun") == input_.version and self._can_resume(state)
+        self.windows, self.lines, self.bytes = (state[n] if resumes else 0 for n in ("windows", "lines", "bytes"))
+        self.consumed: int = state["consumed"] if resumes else 0
 
-    def _can_go_on(self, left: dict[str, Any]) -> bool:
-        return self.partial.exists() and self.partial.stat().st_size >= left.get("bytes", 0)
+    def _can_resume(self, state: dict[str, Any]) -> bool:
+        return self.partial.exists() and self.partial.stat().st_size >= state.get("bytes", 0)
 
     def __enter__(self) -> "OutputFile":
         with _writing(self.path):
@@ -114,7 +114,7 @@ class OutputFile:
             os.fsync(self._file.fileno())
             self.windows, self.lines = self.windows + 1, self.lines + lines
             self.bytes, self.consumed = self.bytes + len(data), consumed
-            state = {"begun": self.given.version, "windows": self.windows, "lines": self.lines}
+            state = {"begun": self.input.version, "windows": self.windows, "lines": self.lines}
             write_json(self.record, {**state, "bytes": self.bytes, "consumed": consumed})
 
     def finish(self) -> None:
@@ -122,13 +122,13 @@ class OutputFile:
             self._file.close()
             self.partial.replace(self.path)
             sync(self.path.parent)
-            write_json(self.record, {"finished": self.given.version, "lines": self.lines})
+            write_json(self.record, {"finished": self.input.version, "lines": self.lines})
 
 
 class _ParquetOutput(OutputFile):
     """A Parquet file. Its index is at the end, so a stopped one starts from the beginning."""
 
-    def _can_go_on(self, left: dict[str, Any]) -> bool:
+    def _can_resume(self, state: dict[str, Any]) -> bool:
         return False
 
     def _open(self) -> None:
@@ -154,4 +154,4 @@ class _ParquetOutput(OutputFile):
             self._writer.close()
             sync(self.partial)
             self.partial.replace(self.path)
-            write_json(self.record, {"finished": self.given.version, "lines": self.lines})
+            write_json(self.record, {"finished": self.input.version, "lines": self.lines})

@@ -20,7 +20,7 @@ from onehop.data.store import Store
 from onehop.errors import OnehopError, StoreError
 
 _READ_AHEAD = 4  # parts of a file that may wait for a task
-_WAITING = 2  # submitted tasks per core
+_TASKS_PER_CORE = 2  # submitted at the same time
 
 
 def prepare_on_cluster(
@@ -39,10 +39,9 @@ def prepare_on_cluster(
     with joined(address):
         cores = max(1, int(sum(node.get("CPU", 0) for node in alive_nodes())))
         make = partial(make_shards, spread=_Nodes(cores), partitions=cores, part_chunks=part_chunks)
-        # Tasks run in other working directories.
-        where = out.absolute()
+        folder = out.absolute()  # tasks run in other working directories
         return prepare(
-            settings, where, root=root, tokenizer=tokenizer, force=force, stdin=stdin, progress=progress, make=make
+            settings, folder, root=root, tokenizer=tokenizer, force=force, stdin=stdin, progress=progress, make=make
         )
 
 
@@ -55,27 +54,27 @@ class _Nodes:
     def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         import ray
 
-        remote: Any = ray.remote(num_cpus=1, max_retries=-1, scheduling_strategy="SPREAD")(_told)
-        waiting: deque[Any] = deque()
+        remote: Any = ray.remote(num_cpus=1, max_retries=-1, scheduling_strategy="SPREAD")(_run_task)
+        pending: deque[Any] = deque()
         with in_one_line():
             for item in items:
-                waiting.append(remote.remote(task, *item))
-                if len(waiting) >= _WAITING * self.cores:
-                    yield ray.get(waiting.popleft())
-            while waiting:
-                yield ray.get(waiting.popleft())
+                pending.append(remote.remote(task, *item))
+                if len(pending) >= _TASKS_PER_CORE * self.cores:
+                    yield ray.get(pending.popleft())
+            while pending:
+                yield ray.get(pending.popleft())
 
     def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
         """References to the parts, which go directly from the reader to the tasks."""
         import ray
 
-        here: Any = {
+        on_this_node: Any = {
             "num_cpus": 0,
             "num_returns": "streaming",
             "label_selector": {"ray.io/node-id": ray.get_runtime_context().get_node_id()},
             "_generator_backpressure_num_objects": _READ_AHEAD,
         }
-        read: Any = ray.remote(**here)(_read)
+        read: Any = ray.remote(**on_this_node)(_read)
         yield from read.remote(file, plain, chunks)
 
 
@@ -84,7 +83,7 @@ def _read(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChu
     yield from raw_parts(file, plain, chunks)
 
 
-def _told(task: Callable[..., Any], *item: Any) -> Any:
+def _run_task(task: Callable[..., Any], *item: Any) -> Any:
     """The result of a task; a full or unshared disk is reported in one line."""
     try:
         return task(*item)

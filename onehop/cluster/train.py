@@ -23,11 +23,11 @@ from onehop.console import TrainDisplay
 from onehop.errors import OnehopError, RunError
 from onehop.storage.run_folder import Run, read_metrics
 
-_FAILURES = 100  # maximum number of restarts
+_MAX_RESTARTS = 100
 _REFUSED = ".refused.json"
 _STARTS = ".ray-starts"  # one byte per start of the workers
-_LOOK_SECONDS = 1.0
-_LET_GO_SECONDS = 300.0
+_POLL_SECONDS = 1.0
+_RELEASE_SECONDS = 300.0
 
 
 def train_on_cluster(
@@ -55,7 +55,7 @@ def train_on_cluster(
     if store is None:
         store = workflow.open_store(settings, out, None, data).path
     with joined(address):
-        _check_room(workers, threads or 1, device)
+        _check_capacity(workers, threads or 1, device)
         config = {
             "settings": settings,
             "out": str(out.absolute()),
@@ -72,10 +72,10 @@ def train_on_cluster(
     return model if model.exists() else None
 
 
-def _check_room(workers: int, threads: int, device: str | None) -> None:
+def _check_capacity(workers: int, threads: int, device: str | None) -> None:
     """Refuse more workers than the cluster can run: Ray would wait for nodes."""
-    name, each = ("GPU", 1) if device and device.startswith("cuda") else ("CPU", threads)
-    room = sum(int(node.get(name, 0) // each) for node in alive_nodes())
+    name, per_worker = ("GPU", 1) if device and device.startswith("cuda") else ("CPU", threads)
+    room = sum(int(node.get(name, 0) // per_worker) for node in alive_nodes())
     if room < workers:
         remedy = f"Give --workers {room}" if room else "Add nodes"
         raise ClusterError(f"The cluster has room for {room} of {workers} workers.", f"{remedy}, or add nodes.")
@@ -89,18 +89,22 @@ def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> No
 
     out, name = Path(config["out"]), f".ray-{secrets.token_hex(4)}"
     (out / _REFUSED).unlink(missing_ok=True)
-    share: dict[str, float] = {"CPU": 1, "GPU": 1} if gpu else {"CPU": threads}
+    resources: dict[str, float] = {"CPU": 1, "GPU": 1} if gpu else {"CPU": threads}
     trainer = TorchTrainer(
         _worker,
         train_loop_config=config,
-        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker=share),
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker=resources),
         torch_config=TorchConfig(backend="nccl" if gpu else "gloo"),
-        run_config=RunConfig(name=name, storage_path=str(out), failure_config=FailureConfig(max_failures=_FAILURES)),
+        run_config=RunConfig(
+            name=name, storage_path=str(out), failure_config=FailureConfig(max_failures=_MAX_RESTARTS)
+        ),
     )
     try:
         trainer.fit()
     except Exception as e:  # Ray wraps errors of workers in classes of several modules
-        raise _told(e, out) from e
+        last = (str(e).strip().splitlines() or [type(e).__name__])[-1][:300]
+        what = f"The training on the cluster failed: {last}"
+        raise ClusterError(what, f"The same command resumes from the last checkpoint in {out}.") from e
     finally:
         shutil.rmtree(out / name, ignore_errors=True)
     if (out / _REFUSED).exists():
@@ -132,30 +136,22 @@ class _Watch:
         with TrainDisplay(every=self.every) as display:
             display.last = self.steps
             while True:
-                over = self.stop.wait(_LOOK_SECONDS)
-                self._tell_restart(display)
+                stopped = self.stop.wait(_POLL_SECONDS)
+                self._report_restart(display)
                 reports = read_metrics(self.file) if self.file.exists() else []
                 shown = min(shown, len(reports))  # a restart drops the reports after its checkpoint
                 for report in reports[shown:]:
                     (display.validated if "valid_nll" in report else display.stepped)(report)
                 shown = len(reports)
-                if over:
+                if stopped:
                     return
 
-    def _tell_restart(self, display: TrainDisplay) -> None:
+    def _report_restart(self, display: TrainDisplay) -> None:
         started = self.starts.stat().st_size if self.starts.exists() else 0
         if started > self.started > 0:
             step = max(self.run.steps(), default=0)
             display.said(f"A worker died. All workers resume from the checkpoint of step {step}.")
         self.started = started
-
-
-def _told(error: Exception, out: Path) -> OnehopError:
-    last = (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]
-    return ClusterError(
-        f"The training on the cluster failed: {last}",
-        f"The same command resumes from the last checkpoint in {out}.",
-    )
 
 
 def _worker(config: Mapping[str, Any]) -> None:
@@ -199,7 +195,7 @@ def _note_start(out: Path) -> None:
         restarted = starts.tell() > 0
         starts.write(b".")
     if restarted:  # on a disconnected node that process may live on for a while
-        with suppress(Timeout), FileLock(out / ".lock", timeout=_LET_GO_SECONDS):
+        with suppress(Timeout), FileLock(out / ".lock", timeout=_RELEASE_SECONDS):
             pass
 
 
@@ -208,8 +204,8 @@ def kill_worker(pids: Path, rank: int) -> None:
     import ray
 
     node, pid = json.loads((pids / f"{rank}.json").read_bytes())
-    there: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": node}}
-    ray.get(ray.remote(**there)(_kill).remote(pid))
+    on_that_node: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": node}}
+    ray.get(ray.remote(**on_that_node)(_kill).remote(pid))
 
 
 def _kill(pid: int) -> None:

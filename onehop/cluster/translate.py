@@ -27,7 +27,7 @@ from onehop.pipelines.bulk import BulkJob, LinePipeline
 from onehop.storage.model_label import SUFFIX, describe
 
 _WARNINGS_SHOWN = 10
-_TRIES = 4  # attempts per window; if a worker dies in each, the job ends
+_ATTEMPTS = 4  # per window; if a worker dies in each, the job ends
 _MOST_THREADS = 4  # default maximum of a CPU worker; more workers use cores better than more threads
 
 
@@ -58,27 +58,27 @@ def translate_on_cluster(
     still translated.
     """
     inputs = find_inputs(words, out)
-    if job.output != "text" and any(given.format != "text" for given in inputs):
+    if job.output != "text" and any(input_.format != "text" for input_ in inputs):
         raise SettingsError("--json and --n-best are for text files.", "Leave them out for TSV, JSONL and Parquet.")
     folder = OutputFolder(out, {**job.identity(), "fields": list(fields)})
-    with folder.opened(), PrepareDisplay() as shown:
-        left = [given for given in inputs if not folder.is_finished(given)]
-        if len(left) < len(inputs):
-            shown.note(f"{len(inputs) - len(left):,} of {len(inputs):,} files were already finished")
-        if left:
+    with folder.locked(), PrepareDisplay() as display:
+        remaining = [input_ for input_ in inputs if not folder.is_finished(input_)]
+        if len(remaining) < len(inputs):
+            display.note(f"{len(inputs) - len(remaining):,} of {len(inputs):,} files were already finished")
+        if remaining:
             with joined(address):
-                _Translation(job, left, folder, fields, shown).run(workers)
-        shown.note(f"{out}: {len(inputs):,} files")
+                _Translation(job, remaining, folder, fields, display).run(workers)
+        display.note(f"{out}: {len(inputs):,} files")
 
 
 class _Translation:
     """One run over the remaining files."""
 
     def __init__(
-        self, job: BulkJob, inputs: list[Input], folder: OutputFolder, fields: Sequence[str], shown: PrepareDisplay
+        self, job: BulkJob, inputs: list[Input], folder: OutputFolder, fields: Sequence[str], display: PrepareDisplay
     ) -> None:
-        self.job, self.inputs, self.fields, self.shown = job, inputs, fields, shown
-        self.outputs = [folder.file(given) for given in inputs]
+        self.job, self.inputs, self.fields, self.display = job, inputs, fields, display
+        self.outputs = [folder.file(input_) for input_ in inputs]
         self.consumed = [output.consumed for output in self.outputs]
         self.failed: dict[int, OnehopError] = {}
         self.workers: set[str] = set()
@@ -86,10 +86,10 @@ class _Translation:
 
     def run(self, workers: int | None) -> None:
         pool = _pool_of(self.job, workers)
-        sizes = [given.size for given in self.inputs]
-        self.shown.stage("translating", None if None in sizes else sum(filter(None, sizes)), "bytes")
-        if before := sum(self.consumed):
-            self.shown.resume(before)
+        sizes = [input_.size for input_ in self.inputs]
+        self.display.stage("translating", None if None in sizes else sum(filter(None, sizes)), "bytes")
+        if resumed := sum(self.consumed):
+            self.display.resume(resumed)
         current: OutputFile | None = None
         try:
             for done in self._results(pool):
@@ -98,29 +98,29 @@ class _Translation:
                     if current is not None:
                         current.__exit__()
                     current = output.__enter__()
-                self._take(done, output, pool.size)
+                self._write_result(done, output, pool.size)
         finally:
             if current is not None:
                 current.__exit__()
         restarts = max(0, len(self.workers) - pool.size)
         notes = [f"{restarts} workers restarted"] * bool(restarts) + [f"{self.warned:,} warnings"] * bool(self.warned)
-        self.shown.note(", ".join([f"{self.lines:,} lines translated", *notes]))
+        self.display.note(", ".join([f"{self.lines:,} lines translated", *notes]))
         if self.failed:
             what = f"{len(self.failed)} of {len(self.inputs)} files could not be translated."
             raise TextError(what, "Correct them and run the same command: finished files are kept.")
 
-    def _take(self, done: _Done, output: OutputFile, pool_size: int) -> None:
+    def _write_result(self, done: _Done, output: OutputFile, pool_size: int) -> None:
         """Write a result; results of a failed file are dropped."""
         number, piece = done.piece.file, done.piece
         if done.worker not in self.workers:
             self.workers.add(done.worker)
             if len(self.workers) > pool_size:
-                self.shown.note("onehop: A worker died. Another one repeats its windows.")
+                self.display.note("onehop: A worker died. Another one repeats its windows.")
         if number in self.failed:
             return
         if done.error is not None:
             self.failed[number] = done.error
-            self.shown.note(f"onehop: {done.error}")
+            self.display.note(f"onehop: {done.error}")
             return
         if piece.window is None and piece.table is None:
             output.finish()
@@ -130,8 +130,8 @@ class _Translation:
         for line, warnings in done.warnings:
             self.warned += len(warnings)
             if self.warned <= _WARNINGS_SHOWN:
-                self.shown.note(f"onehop: line {line} of {self.inputs[number].url}: {'; '.join(warnings)}")
-        self.shown.advance(max(0, piece.consumed - self.consumed[number]))
+                self.display.note(f"onehop: line {line} of {self.inputs[number].url}: {'; '.join(warnings)}")
+        self.display.advance(max(0, piece.consumed - self.consumed[number]))
         self.consumed[number] = max(self.consumed[number], piece.consumed)
 
     def _results(self, pool: "_Pool") -> Iterator[_Done]:
@@ -143,23 +143,29 @@ class _Translation:
         context.execution_options.preserve_order = True
         context.target_max_block_size = 1  # a window is a block: the work lost with a worker
         context.enable_progress_bars = False
-        given = [(output.windows, each) for output, each in zip(self.outputs, self.inputs, strict=True)]
-        rows = [{"file": pickle.dumps((i, *one))} for i, one in enumerate(given)]
-        formats = [(each.format, header_of(each, self.fields)) for each in self.inputs]
+        files = enumerate(zip(self.outputs, self.inputs, strict=True))
+        rows = [{"file": pickle.dumps((i, output.windows, input_))} for i, (output, input_) in files]
+        formats = [(input_.format, header_of(input_, self.fields)) for input_ in self.inputs]
         here = ray.get_runtime_context().get_node_id()
         on_this_node: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": here}}
         attempts = ray.remote(**on_this_node)(_Attempts).remote()
         read: Any = partial(_read, gpu=pool.gpus > 0)
         worker: Any = _Worker
-        given_to_workers = (replace(self.job, threads=pool.threads), _shipped(self.job), formats, self.fields, attempts)
-        everywhere = all(is_url(each.url) for each in self.inputs)
+        worker_arguments = (
+            replace(self.job, threads=pool.threads),
+            _ship_models(self.job),
+            formats,
+            self.fields,
+            attempts,
+        )
+        everywhere = all(is_url(input_.url) for input_ in self.inputs)
         dataset = (
             ray.data.from_items(rows, override_num_blocks=len(rows))
             # Local files are read on this node, files at URLs on any. Reading takes no core from the workers.
             .flat_map(read, num_cpus=0, label_selector=None if everywhere else {"ray.io/node-id": here})
             .map(
                 worker,
-                fn_constructor_args=given_to_workers,
+                fn_constructor_args=worker_arguments,
                 compute=ray.data.ActorPoolStrategy(size=pool.size, max_tasks_in_flight_per_actor=2),
                 num_cpus=0 if pool.gpus else pool.threads,
                 num_gpus=pool.gpus,
@@ -173,8 +179,8 @@ class _Translation:
 
 
 def _read(row: dict[str, Any], *, gpu: bool) -> Iterator[dict[str, Any]]:
-    number, skip, given = pickle.loads(row["file"])
-    for piece in pieces(number, given, skip, gpu=gpu):
+    number, skip, input_ = pickle.loads(row["file"])
+    for piece in pieces(number, input_, skip, gpu=gpu):
         yield {"piece": pickle.dumps(piece)}
 
 
@@ -208,20 +214,20 @@ class _Worker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         piece: Piece = pickle.loads(row["piece"])
         try:
-            done = self._done(piece)
+            done = self._translate(piece)
         except OnehopError as e:
             done = _Done(piece, error=e)
         # The source text is not sent back.
         kept = replace(piece, window=piece.window and replace(piece.window, lines=[]), table=piece.table and b"")
         return {"done": pickle.dumps(replace(done, piece=kept, worker=self.name))}
 
-    def _done(self, piece: Piece) -> _Done:
+    def _translate(self, piece: Piece) -> _Done:
         if piece.window is None and piece.table is None:
             return _Done(piece, error=piece.error)
         import ray
 
-        if ray.get(self.attempts.begin.remote(piece.file, piece.number)) > _TRIES:
-            raise _died(piece)
+        if ray.get(self.attempts.begin.remote(piece.file, piece.number)) > _ATTEMPTS:
+            raise _worker_died(piece)
         if self.pipeline is None:
             job = replace(self.job, route=tuple(model.here() for model in self.shipped))
             self.pipeline = job.pipeline(job.translator())
@@ -234,16 +240,16 @@ class _Worker:
         parts = [text.split("\n") for text in cells.texts]
         results = iter(self.pipeline.translate([part for lines in parts for part in lines]))
         texts = ["\n".join(next(results).text for _ in lines) for lines in parts]
-        return _Done(piece, cells.count, cells.written(texts))
+        return _Done(piece, cells.count, cells.with_translations(texts))
 
 
-def _died(piece: Piece) -> ClusterError:
+def _worker_died(piece: Piece) -> ClusterError:
     window = piece.window
     where = (
         f"the lines from {window.first} on of {window.name}" if window else f"window {piece.number} of a Parquet file"
     )
     remedy = "If memory ran out, give fewer --workers or a smaller --batch-size."
-    return ClusterError(f"A worker died {_TRIES} times at {where}.", remedy)
+    return ClusterError(f"A worker died {_ATTEMPTS} times at {where}.", remedy)
 
 
 @dataclass(frozen=True)
@@ -276,18 +282,18 @@ class _ShippedModel:
         return folder / self.path.name
 
 
-def _shipped(job: BulkJob) -> list[_ShippedModel]:
+def _ship_models(job: BulkJob) -> list[_ShippedModel]:
     """The models of a job and their companion files. They are shipped only if there are other nodes."""
     import ray
 
-    alone = len(alive_nodes()) == 1
-    found = []
+    is_alone = len(alive_nodes()) == 1
+    models = []
     for path in job.route:
         path = path.absolute()
-        beside = sorted(path.parent.glob(f"{path.name.removesuffix(SUFFIX)}*"))
-        files = {} if alone else {file.name: ray.put(file.read_bytes()) for file in beside if file.is_file()}
-        found.append(_ShippedModel(path, describe(path).hash, files))
-    return found
+        companions = sorted(path.parent.glob(f"{path.name.removesuffix(SUFFIX)}*"))
+        files = {} if is_alone else {file.name: ray.put(file.read_bytes()) for file in companions if file.is_file()}
+        models.append(_ShippedModel(path, describe(path).hash, files))
+    return models
 
 
 # --- how many workers -----------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class OneNode(Here):
         self.cores = cores
 
     def map(self, task, items):
-        return (prepare._told(task, *item) for item in items)
+        return (prepare._run_task(task, *item) for item in items)
 
 
 def test_a_store_is_made_when_there_is_room(small_disk, pairs, tmp_path, monkeypatch):
