@@ -36,7 +36,7 @@ import french_measures
 import german_measures
 from measures import Pair
 
-from onehop.data.filters import HeldOut, held_out_sides, stands_in
+from onehop.data.filters import HeldOut, held_out_sides, is_held_out
 from onehop.text.formality import formality
 from onehop.text.tokenizer import normalise
 
@@ -118,7 +118,7 @@ class Corpora:
 
     def usable(self, pair: Pair) -> bool:
         """Tell whether both sides have text and neither is held out."""
-        return all(pair) and not any(map(NEVER.search, pair)) and not stands_in(self.held_out, *pair)
+        return all(pair) and not any(map(NEVER.search, pair)) and not is_held_out(self.held_out, *pair)
 
 
 def french_typography(source: str, target: str) -> Pair:

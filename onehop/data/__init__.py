@@ -15,6 +15,7 @@ __all__ = [
     "objectives",
     "prepare",
     "records",
+    "shards",
     "store",
     "worker_pool",
 ]

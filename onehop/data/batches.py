@@ -19,7 +19,7 @@ from onehop.text.tokenizer import BOS, EOS, PAD
 
 Ids = Int[np.ndarray, " rows"]
 Lengths = Int[np.ndarray, " sentences"]
-_FILLING = 64  # tokens of a padding sentence
+_PADDING_LENGTH = 64  # tokens of a padding sentence
 
 
 @dataclass(frozen=True)
@@ -70,25 +70,25 @@ class Batch:
         Both sides are filled to `rows` with padding sentences, and to `sentences` with empty ones. A padding sentence
         has at most `longest` tokens, since a kernel may rely on that bound. Larger batches are unchanged.
         """
-        spare = sentences - len(self.src_lengths)
-        more_src, more_tgt = (filling(rows - len(ids), spare, longest) for ids in (self.src, self.tgt))
-        most = max(sentences - len(self.src_lengths), len(more_src), len(more_tgt))
+        missing = sentences - len(self.src_lengths)
+        src_padding, tgt_padding = (padding_lengths(rows - len(ids), missing, longest) for ids in (self.src, self.tgt))
+        most = max(missing, len(src_padding), len(tgt_padding))
         return Batch(
-            np.pad(self.src, (0, sum(more_src))),
-            np.concatenate([self.src_lengths, _padded(more_src, most)]),
-            np.pad(self.tgt, (0, sum(more_tgt))),
-            np.pad(self.labels, (0, sum(more_tgt))),
-            np.concatenate([self.tgt_lengths, _padded(more_tgt, most)]),
+            np.pad(self.src, (0, sum(src_padding))),
+            np.concatenate([self.src_lengths, _padded(src_padding, most)]),
+            np.pad(self.tgt, (0, sum(tgt_padding))),
+            np.pad(self.labels, (0, sum(tgt_padding))),
+            np.concatenate([self.tgt_lengths, _padded(tgt_padding, most)]),
         )
 
 
-def filling(rows: int, sentences: int, longest: int) -> list[int]:
+def padding_lengths(rows: int, sentences: int, longest: int) -> list[int]:
     """Lengths of padding sentences that fill this many rows.
 
     They are short: attention over a long padding sentence would cost time on a GPU.
     """
     rows = max(0, rows)
-    length = min(longest, max(_FILLING, -(-rows // max(1, sentences))))
+    length = min(longest, max(_PADDING_LENGTH, -(-rows // max(1, sentences))))
     whole, rest = divmod(rows, length)
     return [length] * whole + [rest] * (rest > 0)
 
@@ -98,10 +98,10 @@ def _padded(lengths: list[int], count: int) -> Lengths:
     return np.array(lengths + [0] * (count - len(lengths)), dtype=np.int64)
 
 
-def pack(pairs: Pairs, indexes: NDArray[np.int64]) -> Batch:
+def pack(pairs: Pairs, indices: NDArray[np.int64]) -> Batch:
     """Pack these pairs end to end, with BOS and EOS."""
-    src, src_lengths = gather(pairs.source, indexes)
-    tgt, tgt_lengths = gather(pairs.target, indexes)
+    src, src_lengths = gather(pairs.source, indices)
+    tgt, tgt_lengths = gather(pairs.target, indices)
     return Batch(
         _with_marks(src, src_lengths, EOS, before=False),
         src_lengths + 1,
@@ -111,22 +111,22 @@ def pack(pairs: Pairs, indexes: NDArray[np.int64]) -> Batch:
     )
 
 
-def gather(side: Side, indexes: NDArray[np.int64]) -> tuple[Ids, Lengths]:
-    """The ids of these sentences end to end, and their lengths."""
-    lengths = side.lengths[indexes].astype(np.int64)
-    behind = np.cumsum(lengths)
-    rows = np.arange(behind[-1]) + np.repeat(side.ends[indexes] - behind, lengths)
+def gather(side: Side, indices: NDArray[np.int64]) -> tuple[Ids, Lengths]:
+    """The ids of these sentences, packed end to end, and their lengths."""
+    lengths = side.lengths[indices].astype(np.int64)
+    ends = np.cumsum(lengths)
+    rows = np.arange(ends[-1]) + np.repeat(side.ends[indices] - ends, lengths)
     return side.ids[rows].astype(np.int64), lengths
 
 
 def _with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
-    """Insert a special token before or after each sentence."""
+    """The ids with a special token before or after each sentence."""
     ends = np.cumsum(lengths + 1)
-    marked = np.full(ends[-1], mark)
-    is_text = np.ones(len(marked), dtype=bool)
+    result = np.full(ends[-1], mark)
+    is_text = np.ones(len(result), dtype=bool)
     is_text[ends - 1 - lengths if before else ends - 1] = False
-    marked[is_text] = ids
-    return marked
+    result[is_text] = ids
+    return result
 
 
 class Epoch:
@@ -134,8 +134,8 @@ class Epoch:
 
     def __init__(self, pairs: Pairs, batch_tokens: int, seed: int, number: int, *, shuffle: bool = True) -> None:
         self.pairs = pairs
-        held = drawn(pairs.parts, seed, number) if pairs.parts else np.arange(len(pairs))
-        self.order = np.random.default_rng([seed, number]).permutation(held) if shuffle else held
+        indices = drawn(pairs.parts, seed, number) if pairs.parts else np.arange(len(pairs))
+        self.order = np.random.default_rng([seed, number]).permutation(indices) if shuffle else indices
         src = np.cumsum(pairs.src_lengths[self.order].astype(np.int64) + 1)
         tgt = np.cumsum(pairs.tgt_lengths[self.order].astype(np.int64) + 1)
         self.cuts = cut(src, tgt, batch_tokens)
@@ -162,14 +162,14 @@ def cut(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[
     """The starts of the batches, given the cumulative lengths of both sides."""
     cuts = [0]
     while cuts[-1] < len(src):
-        done = cuts[-1]
-        before_src, before_tgt = (src[done - 1], tgt[done - 1]) if done else (0, 0)
+        start = cuts[-1]
+        before_src, before_tgt = (src[start - 1], tgt[start - 1]) if start else (0, 0)
         end = min(
             np.searchsorted(src, before_src + budget, side="right"),
             np.searchsorted(tgt, before_tgt + budget, side="right"),
         )
-        if end == done:
-            longest = max(src[done] - before_src, tgt[done] - before_tgt)
+        if end == start:
+            longest = max(src[start] - before_src, tgt[start] - before_tgt)
             raise SettingsError(
                 f"A sentence of {longest} tokens does not fit into train.batch_tokens {budget}.",
                 f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest.",

@@ -44,30 +44,30 @@ class Resegmenter:
         processes: int = 1,
     ) -> None:
         self.pairs = pairs
-        self.given = (tokenizer.model, dropout, seed, longest)
-        self.pool = spawned_pool(processes, _set_up, self.given) if processes > 1 else None
-        self.coming: tuple[int, list[Future[Pairs]]] = (-1, [])
+        self.configuration = (tokenizer.model, dropout, seed, longest)
+        self.pool = spawned_pool(processes, _set_up, self.configuration) if processes > 1 else None
+        self.next_epoch: tuple[int, list[Future[Pairs]]] = (-1, [])
         self.closed = False
 
     def epoch(self, number: int) -> Pairs:
         """The pairs of an epoch. Raises CancelledError if `close` is called meanwhile."""
         if self.pool is None:
-            _set_up(*self.given)
-            chunks = [_resegment_chunk(work) for work in self.until_closed(chunks_of(self.pairs, number))]
+            _set_up(*self.configuration)
+            chunks = [_resegment_chunk(work) for work in self._until_closed(_chunks(self.pairs, number))]
         else:
-            if self.coming[0] != number:
-                self.begin(number)
-            chunks = [future.result() for future in self.coming[1]]
-            self.begin(number + 1)
-        return Pairs(joined([c.source for c in chunks]), joined([c.target for c in chunks]), self.pairs.parts)
+            if self.next_epoch[0] != number:
+                self._submit(number)
+            chunks = [future.result() for future in self.next_epoch[1]]
+            self._submit(number + 1)
+        return Pairs(_joined([c.source for c in chunks]), _joined([c.target for c in chunks]), self.pairs.parts)
 
-    def begin(self, number: int) -> None:
+    def _submit(self, number: int) -> None:
         assert self.pool is not None
-        for future in self.coming[1]:
+        for future in self.next_epoch[1]:
             future.cancel()
-        self.coming = (number, [self.pool.submit(_resegment_chunk, work) for work in chunks_of(self.pairs, number)])
+        self.next_epoch = (number, [self.pool.submit(_resegment_chunk, work) for work in _chunks(self.pairs, number)])
 
-    def until_closed(self, work: Iterator[Chunk]) -> Iterator[Chunk]:
+    def _until_closed(self, work: Iterator[Chunk]) -> Iterator[Chunk]:
         """The same chunks, until `close` is called."""
         for chunk in work:
             if self.closed:
@@ -81,14 +81,14 @@ class Resegmenter:
             self.pool.shutdown(cancel_futures=True)
 
 
-def chunks_of(pairs: Pairs, epoch: int) -> Iterator[Chunk]:
+def _chunks(pairs: Pairs, epoch: int) -> Iterator[Chunk]:
     """Chunks of a fixed size with their epoch and first pair, so the result does not depend on the process."""
     for first in range(0, len(pairs), CHUNK):
         last = min(first + CHUNK, len(pairs))
         yield epoch, first, Pairs(pairs.source.between(first, last), pairs.target.between(first, last))
 
 
-def joined(sides: list[Side]) -> Side:
+def _joined(sides: list[Side]) -> Side:
     starts = np.cumsum([0, *(len(side.ids) for side in sides)])
     ends = [side.ends + start for side, start in zip(sides, starts[:-1], strict=True)]
     return Side(np.concatenate([side.ids for side in sides]), np.concatenate(ends))
@@ -96,19 +96,18 @@ def joined(sides: list[Side]) -> Side:
 
 # --- one chunk ------------------------------------------------------------------------------------------------
 
-_given: tuple[bytes, float, int, int | None]
+_configuration: tuple[bytes, float, int, int | None]
 _segmenters: dict[tuple[bytes, float, int, int], "Segmenter"] = {}
 
 
 def _set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> None:
-    """Prepare a process for `_resegment_chunk`."""
-    global _given
-    _given = (model, dropout, seed, longest)
+    global _configuration
+    _configuration = (model, dropout, seed, longest)
 
 
 def _segmenter_of(epoch: int) -> "Segmenter":
     """The segmenter of an epoch, cached for all its chunks."""
-    model, dropout, seed, _ = _given
+    model, dropout, seed, _ = _configuration
     key = (model, dropout, seed, epoch)
     if key not in _segmenters:
         _segmenters.clear()
@@ -121,22 +120,22 @@ def _resegment_chunk(work: Chunk) -> Pairs:
     epoch, first, chunk = work
     segmenter = _segmenter_of(epoch)
     sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
-    source, target = (_resegment_side(side, segmenter, place) for side, place in sides)
+    source, target = (_resegment_side(side, segmenter, position) for side, position in sides)
     return Pairs(source, target)
 
 
-def _resegment_side(side: Side, segmenter: "Segmenter", place: str) -> Side:
+def _resegment_side(side: Side, segmenter: "Segmenter", position: str) -> Side:
     """Resegment one side. The random numbers depend on its position in the corpus."""
-    before = side.lists()
-    after = segmenter.segment(before, place)
-    longest = _given[-1]
+    original = side.lists()
+    resampled = segmenter.segment(original, position)
+    longest = _configuration[-1]
     if longest is not None:
-        after = [old if len(new) > longest else new for old, new in zip(before, after, strict=True)]
-    return side_from_lists(after, side.ids.dtype)
+        resampled = [old if len(new) > longest else new for old, new in zip(original, resampled, strict=True)]
+    return side_from_lists(resampled, side.ids.dtype)
 
 
-def _number_from(text: str) -> int:
-    """A number that depends only on the text, on any machine."""
+def _seed_from(text: str) -> int:
+    """A seed that is the same on every machine."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
@@ -150,47 +149,47 @@ class Segmenter:
         vocabulary = tokenizer.vocabulary()
         self.ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
         self.priority = {piece: -score for piece, score in vocabulary}
-        self._known: dict[tuple[int, str], list[int]] = {}
+        self._cache: dict[tuple[int, str], list[int]] = {}
         self._random = random.Random()
 
-    def segment(self, sentences: Sequence[list[int]], place: str) -> list[list[int]]:
+    def segment(self, sentences: Sequence[list[int]], position: str) -> list[list[int]]:
         """New segmentations of sentences of ids."""
         words = [text.split(" ") for text in self.tokenizer.decode_batch(sentences)]
         total = sum(map(len, words))
-        bits = np.random.Philox(key=_number_from(f"{self.key} {place}")).random_raw(total)
+        bits = np.random.Philox(key=_seed_from(f"{self.key} {position}")).random_raw(total)
         variants = iter((bits >> np.uint64(64 - _VARIANT_BITS)).tolist())
         return [[i for word in sentence for i in self.word(word, next(variants))] for sentence in words]
 
     def word(self, word: str, variant: int) -> list[int]:
         """The ids of one variant of a word."""
-        known = self._known.get((variant, word))
-        if known is None:
-            if len(self._known) >= CACHED:
-                self._known.clear()
-            self._random.seed(_number_from(f"{self.key} {variant} {word}"))
-            known = self._known[variant, word] = self.ids_of(self.pieces(word))
-        return known
+        ids = self._cache.get((variant, word))
+        if ids is None:
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
+            self._random.seed(_seed_from(f"{self.key} {variant} {word}"))
+            ids = self._cache[variant, word] = self.ids_of(self.pieces(word))
+        return ids
 
     def pieces(self, word: str) -> list[str]:
         """Algorithm 1 of the paper: each round drops merges at random and applies the best one that is left."""
         symbols = list(WORD_MARK + word)
         draw, dropout, priority = self._random.random, self.dropout, self.priority
         while True:
-            best, place = float("inf"), -1
+            best, index = float("inf"), -1
             for i in range(len(symbols) - 1):
                 rank = priority.get(symbols[i] + symbols[i + 1])
                 if rank is not None and draw() >= dropout and rank < best:
-                    best, place = rank, i
-            if place < 0:
+                    best, index = rank, i
+            if index < 0:
                 return symbols
-            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
+            symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
 
     def ids_of(self, pieces: list[str]) -> list[int]:
         """Ids of pieces; a character outside the vocabulary becomes its bytes."""
         ids = []
         for piece in pieces:
-            known = self.ids.get(piece)
-            ids += [known] if known is not None else [self.ids[f"<0x{byte:02X}>"] for byte in piece.encode()]
+            id_ = self.ids.get(piece)
+            ids += [id_] if id_ is not None else [self.ids[f"<0x{byte:02X}>"] for byte in piece.encode()]
         return ids
 
 

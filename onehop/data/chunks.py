@@ -48,8 +48,8 @@ def _plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawCh
     reader = Lines(file.paths[0])
     texts, number = iter(reader) if plain == "lines" else _paragraphs(reader), 1
     while chunk := list(islice(texts, size)):
-        none = [b""] * len(chunk)
-        yield RawChunk(file=file.name, first_line=number, src=none, tgt=chunk, consumed=reader.consumed)
+        no_source = [b""] * len(chunk)
+        yield RawChunk(file=file.name, first_line=number, src=no_source, tgt=chunk, consumed=reader.consumed)
         number += len(chunk)
 
 
@@ -62,8 +62,8 @@ def _paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _record_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
     reader = records(file)
-    found, number = iter(reader), 1
-    while chunk := list(islice(found, size)):
+    pairs, number = iter(reader), 1
+    while chunk := list(islice(pairs, size)):
         src, tgt = [record[0] for record in chunk], [record[1] if len(record) == 2 else None for record in chunk]
         yield RawChunk(file=file.name, first_line=number, src=src, tgt=tgt, consumed=reader.consumed)
         number += len(chunk)
@@ -84,9 +84,9 @@ def _refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
     """Refuse a file whose first line does not have two columns."""
     columns = first_line.count(b"\t") + 1
     if columns != 2:
-        found = "1 column" if columns == 1 else f"{columns} columns"
+        count = "1 column" if columns == 1 else f"{columns} columns"
         remedy = f"It must be source TAB target; other formats are known by their endings ({ENDINGS})."
-        raise TextError(f"{file.names} line 1 has {found}.", remedy)
+        raise TextError(f"{file.names} line 1 has {count}.", remedy)
 
 
 def _aligned_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:

@@ -3,9 +3,10 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,9 @@ class Filtered:
     cut: list[int]  # indices of the validation pairs
 
 
-# --- stage one: filter ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class FilteredChunk:
-    """The result of one chunk of raw lines: `lines` are source TAB target TAB place.
+    """The result of one chunk of raw lines: `lines` are source TAB target TAB file:line.
 
     `unreadable` has the column and line number of everything that is not UTF-8.
     """
@@ -96,7 +94,6 @@ _checks: PairChecks
 
 
 def set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
-    """Prepare a process for `filter_chunk`."""
     global _checks
     _checks = PairChecks(settings, held_out)
 
@@ -106,17 +103,17 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
     file, raw = work
     lines, hashes, dropped, unreadable = [], [], dict[str, Dropped](), list[tuple[int, int]]()
     for number, columns in enumerate(columns_of(raw), raw.first_line):
-        place = f"{raw.file}:{number}"
+        location = f"{raw.file}:{number}"
         pair = decoded(columns)
         reason = pair if isinstance(pair, str) else _checks.reason(*pair)
         if reason is not None:
-            dropped.setdefault(reason, Dropped()).add(sample_of(place, columns))
+            dropped.setdefault(reason, Dropped()).add(sample_of(location, columns))
             if reason == "utf8":
                 unreadable += [(i, number) for i in undecodable(columns)]
         else:
             text = "\t".join(pair)
             hashes.append(hash64(text))
-            lines.append(f"{text}\t{place}\n".encode())
+            lines.append(f"{text}\t{location}\n".encode())
     return FilteredChunk(
         file=file,
         consumed=raw.consumed,
@@ -137,15 +134,36 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
     raw = ((i, chunk) for i, file in enumerate(files) for chunk in read_chunks(file, plain=settings.plain))
     with closing(in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))) as filtered:
         chunks, kept = _write_filtered(work, settings, files, filtered, report, progress)
-    pairs, own = sum(kept.values()), sum(kept[i] for i in range(len(inputs.train)))
+    finish_filtering(work, settings, inputs, report, kept, partial(_lines_at, work), chunks)
+
+
+def finish_filtering(
+    work: Path,
+    settings: DataSettings,
+    inputs: Inputs,
+    report: FilterReport,
+    kept: Counter[int],
+    lines_at: Callable[[list[int]], Iterable[bytes]],
+    chunks: list[Span],
+    **layout: Any,
+) -> None:
+    """Split off the validation pairs and write the stage's result; `lines_at` returns the pairs at some indices."""
+    own = sum(kept[i] for i in range(len(inputs.train)))
     if own < 2:
         raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own, settings.plain)
-    cut = [] if inputs.valid else spread(cut_size(own, settings), own).tolist()
-    valid = valid_lines(inputs.valid, settings, report) if inputs.valid else _cut_lines(work, cut)
+    # At most a tenth of the pairs is held out.
+    cut = [] if inputs.valid else spread(min(settings.valid_size, max(1, own // 10)), own).tolist()
+    valid = _valid_lines(inputs.valid, settings, report) if inputs.valid else lines_at(cut)
     write_whole(work / VALID, b"".join(valid))
-    sources = [(source_name(file.name), kept[i]) for i, file in enumerate(files)]
-    values = {"report": report_to_dict(report), "chunks": chunks, "sources": sources, "pairs": pairs, "cut": cut}
-    write_json(work / FILTERED, values)
+    files = inputs.train + inputs.mix
+    values = {
+        "report": report_to_dict(report),
+        "chunks": chunks,
+        "sources": [(source_name(file.name), kept[i]) for i, file in enumerate(files)],
+        "pairs": sum(kept.values()),
+        "cut": cut,
+    }
+    write_json(work / FILTERED, {**values, **layout})
 
 
 def held_out_of(inputs: Inputs, settings: DataSettings) -> HeldOut:
@@ -163,11 +181,11 @@ def _write_filtered(
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write the pairs without duplicates; returns the start of each chunk, and the number of pairs of each file."""
-    seen, watch, done, kept = SeenHashes(), EncodingWatch(), Counter[int](), Counter[int]()
+    seen, encoding, consumed, kept = SeenHashes(), EncodingCheck(), Counter[int](), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
         for chunk in filtered:
-            watch.look(files[chunk.file], chunk)
+            encoding.check(files[chunk.file], chunk)
             report.files[files[chunk.file].name] += chunk.read
             report.merge(chunk.dropped)
             lines = _without_duplicates(chunk, seen, report) if settings.duplicates else chunk.lines
@@ -176,21 +194,21 @@ def _write_filtered(
             chunks.append((size, len(text), pairs, chunk.file))
             size, pairs = size + len(text), pairs + len(lines)
             kept[chunk.file] += len(lines)
-            progress.advance(chunk.consumed - done[chunk.file])
-            done[chunk.file] = chunk.consumed
+            progress.advance(chunk.consumed - consumed[chunk.file])
+            consumed[chunk.file] = chunk.consumed
         out.flush()
         os.fsync(out.fileno())
     return chunks, kept
 
 
-class EncodingWatch:
+class EncodingCheck:
     """Raises an error if over a tenth of a file's lines are not UTF-8: the file has another encoding."""
 
     def __init__(self) -> None:
         self._read, self._bad = Counter[int](), Counter[tuple[int, Path]]()
         self._first: dict[tuple[int, Path], int] = {}
 
-    def look(self, file: ParallelFile, chunk: FilteredChunk) -> None:
+    def check(self, file: ParallelFile, chunk: FilteredChunk) -> None:
         self._read[chunk.file] += chunk.read
         read = self._read[chunk.file]
         for path, lines in _unreadable_lines(file, chunk).items():
@@ -207,10 +225,10 @@ class EncodingWatch:
 
 def _unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set[int]]:
     """The lines of a chunk that are not UTF-8, by path. A TSV has both columns in one path."""
-    found: dict[Path, set[int]] = {}
+    lines: dict[Path, set[int]] = {}
     for column, line in chunk.unreadable:
-        found.setdefault(file.paths[min(column, len(file.paths) - 1)], set()).add(line)
-    return found
+        lines.setdefault(file.paths[min(column, len(file.paths) - 1)], set()).add(line)
+    return lines
 
 
 def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
@@ -220,8 +238,8 @@ def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterRe
         if fresh:
             kept.append(line)
         else:
-            source, target, place = line.rstrip(b"\n").split(b"\t")
-            report.dropped["duplicate"].add(sample_of(place.decode(), (source, target)))
+            source, target, location = line.rstrip(b"\n").split(b"\t")
+            report.dropped["duplicate"].add(sample_of(location.decode(), (source, target)))
     return kept
 
 
@@ -229,43 +247,38 @@ def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterRe
 
 
 def _lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tuple[str, str] | str]]:
-    """The place of each line with its normalised pair, or with the reason to drop it."""
+    """The file and number of each line, and its normalised pair or the reason to drop it."""
     for file in files:
         for raw in read_chunks(file, plain=plain):
             for number, columns in enumerate(columns_of(raw), raw.first_line):
                 yield f"{raw.file}:{number}", decoded(columns)
 
 
-def valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
+def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
     """Validation pairs from files: all pairs with two sides, or a number of each file, spread evenly over it."""
     unusable, most, sides = 0, settings.valid_most, slice(1 if settings.plain else 0, 2)
     for file in files:
         lines = []
-        for place, pair in _lines_in([file], settings.plain):
+        for location, pair in _lines_in([file], settings.plain):
             if isinstance(pair, str) or not all(pair[sides]):
                 unusable += 1
             else:
-                lines.append(f"{pair[0]}\t{pair[1]}\t{place}\n".encode())
+                lines.append(f"{pair[0]}\t{pair[1]}\t{location}\n".encode())
         yield from (lines[i] for i in spread(min(most or len(lines), len(lines)), len(lines)))
     if unusable:
         report.notes.append(f"{counted(unusable, 'validation line')} dropped: empty or not readable.")
 
 
-def cut_size(pairs: int, settings: DataSettings) -> int:
-    """The number of pairs to hold out for validation: the setting, but at most a tenth."""
-    return min(settings.valid_size, max(1, pairs // 10))
-
-
 def nothing_left(report: FilterReport, read: int, pairs: int, plain: Plain) -> TextError:
     """The error if there is too little text, or if the filters leave too little."""
-    thing = "training text" if plain else "training pair"
+    noun = "training text" if plain else "training pair"
     if pairs == read:
-        return TextError(f"There is {'only 1' if pairs else 'no'} {thing}.", "Give more text: at least two are needed.")
-    left = "1 is" if pairs == 1 else "none is" if read == 1 else "none are"
+        return TextError(f"There is {'only 1' if pairs else 'no'} {noun}.", "Give more text: at least two are needed.")
+    remaining = "1 is" if pairs == 1 else "none is" if read == 1 else "none are"
     reason = max(report.dropped, key=lambda reason: report.dropped[reason].count)
     why = (PLAIN_REASONS if plain else REASONS)[reason]
     return TextError(
-        f"Of {counted(read, thing)} {left} left after the filters. Most common reason: {why}.",
+        f"Of {counted(read, noun)} {remaining} left after the filters. Most common reason: {why}.",
         "Check the files, or loosen the filters in [data].",
     )
 
@@ -275,9 +288,9 @@ def spread(count: int, among: int) -> npt.NDArray[np.int64]:
     return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
 
 
-def _cut_lines(work: Path, cut: list[int]) -> Iterator[bytes]:
-    """The lines of `pairs.tsv` that become validation pairs."""
-    chosen = frozenset(cut)
+def _lines_at(work: Path, indices: list[int]) -> Iterator[bytes]:
+    """The lines of `pairs.tsv` at some indices."""
+    chosen = frozenset(indices)
     with (work / PAIRS).open("rb") as lines:
         yield from (line for i, line in enumerate(lines) if i in chosen)
 

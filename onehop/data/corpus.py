@@ -49,12 +49,11 @@ class ParallelFile:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
         return sum(path.stat().st_size for path in self.paths)
 
     @property
     def names(self) -> str:
-        """The paths for messages."""
+        """The paths, for messages."""
         shards = self.format is not None and len(self.paths) > 1
         return str(self.paths[0].parent) if shards else " and ".join(str(path) for path in self.paths)
 
@@ -90,11 +89,11 @@ def _files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Pa
     def file(path: Path) -> ParallelFile:
         paths = _dataset_files(path) if path.is_dir() else (path,)
         format = _format_of(paths[0])
-        return checked(ParallelFile(name=path.name, paths=paths, format=format, languages=(source, target)))
+        return _checked(ParallelFile(name=path.name, paths=paths, format=format, languages=(source, target)))
 
     if _LANG in entry:
         paths = tuple(root / entry.replace(_LANG, lang) for lang in (source, target))
-        return [checked(ParallelFile(name=Path(entry).name, paths=paths))]
+        return [_checked(ParallelFile(name=Path(entry).name, paths=paths))]
     path = root / entry
     if any(mark in entry for mark in _GLOB_MARKS) and not path.exists():
         base = Path(path.anchor) if path.is_absolute() else Path()
@@ -123,8 +122,8 @@ def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str
     Files with both sides, `-` and names with {lang} are entries by themselves. Others come in pairs, such as
     train.en train.de.
     """
-    whole = [name for name in names if _stands_for_itself(name)]
-    sides = [name for name in names if not _stands_for_itself(name)]
+    whole = [name for name in names if _needs_no_partner(name)]
+    sides = [name for name in names if not _needs_no_partner(name)]
     if len(sides) % 2:
         raise TextError(f"{sides[-1]} has no partner.", _PAIR_REMEDY)
     pairs = [_entry_of_pair(*sides[i : i + 2]) for i in range(0, len(sides), 2)]
@@ -134,8 +133,7 @@ def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str
     return (*whole, *(entry for entry, _ in pairs)), languages.pop() if languages else None
 
 
-def _stands_for_itself(name: str) -> bool:
-    """Whether a name on the command line needs no partner."""
+def _needs_no_partner(name: str) -> bool:
     path = Path(name)
     return (
         _LANG in name or name == STDIN or ".tsv" in path.suffixes or _format_of(path) is not None or os.path.isdir(path)
@@ -148,11 +146,11 @@ def _entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
     differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
     if len(first) != len(second) or len(differ) != 1 or differ[0] == 0:
         raise TextError(f"{one} and {two} are not named as a pair.", _PAIR_REMEDY)
-    place = differ[0]
-    return ".".join([*first[:place], _LANG, *first[place + 1 :]]), (first[place], second[place])
+    index = differ[0]
+    return ".".join([*first[:index], _LANG, *first[index + 1 :]]), (first[index], second[index])
 
 
-def checked(file: ParallelFile) -> ParallelFile:
+def _checked(file: ParallelFile) -> ParallelFile:
     """The file, after a check that all its paths can be opened."""
     for path in file.paths:
         if not path.is_file():
@@ -211,17 +209,16 @@ class _ZstdStream(io.RawIOBase):
         self._raw = raw
         self._new_frame = zstandard.ZstdDecompressor().decompressobj
         self._frame: Any = None
-        self._packed = b""
+        self._compressed = b""
         self._text = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from the current frame."""
         while not self._text:
-            self._packed = self._packed or self._raw.read(1 << 16)
-            if not self._packed:
+            self._compressed = self._compressed or self._raw.read(1 << 16)
+            if not self._compressed:
                 if self._frame is not None:
                     raise EOFError("the last frame has no end")
                 return 0
@@ -232,9 +229,9 @@ class _ZstdStream(io.RawIOBase):
 
     def _unpack(self) -> None:
         self._frame = self._frame or self._new_frame()
-        self._text, self._packed = self._frame.decompress(self._packed), b""
+        self._text, self._compressed = self._frame.decompress(self._compressed), b""
         if self._frame.eof:
-            self._packed, self._frame = self._frame.unused_data, None
+            self._compressed, self._frame = self._frame.unused_data, None
 
 
 class RawFile:
@@ -275,7 +272,6 @@ class Lines(RawFile):
 
 
 def _skip_rest_of_line(stream: IO[bytes]) -> None:
-    """Skip the rest of a line that is too long."""
     while part := stream.readline(LONGEST_LINE):
         if part.endswith(b"\n"):
             return
@@ -318,11 +314,11 @@ def first_suspicious_line(src: Sequence[int], tgt: Sequence[int]) -> int:
     shift, n = len(longer) - len(shorter), len(shorter)
     if n == 0:
         return 1
-    here = np.log((longer[:n] + 1) / (shorter + 1))
-    there = np.log((longer[shift:] + 1) / (shorter + 1))
-    usual = np.median(np.concatenate([here, there]))
+    unshifted = np.log((longer[:n] + 1) / (shorter + 1))
+    shifted = np.log((longer[shift:] + 1) / (shorter + 1))
+    usual = np.median(np.concatenate([unshifted, shifted]))
     # Limited, so that one outlier does not outweigh many good lines.
-    misfit_here, misfit_there = (np.minimum(np.abs(d - usual), 2.0) for d in (here, there))
-    before = np.concatenate([[0.0], np.cumsum(misfit_here)])
-    after = np.sum(misfit_there) - np.concatenate([[0.0], np.cumsum(misfit_there)])
+    misfit_unshifted, misfit_shifted = (np.minimum(np.abs(d - usual), 2.0) for d in (unshifted, shifted))
+    before = np.concatenate([[0.0], np.cumsum(misfit_unshifted)])
+    after = np.sum(misfit_shifted) - np.concatenate([[0.0], np.cumsum(misfit_shifted)])
     return int(np.argmin(before + after)) + 1

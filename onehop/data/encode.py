@@ -22,9 +22,9 @@ from onehop.data.filters import (
     HeldOut,
     counted,
     held_out_sides,
+    is_held_out,
     report_to_dict,
     sample_of,
-    stands_in,
     wrong_length,
 )
 from onehop.data.mixture import quotas, weights_of
@@ -40,32 +40,28 @@ def learn_stage(
     work: Path,
     filtered: Filtered,
     settings: TokenizerSettings,
-    given: bytes | None,
+    tokenizer: bytes | None,
     processes: int,
     progress: StageProgress,
 ) -> None:
-    """Write the tokenizer, either given or learned."""
-    if given is None:
+    """Write the tokenizer, after learning it if there is none."""
+    if tokenizer is None:
         progress.stage("learning the vocabulary", None, "")
         job = (work, filtered, settings)
         # In a separate process if there are several, so that its memory is released.
-        (given,) = in_order(learn, [job], 2 if processes > 1 else 1, nothing)
-    Tokenizer(given)
-    write_whole(work / TOKENIZER, given)
+        (tokenizer,) = in_order(_learn, [job], 2 if processes > 1 else 1)
+    Tokenizer(tokenizer)  # refuses a damaged one
+    write_whole(work / TOKENIZER, tokenizer)
 
 
-def nothing() -> None:
-    """The set-up of a worker that needs none."""
-
-
-def learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
+def _learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
     """Learn a vocabulary from training pairs spread evenly over the corpus, or over each of its weighted sources."""
     work, filtered, settings = job
-    chosen = frozenset(sample_places(filtered, settings).tolist()) - frozenset(filtered.cut)
+    chosen = frozenset(sample_indices(filtered, settings).tolist()) - frozenset(filtered.cut)
     return Tokenizer.learn(_sides_of(work / PAIRS, chosen), settings).model
 
 
-def sample_places(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
+def sample_indices(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
     """The indices of the pairs that the vocabulary is learned from."""
     count = min(filtered.pairs, settings.sample // 2)
     if settings.weights is None:
@@ -126,7 +122,7 @@ class WordIds(dict[str, bytes]):
 
 
 def encodes_by_words(tokenizer: Tokenizer) -> bool:
-    """Whether no token crosses a space, as in every vocabulary learned here; a given one may differ."""
+    """Whether no token crosses a space, as in every vocabulary learned here; an imported one may differ."""
     within_words = all(WORD_MARK not in piece[1:] for piece, _ in tokenizer.vocabulary())
     # Unknown words too: a word-level vocabulary merges several unknown words into one token.
     return within_words and all(tokenizer.encode(f"{w} {w}") == 2 * tokenizer.encode(w) for w in ("a", _NO_PIECE))
@@ -162,7 +158,6 @@ _words: WordIds
 
 
 def set_up_encoding(encoding: Encoding) -> None:
-    """Prepare a process for `_encode_chunk`."""
     global _encoding, _words
     _encoding, _words = encoding, WordIds(Tokenizer(encoding.model))
 
@@ -178,23 +173,23 @@ def _encode_chunk(chunk: Span) -> _EncodedChunk:
 def encode_lines(lines: list[bytes], first: int, file: int) -> _EncodedChunk:
     """Encode the training pairs among lines of filtered text, of which `first` come before these."""
     train = [line.decode().split("\t") for i, line in enumerate(lines, first) if i not in _encoding.cut]
-    settings, whole = _encoding.settings, len(train)
+    settings, count = _encoding.settings, len(train)
     if settings.plain:
         train = _in_pieces(_words.tokenizer, train, settings.longest)
     src, tgt = encode_sides(_words, train)
-    kept, dropped = [], dict[str, Dropped]()
-    for i, (source, target, place) in enumerate(train):
+    indices, dropped = [], dict[str, Dropped]()
+    for i, (source, target, location) in enumerate(train):
         pieces = _words.count(tgt[i])
         reason = wrong_length(pieces if settings.plain else _words.count(src[i]), pieces, settings)
-        if reason is None and stands_in(_encoding.held_out, source, target):
+        if reason is None and is_held_out(_encoding.held_out, source, target):
             reason = "valid"
         if reason is None:
-            kept.append(i)
+            indices.append(i)
         else:
-            sample = sample_of(place, (source.encode(), target.encode()))
+            sample = sample_of(location, (source.encode(), target.encode()))
             dropped.setdefault(reason, Dropped()).add(sample)
-    pairs = Pairs(_words.side([src[i] for i in kept]), _words.side([tgt[i] for i in kept]))
-    return _EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines), added=len(train) - whole)
+    pairs = Pairs(_words.side([src[i] for i in indices]), _words.side([tgt[i] for i in indices]))
+    return _EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines), added=len(train) - count)
 
 
 def encode_sides(words: WordIds, lines: list[list[str]]) -> tuple[list[bytes], list[bytes]]:
@@ -205,8 +200,8 @@ def _in_pieces(tokenizer: Tokenizer, lines: list[list[str]], longest: int) -> li
     """Lines of plain text, with long ones split into parts of at most `longest` tokens."""
     encoded = tokenizer.encode_batch([line[1] for line in lines], threads=1)
     return [
-        [source, text, place]
-        for (source, whole, place), ids in zip(lines, encoded, strict=True)
+        [source, text, location]
+        for (source, whole, location), ids in zip(lines, encoded, strict=True)
         for text in ([whole] if len(ids) <= longest else _cut_text(tokenizer, whole, longest))
     ]
 
@@ -235,14 +230,14 @@ def encode_stage(
     folder, report, data = work / "store", filtered.report, settings.data
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    encoding, tokenizer = begin_encoding(work, folder, data, filtered, pairs=work / PAIRS)
+    encoding, tokenizer = start_encoding(work, folder, data, filtered, pairs=work / PAIRS)
     progress.stage("encoding", filtered.pairs, "pairs")
     with closing(in_order(_encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))) as chunks:
         counts = _encode_train(folder, chunks, report, progress)
     write_description(folder, describe_store(data, inputs, filtered, tokenizer, counts))
 
 
-def begin_encoding(
+def start_encoding(
     work: Path, folder: Path, data: DataSettings, filtered: Filtered, *, pairs: Path
 ) -> tuple[Encoding, Tokenizer]:
     """Write the tokenizer and the validation pairs; returns the configuration of the workers, and the tokenizer."""
@@ -296,21 +291,21 @@ def _encode_valid(
 ) -> list[tuple[str, str]]:
     """Write the validation pairs as ids and as text, and return the text."""
     lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
-    whole = len(lines)
+    count = len(lines)
     if settings.plain:
         lines = _in_pieces(tokenizer, lines, settings.longest)
     if not settings.valid:  # otherwise they are not counted as read
-        report.added += len(lines) - whole
+        report.added += len(lines) - count
     words = WordIds(tokenizer)
     src, tgt = encode_sides(words, lines)
-    kept = [i for i in range(len(lines)) if words.count(max(src[i], tgt[i], key=len)) <= settings.longest]
-    if not kept:
+    indices = [i for i in range(len(lines)) if words.count(max(src[i], tgt[i], key=len)) <= settings.longest]
+    if not indices:
         raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
-    if len(kept) < len(lines):
-        report.notes.append(f"{counted(len(lines) - len(kept), 'validation pair')} dropped: too many tokens.")
+    if len(indices) < len(lines):
+        report.notes.append(f"{counted(len(lines) - len(indices), 'validation pair')} dropped: too many tokens.")
     with closing(PairsWriter(folder, "valid")) as writer:
-        writer.write(Pairs(words.side([src[i] for i in kept]), words.side([tgt[i] for i in kept])))
+        writer.write(Pairs(words.side([src[i] for i in indices]), words.side([tgt[i] for i in indices])))
     for column, side in enumerate(("src", "tgt")):
-        write_whole(folder / f"valid.{side}.txt", "".join(lines[i][column] + "\n" for i in kept).encode())
-    report.valid = len(kept)
-    return [(lines[i][0], lines[i][1]) for i in kept]
+        write_whole(folder / f"valid.{side}.txt", "".join(lines[i][column] + "\n" for i in indices).encode())
+    report.valid = len(indices)
+    return [(lines[i][0], lines[i][1]) for i in indices]

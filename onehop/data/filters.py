@@ -16,7 +16,7 @@ from onehop.text.language_id import IDENTIFIER, LETTERS, LanguageCheck, identifi
 from onehop.text.tokenizer import normalise
 
 _SAMPLES = 3
-_SHOWN = 100  # characters of a side in a sample
+_SAMPLE_LENGTH = 100  # characters of a side in a sample
 
 # In the order of the checks: a pair is counted at the first one that it fails.
 REASONS = {
@@ -136,12 +136,10 @@ def report_to_text(report: FilterReport) -> str:
     for reason, words in (REASONS if src else PLAIN_REASONS).items():
         dropped = report.dropped[reason]
         lines.append(f"{dropped.count:>12,} dropped: {words}")
-        lines += [f"{'':14}{s.place}  {_sample_to_text(s, parallel=src > 0)}" for s in dropped.samples]
+        for sample in dropped.samples:
+            text = f"{sample.source!r} → {sample.target!r}" if src else repr(sample.target)
+            lines.append(f"{'':14}{sample.place}  {text}")
     return "\n".join(lines + report.notes) + "\n"
-
-
-def _sample_to_text(sample: Sample, *, parallel: bool) -> str:
-    return f"{sample.source!r} → {sample.target!r}" if parallel else repr(sample.target)
 
 
 def counted(count: int, thing: str) -> str:
@@ -172,17 +170,17 @@ class HeldOut:
 
     def __contains__(self, side: str) -> bool:
         # Nearly every side differs within its first words, so the full hash is rarely computed.
-        return opening(side) in self.openings and side_hash(side) in self.hashes
+        return _opening(side) in self.openings and side_hash(side) in self.hashes
 
 
-def opening(side: str) -> str:
+def _opening(side: str) -> str:
     """The first words of a side, without case and punctuation."""
     return " ".join(word[0] for word in islice(WORD.finditer(side.casefold()), _FEWEST_WORDS))
 
 
 def held_out_sides(pairs: Iterable[tuple[str, str]]) -> HeldOut:
     """All sides of the pairs, except short ones."""
-    known = {h: opening(side) for pair in pairs for side in pair if (h := side_hash(side)) is not None}
+    known = {h: _opening(side) for pair in pairs for side in pair if (h := side_hash(side)) is not None}
     return HeldOut(openings=frozenset(known.values()), hashes=frozenset(known))
 
 
@@ -197,13 +195,13 @@ class SeenHashes:
         values, first = np.unique(hashes, return_index=True)
         unseen = np.ones(len(values), bool)
         for known in self._sorted:
-            at = np.minimum(np.searchsorted(known, values), len(known) - 1)
-            unseen &= known[at] != values
+            index = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            unseen &= known[index] != values
         if unseen.any():
             self._insert(values[unseen])
-        fresh = np.zeros(len(hashes), bool)
-        fresh[first[unseen]] = True
-        return fresh
+        is_new = np.zeros(len(hashes), bool)
+        is_new[first[unseen]] = True
+        return is_new
 
     def _insert(self, values: npt.NDArray[Any]) -> None:
         while self._sorted and len(self._sorted[-1]) <= 2 * len(values):
@@ -257,7 +255,7 @@ class PairChecks:
             return "identical"
         if min(letters_share(src), letters_share(tgt)) < self.settings.alphabetic:
             return "alphabetic"
-        if stands_in(self.held_out, src, tgt):
+        if is_held_out(self.held_out, src, tgt):
             return "test"
         return "language" if self._wrong_language(src, tgt) else None
 
@@ -267,7 +265,7 @@ class PairChecks:
         return self.language.wrong(src, self.settings.source) or self.language.wrong(tgt, self.settings.target)
 
 
-def stands_in(held_out: HeldOut, src: str, tgt: str) -> bool:
+def is_held_out(held_out: HeldOut, src: str, tgt: str) -> bool:
     """Whether a side is among the held-out ones."""
     return bool(held_out.hashes) and (src in held_out or tgt in held_out)
 
@@ -313,12 +311,12 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def sample_of(place: str, columns: tuple[bytes, ...]) -> Sample:
+def sample_of(location: str, columns: tuple[bytes, ...]) -> Sample:
     """A pair for the report, truncated, with U+FFFD for undecodable bytes."""
     source, target = (*columns, b"")[:2]
-    return Sample(place=place, source=shown(source), target=shown(target))
+    return Sample(place=location, source=_truncated(source), target=_truncated(target))
 
 
-def shown(side: bytes) -> str:
-    text = side[: _SHOWN * 4].decode(errors="replace")
-    return text[:_SHOWN] + ("…" if len(text) > _SHOWN else "")
+def _truncated(side: bytes) -> str:
+    text = side[: _SAMPLE_LENGTH * 4].decode(errors="replace")
+    return text[:_SAMPLE_LENGTH] + ("…" if len(text) > _SAMPLE_LENGTH else "")

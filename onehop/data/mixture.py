@@ -39,10 +39,10 @@ def weights_of(names: Sequence[str], weights: Weights | None, setting: str) -> l
         if not any(fnmatchcase(name, pattern) for name in names):
             known = ", ".join(dict.fromkeys(names))
             raise SettingsError(f"{setting} names {pattern!r}, which matches no source.", f"There are: {known}.")
-    found = [next((w for pattern, w in table.items() if fnmatchcase(name, pattern)), 1.0) for name in names]
-    if not any(found):
+    result = [next((w for pattern, w in table.items() if fnmatchcase(name, pattern)), 1.0) for name in names]
+    if not any(result):
         raise SettingsError(f"{setting} gives every source the weight 0.", "Give one of them a larger weight.")
-    return found
+    return result
 
 
 def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int64]:
@@ -54,17 +54,17 @@ def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int6
     return np.concatenate([_drawn_from(part, i, seed, epoch) for i, part in enumerate(parts)])
 
 
-def _drawn_from(part: SourcePart, place: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def _drawn_from(part: SourcePart, index: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """The pairs of one part in an epoch."""
     size, whole = part.last - part.first, int(part.weight)
     rest = part.weight - whole
-    indexes = np.repeat(np.arange(part.first, part.last), whole)
-    begin, end = int(epoch * rest * size), int((epoch + 1) * rest * size)
-    if begin == end:
-        return indexes
+    indices = np.repeat(np.arange(part.first, part.last), whole)
+    start, end = int(epoch * rest * size), int((epoch + 1) * rest * size)
+    if start == end:
+        return indices
     # The third number makes the seed differ from those of the epochs, which have two.
-    order = np.random.default_rng([seed, place, 1]).permutation(size)
-    return np.concatenate([indexes, part.first + order[np.arange(begin, end) % size]])
+    order = np.random.default_rng([seed, index, 1]).permutation(size)
+    return np.concatenate([indices, part.first + order[np.arange(start, end) % size]])
 
 
 def quotas(sizes: Sequence[int], weights: Sequence[float], count: int) -> list[int]:

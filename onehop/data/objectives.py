@@ -1,7 +1,7 @@
 """The training objective of each model kind: next token, masked tokens, or an image's class.
 
 A batch is packed for a translator: source, target shifted right, target. The other kinds change these arrays. Random
-choices depend only on the given numbers, so a resumed run makes the same ones.
+choices depend only on the given seeds, so a resumed run makes the same ones.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from onehop.text.tokenizer import EOS, PAD, UNK
 MASK = UNK
 MARKS = 4
 # Devlin et al. 2019: the share of tokens to predict; of these, the shares that are masked and replaced at random.
-_ASKED, _HIDDEN, _REPLACED = 0.15, 0.8, 0.1
+_SELECTED, _MASKED, _REPLACED = 0.15, 0.8, 0.1
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class TrainingTask:
     model: ModelSettings
     vocab_size: int
 
-    def __call__(self, batch: Batch, *numbers: int) -> Batch:
-        """The batch for the model's kind. Random choices depend only on the numbers."""
-        rng = np.random.default_rng(numbers)
+    def __call__(self, batch: Batch, *seeds: int) -> Batch:
+        """The batch for the model's kind. Random choices depend only on the seeds."""
+        rng = np.random.default_rng(seeds)
         if self.model.kind == "encoder":
             return masked(batch, self.vocab_size, rng)
         if self.model.kind == "vision":
@@ -45,17 +45,19 @@ class TrainingTask:
 def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
     """Select some tokens for prediction, and mask most of them."""
     text = batch.labels
-    there = np.flatnonzero((text != PAD) & (text != EOS))
-    asked = there[rng.random(len(there)) < _ASKED]
-    if len(asked) == 0:
-        asked = (there if len(there) else np.flatnonzero(text != PAD))[:1]  # a batch needs at least one label
-    how = rng.random(len(asked))
-    shown, labels = text.copy(), np.full_like(text, PAD)
-    shown[asked[how < _HIDDEN]] = MASK
-    other = asked[(how >= _HIDDEN) & (how < _HIDDEN + _REPLACED)]
-    shown[other] = rng.integers(MARKS, vocab_size, len(other))
-    labels[asked] = text[asked]
-    return Batch(batch.src, batch.src_lengths, shown, labels, batch.tgt_lengths)
+    candidates = np.flatnonzero((text != PAD) & (text != EOS))
+    selected = candidates[rng.random(len(candidates)) < _SELECTED]
+    if len(selected) == 0:
+        selected = (candidates if len(candidates) else np.flatnonzero(text != PAD))[
+            :1
+        ]  # a batch needs at least one label
+    draw = rng.random(len(selected))
+    inputs, labels = text.copy(), np.full_like(text, PAD)
+    inputs[selected[draw < _MASKED]] = MASK
+    replaced = selected[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
+    inputs[replaced] = rng.integers(MARKS, vocab_size, len(replaced))
+    labels[selected] = text[selected]
+    return Batch(batch.src, batch.src_lengths, inputs, labels, batch.tgt_lengths)
 
 
 def _without_source_ends(batch: Batch) -> Batch:
@@ -81,9 +83,9 @@ def black_images(pixels: int, side: int) -> Batch:
 def _shifted(batch: Batch, side: int, rng: np.random.Generator) -> Batch:
     """Each image shifted at random by at most one pixel in each direction, filled with black."""
     images = batch.src.reshape(-1, side, side)
-    moves = rng.integers(-1, 2, (len(images), 2))
-    moved = np.stack([roll(image, *move) for image, move in zip(images, moves.tolist(), strict=True)])
-    return Batch(moved.reshape(-1), batch.src_lengths, batch.tgt, batch.labels, batch.tgt_lengths)
+    offsets = rng.integers(-1, 2, (len(images), 2))
+    shifted = np.stack([roll(image, *move) for image, move in zip(images, offsets.tolist(), strict=True)])
+    return Batch(shifted.reshape(-1), batch.src_lengths, batch.tgt, batch.labels, batch.tgt_lengths)
 
 
 def roll(image: NDArray[np.int64], down: int, across: int) -> Int[np.ndarray, "height width"]:

@@ -66,11 +66,11 @@ def prepare(
         if not force and _same_store_exists(out, inputs.made_from):
             progress.note(f"{out} was already made from these settings and files.")
         else:
-            begin(work, inputs.made_from)
+            _keep_or_reset(work, inputs.made_from)
             make = make or partial(_make_store, processes=processes or available_cores())
             if not (work / "store" / DESCRIPTION).exists():
                 make(work, settings, inputs, tokenizer, progress)
-            move_into_place(work, out)
+            _move_into_place(work, out)
         shutil.rmtree(work)
     return Store.open(out)
 
@@ -102,7 +102,7 @@ def work_folder(out: Path) -> Iterator[Path]:
     work = out.with_name(out.name + ".partial")
     try:
         work.mkdir(parents=True, exist_ok=True)
-        with held(work / "lock", out):
+        with _lock(work / "lock", out):
             try:
                 yield work
             finally:
@@ -113,7 +113,7 @@ def work_folder(out: Path) -> Iterator[Path]:
         raise StoreError(f"{work} cannot be written: {e.strerror or e}.", f"{remedy}.") from None
 
 
-def held(lock: Path, out: Path) -> AbstractContextManager[Any]:
+def _lock(lock: Path, out: Path) -> AbstractContextManager[Any]:
     """Lock the work folder. The lock ends with its process."""
     try:
         return FileLock(lock).acquire(timeout=0)
@@ -121,19 +121,19 @@ def held(lock: Path, out: Path) -> AbstractContextManager[Any]:
         raise StoreError(f"Another process is writing {out}.", "Wait for it, or give another -o.") from None
 
 
-def begin(work: Path, made_from: dict[str, Any]) -> None:
+def _keep_or_reset(work: Path, made_from: dict[str, Any]) -> None:
     """Keep the finished stages if they have the same inputs; else delete them."""
-    known = work / _MADE_FROM
-    if known.exists() and json.loads(known.read_text(encoding="utf-8")) == made_from:
+    record = work / _MADE_FROM
+    if record.exists() and json.loads(record.read_text(encoding="utf-8")) == made_from:
         return
     for name in (_MADE_FROM, FILTERED, TOKENIZER):
         (work / name).unlink(missing_ok=True)
     for name in ("store", PARTS):
         shutil.rmtree(work / name, ignore_errors=True)
-    write_json(known, made_from)
+    write_json(record, made_from)
 
 
-def move_into_place(work: Path, out: Path) -> None:
+def _move_into_place(work: Path, out: Path) -> None:
     """Rename the finished store to its final path, in place of an older one."""
     if out.exists():
         shutil.rmtree(work / "old", ignore_errors=True)
@@ -160,34 +160,34 @@ def _same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
     if not (out / DESCRIPTION).exists():
         return False
     try:
-        there = Store.open(out).description["made_from"]
+        stored = Store.open(out).description["made_from"]
     except StoreError as e:
         raise StoreError(e.what, "Make it again with --force, or give another folder with -o.") from None
-    if there == made_from:
+    if stored == made_from:
         return True
     raise OtherStoreError(
-        f"{out} already exists and was made differently: {difference(there, made_from)}.",
+        f"{out} already exists and was made differently: {_difference(stored, made_from)}.",
         "Give another folder with -o, or --force to replace it.",
     )
 
 
-def difference(there: dict[str, Any], here: dict[str, Any]) -> str:
+def _difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
     """The first difference between the inputs of two stores."""
-    for table in here:
-        if isinstance(here[table], dict) and isinstance(there.get(table), dict):
-            for key, value in here[table].items():
-                if there[table].get(key) != value:
-                    return _in_words(f"{table}.{key}", there[table].get(key), value)
-        elif there.get(table) != here[table]:
-            return _in_words(table, there.get(table), here[table])
+    for table in wanted:
+        if isinstance(wanted[table], dict) and isinstance(stored.get(table), dict):
+            for key, value in wanted[table].items():
+                if stored[table].get(key) != value:
+                    return _difference_text(f"{table}.{key}", stored[table].get(key), value)
+        elif stored.get(table) != wanted[table]:
+            return _difference_text(table, stored.get(table), wanted[table])
     return "by another version"
 
 
-def _in_words(name: str, there: Any, here: Any) -> str:
+def _difference_text(name: str, stored: Any, wanted: Any) -> str:
     """One difference; lists of files are too long to show."""
-    if isinstance(here, list):
+    if isinstance(wanted, list):
         return f"{name} were other files"
-    return f"{name} was {there}, now it is {here}"
+    return f"{name} was {stored}, now it is {wanted}"
 
 
 def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
@@ -198,31 +198,31 @@ def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | 
 
     def find(entries: Sequence[str]) -> list[ParallelFile]:
         languages = data.source, data.target
-        files = [
-            [_spooled(stdin, work)] if entry == STDIN else find_files([entry], root, *languages, data.columns)
+        matches = [
+            [_stdin_file(stdin, work)] if entry == STDIN else find_files([entry], root, *languages, data.columns)
             for entry in entries
         ]
-        return list(chain.from_iterable(files))
+        return list(chain.from_iterable(matches))
 
-    found = {split: find(getattr(data, split) or ()) for split in ("train", "mix", "valid", "test")}
+    files = {split: find(getattr(data, split) or ()) for split in ("train", "mix", "valid", "test")}
     # Unset settings are omitted, so that a store keeps its identity when a version adds one.
-    options = {k: v for k, v in asdict(data).items() if k not in found and v is not None}
+    options = {k: v for k, v in asdict(data).items() if k not in files and v is not None}
     learned = {k: v for k, v in asdict(settings.tokenizer).items() if k != "dropout" and v is not None}
     made_from = {
         "version": VERSION,
         "files": {
-            split: [[f.name, content_hash(f)] for f in files]
-            for split, files in found.items()
-            if files or split != "mix"  # as above: `mix` was added later
+            split: [[f.name, content_hash(f)] for f in matches]
+            for split, matches in files.items()
+            if matches or split != "mix"  # as above: `mix` was added later
         },
         "data": options,
         "tokenizer": learned if tokenizer is None else {"given": tokenizer_hash(tokenizer)},
         "identifier": identifier_version() if data.language else None,
     }
-    return Inputs(**found, made_from=made_from)
+    return Inputs(**files, made_from=made_from)
 
 
-def _spooled(stdin: Readable | None, work: Path) -> ParallelFile:
+def _stdin_file(stdin: Readable | None, work: Path) -> ParallelFile:
     """Standard input, which can be read only once, as a file."""
     if stdin is None:
         raise TextError("The training text is -, but there is no standard input.", "Pipe a TSV into the command.")

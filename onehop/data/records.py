@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -43,14 +44,12 @@ class Records:
 
     @property
     def consumed(self) -> int:
-        """Bytes on disk, for a progress bar."""
         return self.raw.consumed
 
     def __iter__(self) -> Iterator[_Record]:
         raise NotImplementedError
 
     def sides(self, names: Sequence[str]) -> tuple[str, str]:
-        """The source and the target column."""
         return _sides_of(names, self.file)
 
 
@@ -58,17 +57,17 @@ class Records:
 
 
 def _sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
-    """The requested columns, else those named after the languages, else those with common names."""
+    """The source and target column: as requested, else named after the languages, else by common names."""
     wanted = [file.columns] if file.columns else [file.languages, *_USUAL]
     for pair in wanted:
-        found = tuple(next(_named(names, side), None) for side in pair)
-        if found[0] is not None and found[1] is not None:
-            return found[0], found[1]
-    there = ", ".join(names[:_SHOWN_COLUMNS]) + (" …" if len(names) > _SHOWN_COLUMNS else "")
+        sides = tuple(next(_named(names, side), None) for side in pair)
+        if sides[0] is not None and sides[1] is not None:
+            return sides[0], sides[1]
+    shown = ", ".join(names[:_SHOWN_COLUMNS]) + (" …" if len(names) > _SHOWN_COLUMNS else "")
     missing = next(side for side in wanted[0] if next(_named(names, side), None) is None)
     source, target = file.languages
     raise TextError(
-        f"{file.names} has the columns {there or '(none)'}, but none named {missing}.",
+        f"{file.names} has the columns {shown or '(none)'}, but none named {missing}.",
         f"Rename them to {source} and {target}, or set data.columns to their names.",
     )
 
@@ -111,7 +110,7 @@ class _CsvRecords(Records):
             lines = _decoded_lines(stream, self.raw.path)
             first = next(lines, "")
             delimiter = max(_DELIMITERS, key=first.count)
-            rows = self.rows(csv.reader(_chained(first, lines), delimiter=delimiter))
+            rows = self.rows(csv.reader(chain([first], lines), delimiter=delimiter))
             header = next(rows, [])
             try:
                 source, target = map(header.index, self.sides(header))
@@ -144,12 +143,6 @@ def _decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
     while line := stream.readline(LONGEST_LINE):
         yield line.decode("utf-8", "surrogateescape").removeprefix(mark)
         mark = ""
-
-
-def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
-    """Put back a line that was read ahead."""
-    yield first
-    yield from rest
 
 
 # --- JSONL ----------------------------------------------------------------------------------------------------
@@ -268,20 +261,20 @@ class _TmxRecords(Records):
 
     def __iter__(self) -> Iterator[_Record]:
         units = _Units(self.file)
-        found = False
+        any_pair = False
         with self.raw.opened() as stream:
             try:
                 while block := stream.read(BLOCK):
                     for record in units.feed(block):
-                        found = found or len(record) == 2
+                        any_pair = any_pair or len(record) == 2
                         yield record
                 yield from units.feed(b"", last=True)
             except expat.ExpatError as e:
                 raise TextError(f"{self.file.names} is not well-formed XML: {e}.", "Export it again.") from None
-        if not found:
-            there = ", ".join(sorted(units.languages)) or "no language"
+        if not any_pair:
+            languages = ", ".join(sorted(units.languages)) or "no language"
             raise TextError(
-                f"{self.file.names} has {there}, but no unit in {' and '.join(self.file.languages)}.",
+                f"{self.file.names} has {languages}, but no unit in {' and '.join(self.file.languages)}.",
                 "Give the right languages, or another file.",
             )
 

@@ -16,24 +16,25 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from onehop.atomic import new_file, write_json, write_whole
+from onehop.atomic import new_file, write_whole
 from onehop.config import DataSettings, Settings
 from onehop.console import StageProgress
 from onehop.data import clean, encode
-from onehop.data.chunks import Plain, RawChunk, read_chunks
-from onehop.data.clean import FILTERED, VALID, Inputs
+from onehop.data.chunks import CHUNK, Plain, RawChunk, read_chunks
+from onehop.data.clean import FILTERED, Inputs
 from onehop.data.corpus import ParallelFile
-from onehop.data.filters import Dropped, FilterReport, HeldOut, language_notes, report_to_dict, sample_of
-from onehop.data.mixture import source_name
+from onehop.data.filters import Dropped, FilterReport, HeldOut, language_notes, sample_of
 from onehop.data.store import TOKENIZER, PairsWriter, write_description
 from onehop.text.tokenizer import Tokenizer
 
+_Item = TypeVar("_Item")
 PARTS = "parts"
 PART_CHUNKS = 256  # chunks of 4,096 pairs per part: about a million pairs
 
@@ -61,14 +62,7 @@ class Here:
 
 def raw_parts(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChunk]]:
     """Lists of at most `chunks` chunks of a file."""
-    held: list[RawChunk] = []
-    for chunk in read_chunks(file, plain=plain):
-        held.append(chunk)
-        if len(held) == chunks:
-            yield held
-            held = []
-    if held:
-        yield held
+    return _batched(read_chunks(file, plain=plain), chunks)
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------
@@ -81,43 +75,43 @@ def filter_part(
     facts = work / PARTS / f"{name}.facts"
     if not facts.exists():
         clean.set_up_checks(settings, held_out)
-        found = [clean.filter_chunk((file, chunk)) for chunk in chunks]
-        write_whole(work / PARTS / f"{name}.tsv", b"".join(line for chunk in found for line in chunk.lines))
-        _write_array(work / PARTS / f"{name}.hashes.npy", np.concatenate([chunk.hashes for chunk in found]))
-        bare = [replace(chunk, lines=[], hashes=chunk.hashes[:0]) for chunk in found]
-        write_whole(facts, pickle.dumps(bare))
+        filtered = [clean.filter_chunk((file, chunk)) for chunk in chunks]
+        write_whole(work / PARTS / f"{name}.tsv", b"".join(line for chunk in filtered for line in chunk.lines))
+        _write_array(work / PARTS / f"{name}.hashes.npy", np.concatenate([chunk.hashes for chunk in filtered]))
+        counts = [replace(chunk, lines=[], hashes=chunk.hashes[:0]) for chunk in filtered]
+        write_whole(facts, pickle.dumps(counts))
     return name
 
 
 def deduplicate(work: Path, names: Sequence[str], partition: int, of: int) -> Path:
     """Write the duplicates in one partition of all hashes, by their index in the corpus."""
-    hashes, places, first = [], [], 0
+    hashes, indices, first = [], [], 0
     for name in names:
         part = np.load(work / PARTS / f"{name}.hashes.npy")
         chosen = np.flatnonzero(part % np.uint64(of) == partition)
         hashes.append(part[chosen])
-        places.append(chosen + first)
+        indices.append(chosen + first)
         first += len(part)
-    every, place = np.concatenate(hashes), np.concatenate(places)
-    later = np.ones(len(every), bool)
-    later[np.unique(every, return_index=True)[1]] = False
+    all_hashes = np.concatenate(hashes)
+    is_repeated = np.ones(len(all_hashes), bool)
+    is_repeated[np.unique(all_hashes, return_index=True)[1]] = False
     out = work / PARTS / f"duplicates-{partition}.npy"
-    _write_array(out, place[later])
+    _write_array(out, np.concatenate(indices)[is_repeated])
     return out
 
 
 def keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequence[Path]) -> tuple[int, Dropped]:
     """Write a part without its duplicates; returns the number of pairs left, and the dropped ones."""
-    later = np.concatenate([_between(np.load(path, mmap_mode="r"), first, first + count) for path in duplicates])
-    gone, dropped, kept = frozenset((later - first).tolist()), Dropped(), 0
+    indices = np.concatenate([_between(np.load(path, mmap_mode="r"), first, first + count) for path in duplicates])
+    repeated, dropped, kept = frozenset((indices - first).tolist()), Dropped(), 0
     with new_file(work / PARTS / f"{name}.kept") as out, out.open("wb") as stream:
         for i, line in enumerate(_lines(work / PARTS / f"{name}.tsv")):
-            if i not in gone:
+            if i not in repeated:
                 stream.write(line)
                 kept += 1
                 continue
-            source, target, place = line.rstrip(b"\n").split(b"\t")
-            dropped.add(sample_of(place.decode(), (source, target)))
+            source, target, location = line.rstrip(b"\n").split(b"\t")
+            dropped.add(sample_of(location.decode(), (source, target)))
     return kept, dropped
 
 
@@ -142,21 +136,21 @@ class _Shard:
 def encode_part(encoding: encode.Encoding, folder: Path, name: str, number: int, first: int, file: int) -> _Shard:
     """Encode a part into a shard; `first` is the index of its first pair in the corpus."""
     encode.set_up_encoding(encoding)
-    beside = folder / f".{secrets.token_hex(4)}"
-    beside.mkdir()
-    writer, dropped, added, read = PairsWriter(beside, f"train-{number:05d}"), FilterReport(files={}), 0, 0
+    temporary = folder / f".{secrets.token_hex(4)}"
+    temporary.mkdir()
+    writer, dropped, added, read = PairsWriter(temporary, f"train-{number:05d}"), FilterReport(files={}), 0, 0
     try:
-        for lines in _groups(_lines(encoding.pairs / f"{name}.kept")):
+        for lines in _batched(_lines(encoding.pairs / f"{name}.kept"), CHUNK):
             chunk = encode.encode_lines([line[:-1] for line in lines], first + read, file)
             writer.write(chunk.pairs)
             dropped.merge(chunk.dropped)
             added, read = added + chunk.added, read + len(lines)
         writer.close()
-        for path in beside.iterdir():
+        for path in temporary.iterdir():
             path.replace(folder / path.name)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    kept = {reason: each for reason, each in dropped.dropped.items() if each.count}
+        shutil.rmtree(temporary, ignore_errors=True)
+    kept = {reason: pairs for reason, pairs in dropped.dropped.items() if pairs.count}
     return _Shard(writer.count, (writer.source.tokens, writer.target.tokens), kept, added)
 
 
@@ -165,8 +159,8 @@ def _write_array(path: Path, array: npt.NDArray[Any]) -> None:
         np.save(stream, array)
 
 
-def _between(places: npt.NDArray[Any], first: int, last: int) -> npt.NDArray[Any]:
-    return np.asarray(places[np.searchsorted(places, first) : np.searchsorted(places, last)])
+def _between(indices: npt.NDArray[Any], first: int, last: int) -> npt.NDArray[Any]:
+    return np.asarray(indices[np.searchsorted(indices, first) : np.searchsorted(indices, last)])
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -174,15 +168,9 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from stream
 
 
-def _groups(lines: Iterator[bytes], size: int = 4096) -> Iterator[list[bytes]]:
-    held: list[bytes] = []
-    for line in lines:
-        held.append(line)
-        if len(held) == size:
-            yield held
-            held = []
-    if held:
-        yield held
+def _batched(items: Iterator[_Item], size: int) -> Iterator[list[_Item]]:
+    while batch := list(islice(items, size)):
+        yield batch
 
 
 # --- the whole store ------------------------------------------------------------------------------------------
@@ -210,7 +198,7 @@ def make_shards(
     if not (work / TOKENIZER).exists():
         if tokenizer is None:
             progress.stage("learning the vocabulary", None, "")
-            chosen = encode.sample_places(filtered, settings.tokenizer)
+            chosen = encode.sample_indices(filtered, settings.tokenizer)
             wanted = np.setdiff1d(chosen, np.array(filtered.cut, np.int64))
             lines = _selected(work, parts, wanted, spread)
             sides = (side for line in lines for side in line.decode().split("\t")[:2])
@@ -238,15 +226,15 @@ def _filter(
         for i, file in enumerate(files)
         for n, raw in enumerate(spread.parts_of(i, file, settings.plain, part_chunks))
     )
-    names, sizes, owners, done, watch = [], [], [], Counter[int](), clean.EncodingWatch()
+    names, sizes, owners, consumed, encoding = [], [], [], Counter[int](), clean.EncodingCheck()
     for name in spread.map(filter_part, items):
         facts = pickle.loads((work / PARTS / f"{name}.facts").read_bytes())
         for chunk in facts:
-            watch.look(files[chunk.file], chunk)
+            encoding.check(files[chunk.file], chunk)
             report.files[files[chunk.file].name] += chunk.read
             report.merge(chunk.dropped)
-            progress.advance(chunk.consumed - done[chunk.file])
-            done[chunk.file] = chunk.consumed
+            progress.advance(chunk.consumed - consumed[chunk.file])
+            consumed[chunk.file] = chunk.consumed
         names.append(name)
         owners.append(facts[0].file)
         sizes.append(len(np.load(work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))
@@ -254,17 +242,11 @@ def _filter(
     kept = Counter[int]()
     for owner, count in zip(owners, counts, strict=True):
         kept[owner] += count
-    pairs, own = sum(kept.values()), sum(kept[i] for i in range(len(inputs.train)))
-    if own < 2:
-        raise clean.nothing_left(report, sum(report.files[f.name] for f in inputs.train), own, settings.plain)
     firsts = np.cumsum([0, *counts]).tolist()
     parts = list(zip(names, firsts, counts, owners, strict=False))
-    cut = [] if inputs.valid else clean.spread(clean.cut_size(own, settings), own).tolist()
-    valid = clean.valid_lines(inputs.valid, settings, report) if inputs.valid else _selected(work, parts, cut, spread)
-    write_whole(work / VALID, b"".join(valid))
-    sources = [(source_name(file.name), kept[i]) for i, file in enumerate(files)]
-    values = {"report": report_to_dict(report), "chunks": [], "sources": sources, "pairs": pairs, "cut": cut}
-    write_json(work / FILTERED, {**values, "parts": parts})
+    clean.finish_filtering(
+        work, settings, inputs, report, kept, lambda cut: _selected(work, parts, cut, spread), chunks=[], parts=parts
+    )
 
 
 def _without_duplicates(
@@ -278,12 +260,13 @@ def _without_duplicates(
 ) -> list[int]:
     """Drop duplicates; returns the number of pairs left in each part. Without partitions nothing is dropped."""
     progress.stage("removing duplicates", sum(sizes), "pairs")
-    found = list(spread.map(deduplicate, ((work, names, k, partitions) for k in range(partitions)))) if names else []
-    if not found:
+    tasks = ((work, names, partition, partitions) for partition in range(partitions))
+    duplicates = list(spread.map(deduplicate, tasks)) if names else []
+    if not duplicates:
         _write_array(work / PARTS / "duplicates-none.npy", np.empty(0, np.int64))
-        found = [work / PARTS / "duplicates-none.npy"]
+        duplicates = [work / PARTS / "duplicates-none.npy"]
     firsts = np.cumsum([0, *sizes]).tolist()
-    items = ((work, *part, found) for part in zip(names, firsts, sizes, strict=False))
+    items = ((work, *part, duplicates) for part in zip(names, firsts, sizes, strict=False))
     counts = []
     for size, (count, dropped) in zip(sizes, spread.map(keep_part, items), strict=True):
         report.dropped["duplicate"].merge(dropped)
@@ -293,10 +276,10 @@ def _without_duplicates(
 
 
 def _selected(
-    work: Path, parts: Sequence[tuple[str, int, int, int]], places: "Sequence[int] | npt.NDArray[Any]", spread: Spread
+    work: Path, parts: Sequence[tuple[str, int, int, int]], indices: "Sequence[int] | npt.NDArray[Any]", spread: Spread
 ) -> Iterator[bytes]:
     """The lines at these indices of the corpus, in order."""
-    wanted = np.sort(np.asarray(places, np.int64))
+    wanted = np.sort(np.asarray(indices, np.int64))
     items = ((work, name, (_between(wanted, a, a + n) - a).tolist()) for name, a, n, _ in parts)
     for lines in spread.map(select_lines, items):
         yield from lines
@@ -314,7 +297,7 @@ def _encode(
     folder, report = work / "store", filtered.report
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    encoding, tokenizer = encode.begin_encoding(work, folder, settings.data, filtered, pairs=work / PARTS)
+    encoding, tokenizer = encode.start_encoding(work, folder, settings.data, filtered, pairs=work / PARTS)
     progress.stage("encoding", filtered.pairs, "pairs")
     counts, shards, tokens = Counter[int](), [], [0, 0]
     items = ((encoding, folder, name, i, a, file) for i, (name, a, _, file) in enumerate(parts))

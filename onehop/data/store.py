@@ -44,10 +44,10 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
 
 
 class JoinedArrays:
-    """A concatenation of arrays without a copy; `plus` is added to the values of each."""
+    """A concatenation of arrays without a copy; `offsets` are added to their values."""
 
-    def __init__(self, parts: Sequence[npt.NDArray[Any]], plus: Sequence[int]) -> None:
-        self.parts, self.plus = parts, plus
+    def __init__(self, parts: Sequence[npt.NDArray[Any]], offsets: Sequence[int]) -> None:
+        self.parts, self.offsets = parts, offsets
         self.starts = np.cumsum([0, *map(len, parts)])
 
     def __len__(self) -> int:
@@ -58,20 +58,22 @@ class JoinedArrays:
             first, last, _ = key.indices(len(self))
             begin, end = np.searchsorted(self.starts, [first, last], side="right").tolist()
             return np.concatenate([self._piece(i, first, last) for i in range(begin - 1, end)])
-        indexes = np.asarray(key)
-        shards = np.searchsorted(self.starts, indexes, side="right") - 1
-        out = np.empty(indexes.shape, self.parts[0].dtype)
+        indices = np.asarray(key)
+        shards = np.searchsorted(self.starts, indices, side="right") - 1
+        out = np.empty(indices.shape, self.parts[0].dtype)
         for shard in np.unique(shards):
-            here = shards == shard
-            out[here] = self.parts[shard][indexes[here] - self.starts[shard]] + out.dtype.type(self.plus[shard])
+            in_shard = shards == shard
+            out[in_shard] = self.parts[shard][indices[in_shard] - self.starts[shard]] + out.dtype.type(
+                self.offsets[shard]
+            )
         return out
 
     def _piece(self, shard: int, first: int, last: int) -> npt.NDArray[Any]:
         if shard >= len(self.parts):
             return self.parts[0][:0]
         start, part = int(self.starts[shard]), self.parts[shard]
-        found: npt.NDArray[Any] = part[max(0, first - start) : max(0, last - start)]
-        return found + part.dtype.type(self.plus[shard]) if self.plus[shard] else found
+        values: npt.NDArray[Any] = part[max(0, first - start) : max(0, last - start)]
+        return values + part.dtype.type(self.offsets[shard]) if self.offsets[shard] else values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.asarray(self[:], dtype)
@@ -82,11 +84,11 @@ class JoinedArrays:
 
     def max(self) -> int:
         """The largest value; there must be one."""
-        return max(int(part.max()) + plus for part, plus in zip(self.parts, self.plus, strict=True) if len(part))
+        return max(int(part.max()) + offset for part, offset in zip(self.parts, self.offsets, strict=True) if len(part))
 
     def tolist(self) -> list[int]:
-        found: list[int] = self[:].tolist()
-        return found
+        values: list[int] = self[:].tolist()
+        return values
 
 
 class Side:
@@ -101,8 +103,8 @@ class Side:
 
     def __getitem__(self, i: int) -> npt.NDArray[Any]:
         start = int(self.ends[i - 1]) if i else 0
-        found: npt.NDArray[Any] = self.ids[start : int(self.ends[i])]
-        return found
+        sentence: npt.NDArray[Any] = self.ids[start : int(self.ends[i])]
+        return sentence
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int32]:
@@ -145,20 +147,16 @@ class Pairs:
 
     @property
     def src_lengths(self) -> npt.NDArray[np.int32]:
-        """The number of tokens of each source sentence."""
         return self.source.lengths
 
     @property
     def tgt_lengths(self) -> npt.NDArray[np.int32]:
-        """The number of tokens of each target sentence."""
         return self.target.lengths
 
     def src(self, i: int) -> npt.NDArray[Any]:
-        """A view of the ids of a source sentence."""
         return self.source[i]
 
     def tgt(self, i: int) -> npt.NDArray[Any]:
-        """A view of the ids of a target sentence."""
         return self.target[i]
 
 
@@ -183,12 +181,12 @@ class Store:
 
     def _check_size(self, name: str, size: int) -> None:
         try:
-            found = (self.path / name).stat().st_size
+            actual = (self.path / name).stat().st_size
         except OSError:
             raise StoreError(f"The token store {self.path} lacks its file {name}.", REMAKE) from None
-        if found != size:
+        if actual != size:
             raise StoreError(
-                f"The token store {self.path} is damaged: {name} has {found} bytes instead of {size}.", REMAKE
+                f"The token store {self.path} is damaged: {name} has {actual} bytes instead of {size}.", REMAKE
             )
 
     def pairs(self, split: str, weights: Weights | None = None) -> Pairs:
@@ -243,7 +241,6 @@ class Store:
 
     @cached_property
     def tokenizer(self) -> bytes:
-        """The SentencePiece model."""
         return self._content(TOKENIZER)
 
     def _content(self, name: str) -> bytes:
@@ -263,8 +260,7 @@ class Store:
 
     def verify(self) -> None:
         """Read every byte and compare with the stored hash."""
-        found = hash_files(self.path, list(self.description["files"]))
-        if found != self.hash:
+        if hash_files(self.path, list(self.description["files"])) != self.hash:
             raise StoreError(f"The token store {self.path} is damaged: its content does not match its hash.", REMAKE)
 
 
@@ -360,7 +356,6 @@ class PairsWriter:
         self.count += len(chunk)
 
     def close(self) -> None:
-        """Flush and sync to disk."""
         self.source.close()
         self.target.close()
 

@@ -22,19 +22,20 @@ def in_order(
     work: Callable[[Item], Result],
     items: Iterable[Item],
     processes: int,
-    setup: Callable[..., None],
-    given: tuple[Any, ...] = (),
+    setup: Callable[..., None] | None = None,
+    setup_args: tuple[Any, ...] = (),
 ) -> Generator[Result, None, None]:
     """The results of `work` for each item, in order, whatever the number of processes. Closing the iterator stops them.
 
-    `setup(*given)` runs once in each process before its first item. With one process nothing is spawned. Items are
+    `setup(*setup_args)` runs once in each process before its first item. With one process nothing is spawned. Items are
     drawn only as fast as the processes need them, so memory stays bounded.
     """
     if processes <= 1:
-        setup(*given)
+        if setup is not None:
+            setup(*setup_args)
         yield from map(work, items)
         return
-    pool = spawned_pool(processes, setup, given)
+    pool = spawned_pool(processes, setup, setup_args)
     try:
         yield from _drain(pool, work, items, processes * AHEAD)
     except BrokenProcessPool:
@@ -45,34 +46,35 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def spawned_pool(processes: int, setup: Callable[..., None], given: tuple[Any, ...]) -> ProcessPoolExecutor:
+def spawned_pool(processes: int, setup: Callable[..., None] | None, setup_args: tuple[Any, ...]) -> ProcessPoolExecutor:
     """A pool of spawned processes. Forking would copy the caller's threads, GPU context and memory."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(processes, context, _end_with_parent, (setup, given))
+    return ProcessPoolExecutor(processes, context, _end_with_parent, (setup, setup_args))
 
 
 def _drain(
     pool: ProcessPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], in_flight: int
 ) -> Iterator[Result]:
     """Submit items and yield results, with at most `in_flight` of them pending."""
-    waiting: deque[Future[Result]] = deque()
+    pending: deque[Future[Result]] = deque()
     for item in items:
-        waiting.append(pool.submit(work, item))
-        if len(waiting) >= in_flight:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+        pending.append(pool.submit(work, item))
+        if len(pending) >= in_flight:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
-def _end_with_parent(setup: Callable[..., None], given: tuple[Any, ...]) -> None:
+def _end_with_parent(setup: Callable[..., None] | None, setup_args: tuple[Any, ...]) -> None:
     """Set up a worker so that it ends with its parent and leaves Ctrl-C to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker has the parent's handler
-    threading.Thread(target=leave_when_orphaned, daemon=True).start()
-    setup(*given)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    if setup is not None:
+        setup(*setup_args)
 
 
-def leave_when_orphaned() -> None:
+def exit_with_parent() -> None:
     """Wait for the parent's end, then exit at once."""
     parent = multiprocessing.parent_process()
     if parent is not None:

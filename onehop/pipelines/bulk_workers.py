@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 
-from onehop.data.worker_pool import leave_when_orphaned
+from onehop.data.worker_pool import exit_with_parent
 from onehop.errors import OnehopError
 from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window
 
@@ -145,7 +145,7 @@ class _Pool:
 def work(job: BulkJob, connection: Connection) -> None:
     """What a worker does: translate windows until there are no more. Ctrl-C is the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=leave_when_orphaned, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     pipeline: Pipeline | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onehop.config import ModelSettings
-from onehop.data.batches import Batch, Epoch, filling, pack
+from onehop.data.batches import Batch, Epoch, pack, padding_lengths
 from onehop.data.store import Pairs, side_from_lists
 from onehop.errors import SettingsError
 from onehop.model.transformer import Transformer
@@ -188,7 +188,7 @@ def test_sources_that_exceed_the_fixed_shape_are_not_padded():
     ],
 )
 def test_padding_sentences_are_short(rows, sentences, longest, expected):
-    assert filling(rows, sentences, longest) == expected
+    assert padding_lengths(rows, sentences, longest) == expected
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 0.7])
