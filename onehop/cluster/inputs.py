@@ -258,7 +258,6 @@ class Cells:
 
     @property
     def count(self) -> int:
-        """The number of records in the window."""
         return len(self.records) if self.format != "parquet" else int(self.table.num_rows)
 
     def with_translations(self, translations: Sequence[str]) -> bytes:

@@ -72,8 +72,6 @@ def translate_on_cluster(
 
 
 class _Translation:
-    """One run over the remaining files."""
-
     def __init__(
         self, job: BulkJob, inputs: list[Input], folder: OutputFolder, fields: Sequence[str], display: PrepareDisplay
     ) -> None:

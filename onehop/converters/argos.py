@@ -158,8 +158,6 @@ def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
 
 @dataclass
 class _Converter:
-    """Converts CTranslate2's variables to our tensors."""
-
     variables: dict[str, Array]
     config: Mapping[str, Any]
     pieces: ImportedPieces
@@ -243,7 +241,6 @@ class _Converter:
             raise ExportError(f"The model's shape is wrong: {e.what}", _AGAIN) from None
 
     def stack(self, stack: str, common: float) -> tuple[int, Literal["pre", "post"], Literal["relu", "swish", "gelu"]]:
-        """Heads, norm and activation of a stack."""
         heads, scale = self.flag(f"{stack}/num_heads", missing=common), self.flag(f"{stack}/scale_embeddings", 1)
         norm: Literal["pre", "post"] = "pre" if self.flag(f"{stack}/pre_norm", 1) else "post"
         number = self.flag(f"{stack}/activation")
@@ -310,7 +307,6 @@ class _Converter:
         return tensors
 
     def norm(self, theirs: str, ours: str) -> dict[str, Tensor]:
-        """A layer norm's gain and bias."""
         return {
             f"{ours}.{name}": np.ascontiguousarray(self.take(f"{theirs}/{other}"), dtype=np.float32)
             for name, other in (("weight", "gamma"), ("bias", "beta"))
@@ -345,7 +341,6 @@ def _to_rows(table: Tensor) -> Array:
 
 
 def take_rows(table: Tensor, rows: Array) -> Tensor:
-    """Some rows of a matrix, copied."""
     if isinstance(table, Int8Rows):
         return Int8Rows(table.values[rows], table.scale[rows])
     return np.ascontiguousarray(table[rows])
@@ -358,7 +353,6 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 def _check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor], vocab_size: int) -> None:
-    """Refuse weights of inconsistent shapes."""
     for name, shape in parameter_shapes(model, vocab_size).items():
         if name not in tensors or tuple(tensors[name].shape) != shape:
             raise ExportError(f"The weights of {path} have inconsistent shapes: see {name}.", _AGAIN)

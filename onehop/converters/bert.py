@@ -62,7 +62,6 @@ def import_bert(folder: Path) -> StoredModel:
 
 
 def _refuse(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse what our model cannot express."""
     require_numbers(config, _REQUIRED)
     pooling = read_json(folder / "1_Pooling" / "config.json", required=False)
     reasons = {

@@ -24,7 +24,9 @@ _PARITY = "parity.json"
 
 def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str] = SENTENCES) -> Parity:
     """Write a model file for another program into a new folder, and compare the two there."""
-    module = _target_module(target)
+    if target not in TARGETS:
+        raise ExportError(f"There is no export to {target!r}.", nearest(target, TARGETS))
+    module: Any = importlib.import_module(f"onehop.converters.{target}")
     require(*module.NEEDS)
     model = named_model(str(model))
     check_kind(model, None)
@@ -75,12 +77,6 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
 def sentences_of(file: Path | None) -> Sequence[str]:
     """The sentences to compare: a file's lines, or the built-in ones."""
     return SENTENCES if file is None else read_sentences(file)
-
-
-def _target_module(target: str) -> Any:
-    if target not in TARGETS:
-        raise ExportError(f"There is no export to {target!r}.", nearest(target, TARGETS))
-    return importlib.import_module(f"onehop.converters.{target}")
 
 
 @contextmanager

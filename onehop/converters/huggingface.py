@@ -24,7 +24,6 @@ NEEDS = ("transformers",)
 
 
 def _refuse(settings: ModelSettings) -> None:
-    """Refuse what Marian cannot express."""
     width = settings.d_model // settings.n_heads
     reasons = {
         "pre-norm (model.norm is pre)": settings.norm == "pre",

@@ -174,7 +174,6 @@ def _refuse_other_formats(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _refuse_inexpressible(config: Mapping[str, Any]) -> None:
-    """Refuse what our model cannot express."""
     require_numbers(config, _REQUIRED)
     reasons = {
         "separate vocabularies of the two languages": not config.get("share_encoder_decoder_embeddings", True),
@@ -265,7 +264,6 @@ def _to_ours(
 
 
 def _check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSettings) -> None:
-    """Refuse weights whose shapes do not match the settings."""
     with torch.device("meta"):
         expected = Transformer(settings, len(tensors["embedding.weight"])).state_dict()
     for name, tensor in tensors.items():

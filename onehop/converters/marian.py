@@ -51,7 +51,6 @@ def _layer_names(layer: str, *, cross: bool) -> Iterator[TensorNames]:
 
 
 def _attention_names(ours: str, theirs: str) -> Iterator[TensorNames]:
-    """The projections of an attention: from d_model into the heads, and back."""
     for our_name, their_name in _PROJECTIONS.items():
         out = our_name == "w_o"
         yield from _weight_and_bias(

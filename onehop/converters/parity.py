@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -173,7 +173,11 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
         search="greedy, one sentence at a time, text to text",
         computes=port.computes,
         differences=[{"source": s, "onehop": a, target: b} for s, a, b in results if a != b],
-        versions=_versions((*reference.libraries, *port.libraries)),
+        versions={
+            "onehop": __version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in dict.fromkeys((*reference.libraries, *port.libraries))},
+        },
         machine=f"{platform.machine()}, {platform.platform()}",
     )
 
@@ -205,11 +209,6 @@ def _logit_difference(reference: Reference, port: Port, sentence: str) -> float:
     theirs = port.logits(src, tgt)
     ours = reference.logits(src, tgt)[: len(theirs)]
     return float(np.abs(ours - theirs)[ours > RULED_OUT].max())
-
-
-def _versions(libraries: Sequence[str]) -> dict[str, Any]:
-    installed = {name: metadata.version(name) for name in dict.fromkeys(libraries)}
-    return {"onehop": __version__, "python": platform.python_version(), **installed}
 
 
 def read_sentences(file: Path) -> list[str]:

@@ -50,7 +50,6 @@ class Batch:
         )
 
     def halves(self) -> tuple["Batch", "Batch"]:
-        """Two parts of about the same size."""
         middle = len(self.src_lengths) // 2
         return self.part(0, middle), self.part(middle, len(self.src_lengths))
 

@@ -116,7 +116,6 @@ def _segmenter_of(epoch: int) -> "Segmenter":
 
 
 def _resegment_chunk(work: Chunk) -> Pairs:
-    """Segment both sides of a chunk again."""
     epoch, first, chunk = work
     segmenter = _segmenter_of(epoch)
     sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
@@ -153,7 +152,6 @@ class Segmenter:
         self._random = random.Random()
 
     def segment(self, sentences: Sequence[list[int]], position: str) -> list[list[int]]:
-        """New segmentations of sentences of ids."""
         words = [text.split(" ") for text in self.tokenizer.decode_batch(sentences)]
         total = sum(map(len, words))
         bits = np.random.Philox(key=_seed_from(f"{self.key} {position}")).random_raw(total)
@@ -161,7 +159,6 @@ class Segmenter:
         return [[i for word in sentence for i in self.word(word, next(variants))] for sentence in words]
 
     def word(self, word: str, variant: int) -> list[int]:
-        """The ids of one variant of a word."""
         ids = self._cache.get((variant, word))
         if ids is None:
             if len(self._cache) >= CACHED:

@@ -54,7 +54,6 @@ def _plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawCh
 
 
 def _paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Joins the lines of each paragraph."""
     for empty, group in groupby(lines, lambda line: not line.strip()):
         if not empty:
             yield b" ".join(group)
@@ -81,7 +80,6 @@ def _tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
 
 
 def _refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
-    """Refuse a file whose first line does not have two columns."""
     columns = first_line.count(b"\t") + 1
     if columns != 2:
         count = "1 column" if columns == 1 else f"{columns} columns"

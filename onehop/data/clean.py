@@ -99,7 +99,6 @@ def set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
 
 
 def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
-    """Decode, normalise and check the pairs of a chunk."""
     file, raw = work
     lines, hashes, dropped, unreadable = [], [], dict[str, Dropped](), list[tuple[int, int]]()
     for number, columns in enumerate(columns_of(raw), raw.first_line):
@@ -232,7 +231,6 @@ def _unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, se
 
 
 def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
-    """The lines of a chunk that have not occurred before."""
     kept = []
     for line, fresh in zip(chunk.lines, seen.add(chunk.hashes).tolist(), strict=True):
         if fresh:
@@ -289,14 +287,12 @@ def spread(count: int, among: int) -> npt.NDArray[np.int64]:
 
 
 def _lines_at(work: Path, indices: list[int]) -> Iterator[bytes]:
-    """The lines of `pairs.tsv` at some indices."""
     chosen = frozenset(indices)
     with (work / PAIRS).open("rb") as lines:
         yield from (line for i, line in enumerate(lines) if i in chosen)
 
 
 def read_filtered(work: Path) -> Filtered:
-    """Read the result of `filter_stage`."""
     values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
     return Filtered(
         report=report_from_dict(values["report"]),

@@ -73,7 +73,6 @@ def sample_indices(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArr
 
 
 def _sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
-    """Both sides of the chosen lines."""
     with path.open("rb") as lines:
         for i, line in enumerate(lines):
             if i in chosen:
@@ -144,8 +143,6 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class _EncodedChunk:
-    """The ids of a chunk, and its dropped pairs."""
-
     file: int
     pairs: Pairs
     dropped: dict[str, Dropped]

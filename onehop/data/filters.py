@@ -79,7 +79,6 @@ class Dropped:
             self.samples.append(sample)
 
     def merge(self, later: "Dropped") -> None:
-        """Add the counts of a later chunk."""
         self.count += later.count
         self.samples = [*self.samples, *later.samples][:_SAMPLES]
 
@@ -99,11 +98,9 @@ class FilterReport:
 
     @property
     def read(self) -> int:
-        """The number of pairs in the training files."""
         return sum(self.files.values())
 
     def merge(self, dropped: Mapping[str, Dropped]) -> None:
-        """Add the dropped pairs of a chunk."""
         for reason, later in dropped.items():
             self.dropped[reason].merge(later)
 
@@ -115,7 +112,6 @@ def report_to_dict(report: FilterReport) -> dict[str, Any]:
 
 
 def report_from_dict(values: Mapping[str, Any]) -> FilterReport:
-    """The inverse of `report_to_dict`."""
     dropped = {
         reason: Dropped(count=d["count"], samples=[Sample(**s) for s in d["samples"]])
         for reason, d in values["dropped"].items()
@@ -299,7 +295,6 @@ def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:
 
 
 def undecodable(columns: tuple[bytes, ...]) -> list[int]:
-    """The columns that are not UTF-8."""
     return [i for i, column in enumerate(columns) if not _is_utf8(column)]
 
 

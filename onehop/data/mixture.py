@@ -55,7 +55,6 @@ def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int6
 
 
 def _drawn_from(part: SourcePart, index: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The pairs of one part in an epoch."""
     size, whole = part.last - part.first, int(part.weight)
     rest = part.weight - whole
     indices = np.repeat(np.arange(part.first, part.last), whole)

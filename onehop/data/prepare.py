@@ -172,7 +172,6 @@ def _same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
 
 
 def _difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """The first difference between the inputs of two stores."""
     for table in wanted:
         if isinstance(wanted[table], dict) and isinstance(stored.get(table), dict):
             for key, value in wanted[table].items():

@@ -186,8 +186,6 @@ class _JsonRecords(Records):
 
 
 class _TableRecords(Records):
-    """Tables that pyarrow reads in batches of rows."""
-
     def __init__(self, file: ParallelFile) -> None:
         super().__init__(file)
         self.share = 0.0
@@ -221,7 +219,6 @@ class _TableRecords(Records):
 
 class _ParquetRecords(_TableRecords):
     def batches(self, path: Path) -> Iterator[Any]:
-        """Batches of rows with only the needed columns."""
         parquet = importlib.import_module("pyarrow.parquet")
         with parquet.ParquetFile(path) as opened:
             names = opened.schema_arrow.names
@@ -237,7 +234,6 @@ class _ArrowRecords(_TableRecords):
     """Arrow files as Hugging Face's `save_to_disk` writes them: the stream format or the file format."""
 
     def batches(self, path: Path) -> Iterator[Any]:
-        """The batches of the memory-mapped file."""
         arrow = importlib.import_module("pyarrow")
         before = sum(p.stat().st_size for p in self.file.paths[: self.file.paths.index(path)])
         with arrow.memory_map(str(path)) as mapped:
@@ -326,7 +322,6 @@ class _Units:
             self.unit.codes += 1
 
     def characters(self, text: str) -> None:
-        """Keep the text inside a segment."""
         if self.unit.text is not None and not self.unit.codes and self.unit.length < LONGEST_LINE:
             self.unit.text.append(text)
             self.unit.length += len(text)

@@ -116,7 +116,6 @@ def keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequenc
 
 
 def select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
-    """Some lines of a part, by their index in it."""
     wanted = frozenset(chosen)
     if not wanted:
         return []
@@ -125,8 +124,6 @@ def select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
 
 @dataclass(frozen=True)
 class _Shard:
-    """The result of encoding a part."""
-
     pairs: int
     tokens: tuple[int, int]
     dropped: dict[str, Dropped]

@@ -108,7 +108,6 @@ class Side:
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """The number of tokens of each sentence."""
         parts = self.ends.parts if isinstance(self.ends, JoinedArrays) else [self.ends]
         return np.concatenate([np.diff(part, prepend=0).astype(np.int32) for part in parts])
 
@@ -119,14 +118,12 @@ class Side:
         return Side(self.ids[start:stop], np.asarray(self.ends[first:last]) - start)
 
     def lists(self) -> list[list[int]]:
-        """Every sentence as a list."""
         ids = self.ids.tolist()
         starts = [0, *self.ends.tolist()]
         return [ids[a:b] for a, b in pairwise(starts)]
 
 
 def side_from_lists(sentences: Sequence[Sequence[int]], dtype: np.dtype[Any]) -> Side:
-    """The inverse of `Side.lists`."""
     lengths = np.fromiter(map(len, sentences), END_TYPE, len(sentences))
     ends = np.cumsum(lengths, dtype=END_TYPE)
     total = int(ends[-1]) if len(ends) else 0
@@ -255,7 +252,6 @@ class Store:
 
     @property
     def report(self) -> FilterReport:
-        """The counts of pairs read, dropped and kept."""
         return report_from_dict(self.description["report"])
 
     def verify(self) -> None:
@@ -323,8 +319,6 @@ def tokenizer_hash(model: bytes) -> str:
 
 
 class _SideWriter:
-    """Writes one side of a split, chunk by chunk."""
-
     def __init__(self, folder: Path, split: str, side: str) -> None:
         self._ids = (folder / f"{split}.{side}.ids").open("wb")
         self._ends = (folder / f"{split}.{side}.ends").open("wb")

@@ -88,7 +88,6 @@ def batches(parts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
 
 @torch.inference_mode()
 def _nll(model: DecoderOnly, parts: list[list[int]]) -> float:
-    """The negative log-likelihood of parts packed end to end."""
     device = next(model.parameters()).device
     inputs = torch.tensor([i for part in parts for i in (BOS, *part)], device=device)
     labels = torch.tensor([i for part in parts for i in (*part, EOS)], device=device)

@@ -34,8 +34,6 @@ class Interval:
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A score with its signature."""
-
     name: str
     value: float
     signature: str

@@ -276,7 +276,6 @@ def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
 
 
 def _warnings(texts: Texts, language: str) -> list[str]:
-    """Warnings about the texts and the language."""
     warnings = []
     sides = {"reference": texts.references, "hypothesis": texts.hypotheses, "other system": texts.against or []}
     for name, lines in sides.items():
@@ -350,7 +349,6 @@ def _cells(row: ConventionScore) -> list[str]:
 
 
 def _value_cells(score: MetricScore) -> list[str]:
-    """A score and its confidence interval."""
     return [f"{score.value:.2f}", f"± {score.interval.plus_minus:.2f}" if score.interval else ""]
 
 

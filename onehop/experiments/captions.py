@@ -36,7 +36,6 @@ def fetch(folder: Path, say: Callable[[str], None], source: str = SOURCE) -> Non
 
 
 def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
-    """The name and content of each missing file."""
     for name, digest in FILES.items():
         if not (folder / name).exists():
             yield name, download(name, digest, source)

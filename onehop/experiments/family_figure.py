@@ -44,8 +44,7 @@ def layers(model: Predictor) -> list[Layer]:
     return [module for module in model.modules() if isinstance(module, Layer)]
 
 
-def _prediction(settings: ModelSettings, model: Predictor) -> str:
-    return {None: "next token", "decoder": "next token", "encoder": "hidden tokens", "vision": "class"}[settings.kind]
+_PREDICTIONS = {None: "next token", "decoder": "next token", "encoder": "hidden tokens", "vision": "class"}
 
 
 def activation(settings: ModelSettings, model: Predictor) -> str:
@@ -70,7 +69,7 @@ PARTS = (
     _Part("feed-forward network", "3.3", activation),
     _Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
     _Part("output matrix", "3.4", lambda s, m: "the embedding's" if hasattr(m, "embedding") and s.tied else "its own"),
-    _Part("what is predicted", "3.1", _prediction),
+    _Part("what is predicted", "3.1", lambda s, m: _PREDICTIONS[s.kind]),
 )
 
 

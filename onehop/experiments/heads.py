@@ -20,7 +20,7 @@ from onehop.experiments.sentence_attention import (
     words,
 )
 from onehop.interpret.ablations import Role
-from onehop.interpret.recorded_search import read_by
+from onehop.interpret.recorded_search import with_source_end
 from onehop.interpret.tracer import Tracer
 
 Json = dict[str, Any]
@@ -146,7 +146,7 @@ def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Ta
     tally = Tally()
     for text, query, key in examples:
         ids = tracer.translator.tokenizer.encode(text)
-        wanted = word_pair(query, key, tracer.pieces(read_by(tracer.model, ids)))
+        wanted = word_pair(query, key, tracer.pieces(with_source_end(tracer.model, ids)))
         tally.add(attention_weights(tracer, ids, [])["encoder"], wanted, causal=False)
     return tally
 
@@ -185,7 +185,6 @@ def heads(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> 
 
 
 def table_text(results: Json) -> str:
-    """The heads of each pattern, then the scores."""
     header = ["pattern", "stack", "sentences", "heads that follow it", "best head", "its share", "its weight", "chance"]
     rows = [pattern_row(pattern) for pattern in results["patterns"]["patterns"]]
     total = results["pruning"]["heads"]

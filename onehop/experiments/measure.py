@@ -44,7 +44,6 @@ class MeasureInputs:
         return Tracer.load(find_model(self.model), self.device)
 
     def required(self, name: str) -> Path:
-        """The file of a required option."""
         file: Path | None = getattr(self, name)
         if file is None:
             raise SettingsError(f"--{name} is missing.", f"Give --{name} {name.upper()}.")

@@ -67,7 +67,6 @@ def machine() -> Json:
 
 
 def _cpu_name() -> str:
-    """The processor's name, if the system reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -26,8 +26,6 @@ _IMPORTANCE_SENTENCES = 50
 
 @dataclass(frozen=True)
 class Head:
-    """A head and its importance for the loss."""
-
     role: Role
     layer: int
     head: int

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onehop.decoding.options import SearchOptions
 from onehop.interpret.ablations import ROLES, Role, parse_attention_name
-from onehop.interpret.recorded_search import read_by, teacher_forced
+from onehop.interpret.recorded_search import teacher_forced, with_source_end
 from onehop.interpret.tracer import Tracer
 from onehop.model.taps import watch
 from onehop.text.tokenizer import BOS, WORD_MARK
@@ -35,7 +35,7 @@ def sentence_attention(tracer: Tracer, text: str) -> SentenceAttention:
     translation = tracer.translator.translate([text], GREEDY)[0].text
     source, target = map(tracer.translator.tokenizer.encode, (text, translation))
     return SentenceAttention(
-        tracer.pieces(read_by(tracer.model, source)),
+        tracer.pieces(with_source_end(tracer.model, source)),
         tracer.pieces([BOS, *target]),
         translation,
         attention_weights(tracer, source, target),

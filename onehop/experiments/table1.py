@@ -171,7 +171,6 @@ def table_text(results: Json) -> str:
 
 
 def _exponent(exponent: float | None) -> str:
-    """An exponent, or a dash if nothing was saved."""
     return "–" if exponent is None else f"{exponent:.2f}"
 
 

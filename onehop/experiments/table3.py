@@ -29,6 +29,8 @@ from onehop.training.workflow import train
 # The search of the paper.
 _SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
 Say = Callable[[str], None]
+Change = Callable[[ModelSettings, float], list[str]]  # the model and its label smoothing -> changed settings
+_LAYERS = ("n_encoder_layers", "n_decoder_layers")
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,13 @@ class Row:
 
     name: str
     letter: str
-    change: Callable[[ModelSettings, float], list[str]]
+    change: Change
     perplexity: float
     bleu: float
     parameters: float | None = None
 
 
-def heads(times: float) -> Callable[[ModelSettings, float], list[str]]:
+def heads(times: float) -> Change:
     """`times` as many heads, each narrower by the same factor."""
 
     def change(model: ModelSettings, _: float) -> list[str]:
@@ -54,30 +56,21 @@ def heads(times: float) -> Callable[[ModelSettings, float], list[str]]:
     return change
 
 
-def _key_width(times: float) -> Callable[[ModelSettings, float], list[str]]:
+def _key_width(times: float) -> Change:
     """Narrower queries and keys with unchanged values."""
     return lambda m, _: [f"model.d_k={max(1, round(m.key_width * times))}", f"model.d_v={m.value_width}"]
 
 
-def layers(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    stacks = ("n_encoder_layers", "n_decoder_layers")
-    return lambda m, _: [f"model.{stack}={max(1, round(getattr(m, stack) * times))}" for stack in stacks]
+def scaled(times: float, *names: str, least: int = 1) -> Change:
+    """Integer settings of the model, multiplied."""
+    return lambda m, _: [f"model.{name}={max(least, round(getattr(m, name) * times))}" for name in names]
 
 
-def width(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    """Another d_model with as many heads, each scaled with it; d_ff is unchanged."""
-    return lambda m, _: [f"model.d_model={max(2, round(m.d_model * times))}"]
-
-
-def _inner(times: float) -> Callable[[ModelSettings, float], list[str]]:
-    return lambda m, _: [f"model.d_ff={max(1, round(m.d_ff * times))}"]
-
-
-def dropout(times: float) -> Callable[[ModelSettings, float], list[str]]:
+def dropout(times: float) -> Change:
     return lambda m, _: [f"model.dropout={min(0.9, m.dropout * times)}"]
 
 
-def smoothing(times: float) -> Callable[[ModelSettings, float], list[str]]:
+def smoothing(times: float) -> Change:
     return lambda _, smoothed: [f"train.label_smoothing={min(0.9, smoothed * times)}"]
 
 
@@ -95,13 +88,13 @@ ROWS = (
     Row("heads-4", "A", heads(4), 5.01, 25.4),
     Row("key-width-1/4", "B", _key_width(1 / 4), 5.16, 25.1, 58),
     Row("key-width-1/2", "B", _key_width(1 / 2), 5.01, 25.4, 60),
-    Row("layers-1/3", "C", layers(1 / 3), 6.11, 23.7, 36),
-    Row("layers-2/3", "C", layers(2 / 3), 5.19, 25.3, 50),
-    Row("layers-4/3", "C", layers(4 / 3), 4.88, 25.5, 80),
-    Row("width-1/2", "C", width(1 / 2), 5.75, 24.5, 28),
-    Row("width-2", "C", width(2), 4.66, 26.0, 168),
-    Row("inner-1/2", "C", _inner(1 / 2), 5.12, 25.4, 53),
-    Row("inner-2", "C", _inner(2), 4.75, 26.2, 90),
+    Row("layers-1/3", "C", scaled(1 / 3, *_LAYERS), 6.11, 23.7, 36),
+    Row("layers-2/3", "C", scaled(2 / 3, *_LAYERS), 5.19, 25.3, 50),
+    Row("layers-4/3", "C", scaled(4 / 3, *_LAYERS), 4.88, 25.5, 80),
+    Row("width-1/2", "C", scaled(1 / 2, "d_model", least=2), 5.75, 24.5, 28),
+    Row("width-2", "C", scaled(2, "d_model", least=2), 4.66, 26.0, 168),
+    Row("inner-1/2", "C", scaled(1 / 2, "d_ff"), 5.12, 25.4, 53),
+    Row("inner-2", "C", scaled(2, "d_ff"), 4.75, 26.2, 90),
     Row("dropout-0", "D", dropout(0), 5.77, 24.6),
     Row("dropout-2", "D", dropout(2), 4.95, 25.5),
     Row("smoothing-0", "D", smoothing(0), 4.67, 25.3),

@@ -71,7 +71,6 @@ class _RowResult:
 
 
 def _results(table: Json) -> Iterator[_RowResult]:
-    """The measured rows in the paper's order."""
     for row in ROWS:
         runs = [run for run in table["rows"] if run["row"] == row.name]
         if runs:

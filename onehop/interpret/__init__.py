@@ -3,4 +3,13 @@
 This package records; the explorer draws.
 """
 
-__all__ = ["ablations", "attention_svg", "embedding_space", "recorded_search", "trace_fields", "trace_file", "tracer"]
+__all__ = [
+    "ablations",
+    "attention_svg",
+    "embedding_space",
+    "recorded_search",
+    "reruns",
+    "trace_fields",
+    "trace_file",
+    "tracer",
+]

@@ -1,4 +1,4 @@
-"""Ablations: edits of one run, written as `NAME=VALUE@PLACE` and applied by a tap.
+"""Ablations: edits of one run, written as `NAME=VALUE@SCOPE` and applied by a tap.
 
 The model itself is never changed: an edited run goes through `watch` with its own `EditTap`.
 `docs/guide/explore.md` lists the edits.
@@ -51,15 +51,15 @@ def attention_path(role: Role, layer: int) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an edit acts: a role or stack, a layer and a head; None means all."""
+class Scope:
+    """The part of the model that an edit changes: a role or stack, a layer and a head; None means all."""
 
     role: str | None = None
     layer: int | None = None
     head: int | None = None
 
     def includes(self, role: str, layer: int | None) -> bool:
-        """Whether this place includes a role and layer. The norm after the last layer has no layer."""
+        """Whether a role and layer are in this scope. The norm after the last layer has no layer."""
         return self.role in (None, role) and self.layer in (None, layer)
 
     def heads(self, n_heads: int) -> slice:
@@ -71,7 +71,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Form:
-    """The syntax of one edit: its values, the minimum and maximum depth of its place, and an example."""
+    """The syntax of one edit: its values, the minimum and maximum depth of its scope, and an example."""
 
     values: str
     depth: tuple[int, int]
@@ -98,18 +98,18 @@ class Edit:
 
     name: str
     value: str
-    place: Place = Place()
+    scope: Scope = Scope()
 
     @classmethod
     def parse(cls, text: str) -> "Edit":
         name, _, rest = text.strip().partition("=")
-        value, at, place = rest.partition("@")
+        value, at, scope = rest.partition("@")
         form = FORMS.get(name)
         if form is None:
             raise SettingsError(f"There is no edit {short(text)}.", f"Edits are {', '.join(FORMS)}: {_OVERVIEW}")
         if not re.fullmatch(form.values, value):
             raise SettingsError(f"{short(text)} is no edit of {name}.", f"Write {form.example}.")
-        edit = cls(name, value, _parse_place(text, place if at else None, form))
+        edit = cls(name, value, _parse_scope(text, scope if at else None, form))
         if name == "scale" and edit.divisor == 0:
             raise SettingsError("scale=0 divides by zero.", "Give a divisor above 0.")
         return edit
@@ -126,16 +126,16 @@ class Edit:
 
     def check(self, model: Transformer) -> None:
         """Refuse a layer or head that the model does not have."""
-        s, place = model.settings, self.place
-        layers = s.n_encoder_layers if place.role == "encoder" else s.n_decoder_layers
-        for what, index, count in (("layer", place.layer, layers), ("head", place.head, s.n_heads)):
+        s, scope = model.settings, self.scope
+        layers = s.n_encoder_layers if scope.role == "encoder" else s.n_decoder_layers
+        for what, index, count in (("layer", scope.layer, layers), ("head", scope.head, s.n_heads)):
             if index is not None and index >= count:
                 raise SettingsError(
                     f"{self} asks for {what} {index}, but there are {count}.", f"They count from 0 to {count - 1}."
                 )
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value}" + (f"@{self.place}" if self.place != Place() else "")
+        return f"{self.name}={self.value}" + (f"@{self.scope}" if self.scope != Scope() else "")
 
 
 _OVERVIEW = "for example scale=off, mask=off, positions=off, head=off@cross.1.0, residual=off, norm=off."
@@ -146,15 +146,15 @@ def short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
-def _parse_place(text: str, place: str | None, form: _Form) -> Place:
+def _parse_scope(text: str, scope: str | None, form: _Form) -> Scope:
     """Read ROLE.LAYER.HEAD as deep as the edit allows."""
-    parts = [] if place is None else place.split(".")
+    parts = [] if scope is None else scope.split(".")
     least, most = form.depth
     numbers = parts[1:]
-    fits = least <= len(parts) <= most and (place is None or parts[0] in form.roles)
+    fits = least <= len(parts) <= most and (scope is None or parts[0] in form.roles)
     if not fits or not all(re.fullmatch(r"\d{1,4}", number) for number in numbers):
         raise SettingsError(f"{short(text)} names no place for this edit.", f"Write {form.example}.")
-    return Place(parts[0] if parts else None, *map(int, numbers))
+    return Scope(parts[0] if parts else None, *map(int, numbers))
 
 
 def parse_edits(texts: Iterable[str]) -> tuple[Edit, ...]:
@@ -171,7 +171,7 @@ class EditTap:
     def __init__(self, model: Transformer, edits: Iterable[Edit]) -> None:
         self.settings = model.settings
         self.edits = tuple(edits)
-        self.seen: dict[str, Tensor] = {}
+        self.values: dict[str, Tensor] = {}
         for edit in self.edits:
             edit.check(model)
 
@@ -181,71 +181,70 @@ class EditTap:
         return any(edit.name == "mask" for edit in self.edits)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        """Apply all edits to a tapped value."""
         raw = value
         for edit in self.edits:
             value = _CHANGES[edit.name](self, edit, name, value)
         last = name.rpartition(".")[2]
-        self.seen[last] = raw if last == "skip" else value
+        self.values[last] = raw if last == "skip" else value
         return value
 
     def scale(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Replace the divisor √d_k."""
-        if not _attention_at(edit.place, name, "scaled_scores"):
+        if not _attention_in(edit.scope, name, "scaled_scores"):
             return value
-        value, heads = value.clone(), edit.place.heads(value.shape[1])
+        value, heads = value.clone(), edit.scope.heads(value.shape[1])
         value[:, heads] *= math.sqrt(self.settings.key_width) / edit.divisor
         return value
 
     def mask(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Remove the causal mask. Runs have one sentence, so no padding is unmasked."""
-        unmasked = _attention_at(Place("decoder"), name, "masked_scores")
-        return self.seen["scaled_scores"] if unmasked else value
+        unmasked = _attention_in(Scope("decoder"), name, "masked_scores")
+        return self.values["scaled_scores"] if unmasked else value
 
-    def without_order(self, edit: Edit, name: str, value: Tensor) -> Tensor:
+    def positions(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Remove the position encodings, or shuffle the source's."""
         match = _INPUT.fullmatch(name)
         if not match or match[2] != "positioned":
             return value
         if edit.value == "off":
-            return self.seen["scaled"]
+            return self.values["scaled"]
         if match[1] == "target":
             return value
         order = torch.randperm(value.shape[1], generator=torch.Generator().manual_seed(edit.seed))
-        positions = value - self.seen["scaled"]
-        return self.seen["scaled"] + positions[:, order.to(value.device)]
+        positions = value - self.values["scaled"]
+        return self.values["scaled"] + positions[:, order.to(value.device)]
 
     def head(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Zero the output of one head, or of all the others."""
-        if not _attention_at(edit.place, name, "head_outputs"):
+        if not _attention_in(edit.scope, name, "head_outputs"):
             return value
         off = torch.zeros(value.shape[1], dtype=torch.bool, device=value.device)
-        off[edit.place.head] = True
+        off[edit.scope.head] = True
         if edit.value == "only":
             off = ~off
         return value.masked_fill(off[:, None, None], 0.0)
 
     def heads(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Give every head the mean attention weights of all heads."""
-        averaged = _attention_at(edit.place, name, "weights")
+        averaged = _attention_in(edit.scope, name, "weights")
         return value.mean(1, keepdim=True).expand_as(value) if averaged else value
 
     def residual(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Remove the residual connection."""
-        return torch.zeros_like(value) if _add_norm_at(edit.place, name, "skip") else value
+        return torch.zeros_like(value) if _add_norm_in(edit.scope, name, "skip") else value
 
     def norm(self, edit: Edit, name: str, value: Tensor) -> Tensor:
         """Skip the layer norm."""
-        if not _add_norm_at(edit.place, name, "norm"):
+        if not _add_norm_in(edit.scope, name, "norm"):
             return value
         within_layer = ".layers." in name
-        return self.seen["skip" if within_layer and self.settings.norm == "pre" else "residual"]
+        return self.values["skip" if within_layer and self.settings.norm == "pre" else "residual"]
 
 
 _CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
     "scale": EditTap.scale,
     "mask": EditTap.mask,
-    "positions": EditTap.without_order,
+    "positions": EditTap.positions,
     "head": EditTap.head,
     "heads": EditTap.heads,
     "residual": EditTap.residual,
@@ -253,15 +252,15 @@ _CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
 }
 
 
-def _attention_at(place: Place, name: str, quantity: str) -> bool:
-    """Whether a name is this quantity of an attention at this place."""
+def _attention_in(scope: Scope, name: str, quantity: str) -> bool:
+    """Whether a name is this quantity of an attention in this scope."""
     attention = parse_attention_name(name)
-    return attention is not None and attention.quantity == quantity and place.includes(attention.role, attention.layer)
+    return attention is not None and attention.quantity == quantity and scope.includes(attention.role, attention.layer)
 
 
-def _add_norm_at(place: Place, name: str, quantity: str) -> bool:
-    """Whether a name is this quantity around a sub-layer at this place."""
+def _add_norm_in(scope: Scope, name: str, quantity: str) -> bool:
+    """Whether a name is this quantity around a sub-layer in this scope."""
     match = _ADD_NORM.fullmatch(name)
     if match is None or match[3] != quantity:
         return False
-    return place.includes(match[1], None if match[2] is None else int(match[2]))
+    return scope.includes(match[1], None if match[2] is None else int(match[2]))

@@ -31,17 +31,19 @@ def heatmap_svg(panels: Sequence[Panel], columns: int, caption: str) -> str:
     width, height = (max(p.size[i] for p in panels) + _GAP for i in (0, 1))
     rows = -(-len(panels) // columns)
     total = (width * min(columns, len(panels)) + _GAP, height * rows + _GAP + _TITLE)
-    places = ((_GAP + i % columns * width, _GAP + _TITLE + i // columns * height) for i in range(len(panels)))
-    placed = [f'<g transform="translate({x} {y})">{_drawn(p)}</g>' for p, (x, y) in zip(panels, places, strict=True)]
+    positions = ((_GAP + i % columns * width, _GAP + _TITLE + i // columns * height) for i in range(len(panels)))
+    groups = [
+        f'<g transform="translate({x} {y})">{_panel_svg(p)}</g>' for p, (x, y) in zip(panels, positions, strict=True)
+    ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total[0]} {total[1]}" width="{total[0]}" '
         f'height="{total[1]}" role="img" aria-label="{escape(caption)}" font-family="system-ui, sans-serif">'
         f'<rect width="100%" height="100%" fill="{PAPER}"/>'
-        f"{label(_GAP, _GAP, caption, 'start', INK, 14)}{''.join(placed)}</svg>\n"
+        f"{label(_GAP, _GAP, caption, 'start', INK, 14)}{''.join(groups)}</svg>\n"
     )
 
 
-def _drawn(panel: Panel) -> str:
+def _panel_svg(panel: Panel) -> str:
     parts = [label(_LABEL, 12, panel.title, "start", QUIET, 12)]
     top = _TITLE + _LABEL
     for j, key in enumerate(panel.keys):

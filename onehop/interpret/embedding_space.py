@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 _CLOUD = 600
-_MARKS = 4  # the special tokens: padding, unknown, BOS and EOS
+_SPECIAL_TOKENS = 4  # padding, unknown, BOS and EOS
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,14 @@ class EmbeddingSpace:
         return torch.nn.functional.normalize(self.matrix, dim=-1)
 
     @cached_property
-    def places(self) -> list[list[float]]:
+    def points(self) -> list[list[float]]:
         """The point of every token on the plane."""
         return self.project(self.matrix)
 
     @property
     def cloud_ids(self) -> list[int]:
         """The tokens merged first, which are the most frequent, for the background."""
-        words = range(_MARKS + 256, len(self.matrix))
+        words = range(_SPECIAL_TOKENS + 256, len(self.matrix))
         return list(words[:_CLOUD])
 
     def project(self, vectors: Float[Tensor, "rows d_model"], scale: float = 1.0) -> list[list[float]]:
@@ -54,18 +54,14 @@ class EmbeddingSpace:
         points: list[list[float]] = ((vectors.float() - scale * self.mean) @ self.plane).tolist()
         return points
 
-    def place(self, id: int) -> list[float]:
-        """The point of one token on the plane."""
-        return self.places[id]
-
     def cloud(self) -> list[list[float]]:
-        return [self.places[i] for i in self.cloud_ids]
+        return [self.points[i] for i in self.cloud_ids]
 
     def nearest(self, ids: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
         """For each id the tokens of largest cosine, without itself and special tokens."""
         rows = torch.tensor(list(ids), device=self.matrix.device)
         cosines = self.directions[rows] @ self.directions.T
-        cosines[:, :_MARKS] = -2.0
+        cosines[:, :_SPECIAL_TOKENS] = -2.0
         cosines[torch.arange(len(rows)), rows] = -2.0
-        best = cosines.topk(min(count, cosines.shape[1] - _MARKS - 1))
+        best = cosines.topk(min(count, cosines.shape[1] - _SPECIAL_TOKENS - 1))
         return [list(zip(i, c, strict=True)) for i, c in zip(best.indices.tolist(), best.values.tolist(), strict=True)]

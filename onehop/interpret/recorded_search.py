@@ -23,7 +23,7 @@ from onehop.model.transformer import Tokens, Transformer
 from onehop.text.tokenizer import BOS, EOS
 
 
-class Watched:
+class TappedModel:
     """A model with an exchangeable tap. Copying the modules for every run would take longer than a run."""
 
     def __init__(self, model: Transformer) -> None:
@@ -32,17 +32,17 @@ class Watched:
         self._model = watch(model, lambda name, value: self._tap(name, value))
 
     @contextmanager
-    def by(self, *taps: Tap) -> Iterator[Transformer]:
+    def tapped(self, *taps: Tap) -> Iterator[Transformer]:
         """The model under these taps, in order; they are removed afterwards."""
         with self._in_use:
-            self._tap = _in_turn(taps)
+            self._tap = _chained(taps)
             try:
                 yield self._model
             finally:
                 self._tap = untapped
 
 
-def _in_turn(taps: Sequence[Tap]) -> Tap:
+def _chained(taps: Sequence[Tap]) -> Tap:
     """Several taps as one; each receives the value that the previous one returned."""
 
     def tap(name: str, value: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class StepRecorder:
 
     def __init__(self) -> None:
         self.logits: list[Float[Tensor, "rows vocab"]] = []
-        self.looked: list[list[Float[Tensor, "rows source"]]] = []
+        self.attention: list[list[Float[Tensor, "rows source"]]] = []
         self._layers: list[Float[Tensor, "rows source"]] = []
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
@@ -87,13 +87,13 @@ class StepRecorder:
             self._layers.append(value[:, :, -1].mean(1))
         elif name == "logits":
             self.logits.append(value[:, -1].float())
-            self.looked.append(self._layers)
+            self.attention.append(self._layers)
             self._layers = []
         return value
 
 
 @dataclass(frozen=True)
-class Searched:
+class RecordedSearch:
     """The result of a recorded search, and its row in every step of the beam."""
 
     best: Hypothesis
@@ -107,20 +107,22 @@ class Searched:
         return [*self.best.ids, EOS] if self.best.finished else list(self.best.ids)
 
 
-def watched_search(watched: Watched, ids: Sequence[int], options: SearchOptions, tap: EditTap) -> Searched:
+def recorded_search(
+    tapped_model: TappedModel, ids: Sequence[int], options: SearchOptions, tap: EditTap
+) -> RecordedSearch:
     """Translate under edits and record the steps of the search."""
     if options.sample:
         raise SettingsError("A trace shows a beam, and sampling has none.", "Set search.sample to false.")
     recorded, history = StepRecorder(), History()
-    with watched.by(tap, recorded) as model:
+    with tapped_model.tapped(tap, recorded) as model:
         limit = model.settings.most_positions
         most, device = greatest_lengths([ids], limit), next(model.parameters()).device
-        src = torch.tensor([read_by(model, ids)], device=device)
+        src = torch.tensor([with_source_end(model, ids)], device=device)
         step = _RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
         best = search(step, most, options, history=history, device=device)[0][0]
     if best.log_prob == -math.inf:
         raise OnehopError("No translation has a probability above zero.", "Leave out an edit.")
-    return Searched(best, history.steps[0], recorded, _path_to(best, history))
+    return RecordedSearch(best, history.steps[0], recorded, _path_to(best, history))
 
 
 def _path_to(best: Hypothesis, history: History) -> list[int]:
@@ -137,7 +139,7 @@ def _path_to(best: Hypothesis, history: History) -> list[int]:
     return path[::-1]
 
 
-def read_by(model: Transformer, ids: Sequence[int]) -> list[int]:
+def with_source_end(model: Transformer, ids: Sequence[int]) -> list[int]:
     """Source ids as the model reads them: with EOS, for most models."""
     return [*ids, EOS] if model.settings.source_end is not False else list(ids)
 
@@ -145,7 +147,7 @@ def read_by(model: Transformer, ids: Sequence[int]) -> list[int]:
 def teacher_forced(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "1 step vocab"]:
     """The logits of one forward pass in which the decoder reads BOS and `target`."""
     device = next(model.parameters()).device
-    sides = (read_by(model, source), [BOS, *target])
+    sides = (with_source_end(model, source), [BOS, *target])
     src, tgt = (unpadded(torch.tensor([ids], device=device)) for ids in sides)
     model.source_input.reach(src.ids.shape[1])
     model.target_input.reach(tgt.ids.shape[1])

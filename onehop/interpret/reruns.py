@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from onehop.interpret.ablations import ROLES, Edit, EditTap, Role, attention_path
-from onehop.interpret.recorded_search import Watched, unpadded
+from onehop.interpret.recorded_search import TappedModel, unpadded
 from onehop.interpret.trace_fields import attention_inputs
 from onehop.interpret.trace_file import Json
 from onehop.model.taps import Recorder
@@ -21,7 +21,7 @@ _TOP = 2
 class Recording:
     """One forward pass over a source and its translation: tokens, edits, and every tapped quantity."""
 
-    watched: Watched
+    tapped_model: TappedModel
     model: Transformer
     src: Tokens
     tgt: Tokens
@@ -32,7 +32,7 @@ class Recording:
     @classmethod
     def of(
         cls,
-        watched: Watched,
+        tapped_model: TappedModel,
         model: Transformer,
         source: Sequence[int],
         inputs: Sequence[int],
@@ -42,11 +42,11 @@ class Recording:
         """Record a pass: the decoder reads `inputs` and should predict `outputs`."""
         device, recorder = next(model.parameters()).device, Recorder()
         src, tgt = (unpadded(torch.tensor([list(ids)], device=device)) for ids in (source, inputs))
-        with watched.by(EditTap(model, edits), recorder) as tapped:
+        with tapped_model.tapped(EditTap(model, edits), recorder) as tapped:
             tapped.source_input.reach(src.ids.shape[1])
             tapped.target_input.reach(tgt.ids.shape[1])
             tapped(src, tgt)
-        return cls(watched, model, src, tgt, torch.tensor(list(outputs), device=device), tuple(edits), recorder)
+        return cls(tapped_model, model, src, tgt, torch.tensor(list(outputs), device=device), tuple(edits), recorder)
 
     def value(self, name: str) -> Tensor:
         """A recorded quantity, with its batch axis."""
@@ -56,13 +56,13 @@ class Recording:
     def memory(self) -> Float[Tensor, "1 source d_model"]:
         return self.value(attention_inputs(self.model)["decoder.layers.0.cross_attention"]["memory"])
 
-    def entering(self, stack: str, layer: int) -> Float[Tensor, "1 length d_model"]:
+    def layer_input(self, stack: str, layer: int) -> Float[Tensor, "1 length d_model"]:
         if layer:
             last = "residual" if self.model.settings.norm == "pre" else "norm"
             return self.value(f"{stack}.layers.{layer - 1}.feed_add_norm.{last}")
         return self.value(f"{'source' if stack == 'encoder' else 'target'}_input.positioned")
 
-    def written(self, logits: Float[Tensor, "rows step vocab"]) -> Float[Tensor, "rows step"]:
+    def output_log_probs(self, logits: Float[Tensor, "rows step vocab"]) -> Float[Tensor, "rows step"]:
         """The log-probability of each token of the translation."""
         log_p = logits.float().log_softmax(-1)
         return log_p.gather(2, self.outputs.expand(len(log_p), -1)[..., None])[..., 0]
@@ -76,10 +76,10 @@ def leak(recording: Recording) -> Json | None:
     if any(edit.name == "mask" for edit in recording.edits):
         return None
     unmasked, edits = Recorder(), (*recording.edits, Edit("mask", "off"))
-    with recording.watched.by(EditTap(recording.model, edits), unmasked) as model:
+    with recording.tapped_model.tapped(EditTap(recording.model, edits), unmasked) as model:
         model.logits(model.decode(recording.tgt, recording.memory, recording.src))
     with_mask, without = (
-        recording.written(r["logits"].value)[0].exp().tolist() for r in (recording.recorder, unmasked)
+        recording.output_log_probs(r["logits"].value)[0].exp().tolist() for r in (recording.recorder, unmasked)
     )
     names = [f"decoder.layers.{i}.self_attention" for i in range(recording.model.settings.n_decoder_layers)]
     future = {name: unmasked[f"{name}.weights"].value[0].triu(1).sum(-1).mean(-1).tolist() for name in names}
@@ -129,13 +129,13 @@ def _one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
     def without_one(path: str, value: Tensor) -> Tensor:
         return value.masked_fill(off, 0.0) if path == name else value
 
-    with recording.watched.by(EditTap(recording.model, recording.edits), without_one) as model:
+    with recording.tapped_model.tapped(EditTap(recording.model, recording.edits), without_one) as model:
         memory = recording.memory.expand(heads, -1, -1)
         if role == "encoder":
-            memory = _rest_of_encoder(model, recording, layer, heads)
-        states = _rest_of_decoder(model, recording, 0 if role == "encoder" else layer, memory)
+            memory = _encoder_from(model, recording, layer, heads)
+        states = _decoder_from(model, recording, 0 if role == "encoder" else layer, memory)
         logits = model.logits(states)
-    effect = recording.written(logits) - recording.written(recording.value("logits"))
+    effect = recording.output_log_probs(logits) - recording.output_log_probs(recording.value("logits"))
     best = logits.float().softmax(-1).topk(min(_TOP, logits.shape[-1]))
     top = [
         [list(zip(i, p, strict=True)) for i, p in zip(ids, ps, strict=True)]
@@ -144,24 +144,24 @@ def _one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
     return HeadsOff(role, layer, effect, top)
 
 
-def _rest_of_encoder(
+def _encoder_from(
     model: Transformer, recording: Recording, first: int, rows: int
 ) -> Float[Tensor, "rows source d_model"]:
     """Run the encoder from layer `first`, over several rows of the same sentence."""
-    x = recording.entering("encoder", first).expand(rows, -1, -1)
-    who = pattern(recording.src, recording.src)
+    x = recording.layer_input("encoder", first).expand(rows, -1, -1)
+    mask = pattern(recording.src, recording.src)
     for layer in list(model.encoder.layers)[first:]:
-        x = layer(x, who)
+        x = layer(x, mask)
     return model.encoder.finish(x)
 
 
-def _rest_of_decoder(
+def _decoder_from(
     model: Transformer, recording: Recording, first: int, memory: Float[Tensor, "rows source d_model"]
 ) -> Float[Tensor, "rows target d_model"]:
     """Run the decoder from layer `first`, each row over its own memory."""
-    x = recording.entering("decoder", first).expand(len(memory), -1, -1)
-    who, across = pattern(recording.tgt, recording.tgt, causal=True), pattern(recording.tgt, recording.src)
+    x = recording.layer_input("decoder", first).expand(len(memory), -1, -1)
+    self_mask, cross_mask = pattern(recording.tgt, recording.tgt, causal=True), pattern(recording.tgt, recording.src)
     for layer in list(model.decoder.layers)[first:]:
         assert isinstance(layer, Layer)
-        x = layer(x, who, memory, across)
+        x = layer(x, self_mask, memory, cross_mask)
     return model.decoder.finish(x)

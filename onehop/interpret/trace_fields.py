@@ -29,11 +29,11 @@ def to_numpy(values: Tensor) -> Array:
 
 def parameters_of_parts(model: Transformer) -> dict[str, int]:
     """The number of parameters of every module, by its path."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
-        for box in accumulate(name.split("."), lambda above, part: f"{above}.{part}"):
-            found[box] = found.get(box, 0) + parameter.numel()
-    return found
+        for path in accumulate(name.split("."), lambda above, part: f"{above}.{part}"):
+            counts[path] = counts.get(path, 0) + parameter.numel()
+    return counts
 
 
 def fate(kept: Kept, has_children: bool, is_last: bool) -> str:
@@ -68,7 +68,7 @@ _ADDED: Mapping[str, Callable[[str], str]] = {
 
 def additions(recorder: Recorder) -> list[Json]:
     """For each sub-layer, the norms of the residual stream and of the sub-layer's output, and their cosine."""
-    found = []
+    rows = []
     for name in recorder:
         path, _, last = name.rpartition(".")
         if last != "skip":
@@ -77,7 +77,7 @@ def additions(recorder: Recorder) -> list[Json]:
         sublayer = {"self": "self_attention", "cross": "cross_attention", "feed": "feed_forward"}[around.split("_")[0]]
         stream, added = recorder[name].value[0], recorder[_ADDED[sublayer](layer)].value[0]
         stack, _, number = layer.split(".")
-        found.append(
+        rows.append(
             {
                 "name": f"{layer}.{sublayer}",
                 "stack": stack,
@@ -88,7 +88,7 @@ def additions(recorder: Recorder) -> list[Json]:
                 "cosine": torch.nn.functional.cosine_similarity(stream, added, dim=-1).tolist(),
             }
         )
-    return found
+    return rows
 
 
 def score_variance(recorder: Recorder) -> Json:
@@ -134,14 +134,14 @@ def logit_lens(
 
     For every step it has the probabilities of the step's candidates, and the most probable tokens.
     """
-    found = []
+    layers = []
     for layer in range(model.settings.n_decoder_layers):
         path = f"decoder.layers.{layer}.feed_add_norm"
         last_norm = model.decoder.last_norm
         state = recorder[f"{path}.norm"].value if last_norm is None else last_norm(recorder[f"{path}.residual"].value)
         p = nn.functional.linear(state[0], model.output_weight, model.output_bias).float().softmax(-1)
         top = p.topk(min(_LENS_TOP, p.shape[-1]))
-        found.append(
+        layers.append(
             [
                 {"candidates": p[i, list(ids)].tolist(), "top": [choice(*pair) for pair in zip(*best, strict=True)]}
                 for i, (ids, *best) in enumerate(
@@ -149,7 +149,7 @@ def logit_lens(
                 )
             ]
         )
-    return found
+    return layers
 
 
 _TOWARDS, _AWAY = 6, 3
@@ -157,7 +157,7 @@ _TOWARDS, _AWAY = 6, 3
 
 @torch.inference_mode()
 def neurons(
-    model: Transformer, stack: str, layer: int, places: Sequence[int], piece: Callable[[int], str]
+    model: Transformer, stack: str, layer: int, indices: Sequence[int], piece: Callable[[int], str]
 ) -> list[Json]:
     """For each neuron the norm of its output vector; in the decoder also the tokens that it promotes and suppresses.
 
@@ -165,20 +165,20 @@ def neurons(
     """
     s = model.settings
     layers = s.n_encoder_layers if stack == "encoder" else s.n_decoder_layers
-    if layer >= layers or any(place >= s.d_ff for place in places):
+    if layer >= layers or any(index >= s.d_ff for index in indices):
         raise SettingsError(
-            f"There is no neuron {max(places, default=0)} in layer {layer} of the {stack}.",
+            f"There is no neuron {max(indices, default=0)} in layer {layer} of the {stack}.",
             f"Layers count from 0 to {layers - 1}, neurons from 0 to {s.d_ff - 1}.",
         )
-    written = model.get_parameter(f"{stack}.layers.{layer}.feed_forward.w_2.weight")[:, list(places)].T
-    found: list[Json] = [
-        {"neuron": place, "norm": norm} for place, norm in zip(places, written.norm(dim=-1).tolist(), strict=True)
+    vectors = model.get_parameter(f"{stack}.layers.{layer}.feed_forward.w_2.weight")[:, list(indices)].T
+    results: list[Json] = [
+        {"neuron": index, "norm": norm} for index, norm in zip(indices, vectors.norm(dim=-1).tolist(), strict=True)
     ]
     if stack == "encoder":
-        return found
-    scores = written @ model.output_weight.T
-    for entry, row in zip(found, scores, strict=True):
+        return results
+    scores = vectors @ model.output_weight.T
+    for entry, row in zip(results, scores, strict=True):
         for name, ranked in (("towards", row.topk(_TOWARDS)), ("away", row.topk(_AWAY, largest=False))):
             pairs = zip(ranked.indices.tolist(), ranked.values.tolist(), strict=True)
             entry[name] = [{"token": piece(i), "score": score} for i, score in pairs]
-    return found
+    return results

@@ -42,7 +42,7 @@ def pack(tensors: Mapping[str, Named]) -> Json:
     }
     padded = [bytes_ + b"\0" * (-len(bytes_) % 8) for bytes_ in raw.values()]
     offsets = accumulate(map(len, padded), initial=0)
-    places = {
+    layout = {
         name: {
             "axes": list(tensor.axes),
             "shape": list(tensor.values.shape),
@@ -52,7 +52,7 @@ def pack(tensors: Mapping[str, Named]) -> Json:
         }
         for (name, tensor), offset in zip(tensors.items(), offsets, strict=False)
     }
-    return {"tensors": places, "blob": base64.b64encode(b"".join(padded)).decode("ascii")}
+    return {"tensors": layout, "blob": base64.b64encode(b"".join(padded)).decode("ascii")}
 
 
 def unpack(packed: Mapping[str, Any]) -> dict[str, Named]:

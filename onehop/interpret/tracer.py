@@ -19,7 +19,7 @@ from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import TextError
 from onehop.interpret.ablations import Edit, EditTap, Role, attention_path, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
-from onehop.interpret.recorded_search import Searched, Watched, read_by, watched_search
+from onehop.interpret.recorded_search import RecordedSearch, TappedModel, recorded_search, with_source_end
 from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
 from onehop.interpret.trace_fields import (
     additions,
@@ -67,10 +67,10 @@ def trace(
 
     Examples:
         >>> from onehop import trace
-        >>> found = trace("Good morning!")
-        >>> found.text
+        >>> traced = trace("Good morning!")
+        >>> traced.text
         'Guten Morgen!'
-        >>> heads, target_tokens, source_tokens = found["decoder.layers.4.cross_attention.weights"].shape
+        >>> heads, target_tokens, source_tokens = traced["decoder.layers.4.cross_attention.weights"].shape
         >>> heads
         8
     """
@@ -87,7 +87,6 @@ def load_tracer(model: str | Path | None = None, device: str | None = None) -> "
 
 @lru_cache(KEPT)
 def _kept_tracer(path: Path, hash: str, device: str | None) -> "Tracer":
-    """A tracer, cached by the content of the file."""
     return Tracer.load(path, device)
 
 
@@ -119,9 +118,8 @@ class Tracer:
         return model
 
     @cached_property
-    def watched(self) -> Watched:
-        """The same model with a tap."""
-        return Watched(self.model)
+    def tapped_model(self) -> TappedModel:
+        return TappedModel(self.model)
 
     @cached_property
     def spaces(self) -> tuple[EmbeddingSpace, EmbeddingSpace]:
@@ -135,20 +133,20 @@ class Tracer:
         self, text: str, edits: Iterable[str] = (), options: SearchOptions | None = None, limit: int = LIMIT
     ) -> Trace:
         """Translate a sentence and record everything, with at most `limit` bytes of tensors."""
-        began = time.perf_counter()
-        ids, made = self.source_ids(text, limit), parse_edits(edits)
+        start = time.perf_counter()
+        ids, parsed = self.source_ids(text, limit), parse_edits(edits)
         options = allowing(self.translator.with_defaults(options), ids)
         with ThreadPoolExecutor(1) as beside:  # the fast engine runs on another core meanwhile
-            fast = None if made else beside.submit(self.fast, ids, options)
-            searched = watched_search(self.watched, ids, options, EditTap(self.model, made))
-            found_at = time.perf_counter()
-            recording = self.record(ids, searched.outputs, made)
+            fast = None if parsed else beside.submit(self.fast, ids, options)
+            searched = recorded_search(self.tapped_model, ids, options, EditTap(self.model, parsed))
+            searched_at = time.perf_counter()
+            recording = self.record(ids, searched.outputs, parsed)
             kept, left_out = within(limit, self.tensors(recording.recorder, searched))
-            header = self.header(text, ids, made, options, searched)
+            header = self.header(text, ids, parsed, options, searched)
             header |= self.numbers(ids, searched, recording) | {"left_out": left_out}
             header["fast"] = self.compared(fast.result() if fast else None, searched.best)
-        done = time.perf_counter()
-        seconds = {"search": found_at - began, "record": done - found_at, "total": done - began}
+        end = time.perf_counter()
+        seconds = {"search": searched_at - start, "record": end - searched_at, "total": end - start}
         return Trace({**header, "seconds": seconds}, kept)
 
     def source_ids(self, text: str, limit: int) -> list[int]:
@@ -162,19 +160,21 @@ class Tracer:
 
     def record(self, ids: Sequence[int], outputs: Sequence[int], edits: Sequence[Edit]) -> Recording:
         """Run one forward pass over source and translation, and record every quantity."""
-        return Recording.of(self.watched, self.model, read_by(self.model, ids), [BOS, *outputs[:-1]], outputs, edits)
+        return Recording.of(
+            self.tapped_model, self.model, with_source_end(self.model, ids), [BOS, *outputs[:-1]], outputs, edits
+        )
 
-    def tensors(self, recorder: Recorder, searched: Searched) -> dict[str, Named]:
+    def tensors(self, recorder: Recorder, searched: RecordedSearch) -> dict[str, Named]:
         """All tensors of a trace, without the batch axis."""
         arrays = {name: Named(r.axes[1:], compact(name, to_numpy(r.value[0]))) for name, r in recorder.items()}
-        width = max(len(rows[0]) for rows in searched.recorded.looked)
-        looked = torch.stack(
+        width = max(len(rows[0]) for rows in searched.recorded.attention)
+        attention = torch.stack(
             [
                 torch.nn.functional.pad(torch.stack(rows, 1), (0, 0, 0, 0, 0, width - len(rows[0])))
-                for rows in searched.recorded.looked
+                for rows in searched.recorded.attention
             ]
         )
-        arrays["beam.cross_attention"] = Named(("step", "slot", "layer", "key"), compact("beam", to_numpy(looked)))
+        arrays["beam.cross_attention"] = Named(("step", "slot", "layer", "key"), compact("beam", to_numpy(attention)))
         table = self.positions(recorder["source_input.scaled"].value.shape[1])
         arrays["positions"] = Named(("position", "d_model"), compact("positions", to_numpy(table)))
         return arrays
@@ -186,7 +186,7 @@ class Tracer:
         return sinusoids(rows, table.shape[1]) if is_sinusoidal else table[:rows]
 
     def header(
-        self, text: str, ids: Sequence[int], edits: Sequence[Edit], options: SearchOptions, searched: Searched
+        self, text: str, ids: Sequence[int], edits: Sequence[Edit], options: SearchOptions, searched: RecordedSearch
     ) -> Json:
         return {
             "format": FORMAT,
@@ -194,8 +194,8 @@ class Tracer:
             "model": self.about(),
             "source": {
                 "text": normalise(text),
-                "tokens": self.pieces(read_by(self.model, ids)),
-                "ids": read_by(self.model, ids),
+                "tokens": self.pieces(with_source_end(self.model, ids)),
+                "ids": with_source_end(self.model, ids),
             },
             "target": self.target(searched),
             "engine": "torch",
@@ -204,7 +204,7 @@ class Tracer:
             "edits": [str(edit) for edit in edits],
         }
 
-    def numbers(self, ids: Sequence[int], searched: Searched, recording: Recording) -> Json:
+    def numbers(self, ids: Sequence[int], searched: RecordedSearch, recording: Recording) -> Json:
         """The measurements of this translation."""
         outputs, recorder = searched.outputs, recording.recorder
         steps = [self.step(searched, i) for i in range(len(outputs))]
@@ -214,7 +214,7 @@ class Tracer:
             "lens": logit_lens(self.model, recorder, [[c["id"] for c in step["top"]] for step in steps], self.choice),
             "aligner": aligner(self.model.settings, recorder),
             "beam": {"width": max(map(len, searched.steps)), "steps": self.tree(searched)},
-            "neighbours": self.neighbours(read_by(self.model, ids), outputs),
+            "neighbours": self.neighbours(with_source_end(self.model, ids), outputs),
             "projection": self.projection(recorder),
             "residual": additions(recorder),
             "score_variance": score_variance(recorder),
@@ -243,7 +243,7 @@ class Tracer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return self.translator.tokenizer.tokens(ids)
 
-    def target(self, searched: Searched) -> Json:
+    def target(self, searched: RecordedSearch) -> Json:
         """The translation. Row i of the decoder reads input_tokens[i] and predicts output_tokens[i]."""
         best, outputs = searched.best, searched.outputs
         return {
@@ -265,15 +265,15 @@ class Tracer:
             return None
         return engine.translate([ids], options, [0])[0][0]
 
-    def compared(self, found: Hypothesis | None, best: Hypothesis) -> Json | None:
+    def compared(self, fast: Hypothesis | None, best: Hypothesis) -> Json | None:
         """The fast engine's translation, and whether it equals the recorded one."""
         engine = self.translator.fast
-        if engine is None or found is None:
+        if engine is None or fast is None:
             return None
-        text = self.translator.tokenizer.decode(found.ids)
-        return {"engine": engine.name, "compute": engine.compute, "text": text, "same": found.ids == best.ids}
+        text = self.translator.tokenizer.decode(fast.ids)
+        return {"engine": engine.name, "compute": engine.compute, "text": text, "same": fast.ids == best.ids}
 
-    def step(self, searched: Searched, position: int) -> Json:
+    def step(self, searched: RecordedSearch, position: int) -> Json:
         """How one token was chosen: the most probable tokens at this step of the search."""
         chosen = searched.steps[position][searched.path[position]]
         logits = searched.recorded.logits[position][chosen.parent]
@@ -291,7 +291,7 @@ class Tracer:
     def choice(self, token: int, p: float) -> Json:
         return {"id": token, "token": self.pieces([token])[0], "p": p}
 
-    def tree(self, searched: Searched) -> list[list[Json]]:
+    def tree(self, searched: RecordedSearch) -> list[list[Json]]:
         """The beam: the candidates that each step kept, with their parents and their fates."""
         steps = searched.steps
         parents = [{kept.parent for kept in step} for step in [*steps[1:], []]]
@@ -303,10 +303,10 @@ class Tracer:
                     "parent": kept.parent,
                     "log_prob": kept.log_prob,
                     "score": kept.score,
-                    "state": fate(kept, place in parents[t], t + 1 == len(steps)),
-                    "chosen": t < len(searched.path) and searched.path[t] == place,
+                    "state": fate(kept, row in parents[t], t + 1 == len(steps)),
+                    "chosen": t < len(searched.path) and searched.path[t] == row,
                 }
-                for place, kept in enumerate(step)
+                for row, kept in enumerate(step)
             ]
             for t, step in enumerate(steps)
         ]
@@ -315,7 +315,7 @@ class Tracer:
         """The nearest tokens of the vocabulary to each token."""
         return {
             side: [
-                [{"id": i, "token": self.pieces([i])[0], "cosine": cosine, "xy": space.place(i)} for i, cosine in near]
+                [{"id": i, "token": self.pieces([i])[0], "cosine": cosine, "xy": space.points[i]} for i, cosine in near]
                 for near in space.nearest(ids, _NEIGHBOURS)
             ]
             for side, ids, space in zip(("source", "target"), (source, target), self.spaces, strict=True)
@@ -324,29 +324,29 @@ class Tracer:
     def projection(self, recorder: Recorder) -> Json:
         """The tokens on a plane: embedded, scaled, with positions added."""
         space, root = self.spaces[0], math.sqrt(self.model.settings.d_model)
-        found: Json = {"method": "PCA of the embedding matrix", "explained": space.explained}
-        found |= {"cloud": space.cloud(), "cloud_tokens": self.pieces(space.cloud_ids)}
+        result: Json = {"method": "PCA of the embedding matrix", "explained": space.explained}
+        result |= {"cloud": space.cloud(), "cloud_tokens": self.pieces(space.cloud_ids)}
         for side, space in zip(("source", "target"), self.spaces, strict=True):
             stages = {"embedding": ("embeddings", 1.0), "scaled": ("scaled", root), "positioned": ("positioned", root)}
-            found[side] = {
+            result[side] = {
                 stage: space.project(recorder[f"{side}_input.{name}"].value[0], scale)
                 for stage, (name, scale) in stages.items()
             }
-        return found
+        return result
 
     @torch.inference_mode()
     def variant(self, text: str, edits: Sequence[str], options: SearchOptions | None = None) -> Json:
         """The translation under edits, with only its cross-attention and candidates."""
-        ids, made = self.source_ids(text, LIMIT), parse_edits(edits)
-        searched = watched_search(
-            self.watched, ids, allowing(self.translator.with_defaults(options), ids), EditTap(self.model, made)
+        ids, parsed = self.source_ids(text, LIMIT), parse_edits(edits)
+        searched = recorded_search(
+            self.tapped_model, ids, allowing(self.translator.with_defaults(options), ids), EditTap(self.model, parsed)
         )
-        recorder = self.record(ids, searched.outputs, made).recorder
+        recorder = self.record(ids, searched.outputs, parsed).recorder
         layers = range(self.model.settings.n_decoder_layers)
         weights = [recorder[f"decoder.layers.{i}.cross_attention.weights"].value[0] for i in layers]
         cross = Named(("layer", "head", "query", "key"), compact("weights", to_numpy(torch.stack(weights))))
         return {
-            "edits": [str(edit) for edit in made],
+            "edits": [str(edit) for edit in parsed],
             "target": self.target(searched),
             "steps": [self.step(searched, i) for i in range(len(searched.outputs))],
             **pack({"cross": cross}),
@@ -360,9 +360,9 @@ class Tracer:
             recording = self.record([i for i in source["ids"] if i != EOS], outputs, parse_edits(header["edits"]))
         return heads_off(recording)
 
-    def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:
+    def neurons(self, stack: str, layer: int, indices: Sequence[int]) -> list[Json]:
         """The output of some neurons of a feed-forward network: the norm, and in the decoder the tokens it promotes."""
-        return neurons(self.model, stack, layer, places, lambda id: self.pieces([id])[0])
+        return neurons(self.model, stack, layer, indices, lambda id: self.pieces([id])[0])
 
     def weights(self, role: Role, layer: int, head: int) -> Json:
         """The W^Q, W^K, W^V and W^O of one head, as in the paper: q = x W^Q."""

@@ -8,7 +8,7 @@ from torch import nn
 
 from onehop.config import ModelSettings
 from onehop.errors import SettingsError
-from onehop.interpret.ablations import FORMS, Edit, EditTap, Place, parse_edits
+from onehop.interpret.ablations import FORMS, Edit, EditTap, Scope, parse_edits
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Tokens, Transformer
 
@@ -53,7 +53,7 @@ def test_an_edit_is_written_as_it_is_read(text):
 
 
 def test_a_place_is_a_role_a_layer_and_a_head():
-    assert Edit.parse("head=off@cross.1.0") == Edit("head", "off", Place("cross", 1, 0))
+    assert Edit.parse("head=off@cross.1.0") == Edit("head", "off", Scope("cross", 1, 0))
 
 
 def test_an_edit_given_twice_counts_once():
