@@ -183,14 +183,14 @@ def _tables(number: int, input_: Input) -> Iterator[Piece]:
     with reading(input_.url), _opened(input_.url) as raw:
         file = pq.ParquetFile(raw)
         done, rows = 0, max(1, file.metadata.num_rows)
-        yield Piece(number, 0, 0, table=ipc_bytes(pa.Table.from_batches([], file.schema_arrow)))
+        yield Piece(number, 0, 0, table=_ipc_bytes(pa.Table.from_batches([], file.schema_arrow)))
         for i, batch in enumerate(file.iter_batches(_ROWS), start=1):
             done += batch.num_rows
             consumed = (input_.size or 0) * done // rows
-            yield Piece(number, i, consumed, table=ipc_bytes(pa.Table.from_batches([batch])))
+            yield Piece(number, i, consumed, table=_ipc_bytes(pa.Table.from_batches([batch])))
 
 
-def ipc_bytes(table: Any) -> bytes:
+def _ipc_bytes(table: Any) -> bytes:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -279,7 +279,7 @@ class Cells:
         for name, values in columns.items():
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
-        return ipc_bytes(table)
+        return _ipc_bytes(table)
 
 
 def _json_object(line: str, name: str, number: int) -> dict[str, Any] | None:

@@ -256,7 +256,7 @@ class _Converter:
         rows = np.array(self.pieces.rows)
         if any(len(_to_rows(table)) != 1 + rows.max() for table in tables):
             raise ExportError("The embeddings and the vocabulary differ in size.", _AGAIN)
-        source, target, output = (take_rows(table, rows) for table in tables)
+        source, target, output = (_take_rows(table, rows) for table in tables)
         if self.starts_from_zero:
             for table in (source, target):
                 _to_rows(table)[BOS] = 0
@@ -302,7 +302,7 @@ class _Converter:
         tensors: dict[str, Tensor] = {}
         for i, name in enumerate(ours):
             rows = np.arange(i * height // len(ours), (i + 1) * height // len(ours))
-            tensors[f"{name}.weight"] = take_rows(whole, rows)
+            tensors[f"{name}.weight"] = _take_rows(whole, rows)
             tensors[f"{name}.bias"] = np.ascontiguousarray(bias[rows], dtype=np.float32)
         return tensors
 
@@ -340,7 +340,7 @@ def _to_rows(table: Tensor) -> Array:
     return table.values if isinstance(table, Int8Rows) else table
 
 
-def take_rows(table: Tensor, rows: Array) -> Tensor:
+def _take_rows(table: Tensor, rows: Array) -> Tensor:
     if isinstance(table, Int8Rows):
         return Int8Rows(table.values[rows], table.scale[rows])
     return np.ascontiguousarray(table[rows])

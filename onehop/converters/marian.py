@@ -21,7 +21,7 @@ POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder
 
 
 @dataclass(frozen=True)
-class TensorNames:
+class _TensorNames:
     """The names of a tensor in both models, its d_model axis, and whether it is optional in ours."""
 
     ours: str
@@ -30,16 +30,16 @@ class TensorNames:
     optional: bool = False
 
 
-def tensor_names(settings: ModelSettings) -> Iterator[TensorNames]:
+def _tensor_names(settings: ModelSettings) -> Iterator[_TensorNames]:
     """Every tensor of a model that Marian can express."""
-    yield TensorNames("embedding.weight", EMBEDDING, 1)
-    yield TensorNames("output_bias", BIAS, optional=True)
+    yield _TensorNames("embedding.weight", EMBEDDING, 1)
+    yield _TensorNames("output_bias", BIAS, optional=True)
     for stack, n_layers in (("encoder", settings.n_encoder_layers), ("decoder", settings.n_decoder_layers)):
         for i in range(n_layers):
             yield from _layer_names(f"{stack}.layers.{i}", cross=stack == "decoder")
 
 
-def _layer_names(layer: str, *, cross: bool) -> Iterator[TensorNames]:
+def _layer_names(layer: str, *, cross: bool) -> Iterator[_TensorNames]:
     theirs = f"model.{layer}"
     kinds = {"self": "self_attn", "cross": "encoder_attn"} if cross else {"self": "self_attn"}
     for kind, name in kinds.items():
@@ -50,7 +50,7 @@ def _layer_names(layer: str, *, cross: bool) -> Iterator[TensorNames]:
     yield from _weight_and_bias(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
 
 
-def _attention_names(ours: str, theirs: str) -> Iterator[TensorNames]:
+def _attention_names(ours: str, theirs: str) -> Iterator[_TensorNames]:
     for our_name, their_name in _PROJECTIONS.items():
         out = our_name == "w_o"
         yield from _weight_and_bias(
@@ -60,9 +60,9 @@ def _attention_names(ours: str, theirs: str) -> Iterator[TensorNames]:
 
 def _weight_and_bias(
     ours: str, theirs: str, weight_axis: int, bias_axis: int | None, *, optional_bias: bool = False
-) -> Iterator[TensorNames]:
-    yield TensorNames(f"{ours}.weight", f"{theirs}.weight", weight_axis)
-    yield TensorNames(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
+) -> Iterator[_TensorNames]:
+    yield _TensorNames(f"{ours}.weight", f"{theirs}.weight", weight_axis)
+    yield _TensorNames(f"{ours}.bias", f"{theirs}.bias", bias_axis, optional_bias)
 
 
 def order(d_model: int) -> Int[np.ndarray, " d_model"]:
@@ -73,7 +73,7 @@ def order(d_model: int) -> Int[np.ndarray, " d_model"]:
 def to_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
     """Our weights with Marian's names and order, and zeros for missing biases."""
     permutation, theirs = order(settings.d_model), {}
-    for names in tensor_names(settings):
+    for names in _tensor_names(settings):
         if names.ours in weights:
             tensor = weights[names.ours]
             axis = names.d_model_axis
@@ -88,7 +88,7 @@ def to_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str
 def from_marian(weights: Mapping[str, Array], settings: ModelSettings) -> dict[str, Array]:
     """Marian's weights with our names and order. A KeyError names a missing tensor."""
     permutation, ours = np.argsort(order(settings.d_model)), {}
-    for names in tensor_names(settings):
+    for names in _tensor_names(settings):
         has_bias = settings.output_bias if names.theirs == BIAS else settings.attention_bias
         if names.optional and not has_bias:
             continue

@@ -68,7 +68,7 @@ def raw_parts(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[Ra
 # --- tasks ----------------------------------------------------------------------------------------------------
 
 
-def filter_part(
+def _filter_part(
     work: Path, name: str, file: int, chunks: list[RawChunk], settings: DataSettings, held_out: HeldOut
 ) -> str:
     """Filter the pairs of a part and write them with their hashes. A part that exists is kept."""
@@ -83,7 +83,7 @@ def filter_part(
     return name
 
 
-def deduplicate(work: Path, names: Sequence[str], partition: int, of: int) -> Path:
+def _deduplicate(work: Path, names: Sequence[str], partition: int, of: int) -> Path:
     """Write the duplicates in one partition of all hashes, by their index in the corpus."""
     hashes, indices, first = [], [], 0
     for name in names:
@@ -100,7 +100,7 @@ def deduplicate(work: Path, names: Sequence[str], partition: int, of: int) -> Pa
     return out
 
 
-def keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequence[Path]) -> tuple[int, Dropped]:
+def _keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequence[Path]) -> tuple[int, Dropped]:
     """Write a part without its duplicates; returns the number of pairs left, and the dropped ones."""
     indices = np.concatenate([_between(np.load(path, mmap_mode="r"), first, first + count) for path in duplicates])
     repeated, dropped, kept = frozenset((indices - first).tolist()), Dropped(), 0
@@ -115,7 +115,7 @@ def keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequenc
     return kept, dropped
 
 
-def select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
+def _select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
     wanted = frozenset(chosen)
     if not wanted:
         return []
@@ -224,7 +224,7 @@ def _filter(
         for n, raw in enumerate(spread.parts_of(i, file, settings.plain, part_chunks))
     )
     names, sizes, owners, consumed, encoding = [], [], [], Counter[int](), clean.EncodingCheck()
-    for name in spread.map(filter_part, items):
+    for name in spread.map(_filter_part, items):
         facts = pickle.loads((work / PARTS / f"{name}.facts").read_bytes())
         for chunk in facts:
             encoding.check(files[chunk.file], chunk)
@@ -258,14 +258,14 @@ def _without_duplicates(
     """Drop duplicates; returns the number of pairs left in each part. Without partitions nothing is dropped."""
     progress.stage("removing duplicates", sum(sizes), "pairs")
     tasks = ((work, names, partition, partitions) for partition in range(partitions))
-    duplicates = list(spread.map(deduplicate, tasks)) if names else []
+    duplicates = list(spread.map(_deduplicate, tasks)) if names else []
     if not duplicates:
         _write_array(work / PARTS / "duplicates-none.npy", np.empty(0, np.int64))
         duplicates = [work / PARTS / "duplicates-none.npy"]
     firsts = np.cumsum([0, *sizes]).tolist()
     items = ((work, *part, duplicates) for part in zip(names, firsts, sizes, strict=False))
     counts = []
-    for size, (count, dropped) in zip(sizes, spread.map(keep_part, items), strict=True):
+    for size, (count, dropped) in zip(sizes, spread.map(_keep_part, items), strict=True):
         report.dropped["duplicate"].merge(dropped)
         counts.append(count)
         progress.advance(size)
@@ -278,7 +278,7 @@ def _selected(
     """The lines at these indices of the corpus, in order."""
     wanted = np.sort(np.asarray(indices, np.int64))
     items = ((work, name, (_between(wanted, a, a + n) - a).tolist()) for name, a, n, _ in parts)
-    for lines in spread.map(select_lines, items):
+    for lines in spread.map(_select_lines, items):
         yield from lines
 
 

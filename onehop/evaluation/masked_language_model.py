@@ -79,13 +79,13 @@ def recall_of(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) ->
     words = whole_words(tokenizer, targets, next_ids)
     return Recall(
         texts=len(texts),
-        pieces=count_tokens(targets, ranks),
-        words=count_tokens(targets[words], ranks[words]),
+        pieces=_count_tokens(targets, ranks),
+        words=_count_tokens(targets[words], ranks[words]),
         nll=float(nll.sum()),
     )
 
 
-def count_tokens(targets: Int[np.ndarray, " hidden"], ranks: Int[np.ndarray, " hidden"]) -> MaskedTokens:
+def _count_tokens(targets: Int[np.ndarray, " hidden"], ranks: Int[np.ndarray, " hidden"]) -> MaskedTokens:
     """`ranks` has the rank of each target among the guesses, from 0."""
     commonest = max(Counter(targets.tolist()).values(), default=0)
     first, five = (int((ranks < guesses).sum()) for guesses in (1, _GUESSES))

@@ -135,7 +135,7 @@ def run(
         if model is None:
             return None
         network = load_network(model, device)
-        digits = classify(network, held_out)
+        digits = _classify(network, held_out)
         right = int((digits == held_out.digits).sum())
         outcome = DigitsOutcome(right, len(held_out), model, work / _PICTURE, work / FILE)
         first = attention_picture(network, held_out.pixels[0], int(held_out.digits[0]))
@@ -159,7 +159,7 @@ def load_network(model: Path, device: str | None = None) -> VisionTransformer:
 
 
 @torch.inference_mode()
-def classify(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images"]:
+def _classify(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images"]:
     """The predicted digit of each image."""
     device = next(network.parameters()).device
     logits = network.logits(network.gathered(torch.from_numpy(images.pixels).to(device))[None])[0]

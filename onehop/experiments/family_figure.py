@@ -47,7 +47,7 @@ def layers(model: Predictor) -> list[Layer]:
 _PREDICTIONS = {None: "next token", "decoder": "next token", "encoder": "hidden tokens", "vision": "class"}
 
 
-def activation(settings: ModelSettings, model: Predictor) -> str:
+def _activation(settings: ModelSettings, model: Predictor) -> str:
     assert any(isinstance(module, FeedForward) for module in model.modules())
     return {"relu": "ReLU", "swish": "Swish", "gelu": "GELU", "gelu_tanh": "GELU (tanh)"}[settings.activation]
 
@@ -66,14 +66,14 @@ PARTS = (
     _Part("mask over the future", "3.2.3", lambda s, m: "no later token" if hasattr(m, "decoder") else ""),
     _Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in layers(m)) else ""),
     _Part("biases in attention", "", lambda s, m: "yes" if s.attention_bias else ""),
-    _Part("feed-forward network", "3.3", activation),
+    _Part("feed-forward network", "3.3", _activation),
     _Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
     _Part("output matrix", "3.4", lambda s, m: "the embedding's" if hasattr(m, "embedding") and s.tied else "its own"),
     _Part("what is predicted", "3.1", lambda s, m: _PREDICTIONS[s.kind]),
 )
 
 
-def members() -> dict[str, dict[str, str]]:
+def _descriptions() -> dict[str, dict[str, str]]:
     """For each variant, the description of each part."""
     descriptions = {}
     for name, preset in MEMBERS.items():
@@ -95,7 +95,7 @@ def change(paper: str, own: str) -> Change:
 
 def cells() -> dict[str, dict[str, tuple[Change, str]]]:
     """For each part and variant: the change, and the description."""
-    descriptions = members()
+    descriptions = _descriptions()
     paper = next(iter(descriptions.values()))
     return {
         part.name: {
@@ -133,7 +133,7 @@ def picture() -> str:
         y = _TOP + row * (_HEIGHT + _GAP)
         parts.append(label(NAME - 10, y + 16, part.name, "end", INK, 12))
         for column, cell in enumerate(table[part.name].values()):
-            parts.append(box(NAME + column * (WIDTH + _GAP), y, *cell))
+            parts.append(_box(NAME + column * (WIDTH + _GAP), y, *cell))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape("Which parts each member of the family keeps, drops and adds")}" '
@@ -141,7 +141,7 @@ def picture() -> str:
     )
 
 
-def box(x: float, y: float, what: Change, own: str) -> str:
+def _box(x: float, y: float, what: Change, own: str) -> str:
     if not what:
         return ""
     fill, ink = _COLOURS[what]

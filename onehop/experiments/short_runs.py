@@ -31,7 +31,7 @@ class _Losses(Callback):
         self.validation = report
 
 
-def recipe(steps: int, rise: int, batch_tokens: int = _BATCH, seed: int = _SEED) -> TrainSettings:
+def _train_settings(steps: int, rise: int, batch_tokens: int = _BATCH, seed: int = _SEED) -> TrainSettings:
     """The paper's Adam and label smoothing, with a linear warmup of `rise` steps and cosine decay to zero."""
     return TrainSettings(
         steps=steps,
@@ -86,9 +86,9 @@ def warmup(
     runs = []
     for norm in ("post", "pre"):
         for rise in (1, max(2, steps // 3)):
-            settings = Settings(model=replace(model, norm=norm), train=recipe(steps, rise, batch_tokens))
+            settings = Settings(model=replace(model, norm=norm), train=_train_settings(steps, rise, batch_tokens))
             runs.append({"norm": norm, "warmup": rise, **_followed(settings, store, device)})
-    facts = _described(model, recipe(steps, 1, batch_tokens), store)
+    facts = _described(model, _train_settings(steps, 1, batch_tokens), store)
     return {**facts, "n_heads": model.n_heads, "seed": _SEED, "runs": runs}
 
 

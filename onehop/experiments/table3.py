@@ -134,7 +134,7 @@ def table3(
     done = []
     for row in rows:
         for seed in range(1, seeds + 1):
-            result = train_row(settings, row, seed, store, folder, device)
+            result = _train_row(settings, row, seed, store, folder, device)
             if result is None:
                 return None
             if at_once == 1:
@@ -151,7 +151,7 @@ def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, se
         raise SettingsError(f"{folder} has no rows of table 3.", "Train some first, without --finished.")
     data: Json = json.loads(file.read_text(encoding="utf-8"))
     runs = [(row, seed) for row in rows for seed in range(1, seeds + 1)]
-    done = [result for row, seed in runs if (result := finished_row(settings, row, seed, data["data"], folder))]
+    done = [result for row, seed in runs if (result := _finished_row(settings, row, seed, data["data"], folder))]
     if not any(result["row"] == "base" for result in done):
         raise SettingsError(
             f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
@@ -202,13 +202,13 @@ def missing(
         )
         for seed in range(1, seeds + 1)
         for row in reversed(rows)
-        if finished_row(settings, row, seed, store.hash, folder) is None
+        if _finished_row(settings, row, seed, store.hash, folder) is None
     ]
 
 
 def _train_row_by_name(settings: Settings, row: str, seed: int, store: Path, folder: Path, device: str | None) -> None:
     """Train one row in a process of its own, given the row's name and the store's path."""
-    train_row(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
+    _train_row(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
 
 
 def _report_row(task: ParallelTask, folder: Path, say: Say) -> None:
@@ -236,9 +236,9 @@ def store_for(settings: Settings, folder: Path, data: Path | None, path: Path | 
     return store if pairs is None else sampled(store, pairs, folder / f"sample-{pairs}")
 
 
-def train_row(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
+def _train_row(settings: Settings, row: Row, seed: int, store: Store, folder: Path, device: str | None) -> Json | None:
     """One row with one seed: the result from its file, or a new training. None if it was stopped."""
-    if (result := finished_row(settings, row, seed, store.hash, folder)) is not None:
+    if (result := _finished_row(settings, row, seed, store.hash, folder)) is not None:
         return result
     name = _row_name(row, seed)
     file, running = row_file(folder, name), folder / "runs" / name
@@ -265,7 +265,7 @@ def _row_inputs(settings: Settings, row: Row, seed: int, data: str) -> tuple[Set
     return changed, {"row": row.name, "seed": seed, "changes": changes, "data": data, "settings": tables}
 
 
-def finished_row(settings: Settings, row: Row, seed: int, data: str, folder: Path) -> Json | None:
+def _finished_row(settings: Settings, row: Row, seed: int, data: str, folder: Path) -> Json | None:
     """The result in a finished row's file; a file of other settings or data is refused."""
     file = row_file(folder, _row_name(row, seed))
     if not file.exists():
