@@ -26,8 +26,6 @@ from onehop.interpret.tracer import Tracer
 Json = dict[str, Any]
 Wanted = Bool[Tensor, "query key"]
 
-# --- patterns --------------------------------------------------------------------------------------------------
-
 Pattern = Callable[[Sequence[str]], Wanted]
 
 
@@ -168,8 +166,7 @@ def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
     sentence = words(tokens)
     at = next((i for i, word in enumerate(sentence) if noun.lower() in word.bare), 0)
     pronoun = next((word for word in sentence[at:] if word.bare in PRONOUNS), None)
-    article = sentence[at - 1]
-    if pronoun is not None and article.bare in _ARTICLES:
+    if pronoun is not None and (article := sentence[at - 1]).bare in _ARTICLES:
         mask[pronoun.indices[0] - 1, list(article.indices)] = True
     return mask
 
