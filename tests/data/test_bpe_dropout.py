@@ -59,7 +59,7 @@ def test_closing_ends_the_processes_and_an_epoch_that_is_being_made(tokenizer, p
         for first in range(0, 500 * 10_000, 500):  # more than anybody would wait for
             yield 0, first, pairs
 
-    monkeypatch.setattr("onehop.data.bpe_dropout.chunks_of", chunks)
+    monkeypatch.setattr("onehop.data.bpe_dropout._chunks", chunks)
     resegmenter = Resegmenter(pairs, tokenizer, 0.1, seed=1, processes=processes)
 
     def make() -> None:

@@ -587,7 +587,7 @@ def test_a_run_stopped_before_the_rename_only_renames(corpus, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare_module, "move_into_place", stop)
+        patch.setattr(prepare_module, "_move_into_place", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare(settings(), corpus / "store", root=corpus, processes=1)
     recorder = Recorder()

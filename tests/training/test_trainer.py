@@ -738,7 +738,7 @@ def test_sentences_longer_than_a_batch(go, digits):
 def test_other_pieces_make_no_sentence_longer_than_a_batch(digits):
     changes = ["tokenizer.dropout=0.1", "train.batch_tokens=25"]
     with closing(make_resegmenter(with_changes(digits[0], changes), digits[1])) as resegmenter:
-        assert resegmenter.given[-1] == 24
+        assert resegmenter.configuration[-1] == 24
 
 
 def test_a_process_on_another_machine_must_see_the_run_folder(digits, tmp_path, monkeypatch):
