@@ -172,22 +172,19 @@ def content_hash(file: ParallelFile) -> str:
 # --- reading bytes --------------------------------------------------------------------------------------------
 
 
-class reading:  # noqa: N801, it reads as a phrase: with reading(path)
+@contextmanager
+def reading(path: Path | str) -> Iterator[None]:
     """Turn errors while reading a file into one that names the file."""
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    try:
+        yield
+    except Exception as e:
         damaged = (EOFError, lzma.LZMAError, gzip.BadGzipFile)
-        if isinstance(error, damaged) or type(error).__name__ in ("ArrowInvalid", "ZstdError", "error"):
-            raise TextError(f"{self.path} is cut off or damaged ({error}).", "Download it again.") from None
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-            raise TextError(f"{self.path} cannot be read: {reason}.", "Check the file and its permissions.") from None
+        if isinstance(e, damaged) or type(e).__name__ in ("ArrowInvalid", "ZstdError", "error"):
+            raise TextError(f"{path} is cut off or damaged ({e}).", "Download it again.") from None
+        if isinstance(e, OSError):
+            reason = e.strerror or str(e)
+            raise TextError(f"{path} cannot be read: {reason}.", "Check the file and its permissions.") from None
+        raise
 
 
 def unpacked(raw: IO[bytes], path: Path) -> Any:

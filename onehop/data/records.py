@@ -50,26 +50,22 @@ class Records:
         raise NotImplementedError
 
     def sides(self, names: Sequence[str]) -> tuple[str, str]:
-        return _sides_of(names, self.file)
+        """The source and target column: as requested, else named after the languages, else by common names."""
+        file = self.file
+        candidates = [file.columns] if file.columns else [file.languages, *_USUAL]
+        for pair in candidates:
+            source, target = (next(_named(names, side), None) for side in pair)
+            if source is not None and target is not None:
+                return source, target
+        shown = ", ".join(names[:_SHOWN_COLUMNS]) + (" …" if len(names) > _SHOWN_COLUMNS else "")
+        missing = next(side for side in candidates[0] if next(_named(names, side), None) is None)
+        raise TextError(
+            f"{file.names} has the columns {shown or '(none)'}, but none named {missing}.",
+            f"Rename them to {' and '.join(file.languages)}, or set data.columns to their names.",
+        )
 
 
-# --- which columns --------------------------------------------------------------------------------------------
-
-
-def _sides_of(names: Sequence[str], file: ParallelFile) -> tuple[str, str]:
-    """The source and target column: as requested, else named after the languages, else by common names."""
-    wanted = [file.columns] if file.columns else [file.languages, *_USUAL]
-    for pair in wanted:
-        sides = tuple(next(_named(names, side), None) for side in pair)
-        if sides[0] is not None and sides[1] is not None:
-            return sides[0], sides[1]
-    shown = ", ".join(names[:_SHOWN_COLUMNS]) + (" …" if len(names) > _SHOWN_COLUMNS else "")
-    missing = next(side for side in wanted[0] if next(_named(names, side), None) is None)
-    source, target = file.languages
-    raise TextError(
-        f"{file.names} has the columns {shown or '(none)'}, but none named {missing}.",
-        f"Rename them to {source} and {target}, or set data.columns to their names.",
-    )
+# --- columns --------------------------------------------------------------------------------------------------
 
 
 def _named(names: Iterable[str], wanted: str) -> Iterator[str]:

@@ -1,15 +1,14 @@
 """Coreference: the pronoun that a model writes for "it", and the heads that attend from "it" to its noun."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from onehop.experiments.provenance import Json
 from onehop.experiments.sentence_attention import SentenceAttention, bare, best_heads, sentence_attention, token_indices
 from onehop.interpret.tracer import Tracer
 
-Json = dict[str, Any]
 PRONOUNS = ("er", "sie", "es")
 _ANIMALS = {
     "cat": ("Katze", "sie"),

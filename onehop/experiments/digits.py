@@ -95,7 +95,9 @@ def write_store(folder: Path, training: Images, valid: Images) -> Store:
     write_whole(folder / TOKENIZER, classes.model)
     for split, images in (("train", training), ("valid", valid)):
         with closing(PairsWriter(folder, split)) as writer:
-            writer.write(_as_pairs(images))
+            ids = id_type(256)
+            source = side_from_lists(images.pixels.reshape(len(images), -1).tolist(), ids)
+            writer.write(Pairs(source, side_from_lists([[1 + int(digit)] for digit in images.digits], ids)))
         for side in ("src", "tgt"):
             write_whole(folder / f"{split}.{side}.txt", b"")
     description = {
@@ -110,13 +112,6 @@ def write_store(folder: Path, training: Images, valid: Images) -> Store:
     }
     write_description(folder, description)
     return Store.open(folder)
-
-
-def _as_pairs(images: Images) -> Pairs:
-    """The grey levels row by row, and the digit's id."""
-    ids = id_type(256)
-    pixels = images.pixels.reshape(len(images), -1).tolist()
-    return Pairs(side_from_lists(pixels, ids), side_from_lists([[1 + int(d)] for d in images.digits], ids))
 
 
 def run(

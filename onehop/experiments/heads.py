@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from onehop.experiments.coreference import PRONOUNS, coreference_sentences
-from onehop.experiments.provenance import COLOURS, markdown, new_figure
+from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
 from onehop.experiments.pruning import pruning
 from onehop.experiments.sentence_attention import (
     Weights,
@@ -23,7 +23,6 @@ from onehop.interpret.ablations import Role
 from onehop.interpret.recorded_search import with_source_end
 from onehop.interpret.tracer import Tracer
 
-Json = dict[str, Any]
 Wanted = Bool[Tensor, "query key"]
 
 Pattern = Callable[[Sequence[str]], Wanted]

@@ -6,16 +6,15 @@ Texts longer than one sentence are neighbouring sentences joined and translated 
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from onehop.evaluation.metrics import bleu, chrf
+from onehop.experiments.provenance import Json
 from onehop.experiments.sentence_attention import GREEDY, attention_weights
 from onehop.interpret.tracer import Tracer
 
-Json = dict[str, Any]
 _EDGES = (10, 20, 30, 40, 60, 80, 120, 160, 200, 260, 320, 400)
 _JOINED = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _BUCKET_SIZE = 30

@@ -1,18 +1,16 @@
 """Images with a vision model's predictions, and the attention of each patch in every layer and head."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from onehop.experiments.provenance import Json
 from onehop.interpret.trace_fields import to_numpy
 from onehop.interpret.trace_file import Named, pack
 from onehop.model.taps import Recorder, watch
 from onehop.model.variants import VisionTransformer
 
-Json = dict[str, Any]
 FILE = "patches.json"
 _MISCLASSIFIED = 2
 

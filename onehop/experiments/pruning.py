@@ -3,12 +3,12 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from onehop.evaluation.metrics import bleu, chrf
+from onehop.experiments.provenance import Json
 from onehop.experiments.sentence_attention import GREEDY
 from onehop.interpret.ablations import Role, attention_path, parse_attention_name
 from onehop.interpret.recorded_search import teacher_forced
@@ -19,7 +19,6 @@ from onehop.model.transformer import Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import EOS
 
-Json = dict[str, Any]
 _POINTS = 12
 _IMPORTANCE_SENTENCES = 50
 
