@@ -64,7 +64,7 @@ class _Nodes:
             while pending:
                 yield ray.get(pending.popleft())
 
-    def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
+    def parts_of(self, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
         """References to the parts, which go directly from the reader to the tasks."""
         import ray
 

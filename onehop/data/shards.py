@@ -46,7 +46,7 @@ class Spread(Protocol):
     def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """The results of the task for each item's arguments, in order."""
 
-    def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
+    def parts_of(self, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
         """The raw parts of a file, or references to them."""
 
 
@@ -56,7 +56,7 @@ class Here:
     def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         return (task(*item) for item in items)
 
-    def parts_of(self, number: int, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
+    def parts_of(self, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
         return raw_parts(file, plain, chunks)
 
 
@@ -221,7 +221,7 @@ def _filter(
     items = (
         (work, f"{i:05d}-{n:05d}", i, raw, settings, held_out)
         for i, file in enumerate(files)
-        for n, raw in enumerate(spread.parts_of(i, file, settings.plain, part_chunks))
+        for n, raw in enumerate(spread.parts_of(file, settings.plain, part_chunks))
     )
     names, sizes, owners, consumed, encoding = [], [], [], Counter[int](), clean.EncodingCheck()
     for name in spread.map(_filter_part, items):
