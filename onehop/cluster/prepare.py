@@ -38,14 +38,14 @@ def prepare_on_cluster(
     """Make a store in shards; arguments are as for `prepare`. A task whose node dies runs again on another."""
     with joined(address):
         cores = max(1, int(sum(node.get("CPU", 0) for node in alive_nodes())))
-        make = partial(make_shards, spread=_Nodes(cores), partitions=cores, part_chunks=part_chunks)
+        make = partial(make_shards, runner=_ClusterRunner(cores), partitions=cores, part_chunks=part_chunks)
         folder = out.absolute()  # tasks run in other working directories
         return prepare(
             settings, folder, root=root, tokenizer=tokenizer, force=force, stdin=stdin, progress=progress, make=make
         )
 
 
-class _Nodes:
+class _ClusterRunner:
     """Runs tasks on the nodes, in order and with bounded memory."""
 
     def __init__(self, cores: int) -> None:

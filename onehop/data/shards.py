@@ -36,11 +36,12 @@ from onehop.text.tokenizer import Tokenizer
 
 _Item = TypeVar("_Item")
 PARTS = "parts"
+_Part = tuple[str, int, int, int]  # its name, the index of its first pair, its pairs, the number of its file
 PART_CHUNKS = 256  # chunks of 4,096 pairs per part: about a million pairs
 
 
 @runtime_checkable
-class Spread(Protocol):
+class TaskRunner(Protocol):
     """Runs tasks on this machine or on others."""
 
     def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
@@ -50,7 +51,7 @@ class Spread(Protocol):
         """The raw parts of a file, or references to them."""
 
 
-class Here:
+class LocalRunner:
     """Runs tasks in this process."""
 
     def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
@@ -180,7 +181,7 @@ def make_shards(
     tokenizer: bytes | None,
     progress: StageProgress,
     *,
-    spread: Spread,
+    runner: TaskRunner,
     partitions: int = 8,
     part_chunks: int = PART_CHUNKS,
 ) -> None:
@@ -188,21 +189,21 @@ def make_shards(
     work = work.absolute()  # tasks run in other working directories
     (work / PARTS).mkdir(exist_ok=True)
     if not (work / FILTERED).exists():
-        _filter(work, settings.data, inputs, progress, spread, partitions, part_chunks)
+        _filter(work, settings.data, inputs, progress, runner, partitions, part_chunks)
     values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
     filtered = clean.read_filtered(work)
-    parts: list[tuple[str, int, int, int]] = [tuple(part) for part in values["parts"]]
+    parts: list[_Part] = [tuple(part) for part in values["parts"]]
     if not (work / TOKENIZER).exists():
         if tokenizer is None:
             progress.stage("learning the vocabulary", None, "")
             chosen = encode.sample_indices(filtered, settings.tokenizer)
             wanted = np.setdiff1d(chosen, np.array(filtered.cut, np.int64))
-            lines = _selected(work, parts, wanted, spread)
+            lines = _selected(work, parts, wanted, runner)
             sides = (side for line in lines for side in line.decode().split("\t")[:2])
             tokenizer = Tokenizer.learn(sides, settings.tokenizer).model
         Tokenizer(tokenizer)
         write_whole(work / TOKENIZER, tokenizer)
-    _encode(work, settings, inputs, filtered, parts, progress, spread)
+    _encode(work, settings, inputs, filtered, parts, progress, runner)
 
 
 def _filter(
@@ -210,7 +211,7 @@ def _filter(
     settings: DataSettings,
     inputs: Inputs,
     progress: StageProgress,
-    spread: Spread,
+    runner: TaskRunner,
     partitions: int,
     part_chunks: int,
 ) -> None:
@@ -221,10 +222,10 @@ def _filter(
     items = (
         (work, f"{i:05d}-{n:05d}", i, raw, settings, held_out)
         for i, file in enumerate(files)
-        for n, raw in enumerate(spread.parts_of(file, settings.plain, part_chunks))
+        for n, raw in enumerate(runner.parts_of(file, settings.plain, part_chunks))
     )
     names, sizes, owners, consumed, encoding = [], [], [], Counter[int](), clean.EncodingCheck()
-    for name in spread.map(_filter_part, items):
+    for name in runner.map(_filter_part, items):
         facts = pickle.loads((work / PARTS / f"{name}.facts").read_bytes())
         for chunk in facts:
             encoding.check(files[chunk.file], chunk)
@@ -235,14 +236,14 @@ def _filter(
         names.append(name)
         owners.append(facts[0].file)
         sizes.append(len(np.load(work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))
-    counts = _without_duplicates(work, names, sizes, report, progress, spread, partitions * settings.duplicates)
+    counts = _without_duplicates(work, names, sizes, report, progress, runner, partitions * settings.duplicates)
     kept = Counter[int]()
     for owner, count in zip(owners, counts, strict=True):
         kept[owner] += count
     firsts = np.cumsum([0, *counts]).tolist()
     parts = list(zip(names, firsts, counts, owners, strict=False))
     clean.finish_filtering(
-        work, settings, inputs, report, kept, lambda cut: _selected(work, parts, cut, spread), chunks=[], parts=parts
+        work, settings, inputs, report, kept, lambda cut: _selected(work, parts, cut, runner), chunks=[], parts=parts
     )
 
 
@@ -252,20 +253,20 @@ def _without_duplicates(
     sizes: Sequence[int],
     report: FilterReport,
     progress: StageProgress,
-    spread: Spread,
+    runner: TaskRunner,
     partitions: int,
 ) -> list[int]:
     """Drop duplicates; returns the number of pairs left in each part. Without partitions nothing is dropped."""
     progress.stage("removing duplicates", sum(sizes), "pairs")
     tasks = ((work, names, partition, partitions) for partition in range(partitions))
-    duplicates = list(spread.map(_deduplicate, tasks)) if names else []
+    duplicates = list(runner.map(_deduplicate, tasks)) if names else []
     if not duplicates:
         _write_array(work / PARTS / "duplicates-none.npy", np.empty(0, np.int64))
         duplicates = [work / PARTS / "duplicates-none.npy"]
     firsts = np.cumsum([0, *sizes]).tolist()
     items = ((work, *part, duplicates) for part in zip(names, firsts, sizes, strict=False))
     counts = []
-    for size, (count, dropped) in zip(sizes, spread.map(_keep_part, items), strict=True):
+    for size, (count, dropped) in zip(sizes, runner.map(_keep_part, items), strict=True):
         report.dropped["duplicate"].merge(dropped)
         counts.append(count)
         progress.advance(size)
@@ -273,12 +274,12 @@ def _without_duplicates(
 
 
 def _selected(
-    work: Path, parts: Sequence[tuple[str, int, int, int]], indices: "Sequence[int] | npt.NDArray[Any]", spread: Spread
+    work: Path, parts: Sequence[_Part], indices: "Sequence[int] | npt.NDArray[Any]", runner: TaskRunner
 ) -> Iterator[bytes]:
     """The lines at these indices of the corpus, in order."""
     wanted = np.sort(np.asarray(indices, np.int64))
     items = ((work, name, (_between(wanted, a, a + n) - a).tolist()) for name, a, n, _ in parts)
-    for lines in spread.map(_select_lines, items):
+    for lines in runner.map(_select_lines, items):
         yield from lines
 
 
@@ -287,9 +288,9 @@ def _encode(
     settings: Settings,
     inputs: Inputs,
     filtered: clean.Filtered,
-    parts: Sequence[tuple[str, int, int, int]],
+    parts: Sequence[_Part],
     progress: StageProgress,
-    spread: Spread,
+    runner: TaskRunner,
 ) -> None:
     folder, report = work / "store", filtered.report
     shutil.rmtree(folder, ignore_errors=True)
@@ -298,7 +299,7 @@ def _encode(
     progress.stage("encoding", filtered.pairs, "pairs")
     counts, shards, tokens = Counter[int](), [], [0, 0]
     items = ((encoding, folder, name, i, a, file) for i, (name, a, _, file) in enumerate(parts))
-    for (_, _, count, file), shard in zip(parts, spread.map(encode_part, items), strict=True):
+    for (_, _, count, file), shard in zip(parts, runner.map(encode_part, items), strict=True):
         counts[file] += shard.pairs
         shards.append({"pairs": shard.pairs, "tokens": list(shard.tokens)})
         tokens = [a + b for a, b in zip(tokens, shard.tokens, strict=True)]

@@ -15,7 +15,7 @@ from onehop.cli import app
 from onehop.cluster import prepare, translate
 from onehop.cluster.connection import ClusterError
 from onehop.cluster.inputs import pieces
-from onehop.data.shards import Here
+from onehop.data.shards import LocalRunner
 from onehop.errors import StoreError
 
 
@@ -76,7 +76,7 @@ def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypa
         assert (disk / "out" / name).read_text() == (texts / name).read_text().upper()
 
 
-class OneNode(Here):
+class OneNode(LocalRunner):
     """Runs the tasks of a store as a node does."""
 
     def __init__(self, cores):
@@ -89,7 +89,7 @@ class OneNode(Here):
 def test_a_store_is_made_when_there_is_room(small_disk, pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "joined", lambda _: nullcontext())
     monkeypatch.setattr(prepare, "alive_nodes", lambda: [{"CPU": 2.0}])
-    monkeypatch.setattr(prepare, "_Nodes", OneNode)
+    monkeypatch.setattr(prepare, "_ClusterRunner", OneNode)
     disk = small_disk(512)
     with pytest.raises(StoreError, match="No space left on device") as error:
         prepare.prepare_on_cluster(pairs, disk / "store", address="local", root=tmp_path, part_chunks=1)

@@ -8,7 +8,7 @@ import pytest
 from onehop.config import load_settings, with_changes
 from onehop.data.batches import Epoch
 from onehop.data.prepare import prepare
-from onehop.data.shards import Here, make_shards
+from onehop.data.shards import LocalRunner, make_shards
 from onehop.data.store import JoinedArrays, Store
 
 CHANGES = ["data.valid_size=20", "tokenizer.vocab_size=300", "data.train=['a.tsv', 'b.tsv']", "data.language=false"]
@@ -29,7 +29,7 @@ def stores(tmp_path_factory):
     write_corpus(folder)
     settings = with_changes(load_settings("tiny"), CHANGES)
     whole = prepare(settings, folder / "whole", root=folder, processes=1)
-    make = partial(make_shards, spread=Here(), partitions=3, part_chunks=1)
+    make = partial(make_shards, runner=LocalRunner(), partitions=3, part_chunks=1)
     return whole, prepare(settings, folder / "sharded", root=folder, make=make)
 
 
@@ -59,7 +59,7 @@ def test_batches_of_shards_are_those_of_the_store(stores):
 
 
 def test_a_stopped_run_goes_on_and_ends_the_same(stores, tmp_path):
-    class Dying(Here):
+    class Dying(LocalRunner):
         def map(self, task, items):
             for i, result in enumerate(super().map(task, items)):
                 if task.__name__ == "encode_part" and i == 2:
@@ -70,8 +70,8 @@ def test_a_stopped_run_goes_on_and_ends_the_same(stores, tmp_path):
     settings = with_changes(load_settings("tiny"), CHANGES)
     make = partial(make_shards, partitions=3, part_chunks=1)
     with pytest.raises(KeyboardInterrupt):
-        prepare(settings, tmp_path / "store", root=tmp_path, make=partial(make, spread=Dying()))
-    again = prepare(settings, tmp_path / "store", root=tmp_path, make=partial(make, spread=Here()))
+        prepare(settings, tmp_path / "store", root=tmp_path, make=partial(make, runner=Dying()))
+    again = prepare(settings, tmp_path / "store", root=tmp_path, make=partial(make, runner=LocalRunner()))
     assert again.hash == stores[1].hash
     assert Store.open(tmp_path / "store").hash == again.hash
 
