@@ -132,17 +132,17 @@ class _Watch:
         self.starts.unlink(missing_ok=True)
 
     def _watch(self) -> None:
-        shown = len(read_metrics(self.file)) if self.file.exists() else 0
+        displayed = len(read_metrics(self.file)) if self.file.exists() else 0
         with TrainDisplay(every=self.every) as display:
             display.last = self.steps
             while True:
                 stopped = self.stop.wait(_POLL_SECONDS)
                 self._report_restart(display)
                 reports = read_metrics(self.file) if self.file.exists() else []
-                shown = min(shown, len(reports))  # a restart drops the reports after its checkpoint
-                for report in reports[shown:]:
+                displayed = min(displayed, len(reports))  # a restart drops the reports after its checkpoint
+                for report in reports[displayed:]:
                     (display.validated if "valid_nll" in report else display.stepped)(report)
-                shown = len(reports)
+                displayed = len(reports)
                 if stopped:
                     return
 

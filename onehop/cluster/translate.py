@@ -144,10 +144,10 @@ class _Translation:
         files = enumerate(zip(self.outputs, self.inputs, strict=True))
         rows = [{"file": pickle.dumps((i, output.windows, input_))} for i, (output, input_) in files]
         formats = [(input_.format, header_of(input_, self.fields)) for input_ in self.inputs]
-        here = ray.get_runtime_context().get_node_id()
-        on_this_node: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": here}}
+        this_node = ray.get_runtime_context().get_node_id()
+        on_this_node: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": this_node}}
         attempts = ray.remote(**on_this_node)(_Attempts).remote()
-        read: Any = partial(_read, gpu=pool.gpus > 0)
+        read_pieces: Any = partial(_read, gpu=pool.gpus > 0)
         worker: Any = _Worker
         worker_arguments = (
             replace(self.job, threads=pool.threads),
@@ -160,7 +160,7 @@ class _Translation:
         dataset = (
             ray.data.from_items(rows, override_num_blocks=len(rows))
             # Local files are read on this node, files at URLs on any. Reading takes no core from the workers.
-            .flat_map(read, num_cpus=0, label_selector=None if everywhere else {"ray.io/node-id": here})
+            .flat_map(read_pieces, num_cpus=0, label_selector=None if everywhere else {"ray.io/node-id": this_node})
             .map(
                 worker,
                 fn_constructor_args=worker_arguments,

@@ -147,11 +147,11 @@ def finish_filtering(
     **layout: Any,
 ) -> None:
     """Split off the validation pairs and write the stage's result; `lines_at` returns the pairs at some indices."""
-    own = sum(kept[i] for i in range(len(inputs.train)))
-    if own < 2:
-        raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own, settings.plain)
+    own_pairs = sum(kept[i] for i in range(len(inputs.train)))
+    if own_pairs < 2:
+        raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own_pairs, settings.plain)
     # At most a tenth of the pairs is held out.
-    cut = [] if inputs.valid else spread(min(settings.valid_size, max(1, own // 10)), own).tolist()
+    cut = [] if inputs.valid else spread(min(settings.valid_size, max(1, own_pairs // 10)), own_pairs).tolist()
     valid = _valid_lines(inputs.valid, settings, report) if inputs.valid else lines_at(cut)
     write_whole(work / VALID, b"".join(valid))
     files = inputs.train + inputs.mix

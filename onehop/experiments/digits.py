@@ -142,8 +142,8 @@ def run(
             "right": right,
             "of": len(held_out),
         }
-        shown = patches(network, held_out.pixels, held_out.digits, chosen(digits, held_out.digits))
-        write_whole(outcome.patches, json.dumps({**facts, **shown}).encode())
+        samples = patches(network, held_out.pixels, held_out.digits, chosen(digits, held_out.digits))
+        write_whole(outcome.patches, json.dumps({**facts, **samples}).encode())
         return outcome
 
 

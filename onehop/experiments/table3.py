@@ -131,7 +131,7 @@ def table3(
     settings = without_averaging(settings)
     if at_once > 1 and not _train_parallel(settings, store, folder, rows, seeds, device, at_once, say):
         return None
-    done = []
+    results = []
     for row in rows:
         for seed in range(1, seeds + 1):
             result = _train_row(settings, row, seed, store, folder, device)
@@ -139,8 +139,8 @@ def table3(
                 return None
             if at_once == 1:
                 say(_summary(result))
-            done.append(result)
-    return _table(settings, _data_facts(store), done)
+            results.append(result)
+    return _table(settings, _data_facts(store), results)
 
 
 def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
@@ -151,21 +151,21 @@ def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, se
         raise SettingsError(f"{folder} has no rows of table 3.", "Train some first, without --finished.")
     data: Json = json.loads(file.read_text(encoding="utf-8"))
     runs = [(row, seed) for row in rows for seed in range(1, seeds + 1)]
-    done = [result for row, seed in runs if (result := _finished_row(settings, row, seed, data["data"], folder))]
-    if not any(result["row"] == "base" for result in done):
+    results = [result for row, seed in runs if (result := _finished_row(settings, row, seed, data["data"], folder))]
+    if not any(result["row"] == "base" for result in results):
         raise SettingsError(
             f"{folder} has no finished base row to compare with.", "Train it first, without --finished."
         )
-    return _table(settings, data, done)
+    return _table(settings, data, results)
 
 
 def _data_facts(store: Store) -> Json:
     return {"data": store.hash, "pairs": len(store.pairs("train")), "valid": len(store.pairs("valid"))}
 
 
-def _table(settings: Settings, data: Json, done: Sequence[Json]) -> Json:
+def _table(settings: Settings, data: Json, results: Sequence[Json]) -> Json:
     """The rows and their common settings."""
-    return {**data, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(done)}
+    return {**data, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(results)}
 
 
 def without_averaging(settings: Settings) -> Settings:

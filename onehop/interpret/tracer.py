@@ -136,8 +136,8 @@ class Tracer:
         start = time.perf_counter()
         ids, parsed = self.source_ids(text, limit), parse_edits(edits)
         options = allowing(self.translator.with_defaults(options), ids)
-        with ThreadPoolExecutor(1) as beside:  # the fast engine runs on another core meanwhile
-            fast = None if parsed else beside.submit(self.fast, ids, options)
+        with ThreadPoolExecutor(1) as executor:  # the fast engine runs on another core meanwhile
+            fast = None if parsed else executor.submit(self.fast, ids, options)
             searched = recorded_search(self.tapped_model, ids, options, EditTap(self.model, parsed))
             searched_at = time.perf_counter()
             recording = self.record(ids, searched.outputs, parsed)
