@@ -172,21 +172,16 @@ def _same_store_exists(out: Path, made_from: dict[str, Any]) -> bool:
 
 
 def _difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
-    for table in wanted:
-        if isinstance(wanted[table], dict) and isinstance(stored.get(table), dict):
-            for key, value in wanted[table].items():
-                if stored[table].get(key) != value:
-                    return _difference_text(f"{table}.{key}", stored[table].get(key), value)
-        elif stored.get(table) != wanted[table]:
-            return _difference_text(table, stored.get(table), wanted[table])
+    """The first difference between the inputs of two stores. Lists of files are too long to show."""
+    for table, values in wanted.items():
+        old = stored.get(table)
+        pairs = [(table, old, values)]
+        if isinstance(values, dict) and isinstance(old, dict):
+            pairs = [(f"{table}.{key}", old.get(key), value) for key, value in values.items()]
+        for name, before, now in pairs:
+            if before != now:
+                return f"{name} were other files" if isinstance(now, list) else f"{name} was {before}, now it is {now}"
     return "by another version"
-
-
-def _difference_text(name: str, stored: Any, wanted: Any) -> str:
-    """One difference; lists of files are too long to show."""
-    if isinstance(wanted, list):
-        return f"{name} were other files"
-    return f"{name} was {stored}, now it is {wanted}"
 
 
 def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
