@@ -61,7 +61,7 @@ def paths(draws: int = 32) -> Json:
     torch.manual_seed(SEED)
     inputs = torch.randn(draws, _DISTANCES[-1] + 1, WIDTH)
     attention = MultiHeadAttention(WIDTH, 8, WIDTH // 8, WIDTH // 8)
-    rnn, lstm = (layer(WIDTH, WIDTH, batch_first=True) for layer in (nn.RNN, nn.LSTM))
+    rnn, lstm = nn.RNN(WIDTH, WIDTH, batch_first=True), nn.LSTM(WIDTH, WIDTH, batch_first=True)
     layers: dict[str, Callable[[Tensor], Tensor]] = {
         "recurrent": lambda x: rnn(x)[0],
         "lstm": lambda x: lstm(x)[0],
