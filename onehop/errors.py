@@ -15,11 +15,12 @@ EXTRAS = {
     "matplotlib": "plots",
     "sklearn": "digits",
     "tensorboard": "tensorboard",
-    **dict.fromkeys(("pyarrow", "zstandard"), "data"),
+    **dict.fromkeys(("backports", "pyarrow"), "data"),
     **dict.fromkeys(("fsspec", "ray"), "ray"),
 }
 # Usual names of modules, for messages.
 NAMES = {
+    "backports": "backports.zstd",
     "google": "protobuf",
     "prometheus_client": "prometheus-client",
     "ray": "Ray",

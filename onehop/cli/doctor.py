@@ -49,7 +49,7 @@ OPTIONAL = (
     ("sacrebleu", "scores translations", "evaluate"),
     ("sacremoses", "scores tokenised text as Moses does", "evaluate"),
     ("pyarrow", "reads Parquet and Arrow files", "data"),
-    ("zstandard", "reads .zst files", "data"),
+    *((("backports.zstd", "reads .zst files", "data"),) if sys.version_info < (3, 14) else ()),
     ("ray", "uses several machines", "ray"),
     ("lxml", "reads .docx and XLIFF", "formats"),
     ("polib", "reads PO files", "formats"),

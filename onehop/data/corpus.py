@@ -7,6 +7,7 @@ import importlib
 import io
 import lzma
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -194,41 +195,10 @@ def unpacked(raw: IO[bytes], path: Path) -> Any:
     if path.suffix == ".xz":
         return lzma.open(raw, "rb")
     if path.suffix == ".zst":
-        require("zstandard", instead=f"unpack {path}")
-        return _ZstdStream(raw, importlib.import_module("zstandard"))
+        name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        require(name, instead=f"unpack {path}")
+        return importlib.import_module(name).open(raw, "rb")
     return raw
-
-
-class _ZstdStream(io.RawIOBase):
-    """Reads all frames of a .zst file and, unlike the package's reader, detects a truncated one."""
-
-    def __init__(self, raw: IO[bytes], zstandard: Any) -> None:
-        self._raw = raw
-        self._new_frame = zstandard.ZstdDecompressor().decompressobj
-        self._frame: Any = None
-        self._compressed = b""
-        self._text = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._text:
-            self._compressed = self._compressed or self._raw.read(1 << 16)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("the last frame has no end")
-                return 0
-            self._unpack()
-        size = min(len(buffer), len(self._text))
-        buffer[:size], self._text = self._text[:size], self._text[size:]
-        return size
-
-    def _unpack(self) -> None:
-        self._frame = self._frame or self._new_frame()
-        self._text, self._compressed = self._frame.decompress(self._compressed), b""
-        if self._frame.eof:
-            self._compressed, self._frame = self._frame.unused_data, None
 
 
 class RawFile:

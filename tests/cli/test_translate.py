@@ -891,7 +891,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
     assert "sentencex is missing: pip install sentencex" in list(doctor.installation())
     monkeypatch.setattr(doctor, "install_command", lambda *extras: " ".join(extras))
     *lines, command = doctor.extras()
-    assert "zstandard is missing: it reads .zst files (extra data)" in lines
+    assert "backports.zstd is missing: it reads .zst files (extra data)" in lines
     assert command.endswith(": torch serve evaluate data ray formats plots digits tensorboard export")
 
 
