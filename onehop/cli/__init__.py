@@ -19,33 +19,30 @@ from onehop.cli.app import app
 __all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "train", "translate"]
 
 
-_INTERRUPTED = 128 + signal.SIGINT
-
-
 def _with_verb(words: list[str]) -> typer.Typer:
-    """The application with the verb that a command line begins with alone: to build all takes 10 ms more."""
-    names = {
-        each.name or get_command_name(getattr(each.callback, "__name__", "")): each for each in app.registered_commands
-    }
-    verbs = [names[word] for word in words if word in names]
+    """The application with only the given verb: building all verbs takes 10 ms more."""
+    verbs = [
+        command
+        for command in app.registered_commands
+        if (command.name or get_command_name(getattr(command.callback, "__name__", ""))) in words
+    ]
     if not verbs:
         return app
-    alone = copy(app)
-    alone.registered_commands, alone.registered_groups = verbs, []
-    return alone
+    small = copy(app)
+    small.registered_commands, small.registered_groups = verbs, []
+    return small
 
 
 def main() -> None:
     """Run the command line. A closed pipe, Ctrl-C and SIGTERM end it without a traceback; finished work is kept."""
     # OpenMP threads sleep while they wait. Spinning threads take the cores from other programs, and each step then
-    # waits for a thread without a core. OpenMP reads the variable when torch is imported.
-    # Figures: docs/results/translation-speed.md.
+    # waits for a thread without a core: docs/results/translation-speed.md. OpenMP reads it when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    told: list[int] = []
+    received: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        told.append(number)
-        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        received.append(number)
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the program at once
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
@@ -54,6 +51,6 @@ def main() -> None:
     try:
         _with_verb(sys.argv[1:2])(prog_name="onehop")
     except SystemExit as e:
-        if told and e.code == _INTERRUPTED:  # what typer makes of it
-            raise SystemExit(128 + told[0]) from None
+        if received and e.code == 128 + signal.SIGINT:  # typer's status for KeyboardInterrupt
+            raise SystemExit(128 + received[0]) from None
         raise

@@ -20,11 +20,11 @@ from onehop.config import Settings, load_settings, preset_names, with_changes
 from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Remedies for options of earlier versions, where the closest name would mislead.
+# Remedies for removed options, where the closest existing name would mislead.
 _DROPPED = {"onehop translate --fast": "Use --quality fast."}
 
 
-# typer exports neither it nor the library that it took it from.
+# typer does not export this class.
 _UsageError: Any = typer.BadParameter.__base__
 
 
@@ -32,7 +32,6 @@ class OneLineErrors(TyperGroup):
     """The verbs. A user error is one line and exit status 2."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Read the options before the verb."""
         try:
             return super().make_context(info_name, args, parent, **extra)
         except _UsageError as e:
@@ -61,42 +60,42 @@ class OneLineErrors(TyperGroup):
         except _UsageError as e:
             raise refused(e, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()) from None
         except OnehopError as e:
-            _leave(e, ctx)
+            _exit_with(e, ctx)
         except ModuleNotFoundError as e:
             if str(e.name).partition(".")[0] not in EXTRAS:
                 raise
-            _leave(missing_package(str(e.name)), ctx)
+            _exit_with(missing_package(str(e.name)), ctx)
         except OSError as e:
             if e.errno not in FULL or ctx.find_root().params["debug"]:
                 raise
             # Flushing the buffered output at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            typer.echo(f"onehop: The output cannot be written: {e.strerror}. Make room for it.", err=True)
+            print_message(f"The output cannot be written: {e.strerror}. Make room for it.")
             raise typer.Exit(2) from None
 
 
-def _leave(error: OnehopError, ctx: Any) -> NoReturn:
-    """Exit with an error on one line, or with its traceback if `--debug` is given. A missing package names the verb."""
+def _exit_with(error: OnehopError, ctx: Any) -> NoReturn:
+    """Print an error on one line, or its traceback with `--debug`, and exit. A missing package names the verb."""
     if ctx.find_root().params["debug"]:
         traceback.print_exc()
     else:
-        groups = [] if ctx.parent is None else [ctx.info_name]  # `onehop demo reverse`
-        verb = " ".join(["onehop", *groups, *filter(None, [ctx.invoked_subcommand])])
-        who = verb if isinstance(error, MissingPackageError) else "onehop"
-        typer.echo(f"{who}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
+        group = None if ctx.parent is None else ctx.info_name  # `onehop demo reverse`
+        verb = " ".join(filter(None, ["onehop", group, ctx.invoked_subcommand]))
+        prefix = verb if isinstance(error, MissingPackageError) else "onehop"
+        typer.echo(f"{prefix}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
     raise typer.Exit(2) from None
 
 
 def _with_plain_types(params: list[Any]) -> list[Any]:
-    """The parameters with the types shown in the help: `<int>` for `<int range>`."""
+    """Show `<int>` instead of `<int range>` in the help."""
     for param in params:
         param.type.name = param.type.name.removesuffix(" range")
     return params
 
 
 def refused(e: Any, command: str) -> Exception:
-    """Print in one line what is wrong with the command line, and return what ends the program."""
-    if type(e).__name__ == "NoArgsIsHelpError":  # it shows the help
+    """Print a usage error on one line, and return the exception that ends the program."""
+    if type(e).__name__ == "NoArgsIsHelpError":  # shows the help
         return cast("Exception", e)
     command = e.ctx.command_path if e.ctx else command
     if hasattr(e, "possibilities"):
@@ -106,26 +105,24 @@ def refused(e: Any, command: str) -> Exception:
     else:
         what = " ".join(e.format_message().split()).replace("Value error, ", "").rstrip(".")
         remedy = f"See `{command} --help`."
-    typer.echo(f"onehop: {what}. {remedy}", err=True)
+    print_message(f"{what}. {remedy}")
     return typer.Exit(2)
 
 
 def _did_you_mean(name: str, known: Iterable[str], command: str) -> str:
-    """A hint with the closest known name, or else with the command that lists them."""
+    """A hint with the closest known name, or with the command that lists them."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"Did you mean {close[0]}?" if close else f"See `{command} --help`."
 
 
 @contextmanager
-def in_the_words_of_options() -> Iterator[None]:
-    """Errors about search options name the command line's options."""
+def errors_name_cli_options() -> Iterator[None]:
+    """Make errors about search options name the command line's options: --top-k for search.top_k."""
     try:
         yield
     except SettingsError as e:
-        what, remedy = (
-            re.sub(r"\bsearch\.(\w+)", lambda m: f"--{m[1].replace('_', '-')}", text) for text in (e.what, e.remedy)
-        )
-        raise SettingsError(what, remedy) from None
+        texts = (re.sub(r"\bsearch\.(\w+)", lambda m: f"--{m[1].replace('_', '-')}", t) for t in (e.what, e.remedy))
+        raise SettingsError(*texts) from None
 
 
 app = typer.Typer(
@@ -134,7 +131,7 @@ app = typer.Typer(
     help="The Transformer of “Attention Is All You Need”: train it, translate with it, look inside it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # rich leaves out colours alone: bold and dim would still be there.
+    # With NO_COLOR, rich would still print bold and dim.
     rich_markup_mode=None if os.environ.get("NO_COLOR") else "rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -147,20 +144,15 @@ SettingsArgument = Annotated[
     ),
 ]
 
-
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; repeatable.")
 ]
 
-
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one.")]
-
 
 NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": models}
 
-
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch on a CPU. Default: one per core.")]
-
 
 ModelName = Annotated[
     str | None,
@@ -169,22 +161,18 @@ ModelName = Annotated[
     ),
 ]
 
-
 Alpha = Annotated[float | None, typer.Option(help="α of the length penalty |Y|^α; 0: none. Default: the model's own.")]
-
 
 Edits = Annotated[
     list[str] | None,
     typer.Option("--edit", metavar="NAME=VALUE", help="Switch a part of the model off, e.g. scale=off; repeatable."),
 ]
 
-
 Sentences = Annotated[Path | None, typer.Option(help="Sentences to compare on, one per line. Default: built-in ones.")]
 
 
-def _print_version(wanted: bool) -> None:
-    """`--version`."""
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"onehop {__version__}")
         raise typer.Exit
 
@@ -208,33 +196,37 @@ def use_threads(threads: int | None) -> None:
 
 
 def settings_of(name: str, changes: list[str] | None) -> Settings:
-    """A preset or file, with the changes of `--set`."""
+    """Load a preset or file, with the changes of `--set`."""
     return with_changes(load_settings(name), changes or [])
 
 
+def print_message(text: str) -> None:
+    typer.echo(f"onehop: {text}", err=True)
+
+
 def say_waiting() -> None:
-    """On a terminal, print that lines are expected: a silent program looks stuck."""
+    """Print on a terminal that lines are expected: a silent program looks stuck."""
     if sys.stdin is not None and sys.stdin.isatty():
         end = "Ctrl-Z and Enter end" if os.name == "nt" else "Ctrl-D ends"
-        typer.echo(f"onehop: Waiting for lines on standard input; {end} them.", err=True)
+        print_message(f"Waiting for lines on standard input; {end} them.")
 
 
 def check_writable(file: Path) -> None:
-    """Refuse, before any work, a file that cannot be written."""
+    """Refuse a file that cannot be written, before any work is done."""
     folder = file.absolute().parent
     if file.is_dir():
-        why = errno.EISDIR
+        error = errno.EISDIR
     elif not folder.is_dir():
-        why = errno.ENOENT
+        error = errno.ENOENT
     elif not os.access(file if file.exists() else folder, os.W_OK):
-        why = errno.EACCES
+        error = errno.EACCES
     else:
         return
-    raise TextError(f"{file} cannot be written: {os.strerror(why)}.", "Give another file.")
+    raise TextError(f"{file} cannot be written: {os.strerror(error)}.", "Give another file.")
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file, and say so."""
+    """Write a file and print its path."""
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as e:

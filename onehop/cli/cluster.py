@@ -1,9 +1,10 @@
-"""`--ray`: what the command line checks before a cluster is joined."""
+"""`--ray`: translation on a cluster, and the checks before it is joined."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +13,7 @@ from onehop.errors import OnehopError, SettingsError, require
 if TYPE_CHECKING:
     from onehop.pipelines.bulk import BulkJob
 
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<path>.*)")  # a Path has one slash of a URL's two
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<path>.*)")  # Path makes one slash of two
 RayAddress = Annotated[
     str | None,
     typer.Option("--ray", metavar="local|ADDRESS", help="Use a Ray cluster: of this machine, or at an address."),
@@ -30,49 +31,51 @@ def local_path(out: Path | None) -> Path | None:
     raise SettingsError(what, "Give a local path or a mounted one, and copy it when the command has ended.")
 
 
-def inputs_of(
-    address: str | None, words: Sequence[str] | None, files: Sequence[Path] | None, out: Path | None, **unused: object
-) -> list[str]:
-    """The inputs of a translation on a cluster; none without one. `unused` are options that it has no use for."""
-    if address is None:
-        return []
+@dataclass(frozen=True)
+class ClusterInputs:
+    """Inputs of a translation on a cluster: files, folders, patterns and URLs."""
+
+    address: str
+    inputs: Sequence[str]
+    out: Path
+    workers: int | None
+    fields: Sequence[str]
+
+    def sample(self) -> str:
+        """Text of the first input, for language identification."""
+        from onehop.cluster.inputs import find_inputs, first_lines
+
+        return "\n".join(first_lines(find_inputs(self.inputs, self.out)[0]))
+
+    def give_back(self, error: OnehopError, job: "BulkJob") -> None:
+        """Raise the error: only the first input was identified, so the others may need a translation."""
+        raise error
+
+    def translate(self, job: "BulkJob") -> None:
+        from onehop.cluster.translate import translate_on_cluster
+
+        translate_on_cluster(job, self.inputs, self.out, address=self.address, workers=self.workers, fields=self.fields)
+
+
+def cluster_inputs(
+    address: str,
+    inputs: Sequence[str],
+    out: Path | None,
+    *,
+    workers: int | None,
+    fields: Sequence[str],
+    **unsupported: object,
+) -> ClusterInputs:
+    """Check the options of a translation on a cluster; `unsupported` ones must not be set."""
     require("ray")
     if out is None:
         raise SettingsError("--ray writes one output for each input.", "Give a folder with -o.")
     if out.is_file():
         raise SettingsError(f"{out} is a file.", "Give a folder with -o.")
-    for name, value in unused.items():
+    for name, value in unsupported.items():
         if value:
             option = f"--{name.replace('_', '-')}"
             raise SettingsError(f"{option} does not work with --ray.", "Leave one of them out.")
-    found = [*(words or ()), *map(str, files or ())]
-    if not found or found == ["-"]:
+    if not inputs or inputs == ["-"]:
         raise SettingsError("--ray translates files.", "Name files, folders, patterns or URLs.")
-    return found
-
-
-def sample_of(inputs: Sequence[str], out: Path | None) -> Callable[[], str] | None:
-    """What gives text of the first input, whose language can be identified; None without inputs."""
-    if not inputs or out is None:
-        return None
-
-    def sample() -> str:
-        from onehop.cluster.inputs import find_inputs, first_lines
-
-        return "\n".join(first_lines(find_inputs(inputs, out)[0]))
-
-    return sample
-
-
-def refuse(inputs: Sequence[str], error: OnehopError) -> None:
-    """Raise the error of inputs on a cluster, of which only the first was looked at."""
-    if inputs:
-        raise error
-
-
-def translate(job: "BulkJob", inputs: Sequence[str], out: Path | None, *, address: str | None, **how: Any) -> None:
-    from onehop.cluster.translate import translate_on_cluster
-
-    assert address is not None
-    assert out is not None, "`inputs_of` has checked it"
-    translate_on_cluster(job, inputs, out, address=address, **how)
+    return ClusterInputs(address, inputs, out, workers, fields)

@@ -6,12 +6,11 @@ from onehop.config import preset_names
 
 
 def presets(incomplete: str) -> list[str]:
-    """Presets that begin with the given text."""
     return [name for name in preset_names() if name.startswith(incomplete)]
 
 
 def models(incomplete: str) -> Iterator[tuple[str, str]]:
-    """Installed models that begin with the given text, each with its languages."""
+    """Matching installed models, each with its languages."""
     from onehop.storage.registry import labels
 
     for name, label in labels().items():

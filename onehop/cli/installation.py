@@ -9,16 +9,9 @@ from onehop.cli.app import NAME_OR_FILE, OneLineErrors, app
 
 _PANEL = "What is installed here"
 
-
 _models_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The models that are installed.")
-
-
 _cache_app = typer.Typer(cls=OneLineErrors, help="Models converted for CTranslate2.")
-
-
 app.add_typer(_models_app, name="models", rich_help_panel=_PANEL)
-
-
 app.add_typer(_cache_app, name="cache", rich_help_panel=_PANEL)
 
 
@@ -85,9 +78,8 @@ def show_cache(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is None:
         sizes, names = cache.entries(), {label.hash[:32]: name for name, label in labels().items()}
         for folder, size in sizes.items():
-            made_from = names.get(folder.name.partition("-")[0])
-            name = f"  {made_from}" if made_from else ""
-            typer.echo(f"{size / 1e6:>10,.1f} MB  {folder.relative_to(cache.cache_root())}{name}")
+            name = names.get(folder.name.partition("-")[0], "")
+            typer.echo(f"{size / 1e6:>10,.1f} MB  {folder.relative_to(cache.cache_root())}  {name}".rstrip())
         typer.echo(f"{sum(sizes.values()) / 1e6:>10,.1f} MB  in {cache.cache_root()}")
 
 

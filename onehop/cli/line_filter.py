@@ -1,6 +1,6 @@
 """`onehop translate` as a filter: lines of a text, files or a pipe are translated in order.
 
-It works on one window of lines at a time, so memory is bounded. Lines before an error are translated and written
+It works on one window of lines at a time, so that memory is bounded. Lines before an error are translated and written
 before the error is reported.
 """
 
@@ -11,58 +11,29 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from onehop.cli.app import say_waiting
+from onehop.cli.app import print_message, say_waiting
 from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import LONGEST_LINE, Lines
-from onehop.errors import OnehopError, SettingsError, TextError
-from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window, translated_here
+from onehop.errors import OnehopError, TextError
+from onehop.pipelines.bulk import BulkJob, SameText, TranslatedWindow, Window, translated_here
 from onehop.pipelines.line_windows import LAST_WINDOW, windows
+from onehop.pipelines.route import AlreadyTranslatedError
 from onehop.storage.model_label import describe
 from onehop.text.language_id import LanguageWatch
 
 CHUNK = 1 << 16
+_Results = Generator[TranslatedWindow, None, None]
 
-# Warnings of a kind that are shown; more are only counted.
+# Warnings of one kind that are shown; more are only counted.
 _WARNINGS_SHOWN = 10
 
 
-class Windows:
-    """An iterator of windows whose first can be peeked at."""
-
-    def __init__(self, windows: Iterator[Window]) -> None:
-        self.windows = windows
-
-    def __iter__(self) -> Iterator[Window]:
-        return self.windows
-
-    def sample(self) -> str:
-        """The lines of the first window."""
-        first = list(islice(self.windows, 1))
-        self.windows = chain(first, self.windows)
-        return "\n".join(line for window in first for line in window.lines)
-
-
 # --- in -------------------------------------------------------------------------------------------------------
-
-
-def windows_of(text: str | None, files: Sequence[Path], *, gpu: bool = False) -> Windows:
-    """The lines of a text, else of files, else of standard input."""
-    if text is not None:
-        lines = os.fsencode(text).removesuffix(b"\n").split(b"\n")  # its bytes may be anything
-        return Windows(_numbered(windows("the text", iter([line] for line in lines))))
-    return Windows(_numbered(file_windows(files, gpu=gpu) if files else stdin_windows()))
-
-
-def _numbered(found: Iterable[Window]) -> Iterator[Window]:
-    """The windows, _numbered by the lines before them in all files."""
-    offset = 0
-    for window in found:
-        yield replace(window, offset=offset)
-        offset += len(window.lines)
 
 
 def file_windows(files: Sequence[Path], *, gpu: bool = False) -> Iterator[Window]:
@@ -88,23 +59,11 @@ def check_readable(files: Sequence[Path]) -> None:
             raise TextError(f"{file} cannot be read.", "Give a text file that you may read.")
 
 
-def check_workers(workers: int, files: Sequence[Path]) -> None:
-    """Refuse several workers without files."""
-    if workers > 1 and not files:
-        raise SettingsError(f"--workers {workers} share the lines of files.", "Give them with --input.")
-
-
-def check_not_overwritten(files: Sequence[Path], out: Path | None) -> None:
-    """Refuse to overwrite an input with its translation."""
-    if out is not None and out.is_file() and any(out.samefile(file) for file in files):
-        raise TextError(f"{out} is also an input.", "Give another -o.")
-
-
 def _lines_in(files: Sequence[Path]) -> int | None:
     """The number of lines of all files, or None if there are none or one can be read only once."""
     if not files or not all(file.is_file() for file in files):
         return None
-    with contextlib.suppress(OnehopError):  # it is reported when the translation comes to it
+    with contextlib.suppress(OnehopError):  # it is reported when the translation gets there
         return sum(1 for file in files for _ in Lines(file))
     return None
 
@@ -119,7 +78,7 @@ def arriving(stream: Any) -> Iterator[list[bytes]]:
             ended = not chunk
             *whole, rest = (rest + chunk).split(b"\n")
             group += whole
-            if len(rest) >= LONGEST_LINE:  # no newline is in sight, and what holds it must not grow for ever
+            if len(rest) >= LONGEST_LINE:  # without a newline, the buffer must not grow for ever
                 group, rest, ended = [*group, rest], b"", True
         if ended and rest:
             group.append(rest)
@@ -138,51 +97,71 @@ def _is_ready(stream: Any) -> bool:
 # --- between --------------------------------------------------------------------------------------------------
 
 
-def translate(
-    job: BulkJob,
-    pipeline: Pipeline | None,
-    incoming: Iterable[Window],
-    path: Path | None,
-    *,
-    files: Sequence[Path] = (),
-    workers: int = 1,
-) -> None:
-    """Translate to a file, with a progress bar on stderr, or to stdout, without one.
+class LineInputs:
+    """The lines of a text, else of files, else of standard input."""
 
-    Several `workers` translate in processes of their own; one translates here, with the `pipeline`.
-    """
+    def __init__(self, text: str | None, files: Sequence[Path], out: Path | None, *, workers: int, gpu: bool) -> None:
+        check_readable(files)
+        if out is not None and out.is_file() and any(out.samefile(file) for file in files):
+            raise TextError(f"{out} is also an input.", "Give another -o.")
+        self.text, self.files, self.out, self.workers, self.gpu = text, files, out, workers, gpu
 
-    def results(windows: Iterable[Window]) -> Generator[TranslatedWindow, None, None]:
-        if pipeline:
-            return translated_here(job, pipeline, windows)
-        from onehop.pipelines.bulk_workers import translated_by_workers  # with it comes multiprocessing
+    @cached_property
+    def windows(self) -> Iterator[Window]:
+        if self.text is not None:
+            lines = os.fsencode(self.text).removesuffix(b"\n").split(b"\n")  # arbitrary bytes
+            return _with_offsets(windows("the text", iter([line] for line in lines)))
+        return _with_offsets(file_windows(self.files, gpu=self.gpu) if self.files else stdin_windows())
 
-        return translated_by_workers(job, windows, workers)
+    def sample(self) -> str:
+        """The lines of the first window, for language identification."""
+        first = list(islice(self.windows, 1))
+        self.windows = chain(first, self.windows)
+        return "\n".join(line for window in first for line in window.lines)
 
-    language = LanguageWatch(describe(job.route[0]).content["source"] if job.route else "")
-    if path is None:
-        with contextlib.closing(results(incoming)) as found:
-            run(
-                found,
-                _to_stream(sys.stdout.buffer),
-                language,
-                say=lambda text: print(f"onehop: {text}", file=sys.stderr),
-            )
-        return
-    # Only here: a bar takes time to import, and a text on the command line shall come soon.
-    from onehop.console import PrepareDisplay
+    def give_back(self, error: AlreadyTranslatedError, job: BulkJob) -> None:
+        """Write the lines unchanged."""
+        print_message(error.given_back())
+        self._translate(job, lambda windows: translated_here(job, SameText(), windows))
 
-    is_direct = path.exists() and not path.is_file()  # a pipe or a device
-    with (
-        _opened(path) if is_direct else ResumableFile(path, job.identity() if files else None) as out,
-        PrepareDisplay() as bar,
-    ):
-        bar.stage("translating", _lines_in(files), "lines")
-        coming = out.skip_done(incoming, bar.resume) if isinstance(out, ResumableFile) else incoming
-        write = out.write if isinstance(out, ResumableFile) else _to_stream(out)
-        with contextlib.closing(results(coming)) as found:
-            run(found, write, language, say=lambda text: bar.note(f"onehop: {text}"), advance=bar.advance)
-        bar.note(f"{path}: {bar.done:,} lines")
+    def translate(self, job: BulkJob) -> None:
+        """Translate in this process, or in several `workers`."""
+        if self.workers > 1:
+            from onehop.pipelines.bulk_workers import translated_by_workers  # imports multiprocessing
+
+            self._translate(job, lambda windows: translated_by_workers(job, windows, self.workers))
+        else:
+            pipeline = job.pipeline(job.translator())
+            self._translate(job, lambda windows: translated_here(job, pipeline, windows))
+
+    def _translate(self, job: BulkJob, translated: Callable[[Iterable[Window]], _Results]) -> None:
+        """Write to a file, with a progress bar on stderr, or to stdout, without one."""
+        language = LanguageWatch(describe(job.route[0]).content["source"] if job.route else "")
+        if self.out is None:
+            with contextlib.closing(translated(self.windows)) as results:
+                run(results, _to_stream(sys.stdout.buffer), language, say=print_message)
+            return
+        from onehop.console import PrepareDisplay  # imported late, so that a text on the command line is fast
+
+        is_direct = self.out.exists() and not self.out.is_file()  # a pipe or a device
+        with (
+            _opened(self.out) if is_direct else ResumableFile(self.out, job.identity() if self.files else None) as out,
+            PrepareDisplay() as bar,
+        ):
+            bar.stage("translating", _lines_in(self.files), "lines")
+            incoming = out.skip_done(self.windows, bar.resume) if isinstance(out, ResumableFile) else self.windows
+            write = out.write if isinstance(out, ResumableFile) else _to_stream(out)
+            with contextlib.closing(translated(incoming)) as results:
+                run(results, write, language, say=lambda text: bar.note(f"onehop: {text}"), advance=bar.advance)
+            bar.note(f"{self.out}: {bar.done:,} lines")
+
+
+def _with_offsets(windows: Iterable[Window]) -> Iterator[Window]:
+    """The windows, each with the number of lines before it in all files."""
+    offset = 0
+    for window in windows:
+        yield replace(window, offset=offset)
+        offset += len(window.lines)
 
 
 def run(
@@ -193,7 +172,7 @@ def run(
     say: Callable[[str], None],
     advance: Callable[[int], None] = lambda lines: None,
 ) -> None:
-    """Write window after window; `say` takes warnings, `advance` the number of lines that are done."""
+    """Write all windows; `say` gets warnings, `advance` the number of lines that are done."""
     warnings = LineWarnings(say)
     try:
         for done in results:
@@ -201,7 +180,7 @@ def run(
             advance(len(done.window.lines))
             for number, warned in done.warnings:
                 warnings.add(f"line {number} of {done.window.name}", warned)
-            # Only now, so that the first translation does not wait for the identifier to load.
+            # After writing, so that the first translation does not wait for the identifier to load.
             if doubt := language.look_at(done.window.lines):
                 say(doubt)
     finally:
@@ -209,7 +188,7 @@ def run(
 
 
 def _to_stream(stream: IO[bytes]) -> Callable[[TranslatedWindow], None]:
-    """What writes windows to a stream, each at once."""
+    """A function that writes windows to a stream and flushes it."""
 
     def write(done: TranslatedWindow) -> None:
         stream.write(done.data)

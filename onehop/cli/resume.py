@@ -1,6 +1,6 @@
-"""The output file of `onehop translate -i FILE -o FILE`: a stopped job resumes.
+"""The output file of `onehop translate -i FILE -o FILE`, which a stopped job resumes.
 
-Until it is complete it is FILE.partial, and FILE.progress describes its content. Work is saved window by window.
+The output is FILE.partial until it is complete, and FILE.progress describes its content. It grows window by window.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from onehop.pipelines.bulk import TranslatedWindow, Window
 class ResumableFile:
     """A file of translations, written window by window.
 
-    `identity` is everything that a translation depends on but the text, of which the finished part is hashed. Without
-    it the text cannot be read again, and the file only appears when it is complete.
+    `identity` is everything that a translation depends on except the text; the finished part of the text is hashed.
+    It is None if the text cannot be read again: then the job cannot be resumed.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any] | None) -> None:
@@ -32,7 +32,7 @@ class ResumableFile:
         self.text = hashlib.sha256()
         self._hash = self.text.hexdigest()
         self._file: IO[bytes] | None = None
-        self._foreign = False
+        self._is_other_text = False
         if identity is not None:
             self._read()
 
@@ -40,21 +40,23 @@ class ResumableFile:
         """Read the state of a stopped job."""
         if not self.progress.exists():
             return
-        again = f"Remove {self.progress} to start over, or give another -o."
         try:
-            left = json.loads(self.progress.read_bytes())
-            same = left["identity"] == self.identity
-            self.windows, self.lines, self.bytes = (int(left[name]) for name in ("windows", "lines", "bytes"))
-            self._hash = str(left["hash"])
+            state = json.loads(self.progress.read_bytes())
+            is_same = state["identity"] == self.identity
+            self.windows, self.lines, self.bytes = (int(state[name]) for name in ("windows", "lines", "bytes"))
+            self._hash = str(state["hash"])
         except (ValueError, KeyError, TypeError):
-            raise TextError(f"{self.progress} is damaged.", again) from None
-        if not same:
-            raise TextError(f"{self.partial} was started with another model or other options.", again)
+            raise self._unusable(f"{self.progress} is damaged.") from None
+        if not is_same:
+            raise self._unusable(f"{self.partial} was started with another model or other options.")
         if not self.partial.exists() or self.partial.stat().st_size < self.bytes:
-            raise TextError(f"{self.partial} is shorter than {self.progress} says.", again)
+            raise self._unusable(f"{self.partial} is shorter than {self.progress} says.")
+
+    def _unusable(self, what: str) -> TextError:
+        return TextError(what, f"Remove {self.progress} to start over, or give another -o.")
 
     def skip_done(self, windows: Iterable[Window], skipped: Callable[[int], None]) -> Iterator[Window]:
-        """The windows that are not done yet; `skipped` is told how many lines are."""
+        """The windows that are not done yet; `skipped` gets the number of lines that are."""
         number = 0
         for number, window in enumerate(windows, start=1):
             if number > self.windows:
@@ -66,17 +68,16 @@ class ResumableFile:
                 skipped(self.lines)
         self._check(number >= self.windows)
 
-    def _check(self, same: bool) -> None:
-        if not same:
-            self._foreign = True
-            what = f"{self.partial} was started with another text."
-            raise TextError(what, f"Remove {self.progress} to start over, or give another -o.")
+    def _check(self, is_same: bool) -> None:
+        if not is_same:
+            self._is_other_text = True
+            raise self._unusable(f"{self.partial} was started with another text.")
 
     def _add(self, window: Window) -> None:
         self.text.update("\n".join([*window.lines, ""]).encode("utf-8", "surrogatepass"))
 
     def __enter__(self) -> "ResumableFile":
-        with self._saying_why():
+        with self._write_errors():
             self._file = open(self.partial, "r+b" if self.bytes else "wb")
             self._file.truncate(self.bytes)
             self._file.seek(self.bytes)
@@ -84,10 +85,10 @@ class ResumableFile:
 
     def write(self, done: TranslatedWindow) -> None:
         """Add a window. One that an error cut short is written too, but repeated on resume."""
-        from onehop.atomic import write_whole  # only here: a text on the command line needs no file
+        from onehop.atomic import write_whole  # imported late, so that a text on the command line is fast
 
         assert self._file is not None
-        with self._saying_why():
+        with self._write_errors():
             self._file.write(done.data)
             self._file.flush()
             if done.window.cut or self.identity is None:
@@ -100,7 +101,7 @@ class ResumableFile:
             write_whole(self.progress, json.dumps({**state, "identity": self.identity}).encode())
 
     @contextlib.contextmanager
-    def _saying_why(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as e:
@@ -111,10 +112,10 @@ class ResumableFile:
         if self._file is not None:
             self._file.close()
         if kind is None:
-            with self._saying_why():
+            with self._write_errors():
                 os.replace(self.partial, self.path)
                 self.progress.unlink(missing_ok=True)
-        elif isinstance(error, OnehopError) and not self._foreign:
+        elif isinstance(error, OnehopError) and not self._is_other_text:
             raise type(error)(error.what, f"{error.remedy} {self._kept()}") from None
         elif isinstance(error, KeyboardInterrupt):
             print(f"onehop: Stopped. {self._kept()}", file=sys.stderr)

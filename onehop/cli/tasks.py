@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onehop.cli.app import NAME_OR_FILE, Device, Threads, app, in_the_words_of_options, say_waiting, use_threads
+from onehop.cli.app import NAME_OR_FILE, Device, Threads, app, errors_name_cli_options, say_waiting, use_threads
 from onehop.errors import require
 
 _PANEL = "The same blocks in other models"
@@ -33,7 +33,7 @@ def generate(
     from onehop.pipelines.generate import Writer, options_of
 
     writer = Writer.load(model, device)
-    with in_the_words_of_options():
+    with errors_name_cli_options():
         options = options_of(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, count=count)
     if count == 1:
         writer.write(prompt, options, tokens, lambda piece: typer.echo(piece, nl=False))
@@ -98,8 +98,8 @@ def fill(
     from onehop.pipelines.fill_mask import Filler
 
     for gap in Filler.load(model, device).fill(text, count):
-        for found in gap:
-            typer.echo(f"{found.probability:6.1%}  {found.text}")
+        for word in gap:
+            typer.echo(f"{word.probability:6.1%}  {word.text}")
 
 
 def _check_model(model: str, kind: str) -> None:

@@ -73,7 +73,7 @@ def prepare(
     model = tokenizer_of(tokenizer) if tokenizer else None
     if files == ["-"]:
         say_waiting()
-    with PrepareDisplay() as shown:
+    with PrepareDisplay() as display:
         store = make(
             _with_files(settings_of(settings, changes), files or [], languages),
             out,
@@ -81,7 +81,7 @@ def prepare(
             tokenizer=model,
             force=force,
             stdin=sys.stdin.buffer,
-            progress=shown,
+            progress=display,
         )
     typer.echo(report_to_text(store.report))
     what = "pairs" if store.holds == "parallel text" else "texts"
@@ -89,21 +89,19 @@ def prepare(
 
 
 def _with_files(settings: Settings, files: list[str], languages: str | None) -> Settings:
-    """The settings with the files and languages of the command line, where it gives any."""
+    """The settings with the command line's files and languages, if there are any."""
     from onehop.data.corpus import entries_from_names
 
     if settings.data.plain:
-        one = languages or settings.data.target
-        data = replace(settings.data, train=tuple(files) or settings.data.train, source=one, target=one)
+        language = languages or settings.data.target
+        data = replace(settings.data, train=tuple(files) or settings.data.train, source=language, target=language)
         return replace(settings, data=data)
     entries, named = entries_from_names(files)
     pair = tuple(languages.split("-")) if languages else named or (settings.data.source, settings.data.target)
     if len(pair) != 2:
         raise TextError(f"-l {languages} does not name two languages.", "Write the source and the target: -l en-de.")
-    source, target = pair
-    return replace(
-        settings, data=replace(settings.data, train=entries or settings.data.train, source=source, target=target)
-    )
+    data = replace(settings.data, train=entries or settings.data.train, source=pair[0], target=pair[1])
+    return replace(settings, data=data)
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -131,7 +129,7 @@ def train(
     """Train a model. The same command resumes a stopped run exactly."""
     chosen = settings_of(settings, changes)
     use_threads(threads)
-    from onehop.training import workflow  # torch comes last: what is wrong with the settings is said at once
+    from onehop.training import workflow  # imports torch, so errors in the settings come first
     from onehop.training.distributed import last_work
 
     if store is not None:

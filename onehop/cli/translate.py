@@ -1,10 +1,9 @@
 """Verbs that use a model: translate, serve, evaluate, export, import."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,11 +15,17 @@ from onehop.cli.app import (
     Sentences,
     Threads,
     app,
-    in_the_words_of_options,
+    errors_name_cli_options,
     use_threads,
 )
 from onehop.cli.cluster import RayAddress
 from onehop.errors import SettingsError
+
+if TYPE_CHECKING:
+    from onehop.cli.cluster import ClusterInputs
+    from onehop.cli.documents import DocumentInputs
+    from onehop.cli.line_filter import LineInputs
+    from onehop.pipelines.documents import ReadOptions
 
 _PANEL = "Use a model"
 
@@ -39,7 +44,7 @@ def translate(
             help="A text, or documents. Default: --input, or stdin line by line.",
         ),
     ] = None,
-    inputs: Annotated[
+    files: Annotated[
         list[Path] | None,
         typer.Option("--input", "-i", help="A text file, line by line, also .gz .xz .zst; repeatable."),
     ] = None,
@@ -122,26 +127,31 @@ def translate(
     alignments: Annotated[bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.")] = False,
 ) -> None:
     """Translate a text, documents, folders, or lines of files and stdin."""
-    from onehop.cli import cluster, documents, line_filter
+    from onehop.cli.cluster import local_path
+    from onehop.cli.documents import DocumentInputs
     from onehop.decoding.options import SearchOptions
     from onehop.pipelines.arguments import beam_for, terms_of
-    from onehop.pipelines.bulk import BulkJob, Output, SameText, threads_of
+    from onehop.pipelines.bulk import BulkJob, Output, threads_of
+    from onehop.pipelines.documents import ReadOptions
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
     from onehop.pipelines.sentence_translator import check_request
+    from onehop.storage.model_label import describe
 
-    out = cluster.local_path(out)
-    remote = cluster.inputs_of(ray, words, inputs, out, text=is_text, format=format, join_lines=join_lines)
-    words, files = _words_and_files(words, [] if remote else inputs or [])
-    paths = [] if is_text or remote else documents.existing(words)
-    text = " ".join(words) if words and not paths else None
-    local = None if remote else fields
-    job = documents.job_of(paths, out, format=format, join_lines=join_lines, fields=local, as_json=as_json)
+    reading = ReadOptions(format=format, join_lines=join_lines, fields=tuple(fields or ()))
+    inputs = _inputs_of(
+        words or [],
+        files or [],
+        local_path(out),
+        reading,
+        ray=ray,
+        workers=workers,
+        is_text=is_text,
+        as_json=as_json,
+        gpu=bool(device and device.startswith("cuda")),
+    )
     if not as_json:
-        _check_plain(n_best, alignments, moses=whole_lines and job is None)
-    line_filter.check_workers(1 if remote else workers or 1, files)
-    line_filter.check_readable(files)
-    line_filter.check_not_overwritten(files, out)
-    with in_the_words_of_options():
+        _check_plain(n_best, alignments, moses=whole_lines and not isinstance(inputs, DocumentInputs))
+    with errors_name_cli_options():
         options = SearchOptions(
             beam=beam_for(quality, beam),
             alpha=alpha,
@@ -153,58 +163,64 @@ def translate(
             seed=seed,
         )
     terms = terms_of(glossary, keep or [], formality)
-    windows = line_filter.windows_of(text, files, gpu=bool(device and device.startswith("cuda")))
     output: Output = "json" if as_json else "moses" if n_best > 1 else "text"
     try:
-        sample_of = cluster.sample_of(remote, out) or (job or windows).sample
-        route = find_route(model, source, target, sample_of, quality)
+        route = find_route(model, source, target, inputs.sample, quality)
     except AlreadyTranslatedError as e:
-        cluster.refuse(remote, e)
-        if job is not None:
-            documents.give_back(job, e)
-            return
-        typer.echo(f"onehop: {e.given_back()}", err=True)
-        line_filter.translate(BulkJob(options=options, output=output), SameText(), windows, out, files=files)
+        inputs.give_back(e, BulkJob(options=options, output=output))
         return
     if len(route) > 1 and (alignments or n_best > 1):
+        between = describe(route[0]).content["target"]
         remedy = "Leave them out, or choose a model with both languages."
-        raise SettingsError(f"There are no --alignments and --n-best through {via(route)}.", remedy)
+        raise SettingsError(f"There are no --alignments and --n-best through {between}.", remedy)
     check_request(device, engine, compute, threads)
-    bulk = BulkJob(
-        route=route,
-        device=device,
-        engine=engine,
-        compute=compute,
-        threads=threads if remote else threads_of(workers or 1, threads),
-        options=options,
-        terms=terms,
-        whole_lines=whole_lines,
-        keep_capitals=keep_capitals,
-        batch_size=batch_size,
-        output=output,
-        alignments=alignments,
+    inputs.translate(
+        BulkJob(
+            route=route,
+            device=device,
+            engine=engine,
+            compute=compute,
+            threads=threads if ray is not None else threads_of(workers or 1, threads),
+            options=options,
+            terms=terms,
+            whole_lines=whole_lines,
+            keep_capitals=keep_capitals,
+            batch_size=batch_size,
+            output=output,
+            alignments=alignments,
+        )
     )
-    if remote:
-        cluster.translate(bulk, remote, out, address=ray, workers=workers, fields=fields or ())
-        return
-    if workers is not None and workers > 1:
-        line_filter.translate(bulk, None, windows, out, files=files, workers=workers)
-        return
-    translator = bulk.translator()
-    pipeline = bulk.pipeline(translator)
-    if job is not None:
-        documents.run(job, pipeline, translator.identity(options, terms, whole_lines, keep_capitals), out)
-        return
-    line_filter.translate(bulk, pipeline, windows, out, files=files)
 
 
-def _words_and_files(words: list[str] | None, files: list[Path]) -> tuple[list[str], list[Path]]:
-    """The words and --input; none of both for standard input."""
-    if words == ["-"] or files == [Path("-")]:  # as elsewhere
-        return [], []
+def _inputs_of(
+    words: list[str],
+    files: list[Path],
+    out: Path | None,
+    reading: "ReadOptions",
+    *,
+    ray: str | None,
+    workers: int | None,
+    is_text: bool,
+    as_json: bool,
+    gpu: bool,
+) -> "ClusterInputs | DocumentInputs | LineInputs":
+    """What the arguments name: inputs of a cluster, documents, or lines."""
+    from onehop.cli import cluster, documents, line_filter
+
+    if ray is not None:
+        unsupported = {"text": is_text, "format": reading.format, "join_lines": reading.join_lines}
+        names = [*words, *map(str, files)]
+        return cluster.cluster_inputs(ray, names, out, workers=workers, fields=reading.fields, **unsupported)
+    if words == ["-"] or files == [Path("-")]:  # standard input
+        words, files = [], []
     if words and files:
         raise SettingsError("Both a text and --input are given.", "Give one of them.")
-    return words or [], files
+    paths = [] if is_text else documents.existing(words)
+    document_inputs = documents.document_inputs(paths, out, reading, as_json=as_json)
+    if workers is not None and workers > 1 and not files:
+        raise SettingsError(f"--workers {workers} share the lines of files.", "Give them with --input.")
+    text = " ".join(words) if words else None
+    return document_inputs or line_filter.LineInputs(text, files, out, workers=workers or 1, gpu=gpu)
 
 
 def _check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
@@ -214,13 +230,6 @@ def _check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
         raise SettingsError(f"--n-best {n_best} does not work with plain text.", remedy)
     if alignments:
         raise SettingsError("--alignments do not work with plain text.", "Give --json too.")
-
-
-def via(route: Sequence[Path]) -> str:
-    """The language between two models."""
-    from onehop.storage.model_label import describe
-
-    return str(describe(route[0]).content["target"])
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -268,10 +277,10 @@ def serve(
     if make_key is not None:
         typer.echo("\n".join(start.new_key(make_key)))
         return
-    more = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
+    access = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
     start.serve(
         start.models_of(models),
-        start.limits_of(limits or [], **more),
+        start.limits_of(limits or [], **access),
         start.Doors(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
         compute=compute,
         engine=engine,
@@ -312,13 +321,13 @@ def evaluate(
     from onehop.evaluation import report
 
     if text is not None:
-        found = report.evaluate_text(text, model)
-        typer.echo(json.dumps(found.figures(), indent=1) if as_json else "\n".join(found.lines()))
+        figures = report.evaluate_text(text, model)
+        typer.echo(json.dumps(figures.figures(), indent=1) if as_json else "\n".join(figures.lines()))
         return
     if src is None or ref is None:
-        lacking = " and ".join(name for name, given in (("--src", src), ("--ref", ref)) if given is None)
+        missing = " and ".join(name for name, file in (("--src", src), ("--ref", ref)) if file is None)
         remedy = "Give --src and --ref, or --text for a decoder or an encoder."
-        raise SettingsError(f"Evaluation needs {lacking}.", remedy)
+        raise SettingsError(f"Evaluation needs {missing}.", remedy)
     result = report.evaluate(
         src,
         ref,
