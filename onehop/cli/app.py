@@ -154,6 +154,10 @@ NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": 
 
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch on a CPU. Default: one per core.")]
 
+WorkerThreads = Annotated[
+    int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
+]
+
 ModelName = Annotated[
     str | None,
     typer.Option(

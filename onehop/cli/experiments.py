@@ -27,6 +27,7 @@ _paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The pape
 app.add_typer(_demo_app, name="demo", rich_help_panel="Look inside")
 app.add_typer(_paper_app, name="paper", rich_help_panel=_PANEL)
 
+KeptFolder = Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")]
 PaperOut = Annotated[
     Path | None, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers. Default: none.")
 ]
@@ -56,7 +57,7 @@ def demo(
 
 @_demo_app.command(name="reverse")
 def demo_reverse(
-    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
+    folder: KeptFolder = None,
 ) -> None:
     """Train a small Transformer in under a minute to reverse digits, and translate with it."""
     from onehop.experiments import reverse
@@ -76,7 +77,7 @@ def demo_captions(
 
 @_demo_app.command(name="digits")
 def demo_digits(
-    folder: Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")] = None,
+    folder: KeptFolder = None,
     changes: Changes = None,
     device: Device = None,
     threads: Threads = None,

@@ -27,6 +27,9 @@ from onehop.errors import SettingsError, TextError, check_folder, require
 
 _PANEL = "Make a model"
 
+RunFolder = Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")]
+
 
 @app.command(rich_help_panel=_PANEL)
 def config(settings: SettingsArgument, changes: Changes = None) -> None:
@@ -107,7 +110,7 @@ def _with_files(settings: Settings, files: list[str], languages: str | None) -> 
 @app.command(rich_help_panel=_PANEL)
 def train(
     settings: SettingsArgument,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")],
+    out: RunFolder,
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
     data: Annotated[
         Path | None,
@@ -119,7 +122,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print memory, epochs and time, and exit (raw files are prepared).")
     ] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    tensorboard: TensorBoard = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
     ray: RayAddress = None,
     workers: Annotated[
@@ -176,7 +179,7 @@ def finetune(
         list[str],
         typer.Argument(help="Aligned files such as mine.en mine.de, or files with both sides: TSV, CSV, JSONL, TMX …"),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")],
+    out: RunFolder,
     valid: Annotated[
         list[str] | None, typer.Option(help="Validation pairs. Default: some are split off. Repeatable.")
     ] = None,
@@ -191,7 +194,7 @@ def finetune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and the time that it takes, and exit.")
     ] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    tensorboard: TensorBoard = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 200,
     threads: Threads = None,
 ) -> None:
@@ -270,22 +273,22 @@ def verify_resume(
     if folder is not None:
         check_folder(folder)
     use_threads(threads)
+    options: dict[str, Any] = {"kills": kills, "steps": steps, "seed": seed, "say": typer.echo}
     if ray is not None:
         require("ray")
         from onehop.experiments.verify_cluster_resume import verify_cluster_resume
 
-        proof = {"kills": kills, "steps": steps, "seed": seed, "say": typer.echo}
-        if not verify_cluster_resume(folder, address=ray, workers=workers, **proof):  # type: ignore[arg-type]
-            raise typer.Exit(1)
-        return
-    from onehop.experiments.verify_resume import verify_resume as verify
+        is_same = verify_cluster_resume(folder, address=ray, workers=workers, **options)
+    else:
+        from onehop.experiments.verify_resume import verify_resume as verify
 
-    if not verify(folder, kills=kills, steps=steps, seed=seed, say=typer.echo, device=device):
+        is_same = verify(folder, device=device, **options)
+    if not is_same:
         raise typer.Exit(1)
 
 
 def tokenizer_of(name: str) -> bytes:
-    """The bytes of a SentencePiece model: of a file, a model or a run folder."""
+    """The bytes of a SentencePiece model, from a file, a model or a run folder."""
     from onehop.storage.model_io import read_model
     from onehop.storage.model_label import SUFFIX
     from onehop.storage.registry import installed, named_model

@@ -14,6 +14,7 @@ from onehop.cli.app import (
     ModelName,
     Sentences,
     Threads,
+    WorkerThreads,
     app,
     errors_name_cli_options,
     use_threads,
@@ -120,9 +121,7 @@ def translate(
         int | None, typer.Option(min=1, help="Worker processes for --input or --ray. Default: 1; with --ray all cores.")
     ] = None,
     ray: RayAddress = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
-    ] = None,
+    threads: WorkerThreads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line, with all details.")] = False,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.")] = False,
 ) -> None:
@@ -267,9 +266,7 @@ def serve(
         Literal["auto", "ctranslate2", "torch"], typer.Option(metavar="ENGINE", help="Engine, as for translate.")
     ] = "auto",
     device: Device = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
-    ] = None,
+    threads: WorkerThreads = None,
 ) -> None:
     """Serve translations over HTTP, with a page at / and LibreTranslate's API."""
     from onehop.server import start
