@@ -9,6 +9,7 @@ import sys
 import zipfile
 from hashlib import sha256
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import transformers
 from typer.testing import CliRunner
 
 from onehop.cli import app
+from onehop.cli import translate as verbs
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters import convert, ctranslate2, huggingface, parity
 from onehop.converters.convert import export, import_folder
@@ -664,6 +666,11 @@ def test_an_import_without_transformers_says_that_it_proved_nothing(marian, monk
     assert done.exit_code == 0
     assert 'not compared with the original: pip install "onehop[export]"' in done.output
     assert [p.name for p in tmp_path.iterdir()] == ["back.safetensors"]
+
+
+def test_the_command_line_offers_every_target():
+    target = get_type_hints(verbs.export)["target"]
+    assert set(get_args(target)) == set(convert.TARGETS)
 
 
 def test_an_unknown_target_and_a_folder_in_use_are_refused(plain, tmp_path):
