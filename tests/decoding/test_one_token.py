@@ -20,7 +20,7 @@ SHAPES = [
     (1, 1, 2, 8, 8, 32, 0, 16),
     (8, 4, 2, 8, 6, 96, 70, 37),
     (6, 3, 3, 5, 7, 64, 33, 16),
-    pytest.param((130, 1, 8, 4, 4, 32, 17, 3), marks=pytest.mark.slow),  # enough rows for the other tiles
+    (130, 1, 8, 4, 4, 32, 17, 3),  # enough rows for the other tiles
 ]
 
 
@@ -86,7 +86,10 @@ def test_rows_of_a_sentence_see_its_source_and_no_padding(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_kernels_of_attention_give_the_same(fast, shape):
+def test_kernels_of_attention_give_the_same(fast, shape, monkeypatch):
+    if shape[0] == 130 and DEVICE == "cpu":  # the interpreter takes 19 s for 130 rows: the same tiles with 5
+        monkeypatch.setattr(fast, "MANY", 1)
+        shape = (5, *shape[1:])
     qkv, keys, values, origins, position = past(shape)
     new_keys, new_values = keys.clone(), values.clone()
     expected = plain.attend_past(qkv, keys, values, origins, position)

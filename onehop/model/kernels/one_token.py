@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 PART = 512  # logits per warp
+MANY = 1024  # programs that fill a GPU with one or two warps each
 
 
 @triton.jit(do_not_specialize=["rows", "capacity"])
@@ -60,7 +61,7 @@ def attend_past(qkv: Tensor, keys: Tensor, values: Tensor, origins: Tensor, posi
     d_v = values.shape[3]
     out = qkv.new_empty(rows, heads * d_v)
     # With few rows, more threads work on each, to fill the GPU.
-    tile, warps = (64, 4) if rows * heads < 1024 else (16, 1)
+    tile, warps = (64, 4) if rows * heads < MANY else (16, 1)
     past_kernel[(rows, heads)](
         qkv, keys, values, origins, position, out, rows, capacity, d_k**-0.5,
         HEADS=heads, D_K=d_k, D_V=d_v, K_TILE=triton.next_power_of_2(d_k), V_TILE=triton.next_power_of_2(d_v),
@@ -112,7 +113,7 @@ def attend_source(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> T
     d_v, beam = values.shape[3], len(q) // sentences
     out = q.new_empty(len(q), heads * d_v)
     queries = triton.next_power_of_2(beam)
-    warps = 4 if sentences * heads < 1024 or queries > 4 else 2
+    warps = 4 if sentences * heads < MANY or queries > 4 else 2
     source_kernel[(sentences, heads)](
         q, keys, values, lengths, out, source, d_k**-0.5,
         HEADS=heads, D_K=d_k, D_V=d_v, K_TILE=triton.next_power_of_2(d_k), V_TILE=triton.next_power_of_2(d_v),
