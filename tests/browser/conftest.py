@@ -26,7 +26,7 @@ from onehop.model.variants import VisionTransformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.text.tokenizer import EOS, Tokenizer
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--process-per-site"]
 
 
 class Reticent(Tracer):

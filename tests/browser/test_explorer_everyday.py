@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from explorer_page import TEXT, figure, opened, settled
+from explorer_page import TEXT, figure, opened, opened_apart, settled
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -207,7 +207,7 @@ def test_a_slider_makes_no_entry_to_go_back_to(fresh):
 
 
 def test_a_figures_link_reopens_it_in_its_state(browser, file):
-    with opened(browser, file.as_uri()) as page:
+    with opened_apart(browser, file.as_uri()) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         figure(page, "divisor").locator("input[type=range]").fill("9")
         figure(page, "divisor").locator("[data-tool=link]").click()

@@ -20,6 +20,7 @@ from explorer_page import (
     figure,
     open_all_tables,
     opened,
+    opened_apart,
     python_rows,
     settled,
     shown_rows,
@@ -466,7 +467,7 @@ def test_one_selection_moves_every_figure(fresh):
 
 
 def test_copying_gives_the_lines(browser, file):
-    with opened(browser, file.as_uri()) as page:
+    with opened_apart(browser, file.as_uri()) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         button = figure(page, "scores").locator("[data-tool=python]")
         button.click()
@@ -600,7 +601,7 @@ def test_offered_sentences_are_one_click_away(live):
 
 
 def test_until_the_translation_comes_the_page_says_that_it_is_coming(browser, address):
-    with opened(browser, address, wait=False) as page:
+    with opened_apart(browser, address, wait=False) as page:
         held = []
         page.route("**/api/trace", lambda route: held.append(route))
         page.reload()
@@ -611,7 +612,7 @@ def test_until_the_translation_comes_the_page_says_that_it_is_coming(browser, ad
 
 
 def test_a_server_that_is_gone_is_said_in_a_line(browser, address):
-    with opened(browser, address, wait=False) as page:
+    with opened_apart(browser, address, wait=False) as page:
         page.route("**/api/trace", lambda route: route.abort())
         page.reload()
         expect(page.get_by_role("alert")).to_have_text("The server does not answer. Is onehop explore still running?")
@@ -635,7 +636,7 @@ def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_pat
 def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
     cell = tmp_path / "cell.html"
     cell.write_text(View(explorer.alone(TEXT, home="notebook"))._repr_html_(), encoding="utf-8")
-    with opened(browser, cell.as_uri(), wait=False) as page:
+    with opened_apart(browser, cell.as_uri(), wait=False) as page:
         inside = page.frame_locator("iframe")
         expect(inside.locator("#page[data-ready]")).to_be_visible()
         scores = inside.locator("#figure-scores")
@@ -698,7 +699,7 @@ def test_the_page_prints(browser, file):
 
 
 def test_the_first_figures_are_drawn_before_the_rest(browser, file):
-    with opened(browser, file.as_uri(), wait=False) as page:
+    with opened_apart(browser, file.as_uri(), wait=False) as page:
         page.wait_for_selector("#figure-paths[data-drawn]", state="attached")
         settled(page)
         expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
@@ -723,7 +724,7 @@ def test_the_first_picture_does_not_wait_for_the_rest_of_the_file(browser, file)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Halting) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with opened(browser, "about:blank", wait=False) as page:
+        with opened_apart(browser, "about:blank", wait=False) as page:
             page.goto(f"http://127.0.0.1:{server.server_address[1]}/", wait_until="commit")
             page.wait_for_selector("#figure-paths svg *", state="attached")
             expect(page.locator("[data-error]")).to_have_count(0)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from explorer_page import FIGURES, opened, settled
+from explorer_page import FIGURES, opened_apart, settled
 from playwright.sync_api import expect
 from safetensors.torch import save
 from torch import nn
@@ -123,7 +123,7 @@ def explorer(kind, root, exact, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(explorer, kind, browser, address):
-    with opened(browser, f"{address}{kind}/") as page:
+    with opened_apart(browser, f"{address}{kind}/") as page:
         yield page
 
 
@@ -249,7 +249,7 @@ def test_bad_input_gets_one_line(site, explorer):
 
 def test_the_model_is_fetched_once(browser, explorer, kind, address):
     Quiet.asked.clear()
-    with opened(browser, f"{address}{kind}/") as page:
+    with opened_apart(browser, f"{address}{kind}/") as page:
         page.reload()
         settled(page)
     assert sum("model.safetensors" in path for path in Quiet.asked) == 1
@@ -272,7 +272,7 @@ def test_a_model_that_came_in_part_is_told_and_fetched_again(browser, another, a
     whole = file.read_bytes()
     file.write_bytes(whole[:-100])
     os.utime(file, (1, 1))  # a browser takes what is old for what it may keep
-    with opened(browser, f"{address}damaged/") as page:
+    with opened_apart(browser, f"{address}damaged/") as page:
         expect(page.locator("html")).to_have_attribute("data-model", "failed")
         expect(page.get_by_role("alert")).to_contain_text(f"The model has {len(whole)} bytes")
         file.write_bytes(whole)
@@ -284,7 +284,7 @@ def test_a_model_that_came_in_part_is_told_and_fetched_again(browser, another, a
 def test_the_example_is_on_show_before_the_model(browser, another, address):
     """Every figure is drawn, and the sweep is there, while the model's file is held back; a sentence waits for it."""
     held = []
-    with opened(browser, f"{address}empty.html", wait=False) as page:
+    with opened_apart(browser, f"{address}empty.html", wait=False) as page:
         page.route("**/model.safetensors*", lambda route: held.append(route))
         page.goto(f"{address}damaged/")
         settled(page)
@@ -302,7 +302,7 @@ def test_the_example_is_on_show_before_the_model(browser, another, address):
 
 
 def test_fetching_the_model_can_be_stopped(browser, another, address):
-    with opened(browser, f"{address}empty.html", wait=False) as page:
+    with opened_apart(browser, f"{address}empty.html", wait=False) as page:
         page.route("**/model.safetensors*", lambda _: None)
         page.goto(f"{address}damaged/#sentence=the+house")
         status = page.locator(".model-status")
@@ -328,7 +328,7 @@ def test_the_confidence_is_that_of_python(browser, another, address):
     cases = [(-0.3, 1, True, False), (-9.0, 12, True, False), (-80.0, 5, True, False), (-2.0, 40, True, False)]
     cases += [(-1.0, 9, False, False), (-1.0, 9, True, True)]
     targets = [{"ids": [7] * n, "finished": f, "looped": r, "log_prob": p} for p, n, f, r in cases]
-    with opened(browser, f"{address}empty.html", wait=False) as page:
+    with opened_apart(browser, f"{address}empty.html", wait=False) as page:
         found = page.evaluate(ask, [{"weights": WEIGHTS["en-de"], "doubtful": DOUBTFUL}, targets])
         assert page.evaluate(ask, [{"weights": None, "doubtful": DOUBTFUL}, targets[:1]]) == [None]
     for each, (p, n, f, r) in zip(found, cases, strict=True):
@@ -342,7 +342,7 @@ def test_a_doubtful_translation_is_marked(browser, another, address):
       json.confidence = confidence;
       window.onehop.view().chooseToken(0);
     }"""
-    with opened(browser, f"{address}damaged/") as page:
+    with opened_apart(browser, f"{address}damaged/") as page:
         expect(page.locator("[data-confidence]")).to_have_count(0)  # random weights: nobody has fitted it
         page.evaluate(shown, {"value": 0.12, "doubtful": True})
         expect(page.locator("[data-confidence]")).to_contain_text("12 %")
@@ -363,7 +363,7 @@ def test_a_browser_without_simd_or_webassembly_is_told(browser, another, address
     }
     for script, (state, told) in lacking.items():
         module = script + (another / "page/local/trouble.js").read_text(encoding="utf-8")
-        with opened(browser, f"{address}empty.html", wait=False) as page:
+        with opened_apart(browser, f"{address}empty.html", wait=False) as page:
             page.route("**/local/trouble.js", answering(module))
             page.goto(f"{address}damaged/")
             expect(page.locator("html")).to_have_attribute("data-model", state)
@@ -372,7 +372,7 @@ def test_a_browser_without_simd_or_webassembly_is_told(browser, another, address
 
 
 def test_without_the_stored_tensors_the_model_computes_them(browser, another, address):
-    with opened(browser, f"{address}empty.html", wait=False) as page:
+    with opened_apart(browser, f"{address}empty.html", wait=False) as page:
         page.route("**/example.json", lambda route: route.abort())
         page.goto(f"{address}damaged/")
         settled(page)
@@ -403,7 +403,7 @@ def test_products_are_those_of_numpy(browser, another, address):
     }"""
     draw = np.random.default_rng(3)
     sizes = [(1, 4, 4), (2, 7, 12), (3, 33, 20), (5, 8, 15)]
-    with opened(browser, f"{address}empty.html", wait=False) as page:
+    with opened_apart(browser, f"{address}empty.html", wait=False) as page:
         for store in ("float32", "bfloat16", "int8"):
             for rows, height, width in sizes:
                 w = draw.normal(size=(height, width)).astype(np.float32)
@@ -449,7 +449,7 @@ def test_the_tokenizer_is_sentencepiece(browser, another, address):
       return [lines.map((line) => tokenizer.encode(line)), spoken.map((ids) => tokenizer.decode(ids))];
     }"""
     units = [np.frombuffer(s.encode("utf-16-le", "surrogatepass"), np.uint16).tolist() for s in lines]
-    with opened(browser, f"{address}damaged/", wait=False) as page:
+    with opened_apart(browser, f"{address}damaged/", wait=False) as page:
         encoded, decoded = page.evaluate(ask, [tokenizer_rules(tokenizer), units, spoken])
     assert len(lines) > 1400
     for line, ids in zip(lines, encoded, strict=True):
@@ -467,6 +467,6 @@ def test_the_shipped_model_runs_in_the_browser(browser, root, address):
         explorer, text = Explorer(Tracer.load(model, "cpu")), "The cat sat because it was sleepy."
         write_site(explorer, model, root / "en-de")
         trace = explorer.tracer.trace(text)
-    with opened(browser, f"{address}en-de/") as page:
+    with opened_apart(browser, f"{address}en-de/") as page:
         found = page.evaluate(TRACE, [text, []])
     assert_same_trace(found, trace)
