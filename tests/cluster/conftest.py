@@ -16,13 +16,21 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="Ray is not installed: pip install 'onehop[ray]'"))
 
 
+# A dead node is noticed after two seconds; by default it would be after fifteen.
+HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 4,
+}
+
+
 class ThreeNodes:
     """A head with the driver, and two nodes that may die, of one core each."""
 
     def __init__(self):
         from ray.cluster_utils import Cluster
 
-        self.cluster = Cluster(initialize_head=True, head_node_args=self._node(1))
+        self.cluster = Cluster(initialize_head=True, head_node_args={**self._node(1), "_system_config": HEALTH_CHECKS})
         self.nodes = []
         self.fill()
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import threading
 
 import pytest
 from typer.testing import CliRunner
@@ -18,55 +17,55 @@ def onehop(*words):
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    """A folder of text in two files, one of them compressed."""
+    """A folder of lines in two files, one of them compressed, of records, and of a file that is not UTF-8."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
     folder = tmp_path_factory.mktemp("texts")
     lines = [f"line {i} says {'a b c d e f g'[: i % 13]}" for i in range(900)]
     (folder / "one.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / "deep").mkdir()
     (folder / "deep" / "two.txt.gz").write_bytes(gzip.compress("".join(f"{x}\n" for x in lines[:300]).encode()))
+    (folder / "a.tsv").write_text("id\ttext\n7\tone two\n", encoding="utf-8")
+    (folder / "b.jsonl").write_text('{"id": 7, "text": "one two"}\n\n', encoding="utf-8")
+    pq.write_table(pa.table({"text": ["one two", None], "id": [7, 8]}), folder / "c.parquet")
+    (folder / "d.txt").write_bytes(b"good\n\xff\n")
+    (folder / "e.txt").write_text("", encoding="utf-8")
     return folder
 
 
-@pytest.mark.slow
-@HEAVY
-def test_a_node_dies_and_no_line_is_lost(three_nodes, texts, tmp_path, model_file):
-    greedy = ["--model", model_file, "--beam", "1", "--threads", "1"]
-    for name in ("one.txt", "deep/two.txt.gz"):
-        plain = tmp_path / "plain" / name.removesuffix(".gz")
-        plain.parent.mkdir(parents=True, exist_ok=True)
-        assert onehop("translate", *greedy, "-i", texts / name, "-o", plain).exit_code == 0
-    out = tmp_path / "out"
+@pytest.fixture(scope="module")
+def job(_cluster, texts, tmp_path_factory, model_file):
+    """The command, its output folder and what it printed: a node died while it ran."""
+    _cluster.fill()
+    out = tmp_path_factory.mktemp("job") / "out"
+    command = ["translate", "--model", model_file, "--beam", "1", "--threads", "1", texts, "-o", out, "--field", "text"]
     first = out / ".onehop" / "cluster" / "one.txt.json"
-    alive = threading.Thread.is_alive
-    killer = three_nodes.kill_when(lambda: (out / "deep" / "two.txt").exists() or first.exists())
-    done = onehop("translate", *greedy, "--ray", three_nodes.address, texts, "-o", out)
-    assert done.exit_code == 0, done.output
-    assert not alive(killer), "the node was killed while it worked"
-    for name in ("one.txt", "deep/two.txt"):
-        assert (out / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
-    again = onehop("translate", *greedy, "--ray", "nowhere:1", texts, "-o", out)
-    assert again.exit_code == 0, "finished files need no cluster"
-    assert "2 of 2 files were already finished" in again.output
+    killer = _cluster.kill_when(lambda: (out / "deep" / "two.txt").exists() or first.exists())
+    done = onehop(*command, "--ray", _cluster.address)
+    assert not killer.is_alive(), "the node was killed while it worked"
+    return command, out, done
 
 
 @pytest.mark.slow
 @HEAVY
-def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(three_nodes, tmp_path, model_file):
-    pa = pytest.importorskip("pyarrow")
+def test_a_node_dies_and_no_line_is_lost(job, texts, tmp_path, model_file):
+    _, out, _ = job
+    for name in ("one.txt", "deep/two.txt.gz"):
+        alone = tmp_path / "alone.txt"
+        assert onehop("translate", "--model", model_file, "--beam", "1", "-i", texts / name, "-o", alone).exit_code == 0
+        assert (out / name.removesuffix(".gz")).read_bytes() == alone.read_bytes()
+
+
+@pytest.mark.slow
+@HEAVY
+def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(job, texts, three_nodes):
     import pyarrow.parquet as pq
 
-    given, out = tmp_path / "in", tmp_path / "out"
-    given.mkdir()
-    (given / "a.tsv").write_text("id\ttext\n7\tone two\n", encoding="utf-8")
-    (given / "b.jsonl").write_text('{"id": 7, "text": "one two"}\n\n', encoding="utf-8")
-    pq.write_table(pa.table({"text": ["one two", None], "id": [7, 8]}), given / "c.parquet")
-    (given / "d.txt").write_bytes(b"good\n\xff\n")
-    (given / "e.txt").write_text("", encoding="utf-8")
-    command = ["translate", "--model", model_file, "--beam", "1", "--ray", three_nodes.address]
-    done = onehop(*command, given, "-o", out, "--field", "text")
+    command, out, done = job
     assert done.exit_code == 2
     assert "Line 2 of" in done.output
-    assert "1 of 5 files could not be translated." in done.output
+    assert "1 of 7 files could not be translated." in done.output
     header, row = (line.split("\t") for line in (out / "a.tsv").read_text(encoding="utf-8").splitlines())
     assert header == ["id", "text"]
     assert row[0] == "7"
@@ -78,11 +77,14 @@ def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(three_nodes,
     assert pq.read_table(out / "c.parquet").to_pydict() == {"text": [translation, None], "id": [7, 8]}
     assert not (out / "d.txt").exists()
     assert (out / "e.txt").read_bytes() == b""
-    (given / "d.txt").write_bytes(b"good\n")
-    done = onehop(*command, given, "-o", out, "--field", "text")
+    (texts / "d.txt").write_bytes(b"good\n")
+    done = onehop(*command, "--ray", three_nodes.address)
     assert done.exit_code == 0, done.output
-    assert "4 of 5 files were already finished" in done.output
+    assert "6 of 7 files were already finished" in done.output
     assert (out / "d.txt").read_bytes().count(b"\n") == 1
+    again = onehop(*command, "--ray", "nowhere:1")
+    assert again.exit_code == 0, "finished files need no cluster"
+    assert "7 of 7 files were already finished" in again.output
 
 
 @pytest.mark.parametrize(
