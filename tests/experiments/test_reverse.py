@@ -3,6 +3,7 @@
 from xml.etree import ElementTree
 
 import pytest
+from long_tests import long_only
 
 from onehop.config import load_settings, with_changes
 from onehop.console import RESUMES, TrainDisplay
@@ -84,13 +85,34 @@ def test_a_stopped_run_says_whether_anything_is_kept(capsys, kept, said):
     assert capsys.readouterr().err == f"Stopped at step 3; {said}\n"
 
 
+@pytest.fixture
+def short_strings(monkeypatch):
+    """The demo with strings of at most six digits, which it learns in fewer steps."""
+    monkeypatch.setattr(module, "LONGEST", 6)
+    monkeypatch.setattr(module, "PAIRS", 4000)
+    short = with_changes(load_settings("tiny"), ["train.steps=200", "train.batch_tokens=512", "train.warmup=30"])
+    monkeypatch.setattr(module, "load_settings", lambda name: short)
+
+
+def more_strings(count):
+    """Strings that were neither trained on nor held out."""
+    return digit_strings(module.HELD_OUT + module.PAIRS + count)[module.HELD_OUT + module.PAIRS :]
+
+
 @pytest.mark.slow
+def test_the_demo_learns_short_strings(short_strings, tmp_path):
+    """It learns hardly any string where something is wrong, and not quite all on every processor."""
+    found = run(tmp_path)
+    assert found.of == module.HELD_OUT
+    assert found.right >= 0.95 * found.of
+    assert check(found.model, more_strings(300)).right >= 0.95 * 300
+
+
+@long_only
 def test_the_demo_learns_the_task_to_the_last_string(tmp_path):
     found = run(tmp_path)
     assert (found.right, found.of) == (module.HELD_OUT, module.HELD_OUT)
-    # Two hundred could be luck: as many strings as one likes, none of which was trained on.
-    more = digit_strings(module.HELD_OUT + module.PAIRS + 1000)[module.HELD_OUT + module.PAIRS :]
-    assert check(found.model, more).right >= 995
+    assert check(found.model, more_strings(1000)).right >= 995  # two hundred could be luck
 
 
 def test_the_picture_shows_the_recorded_weights(tmp_path, model_file):

@@ -15,6 +15,8 @@ from onehop.experiments import verify_resume as verify_module
 from onehop.experiments.verify_resume import kill_steps, set_up, train_killed, train_whole, verify_resume
 from onehop.storage.run_folder import Run
 
+STEPS = 30  # a checkpoint after every tenth
+
 
 def test_kills_are_spread_over_the_run_and_never_come_too_late():
     for kills in (1, 2, 3, 7):
@@ -71,9 +73,18 @@ def test_a_training_does_not_outlive_an_interruption(tmp_path, monkeypatch):
     assert seen[0].returncode is not None
 
 
+@pytest.fixture(scope="module")
+def proof(tmp_path_factory):
+    """The folder and the outcome of `onehop verify-resume`, which both tests below need."""
+    folder = tmp_path_factory.mktemp("proof")
+    return folder, CliRunner().invoke(
+        app, ["verify-resume", "--steps", str(STEPS), "--kills", "2", "--seed", "5", "-o", str(folder)]
+    )
+
+
 @pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_bits():
-    done = CliRunner().invoke(app, ["verify-resume", "--steps", "60", "--kills", "2"])
+def test_a_killed_run_ends_with_the_same_bits(proof):
+    _, done = proof
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert [line.startswith("killed after step") for line in lines] == [False, True, True, False, False]
@@ -83,12 +94,13 @@ def test_a_killed_run_ends_with_the_same_bits():
 
 
 @pytest.mark.slow
-def test_a_resume_that_is_not_exact_is_noticed(tmp_path):
+def test_a_resume_that_is_not_exact_is_noticed(proof, tmp_path, monkeypatch):
     """The smallest possible cheat: one bit of one of Adam's moments changes while the run lies dead."""
-    said = []
+    folder, _ = proof
+    output = []
 
     def say(text: str) -> None:
-        said.append(text)
+        output.append(text)
         if text.startswith("killed after step"):
             run = Run(tmp_path / "killed")
             file = run.folder(run.steps()[-1]) / "optimizer.safetensors"
@@ -96,11 +108,13 @@ def test_a_resume_that_is_not_exact_is_noticed(tmp_path):
             arrays["exp_avg.encoder.layers.0.feed_forward.w_1.weight"].view("uint32")[0, 0] ^= 1 << 20
             save_file(arrays, file)
 
-    # Killed in the second half of the run, when there is a checkpoint to tamper with.
-    kills = verify_module.kill_steps
-    verify_module.kill_steps = lambda *_: [15]
-    try:
-        assert not verify_resume(tmp_path, kills=1, steps=20, seed=1, say=say)
-    finally:
-        verify_module.kill_steps = kills
-    assert said[-1] == "They differ."
+    # The uninterrupted run is that of the proof. Killed when there is a checkpoint to tamper with.
+    train = verify_module.train_whole
+    whole = verify_module.result_hash(folder / "whole")
+    monkeypatch.setattr(
+        verify_module, "train_whole", lambda command, run: whole if run.name == "whole" else train(command, run)
+    )
+    monkeypatch.setattr(verify_module, "kill_steps", lambda *_: [15])
+    assert not verify_resume(tmp_path, kills=1, steps=STEPS, seed=1, say=say)
+    assert output[1].endswith("with a checkpoint of step 10") or output[1].endswith("with a checkpoint of step 20")
+    assert output[-1] == "They differ."

@@ -16,15 +16,15 @@ from onehop.training import trainer as trainer_module
 from onehop.training.distributed import LostPeerError, World, whole, without_sync, world
 from onehop.training.trainer import train
 
-STEPS = 24
+STEPS = 12
 # Everything that has to be the same on both sides of a split; no dropout, which each process draws for itself.
 CHANGES = (
     "train.accumulate=2",
     "train.clip=1.0",
     "train.label_smoothing=0.1",
     "train.ema=0.9",
-    "train.save_every=12",
-    "train.validate_every=12",
+    f"train.save_every={STEPS // 2}",
+    f"train.validate_every={STEPS // 2}",
 )
 
 
@@ -208,7 +208,7 @@ def test_a_run_moves_from_two_processes_to_one(pair, alone, folder, shard):
 def test_processes_agree_on_the_budget_and_on_stopping(pair, alone, folder):
     """The smallest budget counts, batches of one sentence leave a process without work, one signal stops all."""
     assert sorted(pair.stdout.splitlines()) == ["0 None", "1 None"]
-    assert Run(folder / "stopped").latest().progress.step == 12
+    assert Run(folder / "stopped").latest().progress.step == STEPS // 2
     assert Run(folder / "stopped").facts()["batch_tokens"] == 56
     alone("stopped", STEPS, *FOUND)
     alone("small batches", STEPS, "train.batch_tokens=56", "train.accumulate=1")
