@@ -107,10 +107,9 @@ def cells() -> dict[str, dict[str, tuple[Change, str]]]:
 
 def table_text() -> str:
     """The variants as a table. The paper's column has descriptions, the others the changes."""
-    rows = []
+    rows, table = [], cells()
     for part in PARTS:
-        variants = cells()[part.name]
-        first, *others = variants.items()
+        first, *others = table[part.name].items()
         columns = [first[1][1] or "–", *(_cell_text(*cell) for _, cell in others)]
         rows.append([part.name, part.section, *columns])
     return markdown(["part", "section", *MEMBERS], rows)
