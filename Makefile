@@ -66,7 +66,8 @@ test all-tests test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
 test: check-js browser $(VENV)/.dev
 	@$(MAKE) --no-print-directory --jobs 2 all-tests check-python
 
-# A worker a core; a file stays with one worker, so that what its tests share is made once. tests/conftest.py orders the files.
+# A file stays with one worker, so that what its tests share is made once. tests/conftest.py orders the files and says
+# how many workers there are.
 all-tests: $(VENV)/.dev
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 

@@ -15,18 +15,18 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def gpus() -> int:
-    """How many the driver has; torch, which would say it too, must not be imported yet."""
+def gpu_count() -> int:
+    """GPUs that the driver sees. torch would know it too, but must not be imported yet."""
     try:
-        driver, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+        driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
     except OSError:
         return 0
-    return found.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(found)) == 0 else 0
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 # Where there is no GPU, Triton's kernels are interpreted; it asks when it is imported, and torch may do that. It is one
 # or the other: TRITON_INTERPRET=1 has the tests run on a machine with a GPU as they do on one without.
-if os.environ.setdefault("TRITON_INTERPRET", "0" if gpus() else "1") == "1":
+if os.environ.setdefault("TRITON_INTERPRET", "0" if gpu_count() else "1") == "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import hypothesis
@@ -40,17 +40,17 @@ import onehop
 CHECKED_BY_THEMSELVES = ("_version", "errors", "config", "cli", "presets", "__main__", "model.kernels")
 
 
-def modules(folder: Path, name: str = "onehop") -> list[str]:
-    """The modules below a package, without importing any of them."""
-    found = [m for m in pkgutil.iter_modules([str(folder)]) if not f"{name}.{m.name}".endswith(CHECKED_BY_THEMSELVES)]
-    names = [modules(folder / m.name, f"{name}.{m.name}") if m.ispkg else [f"{name}.{m.name}"] for m in found]
-    return list(chain.from_iterable(names))
+def modules_below(folder: Path, package: str = "onehop") -> list[str]:
+    """The names of a package's modules, without importing any of them."""
+    modules = [(f"{package}.{m.name}", m) for m in pkgutil.iter_modules([str(folder)])]
+    checked = [(name, m) for name, m in modules if not name.endswith(CHECKED_BY_THEMSELVES)]
+    return list(chain.from_iterable(modules_below(folder / m.name, name) if m.ispkg else [name] for name, m in checked))
 
 
 # A machine that is lent for its GPU may lack beartype; what a test computes can be compared without it.
 SHAPES_ARE_CHECKED = importlib.util.find_spec("beartype") is not None
 if SHAPES_ARE_CHECKED:
-    shape_checks.install(modules(Path(onehop.__path__[0])))
+    shape_checks.install(modules_below(Path(onehop.__path__[0])))
 
 
 def pytest_configure(config):
@@ -63,6 +63,14 @@ def pytest_configure(config):
                 f"torch {torch.__version__} sees no GPU. These tests need an NVIDIA GPU with its driver, a CUDA build "
                 "of torch, Triton and a C compiler: CONTRIBUTING.md, GPU tests."
             )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One worker more than there are cores: tests often wait for a browser, a server or a cluster."""
+    from onehop.machine import available_cores
+
+    return available_cores() + 1
 
 
 @pytest.hookimpl(trylast=True)
