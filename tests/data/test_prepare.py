@@ -15,6 +15,7 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
+from long_tests import LONG
 
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.console import NoProgress
@@ -571,11 +572,12 @@ def test_killed_at_a_stage_and_started_again_it_ends_with_the_same_bytes(referen
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(reference, fresh):
     rng = random.Random(os.getpid())
-    for _ in range(6):
+    for _ in range(20 if LONG else 3):
         process = subprocess.Popen(command(fresh, processes=2), stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0.3, 3.0))
+        time.sleep(rng.uniform(0.3, 2.0))
         process.kill()
         process.wait()
     subprocess.run(command(fresh, processes=2), check=True)

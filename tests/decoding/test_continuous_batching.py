@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+from long_tests import LONG
 
 from onehop.config import ModelSettings
 from onehop.decoding import engine as engine_module
@@ -99,16 +100,27 @@ def test_each_sentence_gets_what_it_gets_offline_whenever_it_joins(changes, opti
     assert len({step for _, _, _, step in answers}) > 10
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions()], ids=["greedy", "beam"])
-def test_real_sentences_do_not_depend_on_when_they_join(options):
+@pytest.fixture(scope="module")
+def translator():
     if "en-de" not in installed():
         pytest.skip("the model en-de is not in this checkout")
-    translator = SentenceTranslator.load(installed()["en-de"], "cpu", engine="torch", threads=1)
-    encoded = translator.tokenizer.encode_batch(REAL)
+    return SentenceTranslator.load(installed()["en-de"], "cpu", engine="torch", threads=1)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("texts", "options"),
+    [
+        pytest.param(REAL if LONG else REAL[::2], SearchOptions(beam=1), id="greedy"),
+        pytest.param(REAL if LONG else REAL[1::2], SearchOptions(), id="beam"),
+    ],
+)
+def test_real_sentences_do_not_depend_on_when_they_join(translator, texts, options):
+    encoded = translator.tokenizer.encode_batch(texts)
     arrivals = [(4 * i, [source], options) for i, source in enumerate(encoded)]
     answers = staggered(Joining(translator.reference), arrivals)
-    for (_, _, found, _), text in zip(answers, REAL, strict=True):
+    for (_, _, found, _), text in zip(answers, texts, strict=True):
         assert translator.tokenizer.decode(found[0].ids) == translator.translate([text], options)[0].text
 
 

@@ -79,7 +79,7 @@ def test_patterns_are_counted_over_sentences(tracer, monkeypatch):
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
-def test_heads_of_a_small_model_on_the_command_line(model_file, tmp_path, monkeypatch):
+def test_heads_of_a_small_model_on_the_command_line(short_outputs, model_file, tmp_path, monkeypatch):
     for name in ("en", "de"):
         (tmp_path / f"test.{name}").write_text("the old house\na new tree\nthe bird\n")
     paths = ["--source", str(tmp_path / "test.en"), "--reference", str(tmp_path / "test.de")]

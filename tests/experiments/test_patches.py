@@ -46,7 +46,7 @@ def test_the_first_of_each_digit_is_shown_and_two_that_were_read_wrong():
     assert chosen(digits, digits) == [1, 0]
 
 
-def test_images_of_ones_own_stand_on_the_page(model_file, vision, tmp_path):
+def test_images_of_ones_own_stand_on_the_page(short_outputs, model_file, vision, tmp_path):
     file, out = tmp_path / "patches.json", tmp_path / "page.html"
     own = patches(vision, np.zeros((1, 4, 4), np.int64), np.array([0]), [0])
     file.write_text(json.dumps({"name": "patches", **own}), encoding="utf-8")

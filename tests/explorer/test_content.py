@@ -74,8 +74,14 @@ def test_the_opening_sentence_comes_first_and_once(explorer, tracer):
     assert Explorer(tracer).about()["sentences"] == list(ENGLISH)
 
 
+@pytest.fixture
+def opening_alone(monkeypatch):
+    """An exported page is its first sentence: the figures are tested elsewhere and take seconds."""
+    monkeypatch.setattr(Explorer, "alone", lambda self, text, edits: json.dumps(text, ensure_ascii=False))
+
+
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
-def test_a_model_is_offered_sentences_in_its_language(language, model_file, tmp_path, monkeypatch):
+def test_a_model_is_offered_sentences_in_its_language(language, model_file, tmp_path, monkeypatch, opening_alone):
     other = Tracer.load(model_file, "cpu")
     monkeypatch.setattr(other.translator, "source", language)
     assert Explorer(other).about()["sentences"] == list(SENTENCES[language])
@@ -84,18 +90,21 @@ def test_a_model_is_offered_sentences_in_its_language(language, model_file, tmp_
     page = tmp_path / "x.html"
     done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", str(page)])
     assert done.stderr == ""
-    assert json.dumps(SENTENCES[language][0], ensure_ascii=False) in page.read_text(encoding="utf-8")
+    assert json.loads(page.read_text(encoding="utf-8")) == SENTENCES[language][0]
 
 
-def test_a_model_of_a_language_without_sentences_is_offered_no_english(model_file, tmp_path, monkeypatch):
+def test_a_model_of_a_language_without_sentences_is_offered_no_english(
+    model_file, tmp_path, monkeypatch, opening_alone
+):
     other = Tracer.load(model_file, "cpu")
     monkeypatch.setattr(other.translator, "source", "fi")
     assert Explorer(other, "Puu.").about()["sentences"] == ["Puu."]
     monkeypatch.setattr(Tracer, "load", lambda *_: other)
-    page = str(tmp_path / "x.html")
-    done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", page])
+    page = tmp_path / "x.html"
+    done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", str(page)])
     assert done.stderr == "It reads fi, and the page opens in English: give a TEXT.\n"
-    assert CliRunner().invoke(app, ["explore", "Puu.", "-m", str(model_file), "--export", page]).stderr == ""
+    assert CliRunner().invoke(app, ["explore", "Puu.", "-m", str(model_file), "--export", str(page)]).stderr == ""
+    assert json.loads(page.read_text(encoding="utf-8")) == "Puu."
 
 
 def test_traces_are_remembered(explorer, monkeypatch):

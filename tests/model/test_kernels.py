@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from long_tests import LONG, examples
+from long_tests import LONG, LONG_ONLY, examples
 from torch.nn import functional as F
 from torch.torch_version import TorchVersion
 
@@ -71,7 +71,7 @@ def compare_cross(query_lengths: list[int], key_lengths: list[int]) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 129, 256])
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 129, pytest.param(256, marks=LONG_ONLY)])
 def test_one_length_after_another(length, causal):
     compare_self([length, length], causal)
 

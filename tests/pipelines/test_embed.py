@@ -56,9 +56,11 @@ def minilm(minilm_folder, tmp_path_factory) -> Path:
     return file
 
 
-def test_minilms_vectors_are_hugging_faces_on_200_sentences(minilm, minilm_folder):
-    ours = Embedder.load(minilm, "cpu").vectors(SENTENCES)
-    theirs = bert.original_vectors(minilm_folder, SENTENCES)
+def test_minilms_vectors_are_hugging_faces(minilm, minilm_folder):
+    """The import has compared all 200 sentences: here some of them, without its help."""
+    texts = SENTENCES[::7]
+    ours = Embedder.load(minilm, "cpu").vectors(texts)
+    theirs = bert.original_vectors(minilm_folder, texts)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
     assert np.abs(ours[0] - theirs[1]).max() > 0.01
 

@@ -174,7 +174,7 @@ def test_clients_that_hang_up_are_forgotten(server, expected):
 
 
 def test_a_slow_sender_is_told_so_and_holds_nobody_up(model_file, expected):
-    server = Process(model_file, "--set", "read_seconds=2")
+    server = Process(model_file, "--set", "read_seconds=1")
     try:
         with server.connect() as slow:
             slow.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
@@ -189,7 +189,7 @@ def test_a_slow_sender_is_told_so_and_holds_nobody_up(model_file, expected):
             patient.request("GET", "/languages")
             assert json.loads(patient.getresponse().read())[0]["code"] == "en"
             connection = patient.sock
-            time.sleep(2.2)
+            time.sleep(1.2)
         assert patient.sock is connection
         patient.close()
     finally:
