@@ -17,7 +17,7 @@ from pathlib import Path
 
 from translation_data import Corpora
 
-from onehop.text.names import standing_alone
+from onehop.text.names import lone_capitalised_words
 
 SOURCES = ("tatoeba", "news-clean", "news-more", "news-synthetic", "chat", "press", "games-dialogue", "books")
 # What stands alone is counted in these: Tatoeba's authors exchange names at will, and Mary becomes Maria.
@@ -58,7 +58,7 @@ def translated(pairs: Iterator[tuple[str, str]], source: str) -> list[str]:
     """Find the words that stand alone with a capital and are not copied in half of the sentences."""
     seen, kept = Counter[str](), Counter[str]()
     for text, other in pairs:
-        words, theirs = {word for _, word in standing_alone(text, source)}, set(WORD.findall(other))
+        words, theirs = {word for _, word in lone_capitalised_words(text, source)}, set(WORD.findall(other))
         seen.update(words)
         kept.update(w for w in words if w in theirs or f"{w}s" in theirs)
     return sorted(w for w, n in seen.items() if kept[w] < SHARE * n)

@@ -9,7 +9,7 @@ from onehop.cli.app import print_message
 from onehop.cli.line_filter import LineWarnings
 from onehop.errors import SettingsError, TextError
 from onehop.pipelines.documents import OPTIONS, ReadOptions, format_of
-from onehop.pipelines.result import shortened
+from onehop.pipelines.result import short_repr
 from onehop.pipelines.route import AlreadyTranslatedError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Display:
             self.bar.advance(flows)
 
     def warn(self, file: "File", text: str, warnings: Sequence[str]) -> None:
-        self.warnings.add(f"{shortened(' '.join(text.split()))} of {file.source}", warnings)
+        self.warnings.add(f"{short_repr(' '.join(text.split()))} of {file.source}", warnings)
 
 
 class DocumentInputs:
@@ -80,7 +80,7 @@ class DocumentInputs:
 
         if len(self.job.files) > 1:
             raise error
-        print_message(error.given_back())
+        print_message(error.warning())
         (file,) = self.job.files
         write_document(file.target, file.data())
 

@@ -121,7 +121,7 @@ class LineInputs:
 
     def give_back(self, error: AlreadyTranslatedError, job: BulkJob) -> None:
         """Write the lines unchanged."""
-        print_message(error.given_back())
+        print_message(error.warning())
         self._translate(job, lambda windows: translated_here(job, SameText(), windows))
 
     def translate(self, job: BulkJob) -> None:
@@ -181,7 +181,7 @@ def run(
             for number, warned in done.warnings:
                 warnings.add(f"line {number} of {done.window.name}", warned)
             # After writing, so that the first translation does not wait for the identifier to load.
-            if doubt := language.look_at(done.window.lines):
+            if doubt := language.check(done.window.lines):
                 say(doubt)
     finally:
         warnings.close()

@@ -133,7 +133,7 @@ def translate(
     from onehop.pipelines.bulk import BulkJob, Output, threads_of
     from onehop.pipelines.documents import ReadOptions
     from onehop.pipelines.route import AlreadyTranslatedError, find_route
-    from onehop.pipelines.sentence_translator import check_request
+    from onehop.pipelines.sentence_translator import check_engine_options
     from onehop.storage.model_label import describe
 
     reading = ReadOptions(format=format, join_lines=join_lines, fields=tuple(fields or ()))
@@ -172,7 +172,7 @@ def translate(
         between = describe(route[0]).content["target"]
         remedy = "Leave them out, or choose a model with both languages."
         raise SettingsError(f"There are no --alignments and --n-best through {between}.", remedy)
-    check_request(device, engine, compute, threads)
+    check_engine_options(device, engine, compute, threads)
     inputs.translate(
         BulkJob(
             route=route,

@@ -19,7 +19,7 @@ from onehop.converters.marian import Array
 from onehop.errors import ExportError, SettingsError
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.embed import Embedder
-from onehop.pipelines.load import member_of
+from onehop.pipelines.load import variant_of
 from onehop.storage.model_file import StoredModel
 from onehop.text.tokenizer import WordPieces
 
@@ -137,7 +137,7 @@ class VectorParity:
 
 
 def compare_vectors(stored: StoredModel, folder: Path, sentences: Sequence[str]) -> VectorParity:
-    model = member_of(folder, stored)
+    model = variant_of(folder, stored)
     assert isinstance(model, EncoderOnly)
     ours = Embedder(model, WordPieces(stored.tokenizer)).vectors(sentences)
     return VectorParity(len(sentences), float(np.abs(ours - original_vectors(folder, sentences)).max()))

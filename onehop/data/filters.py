@@ -258,7 +258,7 @@ class PairChecks:
     def _wrong_language(self, src: str, tgt: str) -> bool:
         if self.language is None:
             return False
-        return self.language.wrong(src, self.settings.source) or self.language.wrong(tgt, self.settings.target)
+        return self.language.is_wrong(src, self.settings.source) or self.language.is_wrong(tgt, self.settings.target)
 
 
 def is_held_out(held_out: HeldOut, src: str, tgt: str) -> bool:

@@ -37,7 +37,7 @@ from onehop.experiments.patches import FILE, chosen, patches, predict_with_atten
 from onehop.experiments.provenance import origin
 from onehop.interpret.attention_svg import Panel, heatmap_svg
 from onehop.model.variants import VisionTransformer
-from onehop.pipelines.load import load_member
+from onehop.pipelines.load import load_variant
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import Classes
 from onehop.training.trainer import train
@@ -148,7 +148,7 @@ def run(
 
 
 def load_network(model: Path, device: str | None = None) -> VisionTransformer:
-    network, _ = load_member(model, "vision", device)
+    network, _ = load_variant(model, "vision", device)
     assert isinstance(network, VisionTransformer)
     return network
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from onehop.errors import OnehopError
 from onehop.explorer.content import Explorer
 from onehop.interpret.tracer import KEPT, Tracer, load_tracer
-from onehop.pipelines.arguments import in_the_words_of_arguments, one_text, strings_of
+from onehop.pipelines.arguments import errors_name_arguments, one_text, strings_of
 
 _HEIGHT = 900
 
@@ -52,7 +52,7 @@ def explore(
         >>> page.save("page.html")  # doctest: +SKIP
     """
     text, edits = one_text(text), strings_of("edits", edits, "edits")
-    with in_the_words_of_arguments():
+    with errors_name_arguments():
         return View(explorer_of(load_tracer(model, device)).alone(text, edits, home="notebook"))
 
 

@@ -38,7 +38,7 @@ from onehop.interpret.trace_file import Trace as Trace
 from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer, parameter_count, sinusoids
-from onehop.pipelines.arguments import in_the_words_of_arguments, one_text, strings_of
+from onehop.pipelines.arguments import errors_name_arguments, one_text, strings_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model, short_name
@@ -75,7 +75,7 @@ def trace(
         8
     """
     text, edits = one_text(text), strings_of("edits", edits, "edits")
-    with in_the_words_of_arguments():
+    with errors_name_arguments():
         return load_tracer(model, device).trace(text, edits, SearchOptions(beam=beam, alpha=alpha))
 
 
@@ -261,7 +261,7 @@ class Tracer:
     def fast(self, ids: Sequence[int], options: SearchOptions) -> Hypothesis | None:
         """The translation by the fast engine, if it supports the model."""
         engine = self.translator.fast
-        if engine is None or not self.translator.is_fast(ids, options):
+        if engine is None or not self.translator.supports_fast(ids, options):
             return None
         return engine.translate([ids], options, [0])[0][0]
 

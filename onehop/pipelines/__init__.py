@@ -1,6 +1,7 @@
-"""Strings to strings: translate lines, paragraphs and documents; continue a text, fill masks, embed sentences.
+"""Text to text: translates lines, paragraphs and documents, continues texts, fills masks, embeds sentences.
 
-Tokenizer and engine meet here; the command line, Python and the server share it.
+Pipelines combine a tokenizer with an engine. The command line, Python and the server share them. They know nothing of
+training.
 """
 
 __all__ = [
@@ -12,14 +13,15 @@ __all__ = [
     "documents",
     "embed",
     "fill_mask",
+    "forced_terms",
     "generate",
     "glossary",
     "html",
     "html_markup",
     "html_plan",
     "html_tags",
-    "insist",
     "lazy_model",
+    "line_windows",
     "load",
     "names",
     "numbers",

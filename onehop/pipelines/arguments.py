@@ -1,4 +1,4 @@
-"""What Python callers give: texts, terms and lists of strings, checked; errors name arguments instead of options."""
+"""Checks arguments of the Python API. Errors name arguments instead of command-line options."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from onehop.storage.registry import Quality
 from onehop.text.formality import Formality
 from onehop.text.tokenizer import normalise
 
-_BYTE_ORDER_MARK = "\ufeff"  # files of Windows begin with it; the word after it would be an unknown one
+_BYTE_ORDER_MARK = "\ufeff"  # at the beginning of Windows files; it would make the first word unknown
 _ARGUMENTS = {"search.": "", "--model": "model=", "--from": "source=", "--to": "to="}
 _ARGUMENTS |= {"--quality ": "quality=", "--quality": "quality="}
 _ARGUMENTS |= {"--format": "format=", "--field": "fields=", "--join-lines": "join_lines=", "-o": "out"}
@@ -24,15 +24,15 @@ Glossary = Mapping[str, str] | str | Path
 def texts_of(text: str | Iterable[str]) -> list[str]:
     """One text or several as a list."""
     texts = [text] if isinstance(text, str | bytes) or not isinstance(text, Iterable) else list(text)
-    for each in texts:
-        if not isinstance(each, str):
-            raise TextError(f"A text is of the type {type(each).__name__}.", "Give a string, or a list of strings.")
-    return [each.removeprefix(_BYTE_ORDER_MARK) for each in texts]
+    for t in texts:
+        if not isinstance(t, str):
+            raise TextError(f"A text is of the type {type(t).__name__}.", "Give a string, or a list of strings.")
+    return [t.removeprefix(_BYTE_ORDER_MARK) for t in texts]
 
 
 @contextmanager
-def in_the_words_of_arguments() -> Iterator[None]:
-    """An error calls options what they are called in Python."""
+def errors_name_arguments() -> Iterator[None]:
+    """In errors raised inside, replace the names of command-line options by those of Python arguments."""
     try:
         yield
     except OnehopError as e:
@@ -41,7 +41,7 @@ def in_the_words_of_arguments() -> Iterator[None]:
 
 
 def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formality | None = None) -> Terms:
-    """Terms of a mapping or a TSV file, words to keep, and the formality."""
+    """The terms of a glossary, a mapping or a TSV file, with kept words and the formality."""
     if formality not in (None, *get_args(Formality)):
         raise SettingsError(f"There is no formality {formality!r}.", "Give formal or informal.")
     kept = strings_of("keep", keep, "words")
@@ -56,22 +56,22 @@ def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formalit
 
 
 def beam_for(quality: Quality | None, beam: int | None) -> int:
-    """The width of the beam that is asked for, else 1 for the quality fast and 4 otherwise."""
+    """The given width of the beam, or the default: 1 for the quality "fast", else 4."""
     return beam if beam is not None else 1 if quality == "fast" else BEAM
 
 
 def one_text(text: str) -> str:
-    """The sentence that a caller gives."""
+    """The text if it is a string."""
     if not isinstance(text, str):
         raise TextError(f"The text is of the type {type(text).__name__}.", "Give one sentence, a string.")
     return text
 
 
 def strings_of(name: str, value: Iterable[str], what: str) -> list[str]:
-    """A list of strings that a caller gives; the letters of one string would be taken for several."""
+    """A list of strings. One string is refused: its letters would be the items."""
     if isinstance(value, str):
         raise SettingsError(f"`{name}` is one string.", f"Give a list of {what}.")
     values = list(value) if isinstance(value, Iterable) else [value]
-    if not all(isinstance(each, str) for each in values):
+    if not all(isinstance(item, str) for item in values):
         raise SettingsError(f"`{name}` is no list of strings.", f"Give a list of {what}.")
     return values

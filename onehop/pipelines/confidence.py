@@ -1,16 +1,16 @@
-"""One number a sentence: how likely its translation is good, judged by the model's own probabilities.
+"""Estimates from the model's own probabilities how likely a translation is good.
 
-The weights were fitted by `benchmarks/confidence.py` on newstest2013 and Tatoeba, one set for each shipped model.
+`benchmarks/confidence.py` fitted the weights on newstest2013 and Tatoeba, one set for each shipped model.
 """
 
 import math
 
-SURE = 0.7  # from here on a sentence is called sure
-DOUBTFUL = 0.3  # below it a sentence is marked
+SURE = 0.7  # at or above it, a sentence counts as sure
+DOUBTFUL = 0.3  # below it, a sentence counts as doubtful
 
 
 def features(log_prob: float, tokens: int) -> tuple[float, float]:
-    """What the confidence depends on: the mean log-probability of a token, the end mark counted, and the length."""
+    """The mean log-probability of a token, EOS included, and the logarithm of the length."""
     return max(log_prob / max(tokens, 1), -10.0), math.log(max(tokens, 1))
 
 
@@ -24,9 +24,9 @@ WEIGHTS: dict[str, tuple[float, float, float]] = {
 
 
 def confidence(model: str | None, log_prob: float, tokens: int, *, finished: bool) -> float | None:
-    """The probability that a translation is good; None: nobody has fitted it for this model.
+    """The probability that a translation is good, or None for a model without fitted weights.
 
-    `tokens` counts the end mark. A translation that was stopped is never good.
+    `tokens` includes EOS. An unfinished translation is never good.
     """
     if model not in WEIGHTS:
         return None

@@ -13,7 +13,7 @@ from onehop.data.filters import counted
 from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
-from onehop.pipelines.load import load_member
+from onehop.pipelines.load import load_variant
 from onehop.text.tokenizer import EOS, PAD, Classes, Tokenizer, WordPieces, vocabulary_of
 
 _BATCH = 64
@@ -34,7 +34,7 @@ class Embedder:
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Embedder":
         """Read a model file."""
-        model, stored = load_member(path, "encoder", device)
+        model, stored = load_variant(path, "encoder", device)
         vocabulary = vocabulary_of(stored.tokenizer)
         if isinstance(vocabulary, Classes) or not isinstance(model, EncoderOnly):
             raise ModelFileError(f"{path} has no pieces to read text with.", "Make it again.")

@@ -14,7 +14,7 @@ from onehop.data.objectives import MARKS, MASK
 from onehop.errors import ModelFileError, TextError
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
-from onehop.pipelines.load import load_member
+from onehop.pipelines.load import load_variant
 from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, vocabulary_of
 
 _GAP = "[MASK]"
@@ -52,7 +52,7 @@ class Filler:
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Filler":
         """Read a model file."""
-        model, stored = load_member(path, "encoder", device)
+        model, stored = load_variant(path, "encoder", device)
         tokenizer = vocabulary_of(stored.tokenizer)
         if not isinstance(tokenizer, Tokenizer) or not isinstance(model, EncoderOnly):
             raise ModelFileError(

@@ -11,7 +11,7 @@ from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import search
 from onehop.errors import SettingsError
 from onehop.model.variants import DecoderOnly
-from onehop.pipelines.load import load_member
+from onehop.pipelines.load import load_variant
 from onehop.text.tokenizer import BOS, Tokenizer
 
 Told = Callable[[str], None]
@@ -65,7 +65,7 @@ class Writer:
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Writer":
         """Read a model file."""
-        model, stored = load_member(path, "decoder", device)
+        model, stored = load_variant(path, "decoder", device)
         assert isinstance(model, DecoderOnly)
         return cls(model, Tokenizer(stored.tokenizer))
 

@@ -1,4 +1,4 @@
-"""Terms that a translation must have, words to keep, and a check that addresses came through."""
+"""Terms and kept words that a translation must have, and addresses that it must copy."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,42 +9,43 @@ from pathlib import Path
 from onehop.data.corpus import Lines
 from onehop.errors import TextError
 from onehop.text.formality import Formality
-from onehop.text.inflection import folded, inflected
+from onehop.text.inflection import inflected_pattern, without_umlauts
 from onehop.text.sentences import ADDRESS, EMOJI, UNSPACED
 from onehop.text.tokenizer import normalise
 
-NO_WORD_BEFORE, NO_WORD_AFTER = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
+# Word boundaries that also hold inside scripts without spaces.
+_WORD_START, _WORD_END = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
 
 
 @dataclass(frozen=True)
 class Term:
-    """Words of the source and the words that the translation must have for them; `exact`: case counts."""
+    """Words of the source and their required translation. An `exact` term is case-sensitive and not inflected."""
 
     source: str
     target: str
     exact: bool = False
 
     def met(self, translation: str) -> bool:
-        """Whether a translation has the words, as whole words; those of a glossary may be inflected."""
+        """Whether a translation has the term as whole words, possibly inflected."""
         return self.count(translation) > 0
 
     def count(self, translation: str) -> int:
-        """How often a translation has the words."""
+        """How often a translation has the term."""
         text = normalise(translation)
-        exact = NO_WORD_BEFORE + re.escape(self.target) + NO_WORD_AFTER
-        found = len(re.findall(exact, text, 0 if self.exact else re.IGNORECASE))
-        if found or self.exact:
-            return found
-        return len(re.findall(NO_WORD_BEFORE + inflected(self.target) + NO_WORD_AFTER, folded(text)))
+        exact = _WORD_START + re.escape(self.target) + _WORD_END
+        count = len(re.findall(exact, text, 0 if self.exact else re.IGNORECASE))
+        if count or self.exact:
+            return count
+        return len(re.findall(_WORD_START + inflected_pattern(self.target) + _WORD_END, without_umlauts(text)))
 
     def __str__(self) -> str:
         return self.source if self.source == self.target else f"{self.source} → {self.target}"
 
 
 class Terms:
-    """What is asked of translations: a glossary, words to keep, and how they address the reader.
+    """Requirements for translations: a glossary, words to keep, and the formality.
 
-    Of terms within one another the longest counts.
+    If terms overlap, the longest counts.
     """
 
     def __init__(
@@ -60,86 +61,88 @@ class Terms:
 
     @property
     def any(self) -> bool:
-        """Whether anything is asked for."""
+        """Whether there is any requirement."""
         return self._pattern is not None or self.formality is not None
 
-    def wanted(self, text: str) -> list[Term]:
+    def required(self, text: str) -> list[Term]:
         """What a translation of the text must have: its terms, addresses and emoji."""
         text = normalise(text)
-        copies = dict.fromkeys([*ADDRESS.findall(text), *re.findall(EMOJI, text)])
-        found = (term for _, _, term in self.places(text))
-        return list(dict.fromkeys([*found, *(Term(c, c, exact=True) for c in copies)]))
+        terms = [term for _, _, term in self.occurrences(text)]
+        copies = [Term(c, c, exact=True) for c in (*ADDRESS.findall(text), *re.findall(EMOJI, text))]
+        return list(dict.fromkeys([*terms, *copies]))
 
-    def places(self, text: str) -> list[tuple[int, int, Term]]:
+    def occurrences(self, text: str) -> list[tuple[int, int, Term]]:
         """Begin and end of each term of the glossary and each kept word in a normalised text."""
-        found = self._pattern.finditer(text) if self._pattern else ()
-        return [(*m.span(), term) for m in found if (term := self._term(m[0]))]
+        matches = self._pattern.finditer(text) if self._pattern else ()
+        return [
+            (*m.span(), term) for m in matches if (term := self.kept.get(m[0]) or self.glossary.get(m[0].casefold()))
+        ]
 
-    def _term(self, source: str) -> Term | None:
-        return self.kept.get(source) or self.glossary.get(source.casefold())
-
-    def keeping(self, words: Sequence[str]) -> "Terms":
-        """The same with more words to keep."""
+    def with_kept(self, words: Sequence[str]) -> "Terms":
+        """These terms with more words to keep."""
         return Terms(list(self.glossary.values()), [*self.kept, *words], self.formality)
 
-    def of_legs(self) -> tuple["Terms", "Terms"]:
-        """What is asked of each of two models; a glossary is in the first and the last language, so of neither."""
+    def for_pivot(self) -> tuple["Terms", "Terms"]:
+        """Terms for the first and the second model of a pivot.
+
+        Neither gets the glossary: no model has both of its languages.
+        """
         return Terms(keep=list(self.kept)), Terms(keep=list(self.kept), formality=self.formality)
 
     def identity(self) -> list[list[str]]:
-        """Everything that is asked, as JSON holds it."""
+        """All requirements as JSON."""
         terms = [[t.source, t.target] for t in (*self.kept.values(), *self.glossary.values())]
         return [*terms, [self.formality]] if self.formality else terms
 
-    def untouched(self, text: str) -> list[tuple[int, int]]:
-        """Where addresses and kept words stand, in order."""
+    def protected_spans(self, text: str) -> list[tuple[int, int]]:
+        """The sorted spans of addresses and kept words."""
         kept = self._kept_pattern.finditer(text) if self._kept_pattern else ()
         return sorted(m.span() for m in chain(ADDRESS.finditer(text), kept))
 
-    def decided(self, text: str) -> int:
-        """Up to where whatever follows makes no other words, addresses or kept words of the beginning of a text."""
-        undecided = max((len(word.split()) for word in self.kept), default=1)
+    def stable_length(self, text: str) -> int:
+        """The length of the prefix whose words and protected spans stay the same, whatever text is appended."""
+        unstable_words = max((len(word.split()) for word in self.kept), default=1)
         ends = [m.end() for m in re.finditer(r"\s+", text)]
-        return ends[-undecided] if len(ends) >= undecided else 0
+        return ends[-unstable_words] if len(ends) >= unstable_words else 0
 
     def has_words(self, text: str) -> bool:
-        """Whether anything is left to translate beside addresses and kept words."""
+        """Whether a text has anything to translate besides addresses and kept words."""
         text = ADDRESS.sub(" ", normalise(text))
         return any(map(str.isalnum, self._kept_pattern.sub(" ", text) if self._kept_pattern else text))
 
 
 def _any_of(sources: Sequence[str], exact: Iterable[str]) -> re.Pattern[str]:
-    """One pattern for all terms, the longest first: a glossary of thousands is searched in one go."""
+    """One pattern for all terms, the longest first: a glossary may have thousands."""
     exact = set(exact)
     ordered = sorted(dict.fromkeys(sources), key=len, reverse=True)
     words = [re.escape(s) if s in exact else f"(?i:{re.escape(s)})" for s in ordered]
-    return re.compile(f"{NO_WORD_BEFORE}(?:{'|'.join(words)}){NO_WORD_AFTER}")
+    return re.compile(f"{_WORD_START}(?:{'|'.join(words)}){_WORD_END}")
 
 
 def read_glossary(path: Path) -> list[Term]:
-    """Terms of a TSV file: source TAB target, one a line; empty lines are passed over."""
+    """Terms of a TSV file: source TAB target, one per line. Empty lines are skipped."""
     terms: dict[str, Term] = {}
     for number, line in enumerate(Lines(path), start=1):
-        place = f"Line {number} of {path}"
+        location = f"Line {number} of {path}"
         try:
             columns = [normalise(column) for column in line.decode("utf-8").split("\t")]
         except UnicodeDecodeError:
-            raise TextError(f"{place} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+            raise TextError(f"{location} is not UTF-8.", "Convert it, e.g. with iconv.") from None
         if columns == [""]:
             continue
         if len(columns) != 2 or not all(columns):
-            raise TextError(f"{place} is not a term.", "Write: source TAB target.")
+            raise TextError(f"{location} is not a term.", "Write: source TAB target.")
         source, target = columns
         term = Term(source, target)
         if terms.setdefault(term.source.casefold(), term) != term:
-            raise TextError(f"{place} gives {term.source!r} a second translation.", "Keep one of them.")
+            raise TextError(f"{location} gives {term.source!r} a second translation.", "Keep one of them.")
     return list(terms.values())
 
 
-def restored(source: str, translation: str) -> str:
-    """A translation with the source's addresses in place of its own, if it has as many: a model may garble them."""
-    wanted, found = ADDRESS.findall(source), ADDRESS.findall(translation)
-    if wanted == found or len(wanted) != len(found):
+def restore_addresses(source: str, translation: str) -> str:
+    """A translation with the source's addresses instead of its own, if it has as many: a model may garble them."""
+    originals = ADDRESS.findall(source)
+    if len(originals) != len(ADDRESS.findall(translation)):
         return translation
-    originals = iter(wanted)
-    return ADDRESS.sub(lambda _: next(originals), translation)
+    remaining = iter(originals)
+    return ADDRESS.sub(lambda _: next(remaining), translation)

@@ -1,8 +1,7 @@
-"""HTML as runs of text between markup that is never touched.
+"""Splits HTML into flows of text and the markup between them.
 
-The parser does not build a document: it cuts the input into pieces that give, put together, the input again, so that
-whatever is no text comes out letter for letter, however broken the HTML is. Text that flows through inline tags is one
-flow; every other tag ends it.
+The parser does not build a document. The pieces joined are the input again, so markup stays unchanged even if the HTML
+is broken. A flow is text with inline tags; every other tag ends it.
 """
 
 import html
@@ -13,59 +12,58 @@ from typing import Literal
 
 _FORMATTING = {"abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "dfn", "em", "font", "i", "mark", "nobr", "q", "s"}
 _FORMATTING |= {"small", "span", "strike", "strong", "sub", "sup", "tt", "u"}
-# The model reads what these hold, but their content stays.
+# The model reads the content of these as context, but it is not translated.
 _CODE = {"code", "kbd", "samp", "var"}
 _INLINE = _FORMATTING | _CODE | {"a", "data", "del", "img", "ins", "label", "time", "wbr"}
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
-# What these hold is no text of the language.
+# The content of these is not text.
 _NO_TEXT = {"iframe", "math", "object", "pre", "script", "style", "svg", "template", "textarea"}
-# Of those and others, what is read up to the first closing tag, whatever stands in between.
+# These end at their first closing tag, whatever is in between.
 _RAW = {"iframe", "script", "style", "textarea", "title"}
-# Where a line may break inside a word: they go with the tags, for the model has never seen them.
+# Optional line breaks inside a word. They are handled like tags, because the model has never seen them.
 _INVISIBLE = ("\u00ad", "\u200b")
 
-# Each alternative begins with another character, groups are atomic, and a < ends it outside of quotes: nothing is slow.
+# No backtracking: alternatives begin with different characters, groups are atomic, and a < outside of quotes ends it.
 _TAG = r"<[!?][^<>]*>|<(?P<close>/)?(?P<name>[a-zA-Z][a-zA-Z0-9:-]*)(?P<rest>(?>[^<>\"']|\"[^\"]*\"|'[^']*')*)>"
 MARKUP = re.compile(rf"<!--(?s:.*?)-->|{_TAG}")
-# Where no comment ends any more, looking for its end at each beginning would take for ever.
+# After the last end of a comment: searching for another one at each "<!--" would take quadratic time.
 _NO_COMMENT = re.compile(_TAG)
 _NOT_TRANSLATED = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:\"[^\"]*\bnotranslate\b|'[^']*\bnotranslate\b|notranslate\b)", re.I
 )
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
-# HTML's own white space, which means a space; a no-break space is another matter.
+# HTML's white space. A no-break space is not part of it.
 _SPACES = re.compile(r"[\t\n\f\r]")
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Kind = Literal["open", "close", "point"]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Inline markup at a place of a flow's text: a tag, or what stands at one point, such as an image or a comment."""
+    """Inline markup at a position of a flow's text: a tag, or a point such as an image or a comment."""
 
-    place: int
+    position: int
     markup: str
     kind: Kind
     name: str = ""
-    kept: bool = False  # what the element holds is not to be translated
+    kept: bool = False  # the content of the element is not translated
 
 
 def xml_character(character: str) -> str:
-    """A character that XML may hold: byte fallback lets a model write any other, which becomes U+FFFD."""
-    return "\ufffd" if _NO_XML.match(character) else character
+    """The character, or U+FFFD if XML does not allow it: byte fallback lets a model write any character."""
+    return "\ufffd" if _INVALID_XML.match(character) else character
 
 
 def escaped_html(character: str) -> str:
-    """A character of text as HTML writes it."""
     return html.escape(xml_character(character), quote=False)
 
 
 @dataclass
 class Flow:
-    """Text that is read in one go, as characters, and the marks in it; `raw` has each character as it was written.
+    """Continuous text as characters, and the marks in it; `raw` has the source code of each character.
 
-    `escape` writes a character of the translation. `finish` is given the translation when it is put into its document.
+    `escape` encodes a character of the translation. `finish` processes the whole translation for its document.
     """
 
     raw: list[str] = field(default_factory=list)
@@ -91,18 +89,18 @@ class Flow:
         self.characters += _SPACES.sub(" ", text)
 
     def _add_entity(self, entity: str) -> None:
-        """One character for an entity; what is none, or means several, stays what it is."""
-        meaning = html.unescape(entity)
-        if meaning in _INVISIBLE:
+        """Add an entity as one character. An unknown one, or one for several characters, is added as plain text."""
+        character = html.unescape(entity)
+        if character in _INVISIBLE:
             self.marks.append(Mark(len(self.characters), entity, "point"))
-        elif (len(meaning) == 1 and meaning.isprintable()) or meaning == "\u00a0":
+        elif (len(character) == 1 and character.isprintable()) or character == "\u00a0":
             self.raw.append(entity)
-            self.characters.append(meaning)
+            self.characters.append(character)
         else:
             self._add_plain(entity)
 
     def spelling(self) -> dict[str, str]:
-        """How each character was written where that was as an entity."""
+        """The entity of each character that was written as one."""
         return {c: raw for c, raw in zip(self.characters, self.raw, strict=True) if len(raw) > 1}
 
 
@@ -115,7 +113,7 @@ def parse(text: str) -> list[Piece]:
 
 
 class Parser:
-    """One pass over the text. `inline`, `no_text` and `code` are names of elements, for XML other ones than HTML's."""
+    """Parses HTML, or XML with other names of elements: `inline`, `no_text` and `code`."""
 
     def __init__(
         self,
@@ -129,64 +127,64 @@ class Parser:
         self.flow = Flow()
 
     def pieces(self) -> Iterator[Piece]:
-        """Flows, and what lies between them."""
+        """Flows, and the markup between them."""
         end = 0
-        while found := self.markup_after(end):
-            self.flow.add(self.text[end : found.start()])
-            end = found.end()
-            name = (found["name"] or "").lower()
-            if name in self.no_text or (name and name not in self.inline and self.is_kept(found)):
-                end = self.end_of_element(found, name)
-                yield from self.flushed()
-                yield self.text[found.start() : end]
+        while tag := self._next_markup(end):
+            self.flow.add(self.text[end : tag.start()])
+            end = tag.end()
+            name = (tag["name"] or "").lower()
+            if name in self.no_text or (name and name not in self.inline and self._is_kept(tag)):
+                end = self._end_of_element(tag, name)
+                yield from self._flush()
+                yield self.text[tag.start() : end]
             elif not name or name in self.inline:
-                self.flow.marks.append(self.mark(found, name))
+                self.flow.marks.append(self._mark(tag, name))
             else:
-                yield from self.flushed()
-                yield found[0]
+                yield from self._flush()
+                yield tag[0]
         self.flow.add(self.text[end:])
-        yield from self.flushed()
+        yield from self._flush()
 
-    def markup_after(self, place: int) -> re.Match[str] | None:
+    def _next_markup(self, at: int) -> re.Match[str] | None:
         """The next tag, comment or the like; a < that begins none is text."""
-        while (place := self.text.find("<", place)) >= 0:
-            if found := (MARKUP if place < self.last_comment else _NO_COMMENT).match(self.text, place):
-                return found
-            place += 1
+        while (at := self.text.find("<", at)) >= 0:
+            if match := (MARKUP if at < self.last_comment else _NO_COMMENT).match(self.text, at):
+                return match
+            at += 1
         return None
 
-    def flushed(self) -> Iterator[Flow]:
-        """The flow so far, if there is any."""
+    def _flush(self) -> Iterator[Flow]:
+        """Yield the current flow unless it is empty, and begin a new one."""
         if self.flow.characters or self.flow.marks:
             yield self.flow
         self.flow = Flow()
 
-    def mark(self, found: re.Match[str], name: str) -> Mark:
+    def _mark(self, tag: re.Match[str], name: str) -> Mark:
         """An inline tag, or a comment."""
-        kind: Kind = "close" if found["close"] else "open"
-        if not name or (kind == "open" and (name in VOID or found[0].endswith("/>"))):
+        kind: Kind = "close" if tag["close"] else "open"
+        if not name or (kind == "open" and (name in VOID or tag[0].endswith("/>"))):
             kind = "point"
-        kept = kind == "open" and (name in self.code or self.is_kept(found))
-        return Mark(len(self.flow.characters), found[0], kind, name, kept)
+        kept = kind == "open" and (name in self.code or self._is_kept(tag))
+        return Mark(len(self.flow.characters), tag[0], kind, name, kept)
 
-    def is_kept(self, found: re.Match[str]) -> bool:
-        """Whether the author asks for an element not to be translated."""
-        return not found["close"] and _NOT_TRANSLATED.search(found["rest"]) is not None
+    def _is_kept(self, tag: re.Match[str]) -> bool:
+        """Whether a tag says that its element is not to be translated."""
+        return not tag["close"] and _NOT_TRANSLATED.search(tag["rest"]) is not None
 
-    def end_of_element(self, found: re.Match[str], name: str) -> int:
-        """Where an element ends that is kept as it is; one that never ends goes to the end of the text."""
-        if found["close"] or name in VOID or (name not in _RAW and found[0].endswith("/>")):
-            return found.end()
-        depth, end = 1, found.end()
+    def _end_of_element(self, tag: re.Match[str], name: str) -> int:
+        """The end of an element that is kept whole; without a closing tag, the end of the text."""
+        if tag["close"] or name in VOID or (name not in _RAW and tag[0].endswith("/>")):
+            return tag.end()
+        depth, end = 1, tag.end()
         slash = "/" if name in _RAW else "/?"
         tags = re.compile(rf"<({slash}){re.escape(name)}(?=[\s/>])[^<>]*>", re.IGNORECASE)
-        for tag in tags.finditer(self.text, end):
-            depth += -1 if tag[1] else 0 if tag[0].endswith("/>") else 1
+        for inner in tags.finditer(self.text, end):
+            depth += -1 if inner[1] else 0 if inner[0].endswith("/>") else 1
             if depth == 0:
-                return tag.end()
+                return inner.end()
         return len(self.text)
 
 
 def escaped(text: str, spelling: dict[str, str], escape: Callable[[str], str] = escaped_html) -> str:
-    """Text as its format writes it: characters that the source wrote as entities are written so again."""
+    """Text in the source code of its format. Characters that the source wrote as entities become entities again."""
     return "".join(spelling.get(c) or escape(c) for c in text)

@@ -1,8 +1,8 @@
-"""Where inline markup goes in a translation: an element goes around the words that come from the words it was around.
+"""Places inline markup in a translation: an element surrounds the translations of the words that it surrounded.
 
-Words are runs of letters and digits, or single other characters. For each target word the attention says which share of
-it comes from an element's words. The element gets the run of target words with the most of that; elements within one
-another stay so, those beside one another do not overlap, and every tag comes out exactly once.
+Words are runs of letters and digits, or single other characters. Attention tells which share of a target word comes
+from an element's words. The element gets the run of target words with the largest shares. Nesting is preserved,
+siblings do not overlap, and every tag is written exactly once.
 """
 
 import re
@@ -20,17 +20,20 @@ Span = tuple[int, int]
 Escape = Callable[[str], str]
 Attention = Float[np.ndarray, "target source"]
 
-# More than this in one sentence is no text, and a call each would go too deep.
-MOST_MARKS, MOST_DEPTH = 200, 40
+# A sentence with more is not text. The depth also limits recursion.
+MAX_MARKS, MAX_DEPTH = 200, 40
 
 
 class TooMuchMarkup(Exception):  # noqa: N818
-    """A sentence has more tags than anybody writes."""
+    """A sentence has more tags than can be placed."""
 
 
 @dataclass
 class Element:
-    """Tags around some source words, first to last (exclusive). One whose other tag lies elsewhere is open there."""
+    """Tags around the source words from `first` to `last` (exclusive), and the span of its target words.
+
+    An element without an opening tag in the sentence is open on the left, one without a closing tag on the right.
+    """
 
     first: int
     last: int
@@ -39,13 +42,13 @@ class Element:
     order: int
     open_left: bool = False
     open_right: bool = False
-    kept: str | None = None  # HTML that stands for the content, whatever its translation
-    inside: "list[Element]" = field(default_factory=list)
-    where: Span = (0, 0)
+    kept: str | None = None  # HTML of the content if it is not translated
+    children: "list[Element]" = field(default_factory=list)
+    target: Span = (0, 0)
 
     @property
     def is_point(self) -> bool:
-        """Whether it holds no words."""
+        """Whether it has no words."""
         return self.first == self.last
 
 
@@ -61,38 +64,41 @@ def by_words(
     target_words: Sequence[Span],
     source_words: Sequence[Span],
 ) -> Float[np.ndarray, "target_words source_words"]:
-    """Attention between words: summed over the source's tokens, the mean over the target's; each row sums to one."""
-    found = _shares(target_tokens, target_words) @ attention @ _shares(source_tokens, source_words).T
-    return np.asarray(found / np.maximum(found.sum(axis=1, keepdims=True), 1e-9), dtype=np.float32)
+    """Attention between words: the sum over source tokens and the mean over target tokens; each row sums to one."""
+    summed = _overlaps(target_tokens, target_words) @ attention @ _overlaps(source_tokens, source_words).T
+    return np.asarray(summed / np.maximum(summed.sum(axis=1, keepdims=True), 1e-9), dtype=np.float32)
 
 
-def _shares(tokens: Sequence[Span], within: Sequence[Span]) -> Float[np.ndarray, "words tokens"]:
-    """Which tokens belong to which word: those that overlap with it. Bytes before a character's last have no width."""
-    found = np.zeros((len(within), len(tokens)), dtype=np.float32)
-    for w, (begin, end) in enumerate(within):
+def _overlaps(tokens: Sequence[Span], word_spans: Sequence[Span]) -> Float[np.ndarray, "words tokens"]:
+    """1 where a token overlaps a word, else 0. Bytes before the last one of a character have an empty span."""
+    overlaps = np.zeros((len(word_spans), len(tokens)), dtype=np.float32)
+    for w, (begin, end) in enumerate(word_spans):
         for t, (first, last) in enumerate(tokens):
             if first < end and max(last, first + 1) > begin:
-                found[w, t] = 1
-    return found
+                overlaps[w, t] = 1
+    return overlaps
 
 
 # --- elements of the source -----------------------------------------------------------------------------------
 
 
-def elements(
-    marks: Sequence[Mark], places: Sequence[int], source_words: Sequence[Span], kept: Mapping[int, str]
+def build_elements(
+    marks: Sequence[Mark], positions: Sequence[int], source_words: Sequence[Span], kept: Mapping[int, str]
 ) -> list[Element]:
-    """The marks of a sentence as a forest. `places` are theirs in the sentence, `kept` the contents to be kept."""
-    if len(marks) > MOST_MARKS:
+    """The tree of a sentence's marks: its outermost elements. `positions` are those of the marks in the sentence.
+
+    `kept` maps the index of an opening tag to the HTML of a content that is not translated.
+    """
+    if len(marks) > MAX_MARKS:
         raise TooMuchMarkup
-    forest = _Forest(source_words, kept)
-    for order, (mark, place) in enumerate(zip(marks, places, strict=True)):
-        forest.add(order, mark, place)
-    return forest.top
+    builder = _TreeBuilder(source_words, kept)
+    for order, (mark, position) in enumerate(zip(marks, positions, strict=True)):
+        builder.add(order, mark, position)
+    return builder.top
 
 
-class _Forest:
-    """Elements as their tags come."""
+class _TreeBuilder:
+    """Builds elements from tags in order."""
 
     def __init__(self, source_words: Sequence[Span], kept: Mapping[int, str]) -> None:
         self.begins, self.ends = [b for b, _ in source_words], [e for _, e in source_words]
@@ -100,30 +106,30 @@ class _Forest:
         self.top: list[Element] = []
         self.stack: list[tuple[str, Element]] = []
 
-    def add(self, order: int, mark: Mark, place: int) -> None:
-        """One mark. A tag within a word counts as around the whole word."""
+    def add(self, order: int, mark: Mark, position: int) -> None:
+        """Add one mark. A tag within a word is moved around the whole word."""
         if mark.kind == "open":
-            first = bisect_right(self.ends, place)
+            first = bisect_right(self.ends, position)
             element = Element(first, len(self.ends), mark.markup, "", order, open_right=True, kept=self.kept.get(order))
             self.append(element)
             self.stack.append((mark.name, element))
-            if len(self.stack) > MOST_DEPTH:
+            if len(self.stack) > MAX_DEPTH:
                 raise TooMuchMarkup
         elif mark.kind == "close":
-            self.close(order, mark, bisect_left(self.begins, place))
+            self.close(order, mark, bisect_left(self.begins, position))
         else:
-            at = bisect_right(self.ends, place)
+            at = bisect_right(self.ends, position)
             self.append(Element(at, at, mark.markup, "", order))
 
     def append(self, element: Element) -> None:
-        """Into the innermost element that is open."""
-        (self.stack[-1][1].inside if self.stack else self.top).append(element)
+        """Append to the innermost open element."""
+        (self.stack[-1][1].children if self.stack else self.top).append(element)
 
     def close(self, order: int, mark: Mark, last: int) -> None:
-        """A closing tag: of an element here, of one that began before the sentence, or of none."""
+        """Add a closing tag of an open element, of one that was opened before the sentence, or of none."""
         if any(name == mark.name for name, _ in self.stack):
             while True:
-                # Elements that end with this one for want of a tag of their own have none.
+                # Unclosed elements inside this one end with it.
                 name, element = self.stack.pop()
                 element.last, element.open_right = max(element.first, last), False
                 if name == mark.name:
@@ -132,38 +138,40 @@ class _Forest:
         if self.stack:
             self.append(Element(last, last, mark.markup, "", order))
         else:
-            self.top[:] = [Element(0, last, "", mark.markup, order, open_left=True, inside=[*self.top])]
+            self.top[:] = [Element(0, last, "", mark.markup, order, open_left=True, children=[*self.top])]
 
 
-# --- places in the target -------------------------------------------------------------------------------------
+# --- elements in the target -----------------------------------------------------------------------------------
 
 
-def place(forest: Sequence[Element], attention: Attention, within: Span) -> None:
-    """Give every element its place among the target words of a span, the largest first, then those inside them."""
+def place_elements(elements: Sequence[Element], attention: Attention, within: Span) -> None:
+    """Give every element a span of the target words `within`, the largest first, then their children."""
     free: Bool[np.ndarray, " target"] = np.zeros(len(attention), dtype=bool)
     free[within[0] : within[1]] = True
-    for element in sorted(forest, key=lambda e: (e.is_point, e.first - e.last, e.order)):
-        element.where = _best_run(element, attention, free, within)
-        free[element.where[0] : element.where[1]] = False
-    for element in forest:
-        _step_aside(element, forest)
-        _place_inside(element, attention)
+    for element in sorted(elements, key=lambda e: (e.is_point, e.first - e.last, e.order)):
+        element.target = _best_span(element, attention, free, within)
+        free[element.target[0] : element.target[1]] = False
+    for element in elements:
+        _move_out(element, elements)
+        _place_children(element, attention)
 
 
-def _place_inside(outer: Element, attention: Attention) -> None:
-    """What an element holds; one that holds all of its words gets all of its place, and the others the ends."""
-    whole = next((e for e in outer.inside if not e.is_point and (e.first, e.last) == (outer.first, outer.last)), None)
+def _place_children(parent: Element, attention: Attention) -> None:
+    """Place the children. One with all words of its parent gets the parent's span, and its siblings the ends of it."""
+    whole = next(
+        (e for e in parent.children if not e.is_point and (e.first, e.last) == (parent.first, parent.last)), None
+    )
     if whole is None:
-        place(outer.inside, attention, outer.where)
+        place_elements(parent.children, attention, parent.target)
         return
-    for element in outer.inside:
-        at = outer.where[0] if element.order < whole.order else outer.where[1]
-        element.where = outer.where if element is whole else (at, at)
-        _place_inside(element, attention)
+    for element in parent.children:
+        at = parent.target[0] if element.order < whole.order else parent.target[1]
+        element.target = parent.target if element is whole else (at, at)
+        _place_children(element, attention)
 
 
-def _best_run(element: Element, attention: Attention, free: Bool[np.ndarray, " target"], within: Span) -> Span:
-    """The run of free words that has most of the element's words and least of others'; a point has none."""
+def _best_span(element: Element, attention: Attention, free: Bool[np.ndarray, " target"], within: Span) -> Span:
+    """The run of free words with the most attention to the element's words; a point gets an empty span."""
     begin, end = within
     gain = attention[:, element.first : element.last].sum(axis=1) - 0.5
     runs = [] if element.is_point else list(_free_runs(free, begin, end))
@@ -178,13 +186,13 @@ def _best_run(element: Element, attention: Attention, free: Bool[np.ndarray, " t
 
 
 def _free_runs(free: Bool[np.ndarray, " target"], begin: int, end: int) -> Iterator[Span]:
-    """Where words are free, as runs that are as long as they can be."""
+    """The maximal runs of free words."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], free[begin:end], [False]]).astype(np.int8)))
     yield from ((begin + int(a), begin + int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
 
 
 def _best_part(gain: Float[np.ndarray, " target"], run: Span, element: Element) -> tuple[float, Span]:
-    """The part of a run, one word at least, with the greatest sum; an open end is the run's own."""
+    """The part of a run with the greatest sum, at least one word. On an open side it reaches the end of the run."""
     best, total, first = (-np.inf, run), 0.0, run[0]
     for word in range(*run):
         if total < 0 and not element.open_left:
@@ -200,7 +208,7 @@ def _best_part(gain: Float[np.ndarray, " target"], run: Span, element: Element) 
 
 
 def _best_point(element: Element, attention: Attention, within: Span) -> int:
-    """Before the word that comes from the source word after the point; at an end where the point was at one."""
+    """Before the translation of the source word after the point. A point at an end of the source stays there."""
     begin, end = within
     if begin == end or element.first == 0:
         return begin
@@ -209,40 +217,38 @@ def _best_point(element: Element, attention: Attention, within: Span) -> int:
     return begin + int(attention[begin:end, element.first].argmax())
 
 
-def _step_aside(point: Element, forest: Sequence[Element]) -> None:
-    """What stood beside an element does not come to stand inside it."""
-    if point.where[0] < point.where[1]:
+def _move_out(point: Element, siblings: Sequence[Element]) -> None:
+    """Move a point that came to be inside a sibling to the end of that."""
+    if point.target[0] < point.target[1]:
         return
-    for other in forest:
-        if other.where[0] < point.where[0] < other.where[1]:
-            at = other.where[0] if point.order < other.order else other.where[1]
-            point.where = (at, at)
+    for other in siblings:
+        if other.target[0] < point.target[0] < other.target[1]:
+            at = other.target[0] if point.order < other.order else other.target[1]
+            point.target = (at, at)
 
 
 # --- the text with its tags -----------------------------------------------------------------------------------
 
 
-def rendered(text: str, target_words: Sequence[Span], forest: Sequence[Element], escape: Escape) -> str:
-    """The target with all tags at their places."""
-    return _part_rendered(text, target_words, forest, escape, (0, len(text)))
-
-
-def _part_rendered(
-    text: str, target_words: Sequence[Span], forest: Sequence[Element], escape: Escape, part: Span
+def render(
+    text: str, target_words: Sequence[Span], elements: Sequence[Element], escape: Escape, part: Span | None = None
 ) -> str:
-    """A part of the target, from one character to another."""
+    """The target text, or a part of it, with its tags."""
+    part = part or (0, len(text))
     out, at = [], part[0]
-    for element in sorted(forest, key=lambda e: (*e.where, e.order)):
-        begin, end = (min(max(x, at), part[1]) for x in characters(element, target_words, part))
-        inner = _part_rendered(text, target_words, element.inside, escape, (begin, end))
-        out += [escape(text[at:begin]), element.before, inner if element.kept is None else element.kept, element.after]
+    for element in sorted(elements, key=lambda e: (*e.target, e.order)):
+        begin, end = (min(max(x, at), part[1]) for x in _characters(element, target_words, part))
+        inner = element.kept
+        if inner is None:
+            inner = render(text, target_words, element.children, escape, (begin, end))
+        out += [escape(text[at:begin]), element.before, inner, element.after]
         at = end
     return "".join([*out, escape(text[at : part[1]])])
 
 
-def characters(element: Element, target_words: Sequence[Span], part: Span) -> Span:
-    """An element's place in characters: from the beginning of its first word to the end of its last."""
-    first, last = element.where
+def _characters(element: Element, target_words: Sequence[Span], part: Span) -> Span:
+    """The span of an element in characters: from the beginning of its first word to the end of its last."""
+    first, last = element.target
     if first == last:
         at = target_words[first][0] if first < len(target_words) else part[1]
         return at, at

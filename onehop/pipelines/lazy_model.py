@@ -1,4 +1,4 @@
-"""A model file that is read when it is first needed, and what it answers about its own translations."""
+"""A model whose weights are loaded on first use."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from onehop.text.tokenizer import EOS
 
 @dataclass(frozen=True)
 class Score:
-    """How probable a given translation is: the tokens, the end mark last, and the log-probability of each."""
+    """The tokens of a given translation, EOS last, and the log-probability of each."""
 
     tokens: tuple[str, ...]
     token_scores: tuple[float, ...]
@@ -31,7 +31,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """How many tokens the model hesitated between, on average; 1 is certainty."""
+        """The exponential of the mean negative log-probability of a token; 1 is certainty."""
         return math.exp(-self.log_prob / len(self.token_scores))
 
     def __repr__(self) -> str:
@@ -39,11 +39,11 @@ class Score:
 
 
 class LazyModel:
-    """A model file whose weights are read when they are first needed; it pickles without them."""
+    """A model file whose weights are loaded on first use. It pickles without them."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         check_kind(path, None)
-        # The working directory may be another one when the weights are read again.
+        # The working directory may change before the weights are loaded.
         self.path, self.options = path.absolute(), options
         self.name = name_of(self.path)
         label = describe(path)
@@ -53,23 +53,22 @@ class LazyModel:
         self._loading = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(_read_again, **self.options), (self.name, self.hash)
+        return partial(_unpickle, **self.options), (self.name, self.hash)
 
     @property
     def sentences(self) -> SentenceTranslator:
         with self._loading:
             if self.loaded is None:
-                check_unchanged(self.path, self.hash)  # results that are there ask about the weights that made them
+                check_unchanged(self.path, self.hash)  # earlier results are scored with the weights that made them
                 self.loaded = SentenceTranslator.load(self.path, **self.options)
             return self.loaded
 
-    def pipeline(self, **how: Any) -> ParagraphTranslator:
-        """What translates its lines; `how` as for `ParagraphTranslator`."""
-        longest = max_length_of(self.path)
-        return ParagraphTranslator(self.sentences, max_length=longest, model=self.name, scorer=self, **how)
+    def pipeline(self, **options: Any) -> ParagraphTranslator:
+        max_length = max_length_of(self.path)
+        return ParagraphTranslator(self.sentences, max_length=max_length, model=self.name, scorer=self, **options)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
-        """How probable each target is as the translation of its source."""
+        """The scores of each target as the translation of its source."""
         tokenizer = self.sentences.tokenizer
         ids = tokenizer.target.encode_batch(targets)
         scored = self.sentences.score(tokenizer.encode_batch(sources), ids)
@@ -79,30 +78,31 @@ class LazyModel:
         """The log-probability of each token of a sentence's translation."""
         tokenizer = self.sentences.tokenizer
         ids = tokenizer.ids(sentence.tokens)
-        read = sentence.read if sentence.tagged is None else sentence.tagged
-        source = tokenizer.encode(read, tags=sentence.tagged is not None)
+        text = sentence.read if sentence.tagged is None else sentence.tagged
+        source = tokenizer.encode(text, tags=sentence.tagged is not None)
         return tuple(self.sentences.score([source], [ids])[0][: len(ids)])
 
     def alignments(self, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-        """Which tokens of each sentence's translation come from which."""
-        from onehop.pipelines.alignment import align_translations, details  # most translations are made without
+        """The alignment of each sentence's translation as JSON."""
+        from onehop.pipelines.alignment import align, alignment_details  # imports NumPy
 
-        read, best = [s.read for s in sentences], [s.found[0] for s in sentences]
-        found = align_translations(self.sentences, read, best)
+        tokenizer = self.sentences.tokenizer
+        sources = tokenizer.encode_batch([s.read for s in sentences])
+        alignments = align(self.sentences, sources, [tokenizer.ids(s.tokens) for s in sentences])
         return [
-            details(self.sentences.tokenizer, *each) for each in zip(read, (t.tokens for t in best), found, strict=True)
+            alignment_details(tokenizer, s.read, s.tokens, alignment)
+            for s, alignment in zip(sentences, alignments, strict=True)
         ]
 
 
-def _read_again(name: str, hash: str, **options: Any) -> LazyModel:
-    """A model that comes out of a pickle."""
+def _unpickle(name: str, hash: str, **options: Any) -> LazyModel:
     path = named_model(name)
     check_unchanged(path, hash)
     return LazyModel(path, **options)
 
 
 def check_chain(models: Sequence[LazyModel], source: str | None, to: str | None) -> None:
-    """Refuse models that cannot follow one another, or that lead from or to another language than the given ones."""
+    """Raise SettingsError if the models cannot be chained, or do not translate from `source` to `to`."""
     if len(models) not in (1, 2):
         raise SettingsError(f"{len(models)} models are given.", "Give one, or two to go through.")
     if models[0].target != models[-1].source and len(models) == 2:

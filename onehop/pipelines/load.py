@@ -1,4 +1,4 @@
-"""Stored models as torch models, on the device asked for."""
+"""Loads stored models as torch models."""
 
 from pathlib import Path
 
@@ -15,16 +15,16 @@ from onehop.storage.model_label import check_kind
 from onehop.storage.registry import named_model
 
 
-def load_member(path: str | Path, kind: str, device: str | None = None) -> tuple[Predictor, StoredModel]:
-    """A model of one kind by its file, its folder or its name, ready to be asked, and its file's content."""
+def load_variant(path: str | Path, kind: str, device: str | None = None) -> tuple[Predictor, StoredModel]:
+    """A model of one kind by its file, folder or name, in eval mode on the device, and the content of its file."""
     path = named_model(str(path))
     check_kind(path, kind)
     stored = read_model(path)
-    return kernels.fuse(member_of(path, stored).to(pick_device(device))), stored
+    return kernels.fuse(variant_of(path, stored).to(pick_device(device))), stored
 
 
-def member_of(path: str | Path, stored: StoredModel) -> Predictor:
-    """The model that a file holds, of whatever kind."""
+def variant_of(path: str | Path, stored: StoredModel) -> Predictor:
+    """A stored model of any kind, in eval mode."""
     weights = {name: torch.from_numpy(array) for name, array in stored.weights().items()}
     matrix = weights["embedding.weight" if "embedding.weight" in weights else "output.weight"]
     model = model_for(stored.settings.model, len(matrix))
@@ -37,7 +37,7 @@ def member_of(path: str | Path, stored: StoredModel) -> Predictor:
 
 
 def model_of(stored: StoredModel) -> Transformer:
-    """The model that a file holds."""
+    """A stored translator."""
     weights = stored.weights()
     model = Transformer(stored.settings.model, len(weights["embedding.weight"]))
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})

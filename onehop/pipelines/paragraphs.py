@@ -1,6 +1,6 @@
-"""Lines of any length through a translator: taken apart into sentences, translated, put together as they stood.
+"""Translates lines of any length: splits them into sentences, translates these, and joins the translations.
 
-What a `SentenceTranslator` does not do is here: sentences that are too long, terms to be met, things to leave alone.
+A `SentenceTranslator` takes single sentences. This module handles long sentences, required terms, names and case.
 """
 
 import re
@@ -15,8 +15,8 @@ from onehop.config import settings_from_dict
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.confidence import confidence
-from onehop.pipelines.glossary import Term, Terms, restored
-from onehop.pipelines.insist import agreeing, insisted
+from onehop.pipelines.forced_terms import fix_article, force_missing_terms
+from onehop.pipelines.glossary import Term, Terms, restore_addresses
 from onehop.pipelines.names import missing_names
 from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.plan import Alignments, Plan, Search, run
@@ -25,21 +25,20 @@ from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.pipelines.tags import check_formality, with_tags
 from onehop.storage.model_label import describe
 from onehop.storage.registry import named_model
-from onehop.text.casing import capitals, in_capitals, in_sentence_case, in_title_case, ordinary, spelling
+from onehop.text.casing import in_capitals, in_title_case, spelling, to_capitals, to_ordinary_case, to_sentence_case
 from onehop.text.formality import formality
-from onehop.text.sentences import Segment, as_stood, segment, sentences, shortened
+from onehop.text.sentences import Segment, segment, split_long, split_sentences, with_originals
 from onehop.text.tokenizer import normalise
 
 if TYPE_CHECKING:
     from onehop.pipelines.alignment import Aligned
 
-# A model may know longer sentences, but has met few of them, and drops parts: the shipped one lost 15 numbers of 46 in
-# a sentence of 500 words that was cut into parts of 250 tokens, and one in parts of this size.
-_WHOLE = 128
-# So many words in capitals are looked up in the vocabulary once, and not again.
-_KNOWN_SPELLINGS = 1 << 16
+# A model has seen few longer sentences in training, and drops parts of them. In a sentence of 500 words the shipped
+# model lost 15 of 46 numbers when it was split at 250 tokens, and one when it was split at this length.
+_MAX_TOKENS = 128
+_SPELLING_CACHE = 1 << 16  # words in capitals
 _WORD = re.compile(r"(?<!\S)[a-zA-Z0-9]")
-_MOST_SEGMENTS = 1 << 20  # of a line, which has fewer bytes
+_MAX_SEGMENTS = 1 << 20  # of a line, which has fewer bytes
 # Byte fallback lets a model write any byte, and a line must stay one line.
 LINE_BREAKS = re.compile(r"[\r\n\v\f\x85\u2028\u2029]+")
 
@@ -60,17 +59,17 @@ class ParagraphTranslator:
         model: str | None = None,
         scorer: Scorer | None = None,
     ) -> None:
-        """`max_length`: tokens of the longest sentence, end mark counted. `whole_lines`: each is one sentence.
+        """`max_length` is the maximum number of tokens of a sentence, EOS included; longer sentences are split.
 
-        `keep_capitals`: a sentence in capitals or Title Case is given to the model as it is. Results name the `model`,
-        and their sentences ask the `scorer` about themselves.
+        With `whole_lines`, each line is one sentence. With `keep_capitals`, the model gets sentences in capitals or
+        Title Case unchanged. Results contain the name `model`, and their sentences compute details with the `scorer`.
         """
         self.translator = translator
         self.source = translator.source
         self.languages = translator.source, translator.target
         self.models = () if model is None else (model,)
         self.scorer = scorer
-        self.longest = min(max_length, _WHOLE) - 1
+        self.max_tokens = min(max_length, _MAX_TOKENS) - 1
         self.options = options or SearchOptions()
         self.terms = terms or Terms()
         if self.terms.formality is not None:
@@ -78,248 +77,238 @@ class ParagraphTranslator:
         self.whole_lines = whole_lines
         self.batch_size = batch_size
         self.keep_capitals = keep_capitals
-        spelled = partial(spelling, encode=translator.tokenizer.encode, language=translator.source)
-        self.spelled = lru_cache(_KNOWN_SPELLINGS)(spelled)
+        spell = partial(spelling, encode=translator.tokenizer.encode, language=translator.source)
+        self._spell = lru_cache(_SPELLING_CACHE)(spell)
 
     def translate(self, lines: Sequence[str], first: int = 0) -> list[Result]:
-        """The translations of some lines, worked on together.
+        """Translate lines together.
 
-        `first` is the number of the first line in the whole text: what is sampled for a line depends on its number
-        and not on the lines around it.
+        `first` is the number of the first line in the whole text. The sampling of a line depends on its number and not
+        on other lines.
         """
-        if isinstance(lines, str):  # its letters would be taken for lines
+        if isinstance(lines, str):  # a string is a sequence of letters
             raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
         return self.results(lines, *run(self.plan(lines, first)))
 
     def plan(
         self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()
     ) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
-        """The segments of each line, and their translations; `prefixes` are what those of some lines begin with."""
-        parted = [self.segments(line) for line in lines]
-        return parted, (yield from self.searched(parted, first, prefixes))
+        """The segments of each line, and their translations; the translations of lines begin with the `prefixes`."""
+        segments = [self.segments(line) for line in lines]
+        return segments, (yield from self.search_plan(segments, first, prefixes))
 
-    def searched(
-        self, parted: Sequence[Sequence[Segment]], first: int = 0, prefixes: Sequence[str] = ()
+    def search_plan(
+        self, lines: Sequence[Sequence[Segment]], first: int = 0, prefixes: Sequence[str] = ()
     ) -> Plan[list[list[Sentence]]]:
         """The translations of each line's segments.
 
-        Where terms are to be met the whole beam is looked at, which costs no further search.
+        With required terms, a translation is chosen from the whole beam, which costs no further search.
         """
-        flat = [s for segments in parted for s in segments]
-        numbers = [self.number(line, i) for line, each in enumerate(parted, first) for i in range(len(each))]
-        wanted = [self.terms.wanted(s.text) for s in flat]
-        sources, forced = self._sources(flat), self._forced(parted, prefixes)
-        shares = [
-            (places, options, choosy is None)
-            for choosy, options in ((False, self.options), (True, self.wide), (None, self.options))
-            for places in self.batches(
-                [i for i in sources if (None if i in forced else self.chooses(wanted[i])) is choosy], flat
-            )
-        ]
+        segments = [s for line in lines for s in line]
+        numbers = [self.number(n, i) for n, line in enumerate(lines, first) for i in range(len(line))]
+        required = [self.terms.required(s.text) for s in segments]
+        sources = self._sources(segments)
+        encode, starts = self.translator.tokenizer.target.encode, accumulate(map(len, lines), initial=0)
+        forced = {start: encode(prefix) for start, prefix in zip(starts, prefixes, strict=False) if prefix}
+        plain = [i for i in sources if i not in forced and not (required[i] or self.terms.formality)]
+        with_terms = [i for i in sources if i not in forced and (required[i] or self.terms.formality)]
+        with_prefix = [i for i in sources if i in forced]
+        groups = (plain, self.options), (with_terms, self._beam_options), (with_prefix, self.options)
+        batches = [(batch, options) for group, options in groups for batch in self._batches(group, segments)]
         requests = [
             Search(
                 self.translator,
-                [sources[i] for i in places],
+                [sources[i] for i in batch],
                 options,
-                [numbers[i] for i in places],
-                [forced[i] for i in places] if is_forced else None,
+                [numbers[i] for i in batch],
+                [forced[i] for i in batch] if batch[0] in forced else None,
             )
-            for places, options, is_forced in shares
+            for batch, options in batches
         ]
-        found: list[list[Translation]] = [[] for _ in flat]
-        for (places, *_), answer in zip(shares, (yield requests), strict=True):
-            for i, best in zip(places, answer, strict=True):
-                found[i] = best
-        done = iter((yield from self.checked(flat, found, wanted, numbers)))
-        return [[next(done) for _ in segments] for segments in parted]
+        n_best: list[list[Translation]] = [[] for _ in segments]
+        for (batch, _), answer in zip(batches, (yield requests), strict=True):
+            for i, translations in zip(batch, answer, strict=True):
+                n_best[i] = translations
+        sentences = iter((yield from self.selection_plan(segments, n_best, required, numbers)))
+        return [[next(sentences) for _ in line] for line in lines]
 
-    def checked(
+    def selection_plan(
         self,
         segments: Sequence[Segment],
-        found: Sequence[Sequence[Translation]],
-        wanted: Sequence[Sequence[Term]],
+        n_best: Sequence[Sequence[Translation]],
+        required: Sequence[Sequence[Term]],
         numbers: Sequence[int],
     ) -> Plan[list[Sentence]]:
-        """The sentence of each segment, from what the search found for it; terms and names get a second try."""
-        each = zip(segments, found, wanted, strict=True)
-        chosen = [self.met(s.text, self.most_met(best, terms), terms) if best else None for s, best, terms in each]
-        yield from self._keep_names(segments, chosen, wanted, numbers)
-        return list(map(self.sentence, segments, found, chosen, wanted))
+        """The sentence of each segment with the best of its translations; missing terms and names get a second try."""
+        chosen = [
+            self._with_terms(s.text, self._best(translations, terms), terms) if translations else None
+            for s, translations, terms in zip(segments, n_best, required, strict=True)
+        ]
+        yield from self._keep_names(segments, chosen, required, numbers)
+        return list(map(self._sentence, segments, n_best, chosen, required))
 
     def _keep_names(
         self,
         segments: Sequence[Segment],
         chosen: list[Translation | None],
-        wanted: Sequence[Sequence[Term]],
+        required: Sequence[Sequence[Term]],
         numbers: Sequence[int],
     ) -> Plan[None]:
-        """Search again where a translation has changed a name, with the name as a term; the better one is chosen."""
-        lost: dict[int, list[str]] = {}
+        """Search again with missing names as kept words, and choose the new translation if it is better."""
+        tokenizer = self.translator.tokenizer
+        missing: dict[int, list[str]] = {}
         sources = []
-        for i, (source, first) in enumerate(zip(segments, chosen, strict=True)):
-            names = [] if first is None or source.stood is not None else self.missing_names(source.text, first.text)
-            tagged = with_tags(source.text, self.terms.keeping(names), self.translator.tokenizer) if names else None
+        for i, (source, translation) in enumerate(zip(segments, chosen, strict=True)):
+            names = [] if translation is None else self._missing_names(source, translation.text)
+            tagged = with_tags(source.text, self.terms.with_kept(names), tokenizer) if names else None
             if tagged is not None:
-                lost[i] = names
-                sources.append(self.translator.tokenizer.encode(tagged, tags=True))
-        if not lost:
+                missing[i] = names
+                sources.append(tokenizer.encode(tagged, tags=True))
+        if not missing:
             return
-        (answers,) = yield [Search(self.translator, sources, self.wide, [numbers[i] for i in lost])]
-        for (i, names), answer in zip(lost.items(), answers, strict=True):
-            text, first = segments[i].text, chosen[i]
-            assert first is not None
-            sound = [t for t in answer if t.finished and not t.looped] or [first]
-            best = self.most_met(sound, self.terms.keeping(names).wanted(text))
-            is_kept = len(self.missing_names(text, best.text)) < len(names)
-            if is_kept and all(term.met(best.text) for term in wanted[i] if term.met(first.text)):
+        (answers,) = yield [Search(self.translator, sources, self._beam_options, [numbers[i] for i in missing])]
+        for (i, names), answer in zip(missing.items(), answers, strict=True):
+            source, before = segments[i], chosen[i]
+            assert before is not None
+            complete = [t for t in answer if t.finished and not t.looped] or [before]
+            best = self._best(complete, self.terms.with_kept(names).required(source.text))
+            has_more_names = len(self._missing_names(source, best.text)) < len(names)
+            if has_more_names and all(term.met(best.text) for term in required[i] if term.met(before.text)):
                 chosen[i] = best
 
-    def most_met(self, found: Sequence[Translation], wanted: Sequence[Term]) -> Translation:
-        """The translation with the most terms, then the right address; of several the best."""
-        return max(found, key=lambda t: (sum(term.met(t.text) for term in wanted), self.addresses(t.text)))
+    def _best(self, translations: Sequence[Translation], terms: Sequence[Term]) -> Translation:
+        """The first translation with the most terms, preferably in the right formality."""
+        return max(translations, key=lambda t: (sum(term.met(t.text) for term in terms), self._is_right_formality(t)))
 
     def number(self, line: int, segment: int) -> int:
-        """What names a segment for the sampling."""
-        return line * _MOST_SEGMENTS + segment
+        """The number that seeds the sampling of a segment."""
+        return line * _MAX_SEGMENTS + segment
 
     def _sources(self, segments: Sequence[Segment]) -> dict[int, list[int]]:
-        """The ids of each segment that has words to translate, by its place."""
-        places = [i for i, s in enumerate(segments) if self.terms.has_words(s.text)]
+        """The ids of each segment that has words to translate, by its index."""
+        indices = [i for i, s in enumerate(segments) if self.terms.has_words(s.text)]
         if self.terms.any:
-            encoded = [self.ids(segments[i].text) for i in places]
+            encoded = [self.ids(segments[i].text) for i in indices]
         else:
-            encoded = self.translator.tokenizer.encode_batch([segments[i].text for i in places], 1)
-        return {i: ids for i, ids in zip(places, encoded, strict=True) if ids}
-
-    def _forced(self, parted: Sequence[Sequence[Segment]], prefixes: Sequence[str]) -> dict[int, list[int]]:
-        """The ids that a line's first segment must begin with, by its place, where the line has a prefix."""
-        begins = accumulate(map(len, parted), initial=0)
-        encode = self.translator.tokenizer.target.encode
-        return {begin: encode(prefix) for begin, prefix in zip(begins, prefixes, strict=False) if prefix}
+            encoded = self.translator.tokenizer.encode_batch([segments[i].text for i in indices], 1)
+        return {i: ids for i, ids in zip(indices, encoded, strict=True) if ids}
 
     def results(
-        self, lines: Sequence[str], parted: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
+        self, lines: Sequence[str], segments: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
     ) -> list[Result]:
-        """Lines put together again from the translations of their segments."""
-        return [paragraph(*each, self.models) for each in zip(lines, parted, sentences, strict=True)]
+        """The results of lines from the translations of their segments."""
+        return [paragraph(*line, self.models) for line in zip(lines, segments, sentences, strict=True)]
 
-    def aligning(self, sentences: Sequence[Sentence]) -> "Plan[list[Aligned]]":
-        """Which words of translated sentences come from which."""
-        [found] = yield [Alignments(self.translator, sentences)]
-        return list(found)
+    def alignment_plan(self, sentences: Sequence[Sentence]) -> "Plan[list[Aligned]]":
+        [alignments] = yield [Alignments(self.translator, sentences)]
+        return list(alignments)
 
     def segments(self, line: str) -> list[Segment]:
-        """The sentences of a line, none too long to be translated whole."""
-        whole = [segment(line)] if self.whole_lines else sentences(line, self.translator.source)
-        return [part for s in whole for part in self.parts(s)]
+        """The sentences of a line as the model gets them: in ordinary case, and split if they are too long."""
+        whole = [segment(line)] if self.whole_lines else split_sentences(line, self.source)
+        return [part for s in whole for part in self._parts(s)]
 
-    def parts(self, whole: Segment) -> list[Segment]:
-        """A sentence as the model is given it: in ordinary letters, in parts if it is too long."""
-        untouched = self.terms.untouched(whole.text)
-        plain = whole.text
-        if not self.keep_capitals and in_capitals(plain, untouched):
-            plain = ordinary(plain, self.spelled, untouched)
-        elif not self.keep_capitals and in_title_case(plain, self.source, untouched):
-            plain = in_sentence_case(plain, self.translator.tokenizer.encode, untouched)
-        parts = shortened(replace(whole, text=plain), self.longest, self.length)
-        return parts if plain == whole.text else as_stood(whole, parts)
+    def _parts(self, whole: Segment) -> list[Segment]:
+        protected = self.terms.protected_spans(whole.text)
+        text = whole.text
+        if not self.keep_capitals and in_capitals(text, protected):
+            text = to_ordinary_case(text, self._spell, protected)
+        elif not self.keep_capitals and in_title_case(text, self.source, protected):
+            text = to_sentence_case(text, self.translator.tokenizer.encode, protected)
+        parts = split_long(replace(whole, text=text), self.max_tokens, self._length)
+        return parts if text == whole.text else with_originals(whole, parts)
 
-    def length(self, text: str) -> int:
-        """In tokens; bytes where there are few, and words where there are too many: no token has less, or spans two.
+    def _length(self, text: str) -> int:
+        """The number of tokens, or a bound on it if that already decides about splitting.
 
         A text of 48,000 characters is halved seven times, and would be encoded as often.
         """
-        if (words := sum(1 for _ in _WORD.finditer(text))) > self.longest:
-            return words
-        short = text if text.isascii() else normalise(text)
-        most = len(short.encode()) + 1  # the mark of the first word may be a token of its own
-        return most if most <= self.longest else len(self.translator.tokenizer.encode(text))
+        if (words := sum(1 for _ in _WORD.finditer(text))) > self.max_tokens:
+            return words  # no token spans two words
+        normalised = text if text.isascii() else normalise(text)
+        upper_bound = len(normalised.encode()) + 1  # the mark of the first word may be a token of its own
+        return upper_bound if upper_bound <= self.max_tokens else len(self.translator.tokenizer.encode(text))
 
     @property
-    def wide(self) -> SearchOptions:
-        """The options with the whole beam, to choose from."""
+    def _beam_options(self) -> SearchOptions:
+        """The options with the whole beam as result."""
         return replace(self.options, n_best=max(self.options.n_best, self.options.beam))
 
-    def chooses(self, wanted: Sequence[Term]) -> bool:
-        """Whether a sentence's translation is chosen from the whole beam."""
-        return bool(wanted) or self.terms.formality is not None
-
-    def tagged(self, text: str) -> str | None:
-        """What the model reads in place of a text: the same with tags; None: it gets none."""
+    def _tagged(self, text: str) -> str | None:
         return with_tags(text, self.terms, self.translator.tokenizer) if self.terms.any else None
 
     def ids(self, text: str) -> list[int]:
-        """The ids that the model reads for a text."""
-        tagged, tokenizer = self.tagged(text), self.translator.tokenizer
+        """The ids of a text, with tags for its terms and the formality."""
+        tagged, tokenizer = self._tagged(text), self.translator.tokenizer
         return tokenizer.encode(text) if tagged is None else tokenizer.encode(tagged, tags=True)
 
-    def batches(self, places: list[int], segments: Sequence[Segment]) -> Iterator[list[int]]:
-        """All together, for the translator to sort and batch, or the asked number at a time, sorted by length."""
+    def _batches(self, indices: list[int], segments: Sequence[Segment]) -> Iterator[list[int]]:
+        """Batches of `batch_size` sorted by length; without a size one batch, which the translator sorts and splits."""
         if self.batch_size is None:
-            if places:
-                yield places
+            if indices:
+                yield indices
             return
-        ordered = sorted(places, key=lambda i: len(segments[i].text))
-        for begin in range(0, len(ordered), self.batch_size):
-            yield ordered[begin : begin + self.batch_size]
+        by_length = sorted(indices, key=lambda i: len(segments[i].text))
+        for begin in range(0, len(by_length), self.batch_size):
+            yield by_length[begin : begin + self.batch_size]
 
-    def sentence(
-        self, source: Segment, found: Sequence[Translation], chosen: Translation | None, wanted: Sequence[Term]
+    def _sentence(
+        self, source: Segment, n_best: Sequence[Translation], chosen: Translation | None, required: Sequence[Term]
     ) -> Sentence:
-        """A segment with the chosen translation first, and what the checks say of it."""
+        """A segment with the chosen translation first, and the results of all checks."""
         if chosen is None:
             return Sentence(source=source.source, text=source.source, split=source.split)
-        found = [chosen, *(t for t in found if t is not chosen)]
-        if source.stood is not None:
-            found = [replace(t, text=self.in_its_letters(source, t.text)) for t in found]
+        found = [chosen, *(t for t in n_best if t is not chosen)]
+        if source.original is not None:
+            found = [replace(t, text=self.restore_case(source, t.text)) for t in found]
         written = LINE_BREAKS.sub(" ", found[0].text)
-        text = restored(source.text, written)
-        met_in = (text, chosen.text)  # capitals hide some inflected forms
+        text = restore_addresses(source.text, written)
+        # Capitals hide some inflected forms, so terms are looked for in the translation before them too.
+        unmet = tuple(term for term in required if not (term.met(text) or term.met(chosen.text)))
+        tokens, finished = len(chosen.tokens) + chosen.finished, chosen.finished and not chosen.looped
         return Sentence(
             source=source.source,
             text=text,
             found=tuple(found),
-            given=None if source.stood is None else source.text,
-            tagged=self.tagged(source.text),
+            given=None if source.original is None else source.text,
+            tagged=self._tagged(source.text),
             split=source.split,
             restored=text != written,
-            unmet=tuple(term for term in wanted if not any(map(term.met, met_in))),
+            unmet=unmet,
             missing_numbers=tuple(missing_numbers(source.text, text, self.languages)),
-            missing_names=() if source.stood is not None else tuple(self.missing_names(source.text, text)),
-            address=None if self.addresses(chosen.text) else self.terms.formality,
-            confidence=self.confidence(chosen),
+            missing_names=tuple(self._missing_names(source, text)),
+            address=None if self._is_right_formality(chosen) else self.terms.formality,
+            confidence=confidence(next(iter(self.models), None), chosen.log_prob, tokens, finished=finished),
             scorer=self.scorer,
         )
 
-    def met(self, text: str, chosen: Translation, wanted: Sequence[Term]) -> Translation:
-        """A translation that has the terms, if there is one."""
-        if not wanted:
-            return chosen
-        written, ids = restored(text, chosen.text), self.ids(text)
-        if not all(term.met(written) for term in wanted):
-            chosen = insisted(self.translator, text, ids, chosen, wanted, self.options)
-        for term in wanted:
-            chosen = agreeing(self.translator, text, chosen, term)
-        return chosen
+    def _with_terms(self, text: str, translation: Translation, terms: Sequence[Term]) -> Translation:
+        """A translation with the terms, as far as the model can be made to write them."""
+        if not terms:
+            return translation
+        restored = restore_addresses(text, translation.text)
+        if not all(term.met(restored) for term in terms):
+            translation = force_missing_terms(self.translator, text, self.ids(text), translation, terms, self.options)
+        for term in terms:
+            translation = fix_article(self.translator, text, translation, term)
+        return translation
 
-    def confidence(self, chosen: Translation) -> float | None:
-        """How likely a translation is good; None: that is not known of this model."""
-        name, tokens = next(iter(self.models), None), len(chosen.tokens) + chosen.finished
-        return confidence(name, chosen.log_prob, tokens, finished=chosen.finished and not chosen.looped)
+    def _missing_names(self, source: Segment, translation: str) -> list[str]:
+        """The names that a translation has changed; none where the case of the source was changed."""
+        if source.original is not None:
+            return []
+        return missing_names(source.text, translation, self.languages, self.translator.tokenizer.encode)
 
-    def missing_names(self, text: str, translation: str) -> list[str]:
-        """The names of a text that its translation has changed."""
-        return missing_names(text, translation, self.languages, self.translator.tokenizer.encode)
+    def _is_right_formality(self, translation: Translation) -> bool:
+        """Whether a translation does not address the reader in the other formality."""
+        required = self.terms.formality
+        return not required or formality(translation.text, self.translator.target) in (None, required)
 
-    def addresses(self, text: str) -> bool:
-        """Whether a translation does not address the reader in the other way than the asked one."""
-        return formality(text, self.translator.target) in (None, self.terms.formality) or not self.terms.formality
-
-    def in_its_letters(self, source: Segment, text: str) -> str:
-        """A translation in capitals where its source is. Only English writes titles in Title Case."""
-        if source.stood is None or not in_capitals(source.stood, self.terms.untouched(source.stood)):
+    def restore_case(self, source: Segment, text: str) -> str:
+        """A translation in capitals if its source is. Title Case is not restored: only English uses it."""
+        if source.original is None or not in_capitals(source.original, self.terms.protected_spans(source.original)):
             return text
-        return capitals(text, source.stood, self.terms.untouched(text), self.translator.target)
+        return to_capitals(text, source.original, self.terms.protected_spans(text), self.translator.target)
 
 
 def paragraph(
@@ -330,12 +319,12 @@ def paragraph(
 
 
 def max_length_of(path: str | Path) -> int:
-    """Tokens of the longest sentence that a model, given by its file or name, translates whole."""
+    """The maximum number of tokens of a sentence that a model translates whole."""
     return settings_from_dict(describe(named_model(str(path))).content["settings"]).model.max_length
 
 
 def nth_best(sentence: Sentence, n: int, languages: tuple[str, str]) -> Sentence:
-    """A sentence with its n-th best translation in the first place; the best where it has not so many."""
+    """A sentence with its n-th best translation, counted from 0; the best one if there are fewer."""
     if n == 0 or n >= len(sentence.found):
         return sentence
     best: Translation = sentence.found[n]

@@ -1,4 +1,4 @@
-"""Lines through two models, into English and out of it, for languages that no single model has."""
+"""Translates through English with two models, for language pairs that no single model has."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class PivotTranslator:
-    """Translates lines as a `ParagraphTranslator` does, sentence by sentence through another language.
+    """Translates lines like a `ParagraphTranslator`, sentence by sentence through a pivot language.
 
-    Terms of a glossary are in the first and the last language, so that they are looked for in the end only.
+    A glossary has no terms in the pivot language, so the models cannot use it. It is only checked at the end.
     """
 
     def __init__(self, first: ParagraphTranslator, second: ParagraphTranslator, terms: Terms) -> None:
@@ -30,55 +30,58 @@ class PivotTranslator:
         self.models = (*first.models, *second.models)
 
     def translate(self, lines: Sequence[str], first: int = 0) -> list[Result]:
-        """The translations of some lines, worked on together; `first` numbers them as for `ParagraphTranslator`."""
+        """Translate lines together; `first` is as for `ParagraphTranslator`."""
         return self.results(lines, *run(self.plan(lines, first)))
 
     def plan(
         self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()
     ) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
-        """The segments of each line, and their translations; `prefixes` are what those of some lines begin with."""
-        parted, translated = yield from self.first.plan(lines, first)
-        each = zip_longest(translated, prefixes, fillvalue="")
-        starts = [prefix if i == 0 else "" for sentences, prefix in each for i in range(len(sentences))]
-        between = [sentence.text for sentences in translated for sentence in sentences]
-        last = self.second.results(between, *(yield from self.second.plan(between, first, starts)))
-        return parted, self.joined(translated, last)
+        """The segments of each line, and their translations; the translations of lines begin with the `prefixes`."""
+        segments, translated = yield from self.first.plan(lines, first)
+        pairs = zip_longest(translated, prefixes, fillvalue="")
+        starts = [prefix if i == 0 else "" for sentences, prefix in pairs for i in range(len(sentences))]
+        pivot = [sentence.text for sentences in translated for sentence in sentences]
+        last = self.second.results(pivot, *(yield from self.second.plan(pivot, first, starts)))
+        return segments, self.join(translated, last)
 
-    def aligning(self, sentences: Sequence[Sentence]) -> "Plan[list[Aligned]]":
-        """Which words of translated sentences come from which, through those of the language between."""
-        from onehop.pipelines.alignment import legs_of, through_both  # NumPy
+    def alignment_plan(self, sentences: Sequence[Sentence]) -> "Plan[list[Aligned]]":
+        """The alignments of translated sentences through the words of the pivot language."""
+        from onehop.pipelines.alignment import chain_alignments  # imports NumPy
 
-        first, second = legs_of(sentences)
-        requests = [Alignments(self.first.translator, first), Alignments(self.second.translator, second)]
-        return through_both(sentences, *(yield requests))
+        legs = [sentence.legs for sentence in sentences if sentence.legs and sentence.found]
+        requests = [
+            Alignments(self.first.translator, [first for first, *_ in legs]),
+            Alignments(self.second.translator, [second for _, *rest in legs for second in rest]),
+        ]
+        return chain_alignments(sentences, *(yield requests))
 
-    def joined(self, translated: Sequence[Sequence[Sentence]], last: Sequence[Result]) -> list[list[Sentence]]:
-        """Sentences of lines, `translated` into the language between, with their translations out of it."""
+    def join(self, translated: Sequence[Sequence[Sentence]], last: Sequence[Result]) -> list[list[Sentence]]:
+        """Sentences of lines, `translated` into the pivot language, with their `last` translations."""
         results = iter(last)
-        return [[self.through(s, next(results)) for s in sentences] for sentences in translated]
+        return [[self.join_legs(s, next(results)) for s in sentences] for sentences in translated]
 
     def results(
-        self, lines: Sequence[str], parted: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
+        self, lines: Sequence[str], segments: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
     ) -> list[Result]:
-        """Lines put together again from the translations of their segments."""
-        paragraphs = [paragraph(*each) for each in zip(lines, parted, sentences, strict=True)]
-        return [replace(result, models=self.models, via=self.second.source) for result in paragraphs]
+        """The results of lines from the translations of their segments."""
+        paragraphs = [paragraph(*line, self.models) for line in zip(lines, segments, sentences, strict=True)]
+        return [replace(result, via=self.second.source) for result in paragraphs]
 
-    def through(self, first: Sentence, second: Result) -> Sentence:
-        """A sentence with its final translation; what went wrong on either leg is said of it."""
+    def join_legs(self, first: Sentence, second: Result) -> Sentence:
+        """A sentence with its final translation, and with the problems of both legs."""
         if not first.found:
             return first
         legs = (first, *second.sentences)
-        found = [leg.found[0] for leg in legs if leg.found]
-        wanted = self.terms.wanted(first.source)
+        translations = [leg.found[0] for leg in legs if leg.found]
+        required = self.terms.required(first.source)
         return Sentence(
             source=first.source,
             text=second.text,
-            found=(_chained(second.text, found),),
+            found=(_chained(second.text, translations),),
             given=first.given,
             split=any(leg.split for leg in legs),
             restored=any(leg.restored for leg in legs),
-            unmet=tuple(term for term in wanted if not term.met(second.text)),
+            unmet=tuple(term for term in required if not term.met(second.text)),
             missing_numbers=tuple(missing_numbers(first.source, second.text, self.languages)),
             missing_names=first.missing_names,
             confidence=min((leg.confidence for leg in legs if leg.confidence is not None), default=None),
@@ -87,14 +90,14 @@ class PivotTranslator:
         )
 
 
-def _chained(text: str, found: Sequence[Translation]) -> Translation:
+def _chained(text: str, legs: Sequence[Translation]) -> Translation:
     """The translations of all legs as one: scores add up, and tokens are those of the last language."""
     return replace(
-        found[-1],
+        legs[-1],
         text=text,
-        tokens=tuple(token for t in found[1:] for token in t.tokens),
-        score=sum(t.score for t in found),
-        log_prob=sum(t.log_prob for t in found),
-        finished=all(t.finished for t in found),
-        looped=any(t.looped for t in found),
+        tokens=tuple(token for t in legs[1:] for token in t.tokens),
+        score=sum(t.score for t in legs),
+        log_prob=sum(t.log_prob for t in legs),
+        finished=all(t.finished for t in legs),
+        looped=any(t.looped for t in legs),
     )

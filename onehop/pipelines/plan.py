@@ -1,7 +1,7 @@
-"""What a pipeline asks of its models, apart from who answers and when.
+"""Separates what a pipeline requests from its models from how the requests are answered.
 
-A plan is a generator: it yields the requests of a round, is sent their answers, and returns its result. `run` answers
-them in this thread. The server answers them through its queues, where those of many clients are batched together.
+A plan is a generator: it yields a list of requests, is sent their answers, and finally returns its result. `run`
+answers requests in this thread. The server queues them, and batches those of many clients together.
 """
 
 from collections.abc import Generator, Sequence
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.result import Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
-from onehop.pipelines.streaming import settle
+from onehop.pipelines.streaming import streaming_search
 
 if TYPE_CHECKING:
     from onehop.pipelines.alignment import Aligned
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Request(Protocol):
-    """One thing that a plan asks for."""
+    """One request of a plan."""
 
     def answer(self) -> Any:
-        """The answer, found in this thread."""
+        """Compute the answer in this thread."""
 
 
 # The answers come in the order of the requests.
@@ -33,9 +33,9 @@ Plan = Generator[Sequence[Request], Sequence[Any], T]
 
 @dataclass(frozen=True)
 class Search:
-    """The n best translations of each source; `numbers` name the sources for the sampling.
+    """The n best translations of each source; `numbers` seed the sampling of each source.
 
-    With `prefixes`, each translation begins with the ids of its own.
+    With `prefixes`, the translations of each source begin with the ids of its prefix.
     """
 
     translator: SentenceTranslator
@@ -46,26 +46,28 @@ class Search:
 
     def answer(self) -> list[list[Translation]]:
         if self.prefixes is None:
-            return self.translator.found(self.sources, self.options, self.numbers)
-        each = zip(self.sources, self.prefixes, self.numbers, strict=True)
-        return [settle(self.translator, ids, self.options, prefix=p, number=n) for ids, p, n in each]
+            return self.translator.translate_ids(self.sources, self.options, self.numbers)
+        return [
+            streaming_search(self.translator, ids, self.options, prefix=prefix, number=number)
+            for ids, prefix, number in zip(self.sources, self.prefixes, self.numbers, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
 class Alignments:
-    """Which tokens of each sentence's translation come from which of its source."""
+    """Alignments of the target tokens to the source tokens of translated sentences."""
 
     translator: SentenceTranslator
     sentences: Sequence[Sentence]
 
     def answer(self) -> "list[Aligned]":
-        from onehop.pipelines.alignment import aligned  # brings NumPy, which most translations are made without
+        from onehop.pipelines.alignment import align_sentences  # imports NumPy, which most translations do not need
 
-        return aligned(self.translator, self.sentences)
+        return align_sentences(self.translator, self.sentences)
 
 
 def run(plan: Plan[T]) -> T:
-    """What a plan returns, with every request answered in this thread."""
+    """The result of a plan, with every request answered in this thread."""
     try:
         requests = next(plan)
         while True:

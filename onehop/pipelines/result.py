@@ -1,4 +1,4 @@
-"""What a translation brings: the text, its sentences with their scores, and what a reader should be warned of."""
+"""Results of a translation: the text, its sentences with their scores, and warnings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,30 +13,40 @@ from onehop.pipelines.sentence_translator import Translation
 from onehop.text.formality import Formality
 from onehop.text.language_id import LanguageWatch
 
-_BROKEN = "\N{REPLACEMENT CHARACTER}"  # what bytes become that are no letter together
-_SHOWN = 80  # characters of a text in a repr
+_INVALID = "\N{REPLACEMENT CHARACTER}"  # decoded from bytes that are not valid UTF-8
+_REPR_CHARACTERS = 80
 
 
 @runtime_checkable
 class Scorer(Protocol):
-    """A model that is asked again about a sentence that it has translated."""
+    """A model that computes details of a sentence after its translation."""
 
     def token_scores(self, sentence: "Sentence") -> tuple[float, ...]:
         """The log-probability of each token of the translation."""
 
     def alignments(self, sentences: Sequence["Sentence"]) -> list[dict[str, Any]]:
-        """Which tokens of each translation come from which of the source."""
+        """The alignment of each translation, as in `Sentence.alignment`."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sentence:
-    """A sentence, or a part of one that was split, with its translation and what the search found besides.
+    """A sentence, or a part of a long one, with its translation.
 
-    Nothing was found where there was nothing to translate: the text was copied. `given` is what the model was
-    given, where that is not the source: of a sentence in capitals the same in ordinary letters; `tagged` is the same
-    with the tags for terms and formality. `address` is the asked formality, where the translation has the other one.
-    `confidence` is the probability that the translation is good; None: it is not known of this model.
-    `legs` are the sentences of a translation through English: that into English, and those out of it.
+    Attributes:
+        source: The sentence.
+        text: Its translation, or the same text if it has nothing to translate.
+        found: The n best translations, the chosen one first; empty if the text was copied.
+        given: The input of the model if it is not the source: a sentence in capitals becomes lower case.
+        tagged: The input with tags for terms and formality, or None without tags.
+        split: Whether this is a part of a sentence that was too long.
+        restored: Whether a garbled address or placeholder was replaced by that of the source.
+        unmet: The terms that are not in the translation.
+        missing_numbers: The numbers that are not in the translation.
+        missing_names: The names that are not in the translation.
+        address: The required formality if the translation has the other one.
+        confidence: The probability that the translation is good; None if it is unknown for this model.
+        legs: Through English, the sentence into English and those out of it.
+        scorer: The model that computes `token_scores` and `alignment`.
     """
 
     source: str
@@ -56,39 +66,37 @@ class Sentence:
 
     @property
     def read(self) -> str:
-        """What the model has read."""
+        """The input of the model, without tags."""
         return self.source if self.given is None else self.given
 
     @property
     def score(self) -> float:
-        """Log-probability over length penalty, as the search ranks; 0 where the text was copied."""
+        """Log-probability over length penalty, by which the search ranks; 0 if the text was copied."""
         return self.found[0].score if self.found else 0.0
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The pieces that the model wrote, with U+2581 where a word begins."""
+        """The tokens of the translation, with U+2581 where a word begins."""
         return self.found[0].tokens if self.found else ()
 
     @cached_property
     def token_scores(self) -> tuple[float, ...]:
-        """The log-probability of each of the tokens; the model is asked when this is first read."""
+        """The log-probability of each token; the first access runs the model."""
         if self.legs:
             return tuple(chain.from_iterable(leg.token_scores for leg in self.legs[1:]))
-        return self.asked.token_scores(self) if self.found else ()
+        return self._require_scorer().token_scores(self) if self.found else ()
 
     @cached_property
     def alignment(self) -> dict[str, Any] | None:
-        """Which token comes from which, as in `onehop translate --json --alignments`.
+        """The alignment of target to source tokens, as in `onehop translate --json --alignments`.
 
-        It is None where the text was copied, and where it went through English: then each of the legs has one. The keys
-        are `source_tokens`, `target_tokens`, `attention` (a row for each target token) and `pairs` (places of a source
-        token and a target token). The model is asked when this is first read.
+        It is None if the text was copied, and through English, where each of the legs has one. The keys are
+        `source_tokens`, `target_tokens`, `attention` (a row for each target token) and `pairs` (indices of a source
+        token and a target token). The first access runs the model.
         """
-        return self.asked.alignments([self])[0] if self.found and not self.legs else None
+        return self._require_scorer().alignments([self])[0] if self.found and not self.legs else None
 
-    @property
-    def asked(self) -> Scorer:
-        """Who knows more about this sentence."""
+    def _require_scorer(self) -> Scorer:
         if self.scorer is None:
             raise OnehopError("This sentence does not know its model.", "Translate it with onehop.Translator.")
         return self.scorer
@@ -97,10 +105,9 @@ class Sentence:
         return self.text
 
     def __repr__(self) -> str:
-        return f"Sentence({shortened(self.source)} -> {shortened(self.text)}, score={self.score:.2f})"
+        return f"Sentence({short_repr(self.source)} -> {short_repr(self.text)}, score={self.score:.2f})"
 
     def warnings(self) -> Iterator[str]:
-        """What a reader should know."""
         if self.split:
             yield "a sentence was too long to translate whole, and split"
         if any(t.looped for t in self.found[:1]):
@@ -109,7 +116,7 @@ class Sentence:
             yield "a translation came to the greatest length without an end"
         if self.restored:
             yield "an address or a placeholder was garbled, and put back"
-        if _BROKEN in self.text and _BROKEN not in self.source:
+        if _INVALID in self.text and _INVALID not in self.source:
             yield "a letter that the model does not know came out broken"
         for term in self.unmet:
             yield f"not in the translation: {term}"
@@ -125,7 +132,7 @@ class Sentence:
 class Result:
     """A text and its translation; `str(result)` is the translation.
 
-    `models` names the models that made it, and `via` the language between two of them. `notes` are warnings about the
+    `models` are the names of the models, and `via` is the language between two models. `notes` are warnings about the
     text as a whole.
     """
 
@@ -140,13 +147,13 @@ class Result:
     def of_lines(cls, parts: Sequence[str], lines: Sequence["Result"], language: str) -> "Result":
         """The lines of a text as one result; `parts` alternates between source lines and their line ends."""
         ends = [*parts[1::2], ""]
-        doubt = LanguageWatch(language).look_at(parts[::2])
+        warning = LanguageWatch(language).check(parts[::2])
         return replace(
             lines[0],
             source="".join(parts),
             text="".join(line.text + end for line, end in zip(lines, ends, strict=True)),
             sentences=tuple(s for line in lines for s in line.sentences),
-            notes=() if doubt is None else (doubt,),
+            notes=() if warning is None else (warning,),
         )
 
     @property
@@ -161,7 +168,7 @@ class Result:
 
     @property
     def confidence(self) -> float | None:
-        """The lowest confidence of a sentence; None: it is not known, or nothing was translated."""
+        """The lowest confidence of a sentence; None if it is unknown, or nothing was translated."""
         return min((s.confidence for s in self.sentences if s.confidence is not None), default=None)
 
     @property
@@ -171,7 +178,7 @@ class Result:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader should know, each thing once."""
+        """The warnings of all sentences, without duplicates."""
         return list(dict.fromkeys(chain(self.notes, *(s.warnings() for s in self.sentences))))
 
     def __str__(self) -> str:
@@ -179,11 +186,11 @@ class Result:
 
     def __repr__(self) -> str:
         via = f", via={self.via!r}" if self.via else ""
-        warned = f", warnings={self.warnings}" if self.warnings else ""
-        return f"Result({shortened(self.text)}, score={self.score:.2f}{via}{warned})"
+        warnings = f", warnings={self.warnings}" if self.warnings else ""
+        return f"Result({short_repr(self.text)}, score={self.score:.2f}{via}{warnings})"
 
     def details(self, n_best: int = 1, *, alignments: bool = False) -> dict[str, Any]:
-        """Everything, as JSON holds it and `onehop translate --json` shows it."""
+        """Everything as JSON, as in `onehop translate --json`."""
         sentences = [_sentence_details(s, n_best) for s in self.sentences]
         if alignments:
             _add_alignments(self.sentences, sentences)
@@ -210,7 +217,7 @@ class Result:
 
 
 def _sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
-    """A sentence as JSON holds it; the first of its n best is the one that was taken."""
+    """A sentence as JSON, with the chosen translation as the first of its n best."""
     details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
     details |= {"confidence": sentence.confidence, "warnings": list(sentence.warnings())}
     details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
@@ -222,14 +229,14 @@ def _sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
     return details | {"n_best": best}
 
 
-def _add_alignments(sentences: Sequence[Sentence], shown: Sequence[dict[str, Any]]) -> None:
-    """Give each shown sentence its alignment, made for all of them together; some have none, as in Sentence."""
-    both = [(s, details) for s, details in zip(sentences, shown, strict=True) if s.found and not s.legs]
-    found = both[0][0].asked.alignments([s for s, _ in both]) if both else []
-    for (_, details), alignment in zip(both, found, strict=True):
-        details["alignment"] = alignment
+def _add_alignments(sentences: Sequence[Sentence], details: Sequence[dict[str, Any]]) -> None:
+    """Add the alignments to the details of sentences, computed in one batch."""
+    aligned = [i for i, s in enumerate(sentences) if s.found and not s.legs]
+    if aligned:
+        scorer = sentences[aligned[0]]._require_scorer()
+        for i, alignment in zip(aligned, scorer.alignments([sentences[i] for i in aligned]), strict=True):
+            details[i]["alignment"] = alignment
 
 
-def shortened(text: str) -> str:
-    """The repr of a text, or of its beginning."""
-    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
+def short_repr(text: str) -> str:
+    return repr(text if len(text) <= _REPR_CHARACTERS else f"{text[: _REPR_CHARACTERS - 1]}…")

@@ -1,4 +1,7 @@
-"""Text in, text out: tokenizer and engine put together. Torch is imported only when it is what translates."""
+"""Translates single sentences: the tokenizer and the engines of one model.
+
+Torch is imported only if it translates.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +25,7 @@ WINDOW = 16384
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation with what the search knows about it, and the engine that made it."""
+    """One hypothesis of the search as text, with its scores and the engine that made it."""
 
     text: str
     tokens: tuple[str, ...]
@@ -34,12 +37,15 @@ class Translation:
     compute: str | None = None
 
 
+_EMPTY = Translation("", (), 0.0, 0.0, finished=True, looped=False)
+
+
 class SentenceTranslator:
-    """A model ready to translate.
+    """Translates sentences with one model.
 
     SentenceTranslator.load("model.safetensors").translate(["Hello world."])
 
-    `fast` translates what it can and `reference`, made when it is first needed, everything else.
+    The engine `fast` translates what it supports. The engine `reference` is loaded on first use, for everything else.
     """
 
     def __init__(
@@ -52,14 +58,14 @@ class SentenceTranslator:
         fast: Engine | None = None,
         alpha: float | None = None,
     ) -> None:
-        """`alpha`: what the length penalty takes where the caller does not say."""
+        """`alpha` is the default for the length penalty."""
         self.tokenizer = tokenizer
         self.alpha = alpha
         self.source, self.target = source, target
         self.fast = fast
-        self._reference = reference
-        self._made: Engine | None = None
-        self._making = Lock()
+        self._load_reference = reference
+        self._loaded_reference: Engine | None = None
+        self._lock = Lock()
 
     @classmethod
     def load(
@@ -71,12 +77,12 @@ class SentenceTranslator:
         compute: ComputeType | None = None,
         threads: int | None = None,
     ) -> "SentenceTranslator":
-        """Read a model by its file or its name; without either, en-de.
+        """Load a model by its file or its name; the default is en-de.
 
-        `engine` "auto" means CTranslate2 where there is no GPU, and torch for what it lacks. `compute` is int8 in
-        CTranslate2 and float32 in torch if nothing is said, and torch has bfloat16 and float16; `threads` one a core.
+        `engine` "auto" means CTranslate2 without a GPU, and torch for what it lacks. `compute` defaults to int8 in
+        CTranslate2 and to float32 in torch, which has bfloat16 and float16 too. `threads` defaults to one per core.
         """
-        check_request(device, engine, compute, threads)
+        check_engine_options(device, engine, compute, threads)
         path = find_model(None if path is None else str(path))
         check_kind(path, None)
         if compute not in HALF and (engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device))):
@@ -88,7 +94,7 @@ class SentenceTranslator:
             except UnsupportedError:
                 if engine == "ctranslate2":
                     raise
-        from onehop.storage.model_io import read_model  # with the weights come NumPy and safetensors
+        from onehop.storage.model_io import read_model  # imports NumPy and safetensors
 
         stored = read_model(path)
         reference = _torch_engine(stored, device, threads, compute)
@@ -120,7 +126,7 @@ class SentenceTranslator:
 
     @classmethod
     def of_model(cls, model: Any, tokenizer: Tokenizer, source: str, target: str) -> "SentenceTranslator":
-        """A translator over a torch model that is there already, such as the one in training."""
+        """A translator over a torch model in memory, such as the one in training."""
         from onehop.decoding.torch_engine import TorchEngine
 
         engine = TorchEngine(model)
@@ -128,26 +134,26 @@ class SentenceTranslator:
 
     @property
     def reference(self) -> Engine:
-        """The torch engine, made once though several threads may ask for it."""
-        if self._reference is None:
+        """The torch engine, loaded once even if several threads need it."""
+        if self._load_reference is None:
             raise SettingsError("This translator was loaded for CTranslate2 alone.", "Load it with the engine torch.")
-        with self._making:
-            self._made = self._made or self._reference()
-        return self._made
+        with self._lock:
+            self._loaded_reference = self._loaded_reference or self._load_reference()
+        return self._loaded_reference
 
     @property
     def model(self) -> Any:
-        """The torch model, to look into; not named in the type, for that would import torch."""
+        """The torch model. It is typed `Any` because its class would import torch."""
         return self.reference.model  # type: ignore[attr-defined]
 
     def translate(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translation]:
-        """The best translation of each text of a list; an empty text stays empty."""
+        """The best translation of each text. An empty text stays empty."""
         return list(self.stream(texts, options))
 
     def stream(self, texts: Iterable[str], options: SearchOptions | None = None) -> Iterator[Translation]:
-        """The same, of any number of texts in bounded memory: a window at a time, in order."""
-        for found in self._windows(texts, options):
-            yield found[0]
+        """Like `translate`, for any number of texts in bounded memory: a window at a time, in order."""
+        for best in self._windows(texts, options):
+            yield best[0]
 
     def n_best(
         self,
@@ -157,16 +163,16 @@ class SentenceTranslator:
         *,
         tags: bool = False,
     ) -> list[list[Translation]]:
-        """The n best translations of each text, best first; `numbers` name the texts for the sampling, else places.
+        """The n best translations of each text, best first.
 
-        With `tags`, what looks like a tag in a text is one.
+        `numbers` seed the sampling of each text, by default its index. With `tags`, tags in a text are special tokens.
         """
         return list(self._windows(texts, options, numbers, tags=tags))
 
     def complete(
         self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
     ) -> list[Translation]:
-        """The best translation of a source that begins with each prefix."""
+        """For each prefix, the best translation of the source that begins with it."""
         if not prefixes:
             return []
         engine = self.fast if self.fast is not None and self.fast.reaches(source) else self.reference
@@ -174,7 +180,7 @@ class SentenceTranslator:
         return [self.translation(h, engine) for h in engine.complete(source, prefixes, options)]
 
     def with_defaults(self, options: SearchOptions | None) -> SearchOptions:
-        """The options with what suits this model where the caller does not say."""
+        """The options with this model's default length penalty, unless they have their own."""
         options = options or SearchOptions()
         return replace(options, alpha=self.alpha) if options.alpha is None else options
 
@@ -186,70 +192,62 @@ class SentenceTranslator:
         *,
         tags: bool = False,
     ) -> Iterator[list[Translation]]:
-        if isinstance(texts, str):  # its letters would be taken for sentences
+        if isinstance(texts, str):  # a string is an iterable of letters
             raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
         rest, begin = iter(texts), 0
         while window := list(islice(rest, WINDOW)):
             end = begin + len(window)
             named = range(begin, end) if numbers is None else numbers[begin:end]
-            yield from self.found(self.tokenizer.encode_batch(window, tags=tags), options, named)
+            yield from self.translate_ids(self.tokenizer.encode_batch(window, tags=tags), options, named)
             begin = end
 
-    def found(
-        self, encoded: Sequence[list[int]], options: SearchOptions | None, numbers: Sequence[int]
+    def translate_ids(
+        self, sources: Sequence[list[int]], options: SearchOptions | None, numbers: Sequence[int]
     ) -> list[list[Translation]]:
-        """The n best translations of sources in ids, each by the engine that has the options."""
-        options, found = self.with_defaults(options), [[nothing()] for _ in encoded]
-        for engine, places in self.shares(encoded, options):
-            best = self.search(engine, [encoded[i] for i in places], options, [numbers[i] for i in places])
-            for i, translations in zip(places, best, strict=True):
-                found[i] = translations
-        return found
-
-    def search(
-        self, engine: Engine, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
-    ) -> list[list[Translation]]:
-        """What an engine finds for each source, to which the guard against loops allows what it says itself."""
-        found: list[list[Translation]] = [[] for _ in sources]
-        asked = [allowing(options, ids) for ids in sources]
-        for each in dict.fromkeys(asked):
-            places = [i for i, wanted in enumerate(asked) if wanted == each]
-            best = engine.translate([sources[i] for i in places], each, [numbers[i] for i in places])
-            for i, hypotheses in zip(places, best, strict=True):
-                found[i] = [self.translation(h, engine) for h in hypotheses]
-        return found
+        """The n best translations of sources in ids, each by an engine that supports the options."""
+        defaults = self.with_defaults(options)
+        results: dict[int, list[Translation]] = {}
+        indices = [i for i, ids in enumerate(sources) if ids]
+        for engine, share in self.split_by_engine(indices, lambda i: self.supports_fast(sources[i], defaults)):
+            # Loop detection allows the repetitions of the source, so its options depend on the source.
+            allowed = {i: allowing(defaults, sources[i]) for i in share}
+            for group_options in dict.fromkeys(allowed.values()):
+                group = [i for i in share if allowed[i] == group_options]
+                best = engine.translate([sources[i] for i in group], group_options, [numbers[i] for i in group])
+                for i, hypotheses in zip(group, best, strict=True):
+                    results[i] = [self.translation(h, engine) for h in hypotheses]
+        return [results.get(i, [_EMPTY]) for i in range(len(sources))]
 
     def score(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
-        """Log-probabilities of the tokens of given translations and, last, of their end marks."""
-        found: list[list[float]] = [[] for _ in sources]
+        """Log-probabilities of the tokens of given translations, EOS last."""
+        scores: dict[int, list[float]] = {}
         fast = self.fast
-        quick = [i for i, ids in enumerate(sources) if fast and fast.reaches(ids) and fast.reaches(targets[i])]
-        rest = sorted(set(range(len(sources))) - set(quick))
-        for engine, places in ((fast, quick), (self.reference if rest else None, rest)):
-            if engine is not None and places:
-                scored = engine.score([sources[i] for i in places], [targets[i] for i in places])
-                for i, scores in zip(places, scored, strict=True):
-                    found[i] = scores
-        return found
+        for engine, share in self.split_by_engine(
+            range(len(sources)), lambda i: fast is not None and fast.reaches(sources[i]) and fast.reaches(targets[i])
+        ):
+            share_scores = engine.score([sources[i] for i in share], [targets[i] for i in share])
+            scores.update(zip(share, share_scores, strict=True))
+        return [scores[i] for i in range(len(sources))]
 
-    def shares(self, encoded: Sequence[Sequence[int]], options: SearchOptions) -> Iterator[tuple[Engine, list[int]]]:
-        """Which engine translates which sentences; empty sentences go to no engine."""
-        places = [i for i, ids in enumerate(encoded) if ids]
-        quick = [i for i in places if self.is_fast(encoded[i], options)]
-        if self.fast is not None and quick:
-            yield self.fast, quick
-        if rest := sorted(set(places) - set(quick)):
+    def split_by_engine(
+        self, indices: Sequence[int], is_fast: Callable[[int], bool]
+    ) -> Iterator[tuple[Engine, list[int]]]:
+        """The engines with the indices of their sentences; an engine without sentences is left out."""
+        fast = [i for i in indices if is_fast(i)]
+        if self.fast is not None and fast:
+            yield self.fast, fast
+        if rest := sorted(set(indices) - set(fast)):
             yield self.reference, rest
 
-    def is_fast(self, source: Sequence[int], options: SearchOptions) -> bool:
-        """Whether the fast engine can translate a sentence under these options; where it must and cannot, an error."""
+    def supports_fast(self, source: Sequence[int], options: SearchOptions) -> bool:
+        """Whether the fast engine supports a sentence and options. If there is no other engine, it must."""
         if self.fast is None:
             return False
         names, reaches = lacking(options), self.fast.reaches(source)
-        if self._reference is None and names:
+        if self._load_reference is None and names:
             value = getattr(options, names[0])
             raise SettingsError(f"CTranslate2 lacks search.{names[0]} = {value}.", "Use the engine auto or torch.")
-        if self._reference is None and not reaches:
+        if self._load_reference is None and not reaches:
             what = f"A sentence of {len(source)} tokens is too long for CTranslate2."
             raise SettingsError(what, "Split it, or use the engine auto or torch.")
         return reaches and not names
@@ -267,16 +265,11 @@ class SentenceTranslator:
         )
 
 
-def nothing() -> Translation:
-    """The translation of an empty text, which no engine made."""
-    return Translation("", (), 0.0, 0.0, finished=True, looped=False)
-
-
 # --- which engine ---------------------------------------------------------------------------------------------
 
 
-def check_request(device: str | None, engine: str, compute: str | None, threads: int | None) -> None:
-    """Refuse what cannot be had, before anything is read."""
+def check_engine_options(device: str | None, engine: str, compute: str | None, threads: int | None) -> None:
+    """Refuse invalid and unsupported combinations before a file is read."""
     if engine not in ("auto", "torch", "ctranslate2"):
         raise SettingsError(f"There is no engine {engine!r}.", "Choose auto, torch or ctranslate2.")
     if compute is not None and compute not in get_args(ComputeType):
@@ -296,19 +289,18 @@ def check_request(device: str | None, engine: str, compute: str | None, threads:
 
 
 def has_ctranslate2() -> bool:
-    """Whether the fast engine is installed."""
     return is_installed("ctranslate2")
 
 
 def prefers_ctranslate2(device: str | None) -> bool:
-    """Whether to translate on the CPU with CTranslate2; a GPU is asked for only where CTranslate2 sees one."""
+    """Whether to translate on the CPU with CTranslate2."""
     if device not in (None, "cpu") or not has_ctranslate2():
         return False
     return device == "cpu" or not has_gpu()
 
 
 def has_gpu() -> bool:
-    """Whether torch could use a GPU; without importing it where the machine has none."""
+    """Whether torch could use a GPU. Without a GPU torch is not imported."""
     import ctranslate2
 
     if ctranslate2.get_cuda_device_count() == 0 or not is_installed("torch"):
@@ -319,7 +311,7 @@ def has_gpu() -> bool:
 
 
 def _torch_engine(stored: Any, device: str | None, threads: int | None, compute: ComputeType | None = None) -> Engine:
-    """The torch engine over a StoredModel, in float32 unless a shorter format is asked for."""
+    """The torch engine over a StoredModel, in float32 unless `compute` is a half precision."""
     require("torch")
     import torch
 
@@ -329,6 +321,6 @@ def _torch_engine(stored: Any, device: str | None, threads: int | None, compute:
 
     if threads := threads or asked_threads():  # CTranslate2 sets torch's threads to one when it is loaded
         torch.set_num_threads(threads)
-    with torch.inference_mode(False):  # a model first asked for while translating could not be trained with
+    with torch.inference_mode(False):  # tensors of inference mode could not be trained
         dtype = getattr(torch, compute) if compute in HALF else torch.float32
         return TorchEngine(model_of(stored).to(pick_device(device), dtype))

@@ -1,7 +1,7 @@
-"""A search that tells what is settled while it goes on, and can begin with a given prefix or be given up.
+"""A search that reports its settled prefix while it runs. It may continue a given prefix, and can be cancelled.
 
-Settled is what every hypothesis that may still win begins with. CTranslate2 tells it of a single path; of a beam, of
-sampling and of a prefix torch does.
+The settled prefix is shared by all hypotheses that can still win. CTranslate2 reports it for greedy search. For
+beams, sampling and given prefixes torch does.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.text.tokenizer import Tokenizer
 
 
-def settle(
+def streaming_search(
     translator: SentenceTranslator,
     source: list[int],
     options: SearchOptions,
@@ -21,22 +21,22 @@ def settle(
     settled: Settled = lambda ids: None,
     number: int = 0,
 ) -> list[Translation]:
-    """The n best translations of one sentence; `settled` hears of each longer beginning that they will share."""
+    """The n best translations of one sentence. `settled` is called with each longer prefix that they share."""
     options = allowing(translator.with_defaults(options), source)
-    if translator.fast is not None and tells(translator, source, options) and not prefix:
-        engine = translator.fast
-    else:
+    engine = translator.fast
+    if prefix or engine is None or not can_stream_fast(translator, source, options):
         engine = translator.reference
-    found = engine.stream(source, options, settled, prefix=prefix, number=number)
-    return [translator.translation(h, engine) for h in found]
+    hypotheses = engine.stream(source, options, settled, prefix=prefix, number=number)
+    return [translator.translation(h, engine) for h in hypotheses]
 
 
-def tells(translator: SentenceTranslator, source: list[int], options: SearchOptions) -> bool:
-    """Whether the fast engine tells what is settled: it follows one path, and has all that is asked."""
-    assert translator.fast is not None
-    return options.is_greedy and options.n_best == 1 and not lacking(options) and translator.fast.reaches(source)
+def can_stream_fast(translator: SentenceTranslator, source: list[int], options: SearchOptions) -> bool:
+    """Whether the fast engine can report the settled prefix: in a greedy search with supported options."""
+    if translator.fast is None or lacking(options):
+        return False
+    return options.is_greedy and options.n_best == 1 and translator.fast.reaches(source)
 
 
 def settled_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The text of a beginning that no further token can change: without the bytes of an unfinished character."""
+    """The text of a prefix that no further token can change: without the bytes of an unfinished character."""
     return tokenizer.decode(ids).rstrip("\ufffd")

@@ -1,4 +1,4 @@
-"""Tags that a model was trained with: which translation a term must get, and how the reader is addressed."""
+"""Tags that a model was trained with, for the translations of terms and for the formality."""
 
 import re
 
@@ -8,27 +8,27 @@ from onehop.text.formality import FORMAL, Formality
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import Tokenizer, normalise
 
-# English that addresses nobody: the models were never given a tag for it, and would put a "Sie" into it.
+# A statement without "you" addresses nobody. Models were trained without a tag on it, and would insert a "Sie".
 YOU = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.IGNORECASE)
 STATEMENT = re.compile(
     r"(?:I|we|he|she|it|they|the|an?|this|that|these|those|there|my|our|his|her|their|its|who|what|when|where|why|how)\b",
     re.IGNORECASE,
 )
-LIKE_TAG = re.compile(r"</?\w+>")
+_TAG = re.compile(r"</?\w+>")
 
 
 def with_tags(text: str, terms: Terms, tokenizer: Tokenizer) -> str | None:
-    """A text with the tags for its terms and for the formality; None: it gets none.
+    """A text with tags for its terms and for the formality, or None if it gets no tags.
 
-    A text in which something like a tag stands already gets none: that must stay ordinary text.
+    A text that contains something like a tag gets none, because that must stay ordinary text.
     """
     text = normalise(text)
-    if not text or LIKE_TAG.search(text):
+    if not text or _TAG.search(text):
         return None
     tagged = text
     if tokenizer.knows_tag("<term>"):
-        for begin, end, term in reversed(terms.places(text)):
-            if begin == 0 or text[begin - 1] == " ":  # a tag's piece begins with the space
+        for begin, end, term in reversed(terms.occurrences(text)):
+            if begin == 0 or text[begin - 1] == " ":  # a tag's token includes the space before it
                 tagged = f"{tagged[:begin]}<term> {text[begin:end]} <as> {term.target} </term>{tagged[end:]}"
     if (
         terms.formality
@@ -40,7 +40,7 @@ def with_tags(text: str, terms: Terms, tokenizer: Tokenizer) -> str | None:
 
 
 def check_formality(formality: Formality, tokenizer: Tokenizer, language: str) -> None:
-    """Refuse a formality that a model or its target language does not have."""
+    """Raise SettingsError if a model or its target language lacks a formality."""
     if language not in FORMAL:
         languages = " and ".join(map(name_of, FORMAL))
         what = f"{name_of(language)} has no formality {formality}."

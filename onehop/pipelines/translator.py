@@ -1,26 +1,25 @@
-"""The front door: a model by its name or file, texts of any length in, results out.
+"""The class `Translator`, which the Python API and the command line share.
 
-Command line and Python share this path. Weights are read by `SentenceTranslator`; torch is imported only when it is
-what translates.
+Torch is imported only if it translates.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from onehop.decoding.engine import ComputeType, EngineName
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError, TextError
-from onehop.pipelines.arguments import Glossary, beam_for, in_the_words_of_arguments, terms_of, texts_of
+from onehop.pipelines.arguments import Glossary, beam_for, errors_name_arguments, terms_of, texts_of
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.lazy_model import LazyModel, Score, check_chain
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result
-from onehop.pipelines.route import asked_language, asked_source, find_route
-from onehop.pipelines.sentence_translator import check_request
+from onehop.pipelines.route import find_route, parse_language, parse_source
+from onehop.pipelines.sentence_translator import check_engine_options
 from onehop.storage.registry import Quality, find_model
 from onehop.text.formality import Formality
 from onehop.text.language_id import name_of as name_of_language
@@ -29,26 +28,45 @@ from onehop.text.tokenizer import normalise
 _LINE_END = re.compile(r"(\r?\n)")
 
 
+class CommonOptions(TypedDict, total=False):
+    """The options that `onehop.translate` and `Translator.translate` share."""
+
+    beam: int | None
+    glossary: Glossary | None
+    keep: Iterable[str]
+    formality: Formality | None
+
+
+class TranslateOptions(CommonOptions, total=False):
+    """The options of `Translator.translate`."""
+
+    alpha: float | None
+    n_best: int
+    whole_lines: bool
+    keep_capitals: bool
+    options: SearchOptions | None
+
+
 class Translator:
     """A translator of texts of any length: sentences, paragraphs, documents.
 
-    `model` is the name of an installed model or a path, or two of them to go through one after the other. Without it,
-    `source` and `to` choose by languages; where no model has them both, two translate through English. Without any of
-    the three it is `en-de`. `quality` "fast" takes the small model, such as `en-de-small`, and greedy search; "best" is
+    `model` is the name of an installed model or a path, or two of them to translate through a pivot language. Without
+    it, `source` and `to` choose the model; if no model has both, two models translate through English. Without any of
+    the three it is `en-de`. `quality` "fast" means the small model, such as `en-de-small`, and greedy search; "best" is
     the full model.
 
-    `engine` "auto" means CTranslate2 on a CPU and torch on a GPU (`device="cuda"`). `compute` is int8 in CTranslate2
-    and float32 in torch if nothing is said; torch has bfloat16 and float16 too. `threads` is one a core.
+    `engine` "auto" means CTranslate2 on a CPU and torch on a GPU (`device="cuda"`). `compute` defaults to int8 in
+    CTranslate2 and to float32 in torch, which has bfloat16 and float16 too. `threads` defaults to one per core.
 
     A translator pickles as its name and options, without weights. After `unload`, the end of a `with` block, or
-    unpickling, the weights are read again when they are next needed.
+    unpickling, the next use loads the weights again.
 
     Attributes:
         source: The language of the texts.
         target: The language of the translations.
         models: The names of the models, one or two.
-        quality: What was asked for, "best" or "fast", or None.
-        via: The language between two models, or None.
+        quality: The requested quality, "best" or "fast", or None.
+        via: The pivot language of two models, or None.
 
     Examples:
         >>> from onehop import Translator
@@ -77,32 +95,31 @@ class Translator:
         compute: ComputeType | None = None,
         threads: int | None = None,
     ) -> None:
-        check_request(device, engine, compute, threads)
-        if model is None or isinstance(model, str | Path):
-            with in_the_words_of_arguments():
+        check_engine_options(device, engine, compute, threads)
+        with errors_name_arguments():
+            if model is None or isinstance(model, str | Path):
                 route = find_route(model, source, to, quality=quality)
-        else:
-            with in_the_words_of_arguments():
-                route = tuple(find_model(str(each), quality=quality) for each in model)
+            else:
+                route = tuple(find_model(str(name), quality=quality) for name in model)
         options = {"device": device, "engine": engine, "compute": compute, "threads": threads}
         self.quality = quality
         self._models = tuple(LazyModel(path, **options) for path in route)
-        check_chain(self._models, asked_source(source), asked_language(to))
-        for each in self._models:
-            each.sentences  # noqa: B018  # what is wrong with a file or an option is said now
-        self.models = tuple(each.name for each in self._models)
+        check_chain(self._models, parse_source(source), parse_language(to))
+        for lazy in self._models:
+            lazy.sentences  # noqa: B018  # loaded now, so that errors in a file or an option are raised here
+        self.models = tuple(lazy.name for lazy in self._models)
         self.source, self.target = self._models[0].source, self._models[-1].target
         self.via = self._models[1].source if len(self._models) > 1 else None
 
     @classmethod
     def load(cls, path: str | Path) -> "Translator":
-        """The same as `Translator(path)`, as it was written before version 0.2."""
+        """The same as `Translator(path)`; for code written before version 0.2."""
         return cls(path)
 
     def unload(self) -> None:
-        """Free the memory that the weights take; the next use reads them again."""
-        for each in self._models:
-            each.loaded = None
+        """Free the memory of the weights; the next use loads them again."""
+        for model in self._models:
+            model.loaded = None
 
     def __enter__(self) -> "Translator":
         return self
@@ -112,47 +129,22 @@ class Translator:
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.models))
-        given = self._models[0].options.items()
-        options = "".join(f", {name}={value!r}" for name, value in given if value not in (None, "auto"))
-        unloaded = "" if all(each.loaded for each in self._models) else ", unloaded"
+        items = self._models[0].options.items()
+        options = "".join(f", {name}={value!r}" for name, value in items if value not in (None, "auto"))
+        unloaded = "" if all(model.loaded for model in self._models) else ", unloaded"
         return f"Translator({names}, {self.source} → {self.target}{options}{unloaded})"
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """What each model runs on, ctranslate2 or torch."""
-        return tuple("torch" if each.sentences.fast is None else "ctranslate2" for each in self._models)
+        """The engine of each model, "ctranslate2" or "torch"."""
+        return tuple("torch" if model.sentences.fast is None else "ctranslate2" for model in self._models)
+
+    # A string is an iterable of strings too.
+    @overload
+    def translate(self, text: str, **kwargs: Unpack[TranslateOptions]) -> Result: ...  # type: ignore[overload-overlap]
 
     @overload
-    def translate(  # type: ignore[overload-overlap]  # a string is an iterable of strings too
-        self,
-        text: str,
-        *,
-        beam: int | None = None,
-        alpha: float | None = None,
-        n_best: int = 1,
-        glossary: Glossary | None = None,
-        keep: Iterable[str] = (),
-        formality: Formality | None = None,
-        whole_lines: bool = False,
-        keep_capitals: bool = False,
-        options: SearchOptions | None = None,
-    ) -> Result: ...
-
-    @overload
-    def translate(
-        self,
-        text: Iterable[str],
-        *,
-        beam: int | None = None,
-        alpha: float | None = None,
-        n_best: int = 1,
-        glossary: Glossary | None = None,
-        keep: Iterable[str] = (),
-        formality: Formality | None = None,
-        whole_lines: bool = False,
-        keep_capitals: bool = False,
-        options: SearchOptions | None = None,
-    ) -> list[Result]: ...
+    def translate(self, text: Iterable[str], **kwargs: Unpack[TranslateOptions]) -> list[Result]: ...
 
     def translate(
         self,
@@ -168,23 +160,22 @@ class Translator:
         keep_capitals: bool = False,
         options: SearchOptions | None = None,
     ) -> Result | list[Result]:
-        """The translation of a text, or a list of them for a list of texts, as `onehop translate` makes them.
+        """Translate a text, or a list of texts together, as `onehop translate` does.
 
-        A text may have many lines, which stay lines, and many sentences, which are translated one by one. What a
-        reader should know stands in `warnings`: a sentence that was split or stopped or that repeats itself, a term
-        that is not met, a number that is missing.
+        A text may have many lines, which stay lines, and many sentences, which are translated one by one. The result
+        has `warnings`, such as a sentence that was split or repeats itself, a missing term or a missing number.
 
         Args:
-            text: A text, or several, which are translated together.
-            beam: Width of the beam; 1 is greedy. Without it 4, and 1 with the quality "fast".
-            alpha: α of the length penalty |Y|^α; 0 is none. Without it, what suits the model.
-            n_best: So many translations of each sentence, in `Sentence.found`.
-            glossary: Terms with the translations that they should have, or a TSV file of them.
-            keep: Words that are not to be translated.
+            text: A text, or several texts.
+            beam: Width of the beam; 1 is greedy. The default is 4, or 1 with the quality "fast".
+            alpha: α of the length penalty |Y|^α; 0 is none. The default depends on the model.
+            n_best: The number of translations of each sentence, in `Sentence.found`.
+            glossary: Terms and their required translations, or a TSV file of them.
+            keep: Words that are not translated.
             formality: How a German or French translation addresses the reader: "formal" or "informal".
             whole_lines: Each line is one sentence and is not split.
-            keep_capitals: Sentences in capitals are given to the model as they are.
-            options: Everything that a search can be asked for, instead of beam, alpha and n_best.
+            keep_capitals: The model gets sentences in capitals unchanged.
+            options: All options of the search, instead of beam, alpha and n_best.
 
         Examples:
             >>> translator = Translator("en-de")
@@ -198,14 +189,14 @@ class Translator:
         texts = texts_of(text)
         if not isinstance(options, SearchOptions | None):
             raise SettingsError("`options` is no SearchOptions.", "Give onehop.decoding.options.SearchOptions(…).")
-        with in_the_words_of_arguments():
+        with errors_name_arguments():
             options = options or SearchOptions(beam=beam_for(self.quality, beam), alpha=alpha, n_best=n_best)
         pipeline = self.pipeline(
             options, terms_of(glossary, keep, formality), whole_lines=whole_lines, keep_capitals=keep_capitals
         )
-        parted = [_LINE_END.split(each) for each in texts]
-        lines = iter(pipeline.translate([line for parts in parted for line in parts[::2]]))
-        results = [Result.of_lines(parts, [next(lines) for _ in parts[::2]], self.source) for parts in parted]
+        split = [_LINE_END.split(t) for t in texts]  # lines and line ends in turn
+        lines = iter(pipeline.translate([line for parts in split for line in parts[::2]]))
+        results = [Result.of_lines(parts, [next(lines) for _ in parts[::2]], self.source) for parts in split]
         return results[0] if isinstance(text, str) else results
 
     def pipeline(
@@ -217,20 +208,19 @@ class Translator:
         keep_capitals: bool = False,
         batch_size: int | None = None,
     ) -> ParagraphTranslator | PivotTranslator:
-        """What translates lines, for callers that bring them one window after the other."""
+        """A pipeline for callers that translate one window of lines after the other."""
         options, terms = options or SearchOptions(), terms or Terms()
-        how: dict[str, Any] = {"options": options, "whole_lines": whole_lines, "batch_size": batch_size}
+        kwargs: dict[str, Any] = {"options": options, "whole_lines": whole_lines, "batch_size": batch_size}
+        kwargs["keep_capitals"] = keep_capitals
         if len(self._models) == 1:
-            return self._models[0].pipeline(terms=terms, keep_capitals=keep_capitals, **how)
+            return self._models[0].pipeline(terms=terms, **kwargs)
         if options.n_best > 1:
             raise SettingsError(
                 f"Through {name_of_language(str(self.via))} each sentence has one translation, not {options.n_best}.",
                 "Leave out n_best, or use a model that has both languages.",
             )
-        first, second = (
-            each.pipeline(terms=asked, keep_capitals=keep_capitals, **how)
-            for each, asked in zip(self._models, terms.of_legs(), strict=True)
-        )
+        legs = zip(self._models, terms.for_pivot(), strict=True)
+        first, second = (model.pipeline(terms=leg_terms, **kwargs) for model, leg_terms in legs)
         return PivotTranslator(first, second, terms)
 
     def translate_file(
@@ -249,24 +239,24 @@ class Translator:
         keep_capitals: bool = False,
         options: SearchOptions | None = None,
     ) -> list[str]:
-        """Translate a file into the file `out`, or a folder into the folder `out`, and say what a reader should know.
+        """Translate a file to the file `out`, or a folder to the folder `out`, and return the warnings.
 
-        Markup, code, times, placeholders and everything else that is no text come out as they were. A job that was
-        stopped goes on where it was when it is called again.
+        Markup, code, times, placeholders and everything else that is not text stay unchanged. A job that was
+        interrupted continues when it is called again.
 
         Args:
             path: A file or a folder. Formats: docs/guide/translate.md#documents.
             out: The file, or the folder, to write.
-            format: The format, where the ending does not say it.
+            format: The format, if the file name does not tell it.
             join_lines: Lines of a plain text that belong to one paragraph are translated together.
             fields: Only these keys or columns are translated, in formats that have them.
-            beam: Width of the beam; 1 is greedy. Without it 4, and 1 with the quality "fast".
-            alpha: α of the length penalty |Y|^α; 0 is none. Without it, what suits the model.
-            glossary: Terms with the translations that they should have, or a TSV file of them.
-            keep: Words that are not to be translated.
+            beam: Width of the beam; 1 is greedy. The default is 4, or 1 with the quality "fast".
+            alpha: α of the length penalty |Y|^α; 0 is none. The default depends on the model.
+            glossary: Terms and their required translations, or a TSV file of them.
+            keep: Words that are not translated.
             formality: How a German or French translation addresses the reader: "formal" or "informal".
-            keep_capitals: Sentences in capitals are given to the model as they are.
-            options: Everything that a search can be asked for, instead of beam and alpha.
+            keep_capitals: The model gets sentences in capitals unchanged.
+            options: All options of the search, instead of beam and alpha.
 
         Examples:
             >>> import pathlib, tempfile
@@ -277,9 +267,9 @@ class Translator:
             >>> (folder / "note.de.md").read_text()
             '# Danke.\\n'
         """
-        from onehop.pipelines.documents import ReadOptions, job  # most translations are made without
+        from onehop.pipelines.documents import ReadOptions, job  # imported here: most translations need no documents
 
-        with in_the_words_of_arguments():
+        with errors_name_arguments():
             options = options or SearchOptions(beam=beam_for(self.quality, beam), alpha=alpha)
             reading = ReadOptions(format=format, join_lines=join_lines, fields=tuple(fields))
             work = job.job_of([Path(path)], Path(out), reading)
@@ -289,13 +279,12 @@ class Translator:
         return listener.messages
 
     def identity(self, options: SearchOptions, terms: Terms, *how: Any) -> dict[str, Any]:
-        """Everything that a translation depends on, as JSON holds it."""
-        given = self._models[0].options
+        """Everything that a translation depends on, as JSON."""
         return {
-            "models": [each.hash for each in self._models],
-            "engine": [*self.engines, str(given["compute"])],
+            "models": [model.hash for model in self._models],
+            "engine": [*self.engines, str(self._models[0].options["compute"])],
             "options": asdict(options),
-            "alphas": [each.sentences.alpha for each in self._models],
+            "alphas": [model.sentences.alpha for model in self._models],
             "terms": terms.identity(),
             "how": list(how),
         }
@@ -307,9 +296,9 @@ class Translator:
     def score(self, source: Iterable[str], target: Iterable[str]) -> list[Score]: ...
 
     def score(self, source: str | Iterable[str], target: str | Iterable[str]) -> Score | list[Score]:
-        """How probable a given translation is, token by token; of lists, a list.
+        """The log-probabilities of a given translation, token by token, or of a list of them.
 
-        Each source and each target is taken whole, as one sentence.
+        Each source and each target is one sentence, and is not split.
 
         Examples:
             >>> translator = Translator("en-de")
@@ -330,5 +319,5 @@ class Translator:
         if self.via is not None:
             remedy = f"Score with one of {' and '.join(self.models)}."
             raise SettingsError(f"A translation through {name_of_language(self.via)} has no one score.", remedy)
-        found = self._models[0].score(sources, targets)
-        return found[0] if isinstance(source, str) else found
+        scores = self._models[0].score(sources, targets)
+        return scores[0] if isinstance(source, str) else scores

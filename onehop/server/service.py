@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 from onehop.decoding.engine import Engine, GivenUp, Settled
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
-from onehop.pipelines.alignment import Aligned, aligned
+from onehop.pipelines.alignment import Aligned, align_sentences
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.html_plan import html_plan
 from onehop.pipelines.html_tags import TooMuchMarkup
@@ -22,7 +22,7 @@ from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.plan import Alignments, Plan, Search
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.streaming import settle, tells
+from onehop.pipelines.streaming import can_stream_fast, streaming_search
 from onehop.server.joining_lane import JoiningLane, Steps
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
@@ -108,7 +108,7 @@ class Translating(ABC):
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """The alignments of sentences that were translated here."""
-        return await self.run(self.pipeline(Wish()).aligning(sentences))
+        return await self.run(self.pipeline(Wish()).alignment_plan(sentences))
 
 
 class Service(Translating):
@@ -227,7 +227,7 @@ class Service(Translating):
     async def n_best(self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]) -> list[Found]:
         """The n best translations of each sentence, by the engine that supports the options."""
         options = self.translator.with_defaults(options)
-        quick = [i for i, ids in enumerate(sources) if self.translator.is_fast(ids, options)]
+        quick = [i for i, ids in enumerate(sources) if self.translator.supports_fast(ids, options)]
         rest = sorted(set(range(len(sources))) - set(quick))
         shares: list[tuple[Lane, list[int]]] = [(self.fast, quick)] if quick and self.fast else []
         if rest:
@@ -278,7 +278,7 @@ class Service(Translating):
         tell: Settled = lambda ids: None,
     ) -> Found:
         """Run a search in the thread for one at a time; it stops if the request is cancelled."""
-        if prefix or self.translator.fast is None or not tells(self.translator, source, options):
+        if prefix or not can_stream_fast(self.translator, source, options):
             self.check_torch()
         if self.settling >= _MOST_SETTLING:
             raise busy(5)
@@ -290,7 +290,7 @@ class Service(Translating):
             tell(ids)
 
         self.settling += 1
-        search = partial(settle, self.translator, source, options, prefix=prefix, settled=hear, number=number)
+        search = partial(streaming_search, self.translator, source, options, prefix=prefix, settled=hear, number=number)
         try:
             with self.watching():
                 return await self.in_thread(search)
@@ -306,7 +306,7 @@ class Service(Translating):
         """The alignments of each translation, in parts, so that other work can run between them."""
         found: list[Aligned] = []
         for part in _parts_of_tokens(sentences, _ALIGNED_TOKENS):
-            found += await self.in_thread(partial(aligned, self.translator, part))
+            found += await self.in_thread(partial(align_sentences, self.translator, part))
         return found
 
     def close(self) -> None:

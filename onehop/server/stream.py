@@ -27,14 +27,14 @@ async def stream(service: "Service", text: str, wish: "Wish", line: int = 0) -> 
     done: list[Sentence] = []
     for number, segment in enumerate(segments):
         found: Found = []
-        wanted = by.terms.wanted(segment.text)
+        wanted = by.terms.required(segment.text)
         if by.terms.has_words(segment.text) and (ids := by.ids(segment.text)):
             search = _watched(service, ids, wish.options, [] if number else prefix, by.number(line, number))
             async with search as (events, searched):
                 async for event in in_its_letters(segment, by, events):
                     yield {"sentence": number, **event}
                 found = await searched
-        done += await asyncio.to_thread(run, by.checked([segment], [found], [wanted], [by.number(line, number)]))
+        done += await asyncio.to_thread(run, by.selection_plan([segment], [found], [wanted], [by.number(line, number)]))
         yield {"sentence": number, "text": done[-1].text, "final": True}
     yield {"translation": by.results([text], [segments], [done])[0]}
 
@@ -76,10 +76,10 @@ async def in_its_letters(
     """
     text, told = "", 0
     async for event in events:
-        if segment.stood is None:
+        if segment.original is None:
             yield event
             continue
         text += event["text"]
-        decided = by.terms.decided(text)
-        yield {**event, "text": by.in_its_letters(segment, text)[told:decided]}
+        decided = by.terms.stable_length(text)
+        yield {**event, "text": by.restore_case(segment, text)[told:decided]}
         told = decided

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from onehop.text.number_words import LANGUAGES, value_of
+from onehop.text.number_words import value_of
 
 HALF_DAY = 12 * 60  # "9" may be in the morning or in the evening
 
@@ -12,19 +12,18 @@ HALF_DAY = 12 * 60  # "9" may be in the morning or in the evening
 class Clock(NamedTuple):
     """A time in a text, as minutes after noon or midnight.
 
-    `plain`: its words are unambiguous. `afternoon` is None if the text does not say.
+    `is_certain`: its words can only mean a time. `afternoon` is None if the text does not say.
     """
 
     begin: int
     end: int
     minutes: int
-    plain: bool
+    is_certain: bool
     afternoon: bool | None = None
 
-    def same(self, other: "Clock") -> bool:
-        """Whether two times may be the same."""
-        apart = self.afternoon is not None and other.afternoon is not None and self.afternoon != other.afternoon
-        return self.minutes == other.minutes and not apart
+    def may_equal(self, other: "Clock") -> bool:
+        unknown = self.afternoon is None or other.afternoon is None
+        return self.minutes == other.minutes and (unknown or self.afternoon == other.afternoon)
 
 
 _N = r"(?:\d{1,2}|[^\W\d_]+(?:-[^\W\d_]+)?)"
@@ -69,29 +68,23 @@ _COMPILED = {
     for language, patterns in _PATTERNS.items()
 }
 # "three to five" may be a range; these minutes are rarely part of one.
-_SAID_MINUTES = (5, 10, 20, 25)
+_CLOCK_MINUTES = (5, 10, 20, 25)
 
 
-def clocks(text: str, language: str) -> Iterator[Clock]:
+def clock_times(text: str, language: str) -> Iterator[Clock]:
     """The times of a text. If several patterns match, each gives one, since any reading may be the same time."""
-    for found in _DIGITAL.finditer(text):
-        if int(found[1]) < 25:
-            hour, minute = int(found[1]), int(found[2])
-            half = _HALF.match(text, found.end())
+    for match in _DIGITAL.finditer(text):
+        hour, minute = int(match[1]), int(match[2])
+        if hour < 25:
+            half = _HALF.match(text, match.end())
             afternoon = True if hour > 12 else half[1].lower() == "p" if half else None
-            yield Clock(*found.span(), (hour * 60 + minute) % HALF_DAY, ":" in found[0], afternoon)
+            yield Clock(*match.span(), (hour * 60 + minute) % HALF_DAY, ":" in match[0], afternoon)
     for pattern, time in _COMPILED.get(language, ()):
-        for found in pattern.finditer(text):
-            numbers = [n for group in found.groups() if (n := _number(group, language)) is not None]
-            if len(numbers) < pattern.groups:
+        for match in pattern.finditer(text):
+            values = [int(group) if group.isdigit() else value_of(group, language) for group in match.groups()]
+            if None in values:
                 continue
-            hour, minute = time(*numbers)
+            hour, minute = time(*values)
             if 0 <= hour <= 24 and -60 < minute < 60:
-                plain = minute != 0 and (len(numbers) == 1 or abs(minute) in _SAID_MINUTES)
-                yield Clock(*found.span(), (hour * 60 + minute) % HALF_DAY, plain)
-
-
-def _number(word: str, language: str) -> int | None:
-    if word.isdigit():
-        return int(word)
-    return value_of(word, language) if language in LANGUAGES else None
+                is_certain = minute != 0 and (len(values) == 1 or abs(minute) in _CLOCK_MINUTES)
+                yield Clock(*match.span(), (hour * 60 + minute) % HALF_DAY, is_certain)

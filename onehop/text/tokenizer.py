@@ -13,6 +13,7 @@ import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import sentencepiece as spm
@@ -76,7 +77,9 @@ class Tokenizer:
         failures: list[BaseException] = []
         try:
             spm.SentencePieceTrainer.Train(
-                sentence_iterator=_keeping(failures, _at_most(map(normalise, sentences), settings.sample)),
+                sentence_iterator=_recording(
+                    failures, islice(filter(None, map(normalise, sentences)), settings.sample)
+                ),
                 model_writer=out,
                 model_type="bpe",
                 vocab_size=settings.vocab_size,
@@ -124,7 +127,7 @@ class Tokenizer:
             piece = self._pieces.IdToPiece(id)
             if not _TAG.fullmatch(piece):
                 break
-            tags[id] = [each for character in piece for each in self._ids_of_character(character)]
+            tags[id] = [character_id for character in piece for character_id in self._ids_of_character(character)]
         return tags
 
     def knows_tag(self, tag: str) -> bool:
@@ -138,7 +141,7 @@ class Tokenizer:
     def _spelled_out(self, ids: list[int]) -> list[int]:
         if not any(id in self._tags for id in ids):
             return ids
-        return [each for id in ids for each in self._tags.get(id, [id])]
+        return [spelled for id in ids for spelled in self._tags.get(id, [id])]
 
     @cached_property
     def target(self) -> "Tokenizer":
@@ -165,17 +168,17 @@ class Tokenizer:
         """The span of each id in the decoded text. The last byte of a character has its whole span."""
         if not ids:
             return []
-        found = self._pieces.Decode([int(i) for i in ids], return_type="offset_mapping")
-        return [(int(begin), int(end)) for begin, end in found["offsets"]]
+        decoded = self._pieces.Decode([int(i) for i in ids], return_type="offset_mapping")
+        return [(int(begin), int(end)) for begin, end in decoded["offsets"]]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The tokens as strings, with U+2581 where a word begins."""
-        names = self._names
-        return [names[i] for i in ids]
+        cache = self._token_cache
+        return [cache[i] for i in ids]
 
     @cached_property
-    def _names(self) -> "_Names":
-        return _Names(self._pieces)
+    def _token_cache(self) -> "_TokenCache":
+        return _TokenCache(self._pieces)
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """The inverse of `tokens`."""
@@ -201,30 +204,19 @@ class _TargetTokenizer(Tokenizer):
         return [[id if id < self.known else UNK for id in ids] for ids in batch]
 
 
-class _Names(dict[int, str]):
+class _TokenCache(dict[int, str]):
     """The token of each id, looked up on first use: a sentence needs few of them."""
 
     def __init__(self, pieces: Any) -> None:
         self._pieces = pieces
 
     def __missing__(self, id: int) -> str:
-        self[id] = name = str(self._pieces.IdToPiece(int(id)))
-        return name
+        self[id] = token = str(self._pieces.IdToPiece(int(id)))
+        return token
 
 
-def _at_most(sentences: Iterable[str], most: int) -> Iterator[str]:
-    """The first `most` sentences that are not empty."""
-    taken = 0
-    for sentence in sentences:
-        if taken == most:
-            return
-        if sentence:
-            taken += 1
-            yield sentence
-
-
-def _keeping(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
-    """The sentences. An exception while reading is kept, because SentencePiece would replace it by its own."""
+def _recording(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
+    """The sentences. An exception while reading is recorded, because SentencePiece replaces it by its own."""
     try:
         yield from sentences
     except BaseException as e:
@@ -250,9 +242,9 @@ class WordPieces:
 
     def __init__(self, model: bytes) -> None:
         self.model = model
-        described = json.loads(model)
-        added = [token["id"] for token in described.get("added_tokens", [])]
-        self.vocab_size = 1 + max([*described["model"]["vocab"].values(), *added])
+        content = json.loads(model)
+        added = [token["id"] for token in content.get("added_tokens", [])]
+        self.vocab_size = 1 + max([*content["model"]["vocab"].values(), *added])
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -260,16 +252,16 @@ class WordPieces:
         from tokenizers import Tokenizer as Library
 
         try:
-            found = Library.from_str(self.model.decode())
+            tokenizer = Library.from_str(self.model.decode())
         except Exception as e:  # the library raises plain Exception
             raise ModelFileError(f"The word pieces cannot be read ({str(e)[:100]}).", _DAMAGED) from None
-        found.no_padding()
-        found.no_truncation()
-        return found
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return tokenizer
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of texts, with the model's special tokens."""
-        return [found.ids for found in self._tokenizer.encode_batch(list(texts))]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
 
 
 class Classes:

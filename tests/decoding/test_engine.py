@@ -419,7 +419,7 @@ def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
 def test_unavailable_engines_and_formats_are_refused(request_, message):
     asked = {"device": None, "engine": "auto", "compute": None, "threads": None, **request_}
     with pytest.raises(SettingsError, match=re.escape(message)):
-        module.check_request(**asked)
+        module.check_engine_options(**asked)
 
 
 def test_a_missing_ctranslate2_is_refused_only_where_it_was_asked_for(model_file, monkeypatch):

@@ -7,7 +7,8 @@ import torch
 from onehop.decoding.torch_engine import padded
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Tokens
-from onehop.pipelines.alignment import align, align_translations, details
+from onehop.pipelines.alignment import align, align_sentences, alignment_details
+from onehop.pipelines.result import Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import BOS, PAD
@@ -45,14 +46,15 @@ def test_translations_are_aligned_with_their_texts(model_file):
     translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
     texts = ["the old house", "", "a bird"]
     translations = translator.translate(texts)
-    found = align_translations(translator, texts, translations)
+    sentences = [Sentence(source=s, text=t.text, found=(t,)) for s, t in zip(texts, translations, strict=True)]
+    matrices = [aligned.attention for aligned in align_sentences(translator, sentences)]
     encoded = [
         list(map(translator.tokenizer.encode, texts)),
         [translator.tokenizer.ids(t.tokens) for t in translations],
     ]
-    for ours, expected in zip(found, align(translator, *encoded), strict=True):
+    for ours, expected in zip(matrices, align(translator, *encoded), strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-6)
-    assert [len(matrix) for matrix in found] == [len(t.tokens) for t in translations]
+    assert [len(matrix) for matrix in matrices] == [len(t.tokens) for t in translations]
 
 
 def test_as_json_the_strongest_source_token_is_paired(model_file):
@@ -60,11 +62,11 @@ def test_as_json_the_strongest_source_token_is_paired(model_file):
     source = tokenizer.tokens(tokenizer.encode("a bird"))
     matrix = np.zeros((2, len(source)), dtype=np.float32)
     matrix[0, 1], matrix[1, 0] = 0.75, 0.123456
-    shown = details(tokenizer, "a bird", ("x", "y"), matrix)
+    shown = alignment_details(tokenizer, "a bird", ("x", "y"), matrix)
     assert shown["pairs"] == [[1, 0], [0, 1]]
     assert (shown["source_tokens"], shown["target_tokens"]) == (source, ["x", "y"])
     assert shown["attention"][1][0] == 0.1235
-    assert details(tokenizer, "", (), matrix[:0, :0])["pairs"] == []
+    assert alignment_details(tokenizer, "", (), matrix[:0, :0])["pairs"] == []
 
 
 def test_tokens_lie_where_their_text_is(model_file):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from onehop.errors import TextError
-from onehop.pipelines.glossary import Term, Terms, read_glossary, restored
+from onehop.pipelines.glossary import Term, Terms, read_glossary, restore_addresses
 
 GLOSSARY = [Term("contract", "Vertrag"), Term("employment contract", "Arbeitsvertrag"), Term("日本", "Japan")]
 TERMS = Terms(GLOSSARY, ["iPhone", "Anna"])
@@ -24,7 +24,7 @@ TERMS = Terms(GLOSSARY, ["iPhone", "Anna"])
     ],
 )
 def test_what_is_wanted(text, wanted):
-    assert [term.target for term in TERMS.wanted(text)] == wanted
+    assert [term.target for term in TERMS.required(text)] == wanted
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_whether_there_is_anything_to_translate(text, has):
 
 
 def test_what_is_untouched_stands_in_order():
-    assert TERMS.untouched("Anna, www.anna.org/Anna, {a} Anna") == [(0, 4), (6, 23), (19, 23), (25, 28), (29, 33)]
+    assert TERMS.protected_spans("Anna, www.anna.org/Anna, {a} Anna") == [(0, 4), (6, 23), (19, 23), (25, 28), (29, 33)]
 
 
 @pytest.mark.parametrize(
@@ -73,22 +73,22 @@ def test_what_is_untouched_stands_in_order():
     [("", ""), ("one", ""), ("one two", "one "), ("one  two ", "one  two "), ("a {na", "a "), ("to me@x.", "to ")],
 )
 def test_what_no_further_text_changes(text, decided):
-    assert text[: Terms().decided(text)] == decided
+    assert text[: Terms().stable_length(text)] == decided
 
 
 def test_kept_words_are_undecided_as_long_as_the_longest_may_go_on():
     kept = Terms(keep=["Anna", "New York City"])
-    assert kept.decided("in New") == kept.decided("New York") == 0
-    assert kept.decided("in New York City") == len("in ")
-    assert kept.decided("in New York is it") == len("in New ")
+    assert kept.stable_length("in New") == kept.stable_length("New York") == 0
+    assert kept.stable_length("in New York City") == len("in ")
+    assert kept.stable_length("in New York is it") == len("in New ")
 
 
 def test_garbled_addresses_are_put_back_where_it_is_plain_which():
     source = "see www.a.org or me@b.com"
-    assert restored(source, "siehe www.A.orrg oder me@c.com") == "siehe www.a.org oder me@b.com"
-    assert restored(source, "siehe www.A.orrg oder") == "siehe www.A.orrg oder"
-    assert restored("none", "siehe www.a.org") == "siehe www.a.org"
-    assert restored("Hello {name}", "Hallo {Name}") == "Hallo {name}"
+    assert restore_addresses(source, "siehe www.A.orrg oder me@c.com") == "siehe www.a.org oder me@b.com"
+    assert restore_addresses(source, "siehe www.A.orrg oder") == "siehe www.A.orrg oder"
+    assert restore_addresses("none", "siehe www.a.org") == "siehe www.a.org"
+    assert restore_addresses("Hello {name}", "Hallo {Name}") == "Hallo {name}"
 
 
 # --- glossary files -------------------------------------------------------------------------------------------

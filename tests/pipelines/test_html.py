@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onehop.pipelines import html_tags
-from onehop.pipelines.html import Aligned, flows, needs_alignment, put_together, reading
+from onehop.pipelines.html import Aligned, flows, model_text, needs_alignment, render_flow
 from onehop.pipelines.html_markup import MARKUP, Flow, parse
-from onehop.pipelines.html_tags import MOST_DEPTH, MOST_MARKS, TooMuchMarkup, by_words, words
+from onehop.pipelines.html_tags import MAX_DEPTH, MAX_MARKS, TooMuchMarkup, by_words, words
 from onehop.pipelines.result import Sentence
 from onehop.pipelines.sentence_translator import Translation
-from onehop.text.sentences import segment, sentences
+from onehop.text.sentences import segment, split_sentences
 
 
 def verbatim(pieces):
@@ -26,8 +26,8 @@ def verbatim(pieces):
             continue
         at = 0
         for mark in piece.marks:
-            out += [*piece.raw[at : mark.place], mark.markup]
-            at = mark.place
+            out += [*piece.raw[at : mark.position], mark.markup]
+            at = mark.position
         out += piece.raw[at:]
     return "".join(out)
 
@@ -39,8 +39,8 @@ def translated(html, dictionary, order=None):
         if isinstance(piece, str):
             out.append(piece)
             continue
-        segments = [segment(reading(piece))] if order else sentences(reading(piece), "en")
-        out.append(put_together(piece, segments, [aligned(s, dictionary, order) for s in segments]))
+        segments = [segment(model_text(piece))] if order else split_sentences(model_text(piece), "en")
+        out.append(render_flow(piece, segments, [aligned(s, dictionary, order) for s in segments]))
     return "".join(out)
 
 
@@ -133,7 +133,7 @@ def test_an_element_over_several_sentences_has_one_tag_at_each_end():
 
 def test_a_mark_at_the_end_of_a_sentence_needs_no_alignment():
     (flow,) = flows(parse("<b>the old house.</b> The <i>old</i> house. It&nbsp;have."))
-    assert needs_alignment(flow, sentences(reading(flow), "en")) == [False, True, True]
+    assert needs_alignment(flow, split_sentences(model_text(flow), "en")) == [False, True, True]
 
 
 PIECES = [
@@ -178,7 +178,7 @@ def test_no_input_makes_the_parser_slow(nasty):
     assert verbatim(parse(nasty)) == nasty
 
 
-@pytest.mark.parametrize("html", ["the " + "<b>" * (MOST_DEPTH + 1) + "old", "the " + "<b></b>" * MOST_MARKS + " old"])
+@pytest.mark.parametrize("html", ["the " + "<b>" * (MAX_DEPTH + 1) + "old", "the " + "<b></b>" * MAX_MARKS + " old"])
 def test_markup_beyond_reason_is_refused(html):
     with pytest.raises(TooMuchMarkup):
         translated(html, GERMAN)
@@ -198,15 +198,15 @@ def test_an_element_is_not_torn_by_a_stray_word():
     # Of four target words the second is doubtful: the element takes it along instead of leaving half outside.
     attention = np.array([[0.9, 0.1], [0.45, 0.55], [0.9, 0.1], [0.0, 1.0]], dtype=np.float32)
     element = html_tags.Element(0, 1, "<b>", "</b>", 0)
-    html_tags.place([element], attention, (0, 4))
-    assert element.where == (0, 3)
+    html_tags.place_elements([element], attention, (0, 4))
+    assert element.target == (0, 3)
 
 
 def test_neighbours_do_not_overlap_and_none_is_lost():
     attention = np.array([[0.5, 0.5]], dtype=np.float32)
     pair = [html_tags.Element(0, 1, "<b>", "</b>", 0), html_tags.Element(1, 2, "<i>", "</i>", 1)]
-    html_tags.place(pair, attention, (0, 1))
-    assert html_tags.rendered("x", [(0, 1)], pair, str) in ("<b>x</b><i></i>", "<i></i><b>x</b>")
+    html_tags.place_elements(pair, attention, (0, 1))
+    assert html_tags.render("x", [(0, 1)], pair, str) in ("<b>x</b><i></i>", "<i></i><b>x</b>")
 
 
 def test_a_flow_reads_as_a_reader_does():

@@ -77,7 +77,7 @@ def test_a_short_text_that_is_plainly_translated_is_refused_where_there_is_a_cho
 
 def test_without_the_identifier_the_model_with_the_language_is_taken(install, monkeypatch):
     install("en-de", "de-en", "en-fr")
-    monkeypatch.setattr(route.identifier(), "is_there", False)
+    monkeypatch.setattr(route.identifier(), "is_installed", False)
     assert names(find_route(target="fr", text=lambda: GERMAN)) == ["en-fr"]
 
 

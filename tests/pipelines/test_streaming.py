@@ -9,7 +9,7 @@ from onehop.decoding.engine import GivenUp
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.settled import extended, shared_by_beam
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.streaming import settle, settled_text
+from onehop.pipelines.streaming import settled_text, streaming_search
 
 TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
 WAYS = [
@@ -35,7 +35,7 @@ def translator(request, model_file):
 def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text, options):
     heard = []
     ids = translator.tokenizer.encode(text)
-    found = settle(translator, ids, options, settled=lambda settled: heard.append(list(settled)))
+    found = streaming_search(translator, ids, options, settled=lambda settled: heard.append(list(settled)))
     final = translator.tokenizer.ids(found[0].tokens)
     for before, after in zip(heard, [*heard[1:], final], strict=True):
         assert after[: len(before)] == before
@@ -48,7 +48,7 @@ def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text,
 def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
     translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
     heard = []
-    (found,) = settle(
+    (found,) = streaming_search(
         translator,
         translator.tokenizer.encode("the old house"),
         SearchOptions(beam=1),
@@ -60,7 +60,9 @@ def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
 
 def test_a_prefix_is_kept_and_goes_on_in_torch(translator):
     prefix = translator.tokenizer.encode("a new")
-    (found,) = settle(translator, translator.tokenizer.encode("the old house"), SearchOptions(), prefix=prefix)
+    (found,) = streaming_search(
+        translator, translator.tokenizer.encode("the old house"), SearchOptions(), prefix=prefix
+    )
     assert translator.tokenizer.ids(found.tokens)[: len(prefix)] == prefix
     assert found.engine == "torch"
 
@@ -75,7 +77,7 @@ def test_a_search_can_be_given_up(translator, options):
             raise GivenUp
 
     with pytest.raises(GivenUp):
-        settle(translator, translator.tokenizer.encode("the old house"), options, settled=leave)
+        streaming_search(translator, translator.tokenizer.encode("the old house"), options, settled=leave)
     assert len(heard) == 3
 
 

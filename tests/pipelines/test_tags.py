@@ -6,8 +6,8 @@ import pytest
 
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
+from onehop.pipelines.forced_terms import fix_article, force_missing_terms
 from onehop.pipelines.glossary import Term, Terms
-from onehop.pipelines.insist import agreeing, insisted
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.pipelines.tags import check_formality, with_tags
 from onehop.pipelines.translator import Translator, terms_of
@@ -79,9 +79,9 @@ def test_an_unknown_formality_is_refused():
 def test_a_term_that_no_hypothesis_has_is_put_in_its_place(shipped, sentences):
     """Without the second try none of these comes out, tags or not."""
     text, term = "The waiter forgot our drinks.", Term("waiter", "Servicekraft")
-    begun = sentences.translate([text])[0]
-    assert not term.met(begun.text)
-    found = insisted(sentences, text, sentences.tokenizer.encode(text), begun, [term], SearchOptions())
+    first = sentences.translate([text])[0]
+    assert not term.met(first.text)
+    found = force_missing_terms(sentences, text, sentences.tokenizer.encode(text), first, [term], SearchOptions())
     assert term.count(found.text) == 1
     assert found.finished
     assert not found.looped
@@ -110,11 +110,11 @@ def test_an_article_gets_the_gender_of_the_term(sentences):
     wrong = sentences.complete(
         sentences.tokenizer.encode(text), [sentences.tokenizer.encode("Die Eintopf ist")], SearchOptions()
     )[0]
-    right = agreeing(sentences, text, wrong, term)
+    right = fix_article(sentences, text, wrong, term)
     assert wrong.text.startswith("Die Eintopf ")
     assert right.text.startswith("Der Eintopf ")
     assert sentences.tokenizer.decode(sentences.tokenizer.ids(right.tokens)) == right.text
-    assert agreeing(sentences, text, right, term) == right
+    assert fix_article(sentences, text, right, term) == right
 
 
 def test_terms_of_the_benchmark_are_met(shipped):

@@ -318,7 +318,7 @@ def test_the_function_keeps_models_in_memory(install, monkeypatch):
     folder = install("en-de", "de-en")
     made = []
     monkeypatch.setattr(module, "Translator", lambda route: made.append(route) or Translator(route))
-    module.kept_translator.cache_clear()
+    module._cached_translator.cache_clear()
     one = translate("a bird", to="de")
     assert translate(["a bird"], to="German", source="en") == [one] == [translate("a bird", model="en-de")]
     assert one == translate("a bird")

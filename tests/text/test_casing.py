@@ -1,4 +1,4 @@
-"""Sentences in capitals: which are, in which letters the model gets them, and how its answer becomes capitals again."""
+"""Sentences in capitals: detecting them, the case that the model gets, and capitals again in the translation."""
 
 import sys
 
@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onehop.text.casing import (
-    capital,
-    capitals,
     in_capitals,
-    in_sentence_case,
     in_title_case,
-    ordinary,
-    small,
+    lower,
     spelling,
+    to_capitals,
+    to_ordinary_case,
+    to_sentence_case,
+    upper,
 )
 
 # Ids of a small vocabulary, the more frequent first; a word that is not in it is read letter by letter.
@@ -86,7 +86,7 @@ def test_what_is_untouched_does_not_count():
     ],
 )
 def test_in_ordinary_letters(text, plain):
-    assert ordinary(text, spell) == plain
+    assert to_ordinary_case(text, spell) == plain
 
 
 def test_a_word_is_spelled_in_the_fewest_pieces():
@@ -102,9 +102,9 @@ def test_a_name_ends_in_the_sigma_of_an_end():
 
 
 def test_what_is_untouched_stays_as_it_is():
-    assert ordinary("DOOR WWW.X.ORG", spell, [(5, 14)]) == "Door WWW.X.ORG"
-    assert capitals("offen anna@x.org", "", [(6, 16)]) == "OFFEN anna@x.org"
-    assert capitals("a bc d ef g", "", [(2, 6), (2, 4), (7, 9)]) == "A bc d ef G"
+    assert to_ordinary_case("DOOR WWW.X.ORG", spell, [(5, 14)]) == "Door WWW.X.ORG"
+    assert to_capitals("offen anna@x.org", "", [(6, 16)]) == "OFFEN anna@x.org"
+    assert to_capitals("a bc d ef g", "", [(2, 6), (2, 4), (7, 9)]) == "A bc d ef G"
 
 
 def test_many_untouched_places_are_gone_through_once():
@@ -118,48 +118,46 @@ def test_many_untouched_places_are_gone_through_once():
     text = "DOOR {a} " * 100
     places = Counted((i + 5, i + 8) for i in range(0, len(text), 9))
     assert in_capitals(text, places)
-    assert ordinary(text, spell, places) == "Door {a} " + "door {a} " * 99
-    assert capitals("door {a} " * 100, text, places) == text
+    assert to_ordinary_case(text, spell, places) == "Door {a} " + "door {a} " * 99
+    assert to_capitals("door {a} " * 100, text, places) == text
     assert places.gone_through == 3
 
 
 def test_in_capitals_again():
-    assert capitals("Die Tür ist groß, 5 m.", "THE DOOR IS BIG, 5 M.") == "DIE TÜR IST GROẞ, 5 M."
-    assert capitals("das iPhone", "THE iPhone") == "DAS iPhone"
-    assert capitals("die Straße", "THE STRAßE") == "DIE STRAẞE"
-    assert capitals("οδός και ας", "ROADS") == "ΟΔΌΣ ΚΑΙ ΑΣ"
+    assert to_capitals("Die Tür ist groß, 5 m.", "THE DOOR IS BIG, 5 M.") == "DIE TÜR IST GROẞ, 5 M."
+    assert to_capitals("das iPhone", "THE iPhone") == "DAS iPhone"
+    assert to_capitals("die Straße", "THE STRAßE") == "DIE STRAẞE"
+    assert to_capitals("οδός και ας", "ROADS") == "ΟΔΌΣ ΚΑΙ ΑΣ"
 
 
 @pytest.mark.parametrize("language", ["tr", "az", "tr-TR", "AZ_Latn"])
 def test_i_keeps_its_dot_or_has_none_where_a_language_has_both(language):
-    assert small("DİL VE ISPARTA", language) == "dil ve ısparta"
-    assert capital("dil ve ısparta", language) == "DİL VE ISPARTA"
+    assert lower("DİL VE ISPARTA", language) == "dil ve ısparta"
+    assert upper("dil ve ısparta", language) == "DİL VE ISPARTA"
     assert spelling("ISI", encode, language) == "ısı"
-    assert capitals("iyi", "GOOD", language=language) == "İYİ"
+    assert to_capitals("iyi", "GOOD", language=language) == "İYİ"
 
 
 def test_elsewhere_i_has_one_capital():
-    assert small("DIL", "de") == small("DIL", "trv") == "dil"
-    assert capital("dil ı", "de") == "DIL I"
+    assert lower("DIL", "de") == lower("DIL", "trv") == "dil"
+    assert upper("dil ı", "de") == "DIL I"
 
 
 def test_no_letter_becomes_two():
     every = [c for c in map(chr, range(sys.maxunicode + 1)) if c.lower() != c or c.upper() != c]
     for language in ("", "tr"):
-        assert (
-            [len(small(c, language)) for c in every] == [len(capital(c, language)) for c in every] == [1] * len(every)
-        )
+        assert [len(lower(c, language)) for c in every] == [len(upper(c, language)) for c in every] == [1] * len(every)
 
 
 @given(st.text())
 def test_no_place_moves(text):
-    assert len(small(text)) == len(capital(text)) == len(text)
-    assert len(ordinary(text, spell)) == len(capitals(text, text)) == len(text)
+    assert len(lower(text)) == len(upper(text)) == len(text)
+    assert len(to_ordinary_case(text, spell)) == len(to_capitals(text, text)) == len(text)
 
 
 @given(st.text("AB, '1"))
 def test_what_was_in_capitals_is_so_again(text):
-    assert capitals(ordinary(text, spell), text) == text
+    assert to_capitals(to_ordinary_case(text, spell), text) == text
 
 
 @pytest.mark.parametrize(
@@ -193,8 +191,8 @@ def test_these_are_not_in_title_case(text, language):
 def test_a_title_keeps_its_first_word_and_what_may_be_a_name():
     title = "The Door Is Open and the EU Not: J. Greenman Do It in Berlin"
     plain = "The door is open and the EU not: J. Greenman do it in Berlin"
-    assert in_sentence_case(title, encode) == plain
+    assert to_sentence_case(title, encode) == plain
     assert (
-        in_sentence_case("Open A Door in New York", lambda word: [int(word[0].isupper())]) == "Open a door in New york"
+        to_sentence_case("Open A Door in New York", lambda word: [int(word[0].isupper())]) == "Open a door in New york"
     )
-    assert in_sentence_case("The Door Is Open", encode, [(4, 8)]) == "The Door is open"
+    assert to_sentence_case("The Door Is Open", encode, [(4, 8)]) == "The Door is open"

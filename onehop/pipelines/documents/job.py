@@ -11,10 +11,10 @@ from onehop.atomic import write_whole
 from onehop.errors import OnehopError, SettingsError, TextError, check_folder
 from onehop.pipelines.documents import FORMATS, OPTIONS, ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
-from onehop.pipelines.html import reading
+from onehop.pipelines.html import model_text
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.pivot import PivotTranslator
-from onehop.pipelines.result import shortened
+from onehop.pipelines.result import short_repr
 from onehop.text.language_id import LanguageWatch
 
 _STATE = Path(".onehop") / "segments.jsonl"
@@ -63,7 +63,7 @@ class CollectedMessages:
     def advance(self, flows: int) -> None: ...
 
     def warn(self, file: File, text: str, warnings: Sequence[str]) -> None:
-        self.messages += [f"{shortened(text)} of {file.source}: {warning}" for warning in warnings]
+        self.messages += [f"{short_repr(text)} of {file.source}: {warning}" for warning in warnings]
 
     def say(self, text: str) -> None:
         self.messages.append(text)
@@ -80,7 +80,7 @@ class Job:
     def sample(self) -> str:
         """Text of the first file, for language identification."""
         document = read_document(self.files[0].data(), str(self.files[0].source), self.options)
-        return "\n".join(reading(flow) for flow in document.flows[:_SAMPLE])
+        return "\n".join(model_text(flow) for flow in document.flows[:_SAMPLE])
 
     def run(self, pipeline: Pipeline, identity: Mapping[str, Any], listener: Listener) -> None:
         """Translate all files. An error in one of several files is reported, and the others are translated."""
@@ -109,7 +109,7 @@ class Job:
     ) -> bytes:
         document = read_document(data, str(file.source), self.options)
         listener.begin(file, len(document.flows))
-        if doubt := watch.look_at(map(reading, document.flows)):
+        if doubt := watch.check(map(model_text, document.flows)):
             listener.say(doubt)
         return translate_document(
             pipeline,

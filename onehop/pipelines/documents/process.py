@@ -19,7 +19,7 @@ from onehop.errors import OnehopError, TextError
 from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents import ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
-from onehop.pipelines.html import reading
+from onehop.pipelines.html import model_text
 from onehop.pipelines.plan import Plan
 from onehop.pipelines.result import Sentence
 from onehop.text.sentences import Segment
@@ -42,7 +42,7 @@ class RemotePipeline:
         self.indices = {id(s): i for i, s in enumerate(s for sentences in translated for s in sentences)}
         return segments, translated
 
-    def aligning(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
+    def alignment_plan(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
         """Word alignments. A sentence that was replaced here counts as copied and has none."""
         indices = [self.indices[id(s)] for s in sentences if id(s) in self.indices]
         [answer] = (yield [_Question(self, ALIGN, indices)]) if indices else [[]]
@@ -92,7 +92,7 @@ def _limit_memory(most: int) -> None:
 
 def translate(pipeline: RemotePipeline, data: bytes, name: str, options: ReadOptions, max_characters: int) -> bytes:
     document = read_document(data, name, options)
-    lines = [reading(flow) for flow in document.flows]
+    lines = [model_text(flow) for flow in document.flows]
     if (characters := sum(map(len, lines))) > max_characters:
         what = f"{name} has {characters:,} characters of text, and {max_characters:,} are allowed."
         raise TextError(what, "Part it into several files.")

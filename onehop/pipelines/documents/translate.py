@@ -14,7 +14,7 @@ import numpy as np
 from onehop.errors import TextError
 from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents.flow import Document, original
-from onehop.pipelines.html import align_flows, kept_spans, places, put_together, reading
+from onehop.pipelines.html import align_flows, kept_spans, model_text, render_flow, segment_spans
 from onehop.pipelines.html_markup import Flow
 from onehop.pipelines.html_tags import Span, TooMuchMarkup
 from onehop.pipelines.plan import Plan, run
@@ -30,7 +30,7 @@ class DocumentPipeline(Protocol):
     def plan(self, lines: Sequence[str]) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
         """The segments of each line, and their translations."""
 
-    def aligning(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
+    def alignment_plan(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
         """Word alignments of translated sentences."""
 
 
@@ -147,22 +147,22 @@ def windows(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _translate_flows(pipeline: DocumentPipeline, flows: Sequence[Flow]) -> list[TranslatedFlow]:
-    segments, translated = run(pipeline.plan([reading(flow) for flow in flows]))
+    segments, translated = run(pipeline.plan([model_text(flow) for flow in flows]))
     translated = [
         # An unchanged sentence counts as copied, so that its spaces and marks stay as well.
         [replace(s, found=()) if s.text == normalise(part.source) else s for s, part in zip(*pair, strict=True)]
         for pair in zip(translated, segments, strict=True)
     ]
-    aligned = run(align_flows(pipeline.aligning, flows, segments, translated))
+    aligned = run(align_flows(pipeline.alignment_plan, flows, segments, translated))
     return list(map(_assemble, flows, segments, aligned))
 
 
 def _assemble(flow: Flow, segments: Sequence[Segment], sentences: Sequence[Aligned]) -> TranslatedFlow:
     """Put a flow's sentences and marks together. A flow with too much markup is left untranslated."""
     warnings = tuple(dict.fromkeys(w for aligned in sentences for w in aligned.sentence.warnings()))
-    sentences = [align_copies(flow, *pair) for pair in zip(places(segments), sentences, strict=True)]
+    sentences = [align_copies(flow, *pair) for pair in zip(segment_spans(segments), sentences, strict=True)]
     try:
-        return TranslatedFlow(put_together(flow, segments, sentences), warnings)
+        return TranslatedFlow(render_flow(flow, segments, sentences), warnings)
     except TooMuchMarkup:
         return TranslatedFlow(original(flow), ("a sentence has hundreds of tags, and was left as it is",))
 

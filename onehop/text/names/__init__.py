@@ -1,12 +1,15 @@
-"""Names that two languages write alike, and capitalised words that they do not: lists of recipes/copied_names.py."""
+"""Lists of names that two languages spell alike, and of capitalised words that they translate.
+
+`recipes/copied_names.py` made the lists from parallel text.
+"""
 
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
 
-# Of languages that write nouns in small letters: words before a noun, after which a capital is no sign of a name.
-_BEFORE_NOUNS = {
+# Determiners of languages with lowercase nouns. A capitalised word after one is often no name: "the President".
+_DETERMINERS = {
     "en": (
         "the a an this that these those my your his her its our their no any some every each all both which what such"
         " another one two three"
@@ -18,18 +21,18 @@ _BEFORE_NOUNS = {
 }
 _WORD = re.compile(r"(?<![\w'’-])[^\W\d_]{3,}(?![\w-]|['’](?!s\b))")
 _WORD_BEFORE = re.compile(r"([^\W\d_]+),? $")
-_LONGEST_BEFORE = 40  # characters that are looked at before a word
+_MAX_LOOKBEHIND = 40  # characters
 
 
 @lru_cache
 def copied_names(one: str, two: str) -> frozenset[str]:
-    """The names of a pair of languages, in either direction; none where there is no list."""
+    """The names of a language pair in either direction; empty without a list."""
     return _words(f"{one}-{two}.txt") or _words(f"{two}-{one}.txt")
 
 
 @lru_cache
 def translated_words(source: str, target: str) -> frozenset[str]:
-    """Words of the source language that stand alone with a capital and are translated: Germany, Monday, Congress."""
+    """Capitalised words of the source language that are translated: Germany, Monday, Congress."""
     return _words(f"{source}-{target}.translated.txt")
 
 
@@ -38,25 +41,24 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(file.read_text(encoding="utf-8").split() if file.is_file() else ())
 
 
-def standing_alone(text: str, language: str) -> Iterator[tuple[int, str]]:
-    """Where words with a capital stand inside of a sentence, without an article and another capital beside them.
+def lone_capitalised_words(text: str, language: str) -> Iterator[tuple[int, str]]:
+    """Position and text of capitalised words inside a sentence, after a lowercase word that is no determiner.
 
-    Such a word is mostly a name. There are none in a language that writes every noun with a capital.
+    Most of them are names. Another capitalised word must not follow. A language that capitalises nouns yields none.
     """
-    articles = _BEFORE_NOUNS.get(language, "").split()
-    for m in _WORD.finditer(text) if articles else ():
+    determiners = _DETERMINERS.get(language, "").split()
+    for m in _WORD.finditer(text) if determiners else ():
         if not (m[0][0].isupper() and m[0][1:].islower()) or text[m.end() + 1 : m.end() + 2].isupper():
             continue
         before = _word_before(text, m.start())
-        if before.islower() and before not in articles:
+        if before.islower() and before not in determiners:
             yield m.start(), m[0]
 
 
-def has_article(text: str, at: int, language: str) -> bool:
-    """Whether the word at a place of a text has an article or the like before it."""
-    return _word_before(text, at).lower() in _BEFORE_NOUNS.get(language, "").split()
+def follows_determiner(text: str, at: int, language: str) -> bool:
+    return _word_before(text, at).lower() in _DETERMINERS.get(language, "").split()
 
 
 def _word_before(text: str, at: int) -> str:
-    found = _WORD_BEFORE.search(text, max(0, at - _LONGEST_BEFORE), at)
-    return found[1] if found else ""
+    match = _WORD_BEFORE.search(text, max(0, at - _MAX_LOOKBEHIND), at)
+    return match[1] if match else ""

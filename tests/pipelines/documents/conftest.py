@@ -55,8 +55,8 @@ def aligned(translator, sentences):
 @pytest.fixture
 def pipeline(monkeypatch):
     """A pipeline that changes each word as the test says."""
-    monkeypatch.setattr(alignment, "aligned", aligned)
-    monkeypatch.setattr(paragraphs, "insisted", lambda translator, text, ids, begun, *_: begun)
+    monkeypatch.setattr(alignment, "align_sentences", aligned)
+    monkeypatch.setattr(paragraphs, "force_missing_terms", lambda translator, text, ids, translation, *_: translation)
     return lambda word=str.upper: ParagraphTranslator(WordByWord(word), max_length=128, keep_capitals=True)
 
 

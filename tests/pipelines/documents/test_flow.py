@@ -9,7 +9,7 @@ from onehop.pipelines.documents.flow import KEPT, TAGGED
 from onehop.pipelines.documents.markdown import _FOREIGN
 from onehop.pipelines.documents.subtitles import _TIMES
 from onehop.pipelines.documents.xliff import _SEGMENT
-from onehop.text.language_id import _NO_WORD
+from onehop.text.language_id import _NOT_A_WORD
 
 
 def seconds(pattern: re.Pattern[str], text: str) -> float:
@@ -33,7 +33,7 @@ def seconds(pattern: re.Pattern[str], text: str) -> float:
         (_SEGMENT, "", '<unit translate="no"/>'),
         (_SEGMENT, "", "<source/>"),
         (_SEGMENT, "", "<source></source><seg-source/>"),
-        (_NO_WORD, "", "a"),
+        (_NOT_A_WORD, "", "a"),
     ],
 )
 def test_the_time_grows_with_the_text_and_not_with_its_square(pattern, first, repeated):
@@ -53,4 +53,4 @@ def test_placeholders_of_many_programs_are_kept(placeholder):
     ("text", "words"), [("ab c/d e1f gh x_y <b> é=", "ab gh"), ("1 a@b @ 2c c2 d", "d"), ("über alles", "über alles")]
 )
 def test_words_with_signs_in_them_say_nothing_about_the_language(text, words):
-    assert _NO_WORD.sub(" ", text).split() == words.split()
+    assert _NOT_A_WORD.sub(" ", text).split() == words.split()

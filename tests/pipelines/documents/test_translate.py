@@ -18,7 +18,7 @@ def test_through_english_tags_go_with_their_words(pipeline):
     out = translate_document(by, read_document(b"the <b>old</b> house", "x.html"), Memory())
     assert out == b"THEx <b>OLDx</b> HOUSEx"
     _, (sentences,) = run(by.plan(["the old house"]))
-    (found,) = run(by.aligning(sentences))
+    (found,) = run(by.alignment_plan(sentences))
     assert found.attention.tolist() == np.eye(3).tolist()
 
 
