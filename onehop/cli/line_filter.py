@@ -20,7 +20,7 @@ from onehop.cli.app import print_message, say_waiting
 from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import LONGEST_LINE, Lines
 from onehop.errors import OnehopError, TextError
-from onehop.pipelines.bulk import BulkJob, SameText, TranslatedWindow, Window, translated_here
+from onehop.pipelines.bulk import BulkJob, SameText, TranslatedWindow, Window, translate_in_process
 from onehop.pipelines.line_windows import LAST_WINDOW, windows
 from onehop.pipelines.route import AlreadyTranslatedError
 from onehop.storage.model_label import describe
@@ -122,17 +122,17 @@ class LineInputs:
     def give_back(self, error: AlreadyTranslatedError, job: BulkJob) -> None:
         """Write the lines unchanged."""
         print_message(error.warning())
-        self._translate(job, lambda windows: translated_here(job, SameText(), windows))
+        self._translate(job, lambda windows: translate_in_process(job, SameText(), windows))
 
     def translate(self, job: BulkJob) -> None:
         """Translate in this process, or in several `workers`."""
         if self.workers > 1:
-            from onehop.pipelines.bulk_workers import translated_by_workers  # imports multiprocessing
+            from onehop.pipelines.bulk_workers import translate_with_workers  # imports multiprocessing
 
-            self._translate(job, lambda windows: translated_by_workers(job, windows, self.workers))
+            self._translate(job, lambda windows: translate_with_workers(job, windows, self.workers))
         else:
             pipeline = job.pipeline(job.translator())
-            self._translate(job, lambda windows: translated_here(job, pipeline, windows))
+            self._translate(job, lambda windows: translate_in_process(job, pipeline, windows))
 
     def _translate(self, job: BulkJob, translated: Callable[[Iterable[Window]], _Results]) -> None:
         """Write to a file, with a progress bar on stderr, or to stdout, without one."""

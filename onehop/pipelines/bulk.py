@@ -1,6 +1,6 @@
-"""Windows of lines through a translator, and the forms in which translations are written.
+"""Translates windows of lines, and formats the translations.
 
-A window is translated alone: the result depends on neither the number of processes nor where a job was stopped.
+Windows are independent: results do not depend on the number of processes, or on where a job was interrupted.
 """
 
 import json
@@ -23,7 +23,7 @@ Output = Literal["text", "json", "moses"]
 
 
 class SameText:
-    """Gives lines back as they are, for a text that is in the target language already."""
+    """Returns lines unchanged, for a text that is in the target language already."""
 
     def translate(self, lines: Sequence[str], begin: int = 0) -> list[Result]:
         return [Result(source=line, text=line, sentences=()) for line in lines]
@@ -35,9 +35,9 @@ Pipeline = LinePipeline | SameText
 
 @dataclass(frozen=True)
 class Window:
-    """Some lines that follow one another; the first has the number `first` in what is called `name`.
+    """Consecutive lines of the text called `name`, whose first line has the number `first`.
 
-    `offset` lines come before it in all texts together. A window that is `cut` ends where reading failed.
+    `offset` counts the lines before it in all texts. A `cut` window ends where reading failed.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Window:
 
 @dataclass(frozen=True)
 class TranslatedWindow:
-    """A window's output, and the warnings of its lines by their numbers."""
+    """A window's output, and the warnings of its lines with their numbers."""
 
     window: Window
     data: bytes
@@ -58,7 +58,7 @@ class TranslatedWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkJob:
-    """Everything that a translation depends on but its text, small enough to be sent to other processes."""
+    """All options of a translation, to be sent to other processes."""
 
     route: tuple[Path, ...] = ()
     device: str | None = None
@@ -74,15 +74,21 @@ class BulkJob:
     alignments: bool = False
 
     def translator(self) -> Translator:
-        how = {"device": self.device, "engine": self.engine, "compute": self.compute, "threads": self.threads}
-        return Translator(self.route, **how)  # type: ignore[arg-type]
+        return Translator(
+            self.route, device=self.device, engine=self.engine, compute=self.compute, threads=self.threads
+        )
 
     def pipeline(self, translator: Translator) -> LinePipeline:
-        how = {"whole_lines": self.whole_lines, "keep_capitals": self.keep_capitals, "batch_size": self.batch_size}
-        return translator.pipeline(self.options, self.terms, **how)  # type: ignore[arg-type]
+        return translator.pipeline(
+            self.options,
+            self.terms,
+            whole_lines=self.whole_lines,
+            keep_capitals=self.keep_capitals,
+            batch_size=self.batch_size,
+        )
 
     def identity(self) -> dict[str, Any]:
-        """What a translation depends on, as JSON holds it."""
+        """Everything that a translation depends on, as JSON."""
         how = (self.device, self.engine, self.compute, self.whole_lines, self.keep_capitals)
         return {
             "models": [describe(path).hash for path in self.route],
@@ -93,13 +99,13 @@ class BulkJob:
 
     def translate(self, pipeline: Pipeline, window: Window) -> TranslatedWindow:
         results = pipeline.translate(window.lines, window.offset)
-        shown = (self.shown(result, number) for number, result in enumerate(results, window.offset))
-        data = "".join(f"{lines}\n" for lines in shown).encode("utf-8", "replace")
-        warned = [(number, result.warnings) for number, result in enumerate(results, window.first) if result.warnings]
-        return TranslatedWindow(window, data, warned)
+        formatted = (self.format(result, number) for number, result in enumerate(results, window.offset))
+        data = "".join(f"{lines}\n" for lines in formatted).encode("utf-8", "replace")
+        warnings = [(number, result.warnings) for number, result in enumerate(results, window.first) if result.warnings]
+        return TranslatedWindow(window, data, warnings)
 
-    def shown(self, result: Result, number: int) -> str:
-        """A line's translation as it is written; `number` counts the lines of all texts from 0."""
+    def format(self, result: Result, number: int) -> str:
+        """A line's translation in the output format; `number` counts the lines of all texts from 0."""
         if self.output == "text":
             return result.text
         if self.output == "moses":
@@ -108,25 +114,25 @@ class BulkJob:
 
 
 def moses_lines(result: Result, number: int, n_best: int) -> Iterator[str]:
-    """The n best of a line as Moses writes them. Where a line was split, its parts' translations of one rank belong."""
+    """The n best translations of a line as Moses writes them. In a line of several sentences equal ranks are joined."""
     ranks = max((len(s.found) for s in result.sentences), default=1)
     for rank in range(min(n_best, max(1, ranks))):
         texts, score = [result.text], result.score
         if rank and result.sentences:
-            found = [s.found[min(rank, len(s.found) - 1)] if s.found else None for s in result.sentences]
-            texts = [s.text if t is None else t.text for s, t in zip(result.sentences, found, strict=True)]
-            score = sum(t.score for t in found if t is not None)
+            ranked = [s.found[min(rank, len(s.found) - 1)] if s.found else None for s in result.sentences]
+            texts = [s.text if t is None else t.text for s, t in zip(result.sentences, ranked, strict=True)]
+            score = sum(t.score for t in ranked if t is not None)
         yield f"{number} ||| {LINE_BREAKS.sub(' ', ' '.join(texts))} ||| {score:.4f}"
 
 
-def translated_here(
+def translate_in_process(
     job: BulkJob, pipeline: Pipeline, windows: Iterable[Window]
 ) -> Generator[TranslatedWindow, None, None]:
-    """Window after window in this process."""
+    """The translated windows, one after the other in this process."""
     for window in windows:
         yield job.translate(pipeline, window)
 
 
 def threads_of(workers: int, threads: int | None) -> int | None:
-    """Threads of each worker: those asked for, else the cores shared among them."""
+    """The threads of each worker: the given number, or an equal share of the cores."""
     return threads if threads is not None or workers == 1 else max(1, (os.cpu_count() or 1) // workers)

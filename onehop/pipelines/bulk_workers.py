@@ -1,6 +1,6 @@
-"""Windows of lines through several processes that share a device, each with models of its own, in order.
+"""Translates windows of lines in several processes that share a device, and yields the results in order.
 
-The parent reads, deals out windows and hands out results. A worker tokenizes, searches and detokenizes.
+The parent reads windows and yields results. Each worker has its own models, and tokenizes, searches and detokenizes.
 """
 
 import multiprocessing
@@ -15,52 +15,50 @@ from onehop.data.worker_pool import exit_with_parent
 from onehop.errors import OnehopError
 from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window
 
-_TRIES = 2  # a window in which a worker has died so often ends the job
-AHEAD = 5  # windows a worker that may be read before the first of them is done
-_END_SECONDS = 5.0  # a worker that was told to end is killed after this time
+_MAX_TRIES = 2  # workers that may die over one window before the job fails
+AHEAD = 5  # windows per worker that are read before the first of them is done
+_STOP_SECONDS = 5.0  # a worker that does not stop within this time is killed
 
 _Answer = TranslatedWindow | OnehopError
+_WorkerMain = Callable[[BulkJob, Connection], None]
 
 
-def translated_by_workers(
-    job: BulkJob,
-    windows: Iterable[Window],
-    workers: int,
-    start: "Callable[[BulkJob, Connection], None] | None" = None,
+def translate_with_workers(
+    job: BulkJob, windows: Iterable[Window], workers: int, worker_main: _WorkerMain | None = None
 ) -> Generator[TranslatedWindow, None, None]:
-    """The windows in their order, translated by so many processes, which run `start`; `close` ends those.
+    """The translated windows in order. Closing the generator stops the worker processes, which run `worker_main`.
 
-    A window whose worker dies is given to another. An error, of reading or in a worker, is raised when everything
-    before it was handed out.
+    The window of a worker that dies is given to another worker. An error, of reading or in a worker, is raised after
+    everything before it was yielded.
     """
-    coming, done, taken, following = _Windows(windows), dict[int, _Answer](), 0, 0
-    with closing(_Pool(job, start or work)) as pool:
+    reader, done, taken, following = _Reader(windows), dict[int, _Answer](), 0, 0
+    with closing(_Pool(job, worker_main or work)) as pool:
         while True:
-            while len(pool.busy) < workers and taken - following < workers * AHEAD and (window := coming.take()):
-                pool.give(taken, window)
+            while len(pool.busy) < workers and taken - following < workers * AHEAD and (window := reader.read()):
+                pool.submit(taken, window)
                 taken += 1
             if taken == following:
                 break
-            done.update(pool.answers())
+            done.update(pool.wait())
             while following in done:
                 answer = done.pop(following)
                 if isinstance(answer, OnehopError):
                     raise answer
                 yield answer
                 following += 1
-    if coming.error is not None:
-        raise coming.error
+    if reader.error is not None:
+        raise reader.error
 
 
-class _Windows:
-    """Windows that are taken one by one; an error of reading them is kept for later."""
+class _Reader:
+    """Reads windows one by one, and stores an error for later."""
 
     def __init__(self, windows: Iterable[Window]) -> None:
         self.windows = iter(windows)
         self.error: OnehopError | None = None
 
-    def take(self) -> Window | None:
-        """The next one; None: there are no more."""
+    def read(self) -> Window | None:
+        """The next window; None at the end and after an error."""
         try:
             return next(self.windows, None) if self.error is None else None
         except OnehopError as e:
@@ -69,81 +67,75 @@ class _Windows:
 
 
 class _Worker:
-    """A process, and the window that it works on."""
+    """A process, and the connection to it."""
 
-    def __init__(self, job: BulkJob, start: Callable[[BulkJob, Connection], None]) -> None:
-        context = multiprocessing.get_context("spawn")  # the caller may hold threads or a GPU
+    def __init__(self, job: BulkJob, main: _WorkerMain) -> None:
+        context = multiprocessing.get_context("spawn")  # the caller may have threads or a GPU context
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=start, args=(job, theirs), daemon=True)
+        self.process = context.Process(target=main, args=(job, theirs), daemon=True)
         self.process.start()
-        theirs.close()  # so that its end is seen here
+        theirs.close()  # otherwise the death of the process would not close the connection
 
-    def give(self, window: Window) -> None:
-        """Let it work on a window."""
-        with suppress(OSError):  # it has died, which is seen when its answer is waited for
-            self.connection.send(window)
-
-    def answer(self) -> _Answer | None:
-        """What became of its window; None: the process has died."""
+    def receive(self) -> _Answer | None:
+        """The answer for its window; None if the process has died."""
         try:
-            found: _Answer = self.connection.recv()
+            answer: _Answer = self.connection.recv()
         except (EOFError, OSError):
             return None
-        return found
+        return answer
 
-    def end(self) -> None:
-        """End the process, whatever it does."""
+    def stop(self) -> None:
         self.connection.close()
         self.process.terminate()
-        self.process.join(_END_SECONDS)
+        self.process.join(_STOP_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
 
 
 class _Pool:
-    """Workers that are started as they are needed."""
+    """Workers, each started when it is first needed."""
 
-    def __init__(self, job: BulkJob, start: Callable[[BulkJob, Connection], None]) -> None:
-        self.job, self.start = job, start
+    def __init__(self, job: BulkJob, main: _WorkerMain) -> None:
+        self.job, self.main = job, main
         self.idle: list[_Worker] = []
         self.busy: dict[int, tuple[_Worker, Window]] = {}
         self.deaths: Counter[int] = Counter()
 
-    def give(self, number: int, window: Window) -> None:
-        worker = self.idle.pop() if self.idle else _Worker(self.job, self.start)
+    def submit(self, number: int, window: Window) -> None:
+        worker = self.idle.pop() if self.idle else _Worker(self.job, self.main)
         self.busy[number] = worker, window
-        worker.give(window)
+        with suppress(OSError):  # it has died, which `wait` notices
+            worker.connection.send(window)
 
-    def answers(self) -> dict[int, _Answer]:
-        """What has come, by the number of the window; it waits until a worker answers or dies."""
+    def wait(self) -> dict[int, _Answer]:
+        """The answers by the number of the window, as soon as a worker answers or dies."""
         ready = wait([worker.connection for worker, _ in self.busy.values()])
-        found: dict[int, _Answer] = {}
+        answers: dict[int, _Answer] = {}
         for number, (worker, window) in list(self.busy.items()):
             if worker.connection not in ready:
                 continue
-            answer = worker.answer()
+            answer = worker.receive()
+            del self.busy[number]
             if answer is not None:
                 self.idle.append(worker)
-                found[number] = answer
-                del self.busy[number]
+                answers[number] = answer
                 continue
-            worker.end()
-            del self.busy[number]
+            worker.stop()
             self.deaths[number] += 1
-            if self.deaths[number] < _TRIES:
-                self.give(number, window)
+            if self.deaths[number] < _MAX_TRIES:
+                self.submit(number, window)
             else:
-                found[number] = _died(window, worker.process.exitcode)
-        return found
+                answers[number] = _death_error(window, worker.process.exitcode)
+        return answers
 
     def close(self) -> None:
         for worker in (*self.idle, *(worker for worker, _ in self.busy.values())):
-            worker.end()
+            worker.stop()
 
 
 def work(job: BulkJob, connection: Connection) -> None:
-    """What a worker does: translate windows until there are no more. Ctrl-C is the parent's."""
+    """The main function of a worker: translate windows until there are no more. Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
     pipeline: Pipeline | None = None
@@ -159,10 +151,10 @@ def work(job: BulkJob, connection: Connection) -> None:
             connection.send(answer)
 
 
-def _died(window: Window, code: int | None) -> OnehopError:
+def _death_error(window: Window, code: int | None) -> OnehopError:
     last = window.first + len(window.lines) - 1
     why = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
     return OnehopError(
-        f"A worker process died {_TRIES} times at the lines {window.first} to {last} of {window.name} ({why}).",
+        f"A worker process died {_MAX_TRIES} times at the lines {window.first} to {last} of {window.name} ({why}).",
         "If memory ran out, give fewer --workers or a smaller --batch-size.",
     )

@@ -1,4 +1,4 @@
-"""`onehop embed`: sentences as vectors of length 1, whose products say how near in meaning two of them are."""
+"""`onehop embed`: sentences as unit vectors, whose dot products measure similarity of meaning."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,14 @@ Queries = Float32[np.ndarray, "queries d_model"]
 
 
 class Embedder:
-    """An encoder ready to be asked for vectors.
+    """Embeds texts with an encoder.
 
     Embedder.load("minilm.safetensors").vectors(["A cat.", "A dog."])
     """
 
     def __init__(self, model: EncoderOnly, vocabulary: Tokenizer | WordPieces) -> None:
         self.model, self.vocabulary = model.eval(), vocabulary
-        self.cut = 0  # texts that were longer than the model reads
+        self.cut = 0  # texts that were truncated
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Embedder":
@@ -41,55 +41,55 @@ class Embedder:
         return cls(model, vocabulary)
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """A row for each text, in order; neighbours of one length are computed together."""
-        encoded = [self.fitting(ids) for ids in self.encoded(texts)]
-        out = np.zeros((len(texts), self.model.settings.d_model), dtype=np.float32)
-        order = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
-        for begin in range(0, len(order), _BATCH):
-            places = order[begin : begin + _BATCH]
-            out[places] = self.of_ids([encoded[i] for i in places])
-        return out
+        """A row for each text, in order."""
+        encoded = [self._truncated(ids) for ids in self._encode(texts)]
+        vectors = np.zeros((len(texts), self.model.settings.d_model), dtype=np.float32)
+        by_length = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
+        for begin in range(0, len(by_length), _BATCH):
+            batch = by_length[begin : begin + _BATCH]
+            vectors[batch] = self._embed([encoded[i] for i in batch])
+        return vectors
 
-    def encoded(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids with the marks that the model knows."""
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids with the model's special tokens."""
         if isinstance(self.vocabulary, WordPieces):
             return self.vocabulary.encode_batch(texts)
         return [[*ids, EOS] for ids in self.vocabulary.encode_batch(texts)]
 
-    def fitting(self, ids: list[int]) -> list[int]:
-        """As much as the model reads, with the last mark at the end."""
-        longest = self.model.settings.max_length
-        if len(ids) <= longest:
+    def _truncated(self, ids: list[int]) -> list[int]:
+        """At most `max_length` ids. The last one, a special token, stays last."""
+        max_length = self.model.settings.max_length
+        if len(ids) <= max_length:
             return ids
         self.cut += 1
-        return [*ids[: longest - 1], ids[-1]]
+        return [*ids[: max_length - 1], ids[-1]]
 
     @torch.inference_mode()
-    def of_ids(self, batch: Sequence[Sequence[int]]) -> Vectors:
-        """The vectors of some texts of about one length."""
+    def _embed(self, batch: Sequence[Sequence[int]]) -> Vectors:
         rows = [torch.tensor(ids) for ids in batch]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
         device = next(self.model.parameters()).device
         self.model.source_input.reach(ids.shape[1])
-        found: Vectors = self.model.sentence_vectors(Tokens.padded(ids.to(device), PAD)).float().cpu().numpy()
-        return found
+        vectors: Vectors = self.model.sentence_vectors(Tokens.padded(ids.to(device), PAD)).float().cpu().numpy()
+        return vectors
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A text that is near, its place among the others from 0, and the cosine between the two."""
+    """A text with its index and the cosine between it and the query."""
 
-    place: int
+    index: int
     text: str
     cosine: float
 
 
 def nearest(query: Queries, vectors: Vectors, texts: Sequence[str], count: int) -> list[list[Neighbour]]:
-    """For each row of the query the texts whose vectors are nearest, nearest first."""
+    """The `count` texts with the nearest vectors for each query, nearest first."""
     cosines = query @ vectors.T
     best: Int[np.ndarray, "queries best"] = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
     return [
-        [Neighbour(int(i), texts[i], float(row[i])) for i in places] for row, places in zip(cosines, best, strict=True)
+        [Neighbour(int(i), texts[i], float(row[i])) for i in indices]
+        for row, indices in zip(cosines, best, strict=True)
     ]
 
 
@@ -102,13 +102,13 @@ def vector_lines(vectors: Vectors) -> Iterator[str]:
 
 
 def check_target(file: Path) -> None:
-    """Refuse a name that does not say what is written, before anything is computed."""
+    """Refuse another file name than *.npy before anything is computed."""
     if file.suffix != ".npy":
         raise SettingsError(f"{file} does not end in .npy, as numpy's files do.", "Name it so, or print without -o.")
 
 
 def save(vectors: Vectors, file: Path) -> str:
-    """Write the vectors as numpy's file; a line about it."""
+    """Write the vectors as a NumPy file, and return a line about it."""
     try:
         with file.open("wb") as out:
             np.save(out, vectors)
@@ -120,7 +120,7 @@ def save(vectors: Vectors, file: Path) -> str:
 def neighbours(
     query: Queries, vectors: Vectors, sentences: Sequence[str], others: Sequence[str], count: int
 ) -> Iterator[str]:
-    """Each sentence, and below it the cosine, the line and the text of what is nearest."""
-    for sentence, found in zip(sentences, nearest(query, vectors, others, count), strict=True):
+    """Each sentence, and below it the cosine, line number and text of its nearest neighbours."""
+    for sentence, near in zip(sentences, nearest(query, vectors, others, count), strict=True):
         yield sentence
-        yield from (f"{near.cosine:8.3f}  line {near.place + 1}: {near.text}" for near in found)
+        yield from (f"{n.cosine:8.3f}  line {n.index + 1}: {n.text}" for n in near)

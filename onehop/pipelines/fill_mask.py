@@ -1,7 +1,6 @@
-"""`onehop fill`: an encoder says what could stand where [MASK] stands."""
+"""`onehop fill`: an encoder predicts the tokens at [MASK]."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +16,14 @@ from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_variant
 from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, vocabulary_of
 
-_GAP = "[MASK]"
+_MASK = "[MASK]"
 _PRIVATE_USE = range(0xE000, 0xF900)
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
 class Filling:
-    """A piece for a gap, how probable it is there, and the text with it; other gaps stay open."""
+    """A token for one mask, its probability, and the text with it; other masks stay."""
 
     piece: str
     probability: float
@@ -32,16 +31,16 @@ class Filling:
 
 
 @dataclass(frozen=True)
-class Gapped:
-    """A text with gaps as ids: `ids` with a mask in each gap, where the gaps are, and which of them begin a word."""
+class MaskedText:
+    """The ids of a text, the positions of its masks, and which masks begin a word."""
 
     ids: list[int]
-    places: list[int]
+    positions: list[int]
     begins_word: list[bool]
 
 
 class Filler:
-    """An encoder that was trained to fill gaps.
+    """Fills masks with an encoder that was trained on masked tokens.
 
     Filler.load("model.safetensors").fill("The [MASK] sat on the mat.", 5)
     """
@@ -61,85 +60,76 @@ class Filler:
         return cls(model, tokenizer)
 
     def fill(self, text: str, count: int) -> list[list[Filling]]:
-        """For each gap the most probable pieces, best first."""
-        gapped = self.read(text)
-        probabilities = self.probabilities(gapped)
-        return [
-            [Filling(self.tokenizer.tokens([i])[0], share, self.shown(gapped, gap, i)) for share, i in best(row, count)]
-            for gap, row in enumerate(probabilities)
-        ]
+        """The `count` most probable tokens for each mask, best first; fewer if fewer fit."""
+        masked = self.encode(text)
+        fillings: list[list[Filling]] = []
+        for position, probabilities in zip(masked.positions, self.probabilities(masked), strict=True):
+            best = probabilities.topk(min(count, int((probabilities > 0).sum())))
+            pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            fillings.append(
+                [Filling(self.tokenizer.tokens([i])[0], p, self._filled_text(masked, position, i)) for p, i in pairs]
+            )
+        return fillings
 
-    def read(self, text: str) -> Gapped:
-        """The pieces around the gaps, cut as if a word stood in each: in "a [MASK]." the stop is glued to it."""
-        if _GAP not in text:
-            raise TextError(f"There is no {_GAP} in the text.", f"Write {_GAP} where a word is wanted.")
-        stand_in, mark, pieces = self.stand_in(text)
-        ids = self.tokenizer.encode(text.replace(_GAP, stand_in))
-        read: list[int] = []
-        places: list[int] = []
-        begins: list[bool] = []
-        while ids:
-            begins_word = ids[0] == mark and ids[1 : 1 + len(pieces)] == pieces
-            if begins_word or ids[: len(pieces)] == pieces:
-                places.append(len(read))
-                begins.append(begins_word)
-                ids = [MASK, *ids[begins_word + len(pieces) :]]
-            read.append(ids.pop(0))
-        return Gapped(read, places, begins)
+    def encode(self, text: str) -> MaskedText:
+        """The ids of a text, tokenized as if each mask were a word: in "a [MASK]." the full stop follows directly."""
+        if _MASK not in text:
+            raise TextError(f"There is no {_MASK} in the text.", f"Write {_MASK} where a word is wanted.")
+        placeholder, word_mark, bytes_ = self._placeholder(text)
+        rest = self.tokenizer.encode(text.replace(_MASK, placeholder))
+        masked = MaskedText([], [], [])
+        while rest:
+            begins_word = rest[0] == word_mark and rest[1 : 1 + len(bytes_)] == bytes_
+            if begins_word or rest[: len(bytes_)] == bytes_:
+                masked.positions.append(len(masked.ids))
+                masked.begins_word.append(begins_word)
+                rest = [MASK, *rest[begins_word + len(bytes_) :]]
+            masked.ids.append(rest.pop(0))
+        return masked
 
-    def stand_in(self, text: str) -> tuple[str, int, list[int]]:
-        """A character that neither the text nor the vocabulary has, with its ids: the mark of a word, then bytes.
+    def _placeholder(self, text: str) -> tuple[str, int, list[int]]:
+        """A character that neither the text nor the vocabulary has, with its ids: the word mark, then bytes.
 
-        No piece around it can merge with bytes.
+        Tokens around it cannot merge with bytes.
         """
         for character in map(chr, _PRIVATE_USE):
-            mark, *pieces = self.tokenizer.encode(character)
-            bytes_alone = all(_BYTE.fullmatch(piece) for piece in self.tokenizer.tokens(pieces))
-            if character not in text and pieces and bytes_alone:
-                return character, mark, pieces
+            word_mark, *bytes_ = self.tokenizer.encode(character)
+            is_bytes = bytes_ and all(map(_BYTE.fullmatch, self.tokenizer.tokens(bytes_)))
+            if character not in text and is_bytes:
+                return character, word_mark, bytes_
         raise TextError("The text has every character that could stand for a gap.", "Give a shorter text.")
 
     @torch.inference_mode()
-    def probabilities(self, gapped: Gapped) -> Float[Tensor, "gaps vocab"]:
-        """How probable each piece is in each gap, among those that begin a word if the gap does, or else the others."""
+    def probabilities(self, masked: MaskedText) -> Float[Tensor, "masks vocab"]:
+        """The probabilities at each mask: of the tokens that begin a word if the mask does, else of the others."""
         device = next(self.model.parameters()).device
-        self.model.source_input.reach(len(gapped.ids) + 1)
-        states = self.model.encode(Tokens.padded(torch.tensor([[*gapped.ids, EOS]], device=device)))
-        logits = self.model.logits(states[:, gapped.places])[0].float().cpu()
-        first, later = self.kinds
-        fits = torch.where(torch.tensor(gapped.begins_word)[:, None], first, later)
-        return logits.masked_fill(~fits, -torch.inf).softmax(-1)
+        self.model.source_input.reach(len(masked.ids) + 1)
+        states = self.model.encode(Tokens.padded(torch.tensor([[*masked.ids, EOS]], device=device)))
+        logits = self.model.logits(states[:, masked.positions])[0].float().cpu()
+        first, later = self._token_kinds
+        allowed = torch.where(torch.tensor(masked.begins_word)[:, None], first, later)
+        return logits.masked_fill(~allowed, -torch.inf).softmax(-1)
 
     @cached_property
-    def kinds(self) -> tuple[Bool[Tensor, " vocab"], Bool[Tensor, " vocab"]]:
-        """Which pieces begin a word, and which go on with one; marks and single bytes do neither."""
-        pieces = [piece for piece, _ in self.tokenizer.vocabulary()]
-        first = torch.tensor([piece.startswith(WORD_MARK) for piece in pieces])
-        neither = torch.tensor([i < MARKS or _BYTE.fullmatch(piece) is not None for i, piece in enumerate(pieces)])
+    def _token_kinds(self) -> tuple[Bool[Tensor, " vocab"], Bool[Tensor, " vocab"]]:
+        """Which tokens begin a word, and which continue one. Special tokens and single bytes do neither."""
+        tokens = [token for token, _ in self.tokenizer.vocabulary()]
+        first = torch.tensor([token.startswith(WORD_MARK) for token in tokens])
+        neither = torch.tensor([i < MARKS or _BYTE.fullmatch(token) is not None for i, token in enumerate(tokens)])
         return first, ~first & ~neither
 
-    def shown(self, gapped: Gapped, gap: int, piece: int) -> str:
-        """The text with a piece in one gap; the others as they were written."""
-        parts: list[str | int] = list(gapped.ids)
-        for place, begins in zip(gapped.places, gapped.begins_word, strict=True):
-            parts[place] = f" {_GAP}" if begins else _GAP
-        parts[gapped.places[gap]] = piece
-        return self.joined(parts)
-
-    def joined(self, parts: Sequence[str | int]) -> str:
-        """Ids as text, strings as they are."""
+    def _filled_text(self, masked: MaskedText, position: int, token: int) -> str:
+        """The text with a token at one mask; the other masks stay as they were written."""
+        parts: list[int | str] = list(masked.ids)
+        for other, begins_word in zip(masked.positions, masked.begins_word, strict=True):
+            parts[other] = f" {_MASK}" if begins_word else _MASK
+        parts[position] = token
         text, run = "", list[int]()
         for part in (*parts, ""):
             if isinstance(part, int):
                 run.append(part)
                 continue
-            # The mask in front keeps the space that decoding takes from the first piece.
+            # The mask in front keeps the space that decoding takes from the first token.
             text += self.tokenizer.decode([MASK, *run]).removeprefix(self.tokenizer.decode([MASK])) + part
             run = []
         return text.strip()
-
-
-def best(probabilities: Float[Tensor, " vocab"], count: int) -> list[tuple[float, int]]:
-    """The most probable pieces with their probabilities; fewer where not so many can stand there."""
-    shares, pieces = probabilities.topk(min(count, int((probabilities > 0).sum())))
-    return list(zip(shares.tolist(), pieces.tolist(), strict=True))

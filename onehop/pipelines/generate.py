@@ -1,4 +1,4 @@
-"""`onehop generate`: a decoder continues a text, token by token, through the same search as a translation."""
+"""`onehop generate`: a decoder continues a text token by token, with the same search as a translation."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,19 +7,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.options import SearchOptions
 from onehop.decoding.search import search
 from onehop.errors import SettingsError
 from onehop.model.variants import DecoderOnly
 from onehop.pipelines.load import load_variant
 from onehop.text.tokenizer import BOS, Tokenizer
 
-Told = Callable[[str], None]
-_UNFINISHED = "\ufffd"  # what bytes decode to before the last of their character is there
+OnText = Callable[[str], None]
+_UNFINISHED = "\ufffd"  # decoded from the first bytes of a character
 
 
 def options_of(*, temperature: float, top_k: int, top_p: float, seed: int, count: int = 1) -> SearchOptions:
-    """How tokens are drawn; at temperature 0 none are, and the likeliest is taken."""
+    """Options for sampling; at temperature 0 a beam search."""
     if temperature == 0:
         return SearchOptions(beam=count, n_best=count)
     return SearchOptions(
@@ -28,11 +28,16 @@ def options_of(*, temperature: float, top_k: int, top_p: float, seed: int, count
 
 
 class Continuation:
-    """A decoder as the search's step function: reads the prompt at once, remembers keys and values, tells tokens."""
+    """The step function of the search for a decoder: the first step reads the whole prompt, later ones use the cache.
 
-    def __init__(self, model: DecoderOnly, prompt: Sequence[int], most: int, told: Callable[[int], None]) -> None:
-        self.model, self.told = model, told
-        self.cache = model.begin(1, 1 + len(prompt) + most)
+    `on_token` is called with each token of a single continuation.
+    """
+
+    def __init__(
+        self, model: DecoderOnly, prompt: Sequence[int], max_tokens: int, on_token: Callable[[int], None]
+    ) -> None:
+        self.model, self.on_token = model, on_token
+        self.cache = model.begin(1, 1 + len(prompt) + max_tokens)
         self.prompt = prompt
 
     def __call__(
@@ -40,21 +45,18 @@ class Continuation:
     ) -> Float[Tensor, "rows vocab"]:
         """Log-probabilities of each row's next token."""
         if self.cache.length == 0:
-            tokens = torch.tensor([BOS, *self.prompt], device=tokens.device)
-            return self.following(tokens[None])
-        if parents is not None:
-            self.cache = self.cache.select(parents)
-        if len(tokens) == 1:
-            self.told(int(tokens[0]))
-        return self.following(tokens[:, None])
-
-    def following(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        """What comes after these."""
+            ids = torch.tensor([[BOS, *self.prompt]], device=tokens.device)
+        else:
+            if parents is not None:
+                self.cache = self.cache.select(parents)
+            if len(tokens) == 1:
+                self.on_token(int(tokens[0]))
+            ids = tokens[:, None]
         return self.model.step(ids, self.cache)[:, -1].float().log_softmax(-1)
 
 
 class Writer:
-    """A decoder ready to write.
+    """Continues texts with a decoder.
 
     Writer.load("model.safetensors").write("Once upon a time", SearchOptions(sample=True), 100)
     """
@@ -64,61 +66,55 @@ class Writer:
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Writer":
-        """Read a model file."""
         model, stored = load_variant(path, "decoder", device)
         assert isinstance(model, DecoderOnly)
         return cls(model, Tokenizer(stored.tokenizer))
 
-    def write(self, prompt: str, options: SearchOptions, most: int, told: Told | None = None) -> list[str]:
-        """The prompt with its continuations, best first; `told` is handed a single one piece by piece as it grows."""
+    @torch.inference_mode()
+    def write(self, prompt: str, options: SearchOptions, most: int, told: OnText | None = None) -> list[str]:
+        """The prompt with continuations of at most `most` tokens, best first.
+
+        If there is a single one, `told` is called with each new part of its text.
+        """
         ids = self.tokenizer.encode(prompt)
-        most = self.room(ids, most)  # before the prompt is told
-        teller = Teller(self.tokenizer, ids, told)
-        texts = [self.tokenizer.decode([*ids, *found.ids]) for found in self.search(ids, options, most, teller.add)]
-        teller.end(texts[0])
+        max_tokens = self._available_tokens(ids, most)
+        stream = TextStream(self.tokenizer, ids, told)
+        step = Continuation(self.model, ids, max_tokens, stream.add)
+        [hypotheses] = search(step, [max_tokens], options, device=next(self.model.parameters()).device)
+        texts = [self.tokenizer.decode([*ids, *hypothesis.ids]) for hypothesis in hypotheses]
+        stream.finish(texts[0])
         return texts
 
-    @torch.inference_mode()
-    def search(
-        self, prompt: Sequence[int], options: SearchOptions, most: int, told: Callable[[int], None]
-    ) -> list[Hypothesis]:
-        """Continuations of at most so many tokens, for which there must be room."""
-        step = Continuation(self.model, prompt, most, told)
-        return search(step, [most], options, device=next(self.model.parameters()).device)[0]
-
-    def room(self, prompt: Sequence[int], most: int) -> int:
-        """How many tokens may follow a prompt: so many at most; an error where there is no room for one."""
+    def _available_tokens(self, prompt: Sequence[int], max_tokens: int) -> int:
+        """`max_tokens`, or fewer if the model has no more positions after the prompt."""
         settings = self.model.settings
         if settings.positions == "learned":
-            most = min(most, settings.max_length - 1 - len(prompt))
-        if most < 1:
+            max_tokens = min(max_tokens, settings.max_length - 1 - len(prompt))
+        if max_tokens < 1:
             raise SettingsError(
                 f"A prompt of {len(prompt)} tokens leaves no room in the {settings.max_length} of the model.",
                 "Shorten the prompt.",
             )
-        return most
+        return max_tokens
 
 
-class Teller:
-    """Tells a growing text in pieces that never have to be taken back."""
+class TextStream:
+    """Calls `on_text` with the new parts of a growing text, once their characters are complete."""
 
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], told: Told | None) -> None:
-        self.tokenizer, self.told = tokenizer, told
-        self.ids, self.said = list(prompt), ""
-        self.tell(tokenizer.decode(prompt))
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], on_text: OnText | None) -> None:
+        self.tokenizer, self.on_text = tokenizer, on_text
+        self.ids, self.sent = list(prompt), 0
+        self._send(tokenizer.decode(prompt).rstrip(_UNFINISHED))
 
     def add(self, token: int) -> None:
         self.ids.append(token)
-        self.tell(self.tokenizer.decode(self.ids))
+        self._send(self.tokenizer.decode(self.ids).rstrip(_UNFINISHED))
 
-    def tell(self, text: str) -> None:
-        """What is new in a text, as far as its characters are complete."""
-        whole = text.rstrip(_UNFINISHED)
-        if self.told is not None and len(whole) > len(self.said):
-            self.told(whole[len(self.said) :])
-            self.said = whole
+    def finish(self, text: str) -> None:
+        """Send the rest of the final text, with characters that stayed incomplete."""
+        self._send(text)
 
-    def end(self, text: str) -> None:
-        """What is missing yet; a character that stays incomplete is told as it is."""
-        if self.told is not None and len(text) > len(self.said):
-            self.told(text[len(self.said) :])
+    def _send(self, text: str) -> None:
+        if self.on_text is not None and len(text) > self.sent:
+            self.on_text(text[self.sent :])
+            self.sent = len(text)

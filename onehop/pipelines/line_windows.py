@@ -1,4 +1,4 @@
-"""Lines of bytes as windows of text, in the sizes that fill the batches of a CPU or a GPU."""
+"""Groups lines into windows that fill the batches of a CPU or a GPU."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,22 +16,24 @@ _GPU_WINDOW, _GPU_WINDOW_BYTES = 8192, 1 << 23
 
 
 def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True, gpu: bool = False) -> Iterator[Window]:
-    """Windows of text from groups of lines. Without `wait`, a group is not held back for the next one.
+    """Windows of text from groups of lines. Without `wait`, a window ends with its group.
 
     Before an error, such as a line that is not UTF-8, the lines before it are yielded.
     """
-    size, last, most = (
+    size, max_size, max_bytes = (
         (_GPU_WINDOW, _GPU_WINDOW, _GPU_WINDOW_BYTES) if gpu else (FIRST_WINDOW, LAST_WINDOW, WINDOW_BYTES)
     )
-    first, held, window = 1, 0, list[str]()
+    first, window_bytes, window = 1, 0, list[str]()
     try:
-        for line, more in _flattened(groups, wait):
-            number = first + len(window)
-            window.append(_decoded(line, name, number))
-            held += len(line)
-            if not more or len(window) >= size or held >= most:
-                yield Window(name, first, window)
-                first, size, held, window = number + 1, min(2 * size, last), 0, []
+        for group in groups:
+            for i, line in enumerate(group, start=1):
+                number = first + len(window)
+                window.append(_decode(line, name, number))
+                window_bytes += len(line)
+                is_group_end = not wait and i == len(group)
+                if is_group_end or len(window) >= size or window_bytes >= max_bytes:
+                    yield Window(name, first, window)
+                    first, size, window_bytes, window = number + 1, min(2 * size, max_size), 0, []
     except TextError:
         yield Window(name, first, window, cut=True)
         raise
@@ -39,18 +41,11 @@ def windows(name: str, groups: Iterable[list[bytes]], *, wait: bool = True, gpu:
         yield Window(name, first, window)
 
 
-def _flattened(groups: Iterable[list[bytes]], wait: bool) -> Iterator[tuple[bytes, bool]]:
-    """Each line, and whether the next one may be waited for."""
-    for group in groups:
-        for i, line in enumerate(group, start=1):
-            yield line, wait or i < len(group)
-
-
-def _decoded(line: bytes, name: str, number: int) -> str:
+def _decode(line: bytes, name: str, number: int) -> str:
     if number == 1:
         refuse_other_unicode(line, Path(name))
         line = line.removeprefix(BYTE_ORDER_MARK)
-    # The reader of files gives no more than the beginning of such a line.
+    # The file reader truncates longer lines.
     if len(line) + len(BYTE_ORDER_MARK) >= LONGEST_LINE:
         raise TextError(f"Line {number} of {name} is longer than {LONGEST_LINE:,} bytes.", "Break it into lines.")
     try:

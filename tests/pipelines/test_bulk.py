@@ -10,8 +10,8 @@ import pytest
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines import bulk_workers
-from onehop.pipelines.bulk import BulkJob, TranslatedWindow, Window, moses_lines, threads_of, translated_here
-from onehop.pipelines.bulk_workers import translated_by_workers
+from onehop.pipelines.bulk import BulkJob, TranslatedWindow, Window, moses_lines, threads_of, translate_in_process
+from onehop.pipelines.bulk_workers import translate_with_workers
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
 
@@ -61,18 +61,18 @@ def children():
 
 
 def test_results_come_in_order_though_a_window_takes_longer(job):
-    found = translated_by_workers(job, windows_of("a late", "b", "c", "d e", "f"), 2, upper)
+    found = translate_with_workers(job, windows_of("a late", "b", "c", "d e", "f"), 2, upper)
     assert text_of(found) == ["A", "LATE", "B", "C", "D", "E", "F"]
     assert not children()
 
 
 def test_a_window_whose_worker_died_is_done_again(job):
-    assert text_of(translated_by_workers(job, windows_of("a", "b once", "c"), 2, upper)) == ["A", "B", "ONCE", "C"]
+    assert text_of(translate_with_workers(job, windows_of("a", "b once", "c"), 2, upper)) == ["A", "B", "ONCE", "C"]
     assert job.route[0].exists()
 
 
 def test_a_second_death_ends_the_job_after_everything_before(job):
-    found = translated_by_workers(job, windows_of("a", "b c", "deadly d", "e"), 2, upper)
+    found = translate_with_workers(job, windows_of("a", "b c", "deadly d", "e"), 2, upper)
     assert text_of([next(found), next(found)]) == ["A", "B", "C"]
     message = r"^A worker process died 2 times at the lines 4 to 5 of x \(signal 9\)\. If memory ran out, give fewer"
     with pytest.raises(OnehopError, match=message):
@@ -81,7 +81,7 @@ def test_a_second_death_ends_the_job_after_everything_before(job):
 
 
 def test_errors_of_a_worker_and_of_reading_come_in_their_place(job):
-    found = translated_by_workers(job, windows_of("a", "wrong"), 1, upper)
+    found = translate_with_workers(job, windows_of("a", "wrong"), 1, upper)
     assert text_of([next(found)]) == ["A"]
     with pytest.raises(TextError, match=r"^A line is wrong\. Correct it\.$"):
         next(found)
@@ -90,14 +90,14 @@ def test_errors_of_a_worker_and_of_reading_come_in_their_place(job):
         yield from windows_of("a", "b")
         raise TextError("It ends.", "Go on.")
 
-    found, seen = translated_by_workers(job, broken(), 2, upper), []
+    found, seen = translate_with_workers(job, broken(), 2, upper), []
     with pytest.raises(TextError, match=r"^It ends\. Go on\.$"):
         seen.extend(found)
     assert text_of(seen) == ["A", "B"]
 
 
 def test_a_job_that_is_given_up_leaves_no_process(job):
-    found = translated_by_workers(job, windows_of("a", "b", "late"), 2, upper)
+    found = translate_with_workers(job, windows_of("a", "b", "late"), 2, upper)
     next(found)
     assert children()
     found.close()
@@ -113,7 +113,7 @@ def test_windows_are_read_only_a_little_ahead(job):
             taken += 1
             yield Window("x", taken, ["a"], taken - 1)
 
-    found = translated_by_workers(job, endless(), 1, upper)
+    found = translate_with_workers(job, endless(), 1, upper)
     for _ in range(3):
         next(found)
     assert taken <= 3 + bulk_workers.AHEAD
@@ -133,7 +133,7 @@ TEXTS = ["the old house", "a new tree", "the bird", "a house", "the old old tree
 def output(job: BulkJob, size: int) -> bytes:
     cut = [TEXTS[i : i + size] for i in range(0, len(TEXTS), size)]
     windows = [Window("x", i * size + 1, lines, i * size) for i, lines in enumerate(cut)]
-    return b"".join(done.data for done in translated_here(job, job.pipeline(job.translator()), windows))
+    return b"".join(done.data for done in translate_in_process(job, job.pipeline(job.translator()), windows))
 
 
 @pytest.mark.parametrize("name", ["text", "moses"])  # the scores of --json have the last bits too
@@ -151,8 +151,8 @@ def test_what_is_sampled_depends_on_the_line_and_the_seed_alone(model_file, name
 def test_two_processes_translate_as_one_does(model_file):
     job = BulkJob(route=(model_file,), engine="torch", device="cpu", compute="bfloat16", output="json")
     windows = [Window("x", 1, TEXTS[:4], 0), Window("x", 5, TEXTS[4:], 4)]
-    here = list(translated_here(job, job.pipeline(job.translator()), windows))
-    assert list(translated_by_workers(job, windows, 2)) == here
+    here = list(translate_in_process(job, job.pipeline(job.translator()), windows))
+    assert list(translate_with_workers(job, windows, 2)) == here
     assert b'"compute": "bfloat16"' in here[0].data
 
 

@@ -126,7 +126,7 @@ def test_an_imported_encoder_fills_no_gaps(minilm):
 def test_nearest_goes_by_the_cosine():
     vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], dtype=np.float32)
     (found,) = nearest(np.array([[0, 1]], dtype=np.float32), vectors, ["a", "b", "c"], 2)
-    assert [(n.place, n.text) for n in found] == [(1, "b"), (2, "c")]
+    assert [(n.index, n.text) for n in found] == [(1, "b"), (2, "c")]
     assert [n.cosine for n in found] == pytest.approx([1.0, 0.8])
 
 

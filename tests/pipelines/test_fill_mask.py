@@ -54,11 +54,11 @@ def test_several_gaps_are_filled_each_on_its_own(trained):
 def test_a_text_is_cut_as_if_a_word_stood_in_the_gap(trained):
     filler = Filler.load(trained, "cpu")
     whole = filler.tokenizer.encode("one two, three")
-    gapped = filler.read("one [MASK], three")
-    (place,) = gapped.places
+    masked = filler.encode("one [MASK], three")
+    (position,) = masked.positions
     width = len(filler.tokenizer.encode("two"))
-    assert gapped.ids == [*whole[:place], MASK, *whole[place + width :]]
-    assert filler.read("[MASK]d un[MASK] \ue000").begins_word == [True, False]
+    assert masked.ids == [*whole[:position], MASK, *whole[position + width :]]
+    assert filler.encode("[MASK]d un[MASK] \ue000").begins_word == [True, False]
 
 
 def test_a_gap_that_begins_a_word_gets_pieces_that_do(trained):
@@ -115,7 +115,7 @@ def test_a_gap_is_found_where_the_vocabulary_has_unusual_characters(trained):
     filler = Filler(model_for(Filler.load(trained, "cpu").model.settings, learned.vocab_size).eval(), learned)
     (gap,) = filler.fill("one [MASK] \ue000 two", 2)
     assert len(gap) == 2
-    assert filler.read("one [MASK] \ue000 two").ids == [
+    assert filler.encode("one [MASK] \ue000 two").ids == [
         *learned.encode("one"),
         MASK,
         *learned.encode("\ue000"),

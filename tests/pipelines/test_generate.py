@@ -17,7 +17,7 @@ from onehop.errors import ModelFileError, SettingsError, StoreError
 from onehop.model.transformer import Tokens
 from onehop.model.variants import DecoderOnly, EncoderOnly
 from onehop.pipelines.embed import Embedder
-from onehop.pipelines.generate import Continuation, Teller, Writer, options_of
+from onehop.pipelines.generate import Continuation, TextStream, Writer, options_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import BOS, Classes, Tokenizer
@@ -87,10 +87,10 @@ def test_bytes_are_told_when_their_character_is_complete():
     tokenizer = Tokenizer.learn(["plain words"] * 20, load_settings("tiny").tokenizer)
     told: list[str] = []
     ids = tokenizer.encode("a € b")
-    teller = Teller(tokenizer, [], told.append)
+    stream = TextStream(tokenizer, [], told.append)
     for i in ids:
-        teller.add(i)
-    teller.end(tokenizer.decode(ids))
+        stream.add(i)
+    stream.finish(tokenizer.decode(ids))
     assert "".join(told) == "a € b"
     assert "€" in told
     assert not any("\ufffd" in piece for piece in told)

@@ -7,7 +7,7 @@ from onehop.pipelines.documents import read_document
 from onehop.pipelines.documents.flow import flow_of, plain
 from onehop.pipelines.documents.translate import Memory, align_copies, translate_document, windows
 from onehop.pipelines.glossary import Terms
-from onehop.pipelines.html_tags import MOST_MARKS, words
+from onehop.pipelines.html_tags import MAX_MARKS, words
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.plan import run
 from onehop.pipelines.result import Sentence
@@ -41,7 +41,7 @@ def test_what_the_model_has_copied_is_where_it_stands():
 
 
 def test_a_sentence_of_tags_is_left_and_told_of(pipeline):
-    text = " ".join(f"<b>w{i}</b>" for i in range(MOST_MARKS))
+    text = " ".join(f"<b>w{i}</b>" for i in range(MAX_MARKS))
     told = []
     out = translate_document(
         pipeline(), read_document(text.encode(), "x.html"), Memory(), warn=lambda _, warnings: told.extend(warnings)
