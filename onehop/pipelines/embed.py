@@ -33,7 +33,6 @@ class Embedder:
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Embedder":
-        """Read a model file."""
         model, stored = load_variant(path, "encoder", device)
         vocabulary = vocabulary_of(stored.tokenizer)
         if isinstance(vocabulary, Classes) or not isinstance(model, EncoderOnly):

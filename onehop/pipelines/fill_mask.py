@@ -50,7 +50,6 @@ class Filler:
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None) -> "Filler":
-        """Read a model file."""
         model, stored = load_variant(path, "encoder", device)
         tokenizer = vocabulary_of(stored.tokenizer)
         if not isinstance(tokenizer, Tokenizer) or not isinstance(model, EncoderOnly):

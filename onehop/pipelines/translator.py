@@ -242,7 +242,7 @@ class Translator:
         """Translate a file to the file `out`, or a folder to the folder `out`, and return the warnings.
 
         Markup, code, times, placeholders and everything else that is not text stay unchanged. A job that was
-        interrupted continues when it is called again.
+        interrupted continues when it is called again. The other arguments are those of `translate`.
 
         Args:
             path: A file or a folder. Formats: docs/guide/translate.md#documents.
@@ -250,13 +250,6 @@ class Translator:
             format: The format, if the file name does not tell it.
             join_lines: Lines of a plain text that belong to one paragraph are translated together.
             fields: Only these keys or columns are translated, in formats that have them.
-            beam: Width of the beam; 1 is greedy. The default is 4, or 1 with the quality "fast".
-            alpha: α of the length penalty |Y|^α; 0 is none. The default depends on the model.
-            glossary: Terms and their required translations, or a TSV file of them.
-            keep: Words that are not translated.
-            formality: How a German or French translation addresses the reader: "formal" or "informal".
-            keep_capitals: The model gets sentences in capitals unchanged.
-            options: All options of the search, instead of beam and alpha.
 
         Examples:
             >>> import pathlib, tempfile

@@ -120,10 +120,7 @@ class LanguageCheck:
         return labels[0].removeprefix(_LABEL) if labels and scores[0] >= LANGUAGE_CERTAINTY else None
 
 
-@cache
-def _language_check() -> LanguageCheck:
-    """The shared instance."""
-    return LanguageCheck()
+_language_check = cache(LanguageCheck)
 
 
 class LanguageWatch:
