@@ -6,7 +6,7 @@ export const CODA_TEXTS = {
   beside: "Beside the ladder",
   images: "Images as tokens",
   imagesProse:
-    "Attention does not care what its tokens were. Cut a picture into squares, and they are tokens too.",
+    "Attention works on tokens of any kind. Cut a picture into squares, and the squares are tokens.",
   questions: "Questions and answers",
   references: "References",
 };
@@ -27,17 +27,18 @@ export const QUESTIONS = [
   [
     "Are the two square roots the same?",
     html`No. √d_model enlarges embeddings before positions are added; √d_k shrinks scores before the
-    softmax. One is about the balance of two sums, the other about the spread of one.`,
+    softmax. The first balances words against positions, the second controls how far the scores
+    spread.`,
   ],
   [
     "Is this GPT?",
-    html`GPT keeps the decoder's masked self-attention and leaves away the encoder and the
-    cross-attention. BERT keeps the encoder. The blocks are these.`,
+    html`GPT keeps the decoder's masked self-attention and leaves out the encoder and the
+    cross-attention. BERT keeps the encoder. All three are built from the same blocks.`,
   ],
   [
     "Do heads specialise?",
-    html`Some do, sometimes: rung 7 counts it for this model. Many others can be removed with little
-    loss, so a tidy story about one head is a tendency, not a rule.`,
+    html`Some do, in some sentences: rung 7 counts it for this model. Many others can be removed
+    with little loss. So a tidy story about one head describes a tendency, not a rule.`,
   ],
   [
     "Is attention an explanation?",
