@@ -648,10 +648,12 @@ def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
 # --- how it looks and feels
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1440, "dark"), (390, "light"), (390, "dark")])
 def test_axe_finds_no_violation(browser, file, width, scheme):
     with opened(browser, file.as_uri(), width=width, color_scheme=scheme, reduced_motion="reduce") as page:
         open_all_tables(page)
+        if page.locator(".bar .selected").is_visible():
+            page.locator(".bar .selected").click()
         found = Axe().run(page).response["violations"]
         assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
 
@@ -683,11 +685,42 @@ def test_where_motion_is_unwanted_nothing_moves(browser, file):
 def test_no_width_needs_sideways_scrolling(browser, file):
     with opened(browser, file.as_uri(), width=390) as page:
         open_all_tables(page)
-        for width in (390, 768, 1280, 1600, 390):
+        for width in (320, 390, 768, 1280, 1600, 2560, 390):
             page.set_viewport_size({"width": width, "height": 900})
             page.evaluate("new Promise(requestAnimationFrame)")  # the page hears of its width with the next frame
             settled(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phones_bar_has_one_row_that_opens_the_controls(browser, file, width):
+    with opened(browser, file.as_uri(), width=width, offline=True) as page:
+        assert page.locator(".bar").bounding_box()["height"] < 56
+        page.locator(".bar .selected").focus()
+        page.keyboard.press("Enter")
+        page.locator(".selectors select").nth(1).select_option("1")
+        expect(page.locator(".bar .selected")).to_contain_text("head 2")
+        page.keyboard.press("Escape")
+        expect(page.locator(".selectors")).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [900, 1280, 1440])
+def test_the_bar_of_a_wide_page_has_one_row_too(browser, file, width):
+    with opened(browser, file.as_uri(), width=width, offline=True) as page:
+        assert page.locator(".bar").bounding_box()["height"] < 56
+
+
+def test_a_finger_finds_every_control(browser, file):
+    """24 pixels each way, as WCAG 2.2 asks; words in a line of text are exempt there."""
+    with opened(browser, file.as_uri(), width=390, offline=True) as page:
+        small = page.evaluate(
+            """() => [...document.querySelectorAll("button, select, summary, input")]
+                .filter((e) => e.checkVisibility() && !e.closest(".line"))
+                .map((e) => [e, (e.closest("label") ?? e).getBoundingClientRect()])
+                .filter(([, { width, height }]) => Math.min(width, height) < 23.9)
+                .map(([e, { width, height }]) => [e.closest("figure")?.id, e.outerHTML.slice(0, 90), width, height])"""
+        )
+        assert small == []
 
 
 def test_the_page_prints(browser, file):

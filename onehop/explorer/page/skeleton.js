@@ -7,7 +7,7 @@ import { range } from "onehop/maths.js";
 import { ASIDE, RUNGS } from "onehop/rungs.js";
 import { ROLES, sideOf } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
-import { clipped } from "onehop/text.js";
+import { clipped, piece } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
 
 /** Jump without losing the selection that the address holds. */
@@ -70,15 +70,32 @@ export const skeleton = () =>
     <main>${RUNGS.map(chapter)}${coda()}</main>
     <div id="tour"></div>`;
 
+/** The controls stand in the bar. Where they do not fit in a row, a button says what is selected and opens them as a sheet. */
 export function bar({ selection, trace, home, choose, dial, turn }) {
   const tokens = trace.queries(selection.role);
+  const summary = TEXTS.bar.summary({
+    role: ROLE_NAMES[selection.role],
+    layer: selection.layer + 1,
+    head: selection.head + 1,
+    token: piece(tokens[selection.token]),
+  });
   return html`<div class="bar-inside">
-    <span class="shows">The figures show</span>
-    ${segments({ name: "role", label: "Attention", options: ROLES.map((r) => [r, ROLE_NAMES[r]]), value: selection.role, choose: (role) => choose({ role }) })}
-    ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
-    ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
-    ${picker({ label: sideOf(selection.role) === "source" ? "word" : "writing", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
-    ${toggle({ label: TEXTS.bar.words, on: dial("page.words", "") === "yes", choose: (on) => turn("page.words", on ? "yes" : "") })}
+    <span class="shows">${TEXTS.bar.shows}</span>
+    <button
+      type="button"
+      class="selected"
+      popovertarget="selectors"
+      aria-label=${TEXTS.bar.change(summary)}
+    >
+      ${summary}
+    </button>
+    <div class="selectors" id="selectors" popover>
+      ${segments({ name: "role", label: "Attention", options: ROLES.map((r) => [r, ROLE_NAMES[r]]), value: selection.role, choose: (role) => choose({ role }) })}
+      ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
+      ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
+      ${picker({ label: sideOf(selection.role) === "source" ? "word" : "writing", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
+      ${toggle({ label: TEXTS.bar.words, on: dial("page.words", "") === "yes", choose: (on) => turn("page.words", on ? "yes" : "") })}
+    </div>
     <details class="contents">
       <summary>Map</summary>
       <nav aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>

@@ -47,7 +47,12 @@ export const TEXTS = {
     name: (text, edits) => (edits.length ? `${text} (${edits.join(", ")})` : text),
   },
   pronouns: { en: "it", de: "es", fr: "il" }, // one of each language that means nothing without its noun
-  bar: { words: "words" },
+  bar: {
+    shows: "Shown",
+    summary: ({ role, layer, head, token }) => `${role} · layer ${layer} · head ${head} · ${token}`,
+    change: (summary) => `Selected: ${summary}. Change it`,
+    words: "whole words",
+  },
   words: {
     merged: "Pieces of a word are merged: looks at them are added, looks from them averaged.",
   },
