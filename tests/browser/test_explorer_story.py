@@ -226,6 +226,10 @@ def test_the_keyboard_alone_completes_the_tour(live):
         expect(stop(live)).to_have_attribute("data-stop", str(number))
         expect(live.locator("[data-here]")).to_have_count(1)
         expect(stop(live)).not_to_contain_text("attentions are done")
+        if number == 10:  # the head that was found stands above the panel
+            ringed = live.locator("#figure-decides [data-grid=effect] .marked")
+            expect(ringed).to_be_in_viewport()
+            assert ringed.bounding_box()["y"] < stop(live).bounding_box()["y"]
         seen.append(live.locator("[data-here]").get_attribute("id"))
         assert len(stop(live).locator("p").nth(1).inner_text().split()) > 8
         live.keyboard.press("ArrowRight")
@@ -353,6 +357,16 @@ def test_where_motion_is_unwanted_nothing_plays_and_space_steps(browser, file):
         player.locator("[data-step='1']").focus()
         player.locator("[data-step='1']").dispatch_event("keydown", {"key": " ", "bubbles": True})
         expect(player).to_have_attribute("data-frame", "0")
+
+
+def test_the_tour_has_a_button_for_those_without_a_space_bar(browser, file):
+    with opened(browser, file.as_uri(), offline=True, reduced_motion="reduce") as page:
+        page.keyboard.press("t")
+        expect(page.locator("[data-tour=play]")).to_have_count(0)
+        for _ in range(3):
+            page.locator("[data-tour=next]").click()
+        page.locator("[data-tour=play]").click()
+        expect(figure(page, "scores").locator("[data-player]")).to_have_attribute("data-frame", "0")
 
 
 def test_a_dial_draws_its_own_figure_alone(fresh):

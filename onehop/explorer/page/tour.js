@@ -17,6 +17,7 @@ const DIAL = "tour.stop";
 /** What was found about the word before anything was broken. */
 let known = null;
 let settledAt = null; // the stop whose selection has been set
+let shownAt = null; // the stop whose finding has been brought into sight
 
 const inQuestion = ({ trace, measured }) => ({
   role: "cross",
@@ -26,7 +27,10 @@ const inQuestion = ({ trace, measured }) => ({
 });
 const culprit = ({ worst }) => ({ role: worst.role, layer: worst.layer, head: worst.head });
 
-/** Where each stop stands, and what it selects; those that `need` the sweep's finding wait for it. */
+/**
+ * Where each stop stands, and what it selects; those that `need` the sweep's finding wait for it. `finding` is the part
+ * of the figure that holds it. Where a figure `plays`, the panel has a button for those who have no space bar.
+ */
 const STOPS = [
   { at: "answer", set: inQuestion },
   {
@@ -42,16 +46,26 @@ const STOPS = [
       source: linked(trace, mystery(trace, measured)),
     }),
   },
-  { at: "figure-scores", set: inQuestion },
+  { at: "figure-scores", set: inQuestion, plays: true },
   {
     at: "figure-divisor",
+    plays: true,
     set: (view) => ({ ...inQuestion(view), dials: { "divisor.place": "0" } }),
   },
-  { at: "figure-blend", set: inQuestion },
+  { at: "figure-blend", set: inQuestion, plays: true },
   { at: "figure-matrix", set: inQuestion },
-  { at: "figure-mask", set: (view) => ({ ...inQuestion(view), dials: { "mask.on": "yes" } }) },
+  {
+    at: "figure-mask",
+    plays: true,
+    set: (view) => ({ ...inQuestion(view), dials: { "mask.on": "yes" } }),
+  },
   { at: "figure-heads", set: inQuestion },
-  { at: "figure-decides", set: inQuestion, sweep: true },
+  {
+    at: "figure-decides",
+    set: inQuestion,
+    sweep: true,
+    finding: "#figure-decides [data-heading=effect]",
+  },
   { at: "figure-arcs", needs: true, set: (view) => ({ ...inQuestion(view), ...culprit(known) }) },
   { at: "figure-lens", needs: true, set: inQuestion },
   { at: "figure-breaking", needs: true, edits: () => edits(), set: () => ({}) },
@@ -110,13 +124,15 @@ function mark(at) {
 /** Bring a stop's figure into sight; in the meantime the reader may have gone on. */
 function show(index) {
   if (stopOf() !== index) return;
-  document.getElementById(STOPS[index].at)?.scrollIntoView({ block: "start" });
+  const { at, finding: part } = STOPS[index];
+  const found = shownAt === index && part ? document.querySelector(part) : null;
+  (found ?? document.getElementById(at))?.scrollIntoView({ block: "start" });
   document.querySelector("#tour .panel")?.focus({ preventScroll: true });
 }
 
 export function goTo(index) {
   stopPlaying();
-  settledAt = null;
+  [settledAt, shownAt] = [null, null];
   const { dials } = store.value.selection;
   choose({ dials: { ...dials, [DIAL]: String(index + 1) } });
   drawTour();
@@ -153,7 +169,14 @@ export function drawTour() {
     busy: store.value.busy,
   };
   render(panel(index, T.stops[index](facts)), place);
+  if (STOPS[index].finding && isKnown(view) && shownAt !== index) {
+    shownAt = index;
+    afterDrawing(() => show(index));
+  }
 }
+
+/** The figures of a change are drawn in the next frame. */
+const afterDrawing = (act) => requestAnimationFrame(() => requestAnimationFrame(act));
 
 const panel = (index, { title, text }) =>
   html`<div
@@ -190,10 +213,19 @@ const panel = (index, { title, text }) =>
             </button>`
           : nothing
       }
+      ${
+        STOPS[index].plays
+          ? html`<button type="button" data-tour="play" @click=${() => playStop(index)}>
+              ${T.play}
+            </button>`
+          : nothing
+      }
       <button type="button" class="quiet" data-tour="leave" @click=${leave}>${T.leave}</button>
       <span class="soft">${T.keys}</span>
     </div>
   </div>`;
+
+const playStop = (index) => playFigure(STOPS[index].at.replace("figure-", ""));
 
 function keys(event) {
   const index = stopOf();
@@ -202,7 +234,7 @@ function keys(event) {
     PageDown: () => index + 1 < STOPS.length && goTo(index + 1),
     ArrowLeft: () => index > 0 && goTo(index - 1),
     PageUp: () => index > 0 && goTo(index - 1),
-    " ": () => playFigure(STOPS[index].at.replace("figure-", "")),
+    " ": () => playStop(index),
   }[event.key];
   if (!act || (event.key === " " && event.target.closest("button"))) return;
   event.preventDefault();

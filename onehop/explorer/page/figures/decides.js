@@ -56,7 +56,9 @@ function grids(view, heads) {
       </h4>
       <div data-grid="look">${headGrid({ view, label: T.lookLabel, cell: byLook, marked })}</div>`;
   const effect = () =>
-    html`<h4 class="gridhead">${view.narrow ? T.byEffectShort : T.byEffect}</h4>
+    html`<h4 class="gridhead" data-heading="effect">
+        ${view.narrow ? T.byEffectShort : T.byEffect}
+      </h4>
       <div data-grid="effect">
         ${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}
       </div>`;

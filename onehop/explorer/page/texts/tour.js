@@ -19,7 +19,7 @@ const question = (f) =>
   f.judged
     ? html`German has three words for “it”, by the gender of the noun. “It” is the
       ${f.judged.english}, which is ${gender(f.judged.needed)}: ${q(f.judged.needed)}.
-      ${f.judged.right ? html`The model wrote just that. Who knew?` : html`The model wrote ${q(f.judged.written)}, the ${gender(f.judged.written)} one. Who is to blame?`}`
+      ${f.judged.right ? html`The model wrote exactly that. Which part of it knew?` : html`The model wrote ${q(f.judged.written)}, the ${gender(f.judged.written)} one. Which part of it is to blame?`}`
     : html`The model hesitated most at ${word(f)}. The small English words below the translation
       show what came from where. Who decided this one?`;
 
@@ -41,10 +41,19 @@ const sweeping = (f) =>
 
 const accused = (f) =>
   f.found.answer === "none"
-    ? html`No head alone changes ${q(f.found.text)}. The strongest is ${f.found.head}:
-      ${f.found.before} becomes ${f.found.after}.`
-    : html`Without ${f.found.head}, ${q(f.found.text)} falls from ${f.found.before} to
-      ${f.found.after}, and ${q(f.found.instead)} takes the lead.`;
+    ? html`No head alone changes ${q(f.found.text)}. The strongest, with the ring, is
+      ${f.found.head}: ${f.found.before} becomes ${f.found.after}.`
+    : html`${f.found.answer === "one" ? "One head stands out" : "Several heads matter, this one most"},
+      the dark cell with the ring: ${f.found.head}. Without it, the probability of
+      ${q(f.found.text)} goes from ${f.found.before} to ${f.found.after}, and ${q(f.found.instead)}
+      takes the lead.`;
+
+/** Whether the pronoun is right now, for those who do not read the language. */
+const judgement = ({ judged }) =>
+  judged
+    ? html`Its word for “it” is now ${q(judged.written)}, which is
+      ${judged.right ? "right" : "wrong"}.`
+    : "";
 
 const proof = (f) => {
   if (!f.live)
@@ -55,8 +64,8 @@ const proof = (f) => {
   return f.base === f.now
     ? html`Without ${f.found.head} the model still writes the same. One head was not enough: the
       search found another way to the same words.`
-    : html`${q(f.now)} That is what the model writes without ${f.found.head}. It is the proof, and
-      no picture of weights could have given it.`;
+    : html`Without ${f.found.head} the model writes: ${q(f.now)} ${judgement(f)} This is the proof,
+      and no picture of weights could have given it.`;
 };
 
 export const TOUR = {
@@ -64,6 +73,7 @@ export const TOUR = {
   of: (stop, all) => `Stop ${stop} of ${all}`,
   back: "Back",
   next: "Next",
+  play: "Play",
   leave: "Leave",
   keys: "← → move, space plays, Esc leaves",
   found: ({ answer, text, worst, before, after, at, language }) => ({
@@ -82,26 +92,28 @@ export const TOUR = {
     (f) => ({ title: html`Who told it to write ${word(f)}?`, text: question(f) }),
     (f) => ({
       title: "Reading left to right",
-      text: html`Older networks passed one small summary from word to word. ${f.n} pieces mean
-      ${f.n - 1} hands, and at each of them something is lost.`,
+      text: html`Older networks passed one small summary from word to word. From the first of ${f.n}
+      pieces to the last it takes ${f.n - 1} steps, and at each something is lost.`,
     }),
     (f) => ({
       title: "A word is a point",
-      text: html`Each piece becomes ${f.s.d_model} numbers from a table. The row of ${q(f.pronoun)}
-      is the same in every sentence, so its meaning must come from other words.`,
+      text: html`The text is cut into pieces, mostly whole words. Each becomes ${f.s.d_model}
+      numbers from a table. Those of ${q(f.pronoun)} are the same in every sentence, so its meaning
+      must come from other words.`,
     }),
     (f) => ({
       title: "A query meets the keys",
-      text: html`While the model writes ${word(f)}, it asks a question. Each bar is how well one
-      source word answers it. Press space to watch.`,
+      text: html`The model looks at other words with ${f.heads} small units, called heads. This is
+      one of them, while ${word(f)} is written: each bar says how well a source word fits its
+      question. Press space to watch.`,
     }),
     () => ({
       title: "The softmax makes shares",
-      text: "The fits compete for shares of one whole. Press space to see them scaled, raised and shared out: a clear lead becomes nearly everything.",
+      text: "The softmax turns these fits into shares that add up to 100 %. Press space to follow it: a clear lead takes nearly everything.",
     }),
     () => ({
       title: "The values are mixed",
-      text: "Each word's value is taken by its share and added. The gold line is what the asking word takes home.",
+      text: "Each source word offers a list of numbers, its value. The values are added by their shares. The gold line is the sum, and the head passes it on.",
     }),
     (f) => ({
       title: "All questions at once",
@@ -110,12 +122,12 @@ export const TOUR = {
     }),
     () => ({
       title: "The future is hidden",
-      text: "The half that writes looks back at its own words too, but only at those already there. Press space and the mask falls.",
+      text: "The half of the model that writes also looks back at its own words, but only at those already written. Press space and the mask falls over the rest.",
     }),
     (f) => ({
       title: "The line-up",
-      text: html`All ${f.heads} heads, each with its own way of looking. Somewhere here may stand
-      the one that decided ${word(f)}. Which one would you accuse?`,
+      text: html`Here are all ${f.heads} heads, each with its own way of looking. One of them may
+      have decided ${word(f)}. Which one would you accuse?`,
     }),
     (f) => ({
       title: "Switch them off",
@@ -129,8 +141,9 @@ export const TOUR = {
     }),
     (f) => ({
       title: "When the mind is made up",
-      text: html`After each layer the stream can be read as if it were the last. Watch the layer in
-      which ${word(f)} takes the lead, or never does.`,
+      text: html`A layer is one round of looking and computing, and ${f.s.n_decoder_layers} of them
+      write. After each, one can ask which word would come next. Watch where ${word(f)} takes the
+      lead, or never does.`,
     }),
     (f) => ({ title: "The proof", text: proof(f) }),
     (f) => ({
