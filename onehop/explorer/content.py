@@ -158,13 +158,13 @@ class Explorer:
             f"scale={s.key_width}": "scores divided by d_k in place of its root",
             "mask=off": "no causal mask",
             "positions=off": "no positions",
-            "positions=shuffled": "the source's positions shuffled",
+            "positions=shuffled": "the positions of the source shuffled",
             f"head=off@cross.{decoder}.0": f"head 1 of the cross-attention in layer {decoder + 1} off",
-            f"head=only@cross.{decoder}.0": f"of the cross-attention in layer {decoder + 1} only head 1",
-            "heads=averaged": "in every attention all heads averaged",
-            "heads=averaged@cross": "in the cross-attention all heads averaged",
+            f"head=only@cross.{decoder}.0": f"only head 1 of the cross-attention in layer {decoder + 1}",
+            "heads=averaged": "all heads averaged, in every attention",
+            "heads=averaged@cross": "all heads averaged, in the cross-attention",
             "residual=off": "no residual connections",
-            f"residual=off@encoder.{encoder}": f"no residual connections in the encoder's layer {encoder + 1}",
+            f"residual=off@encoder.{encoder}": f"no residual connections in layer {encoder + 1} of the encoder",
             "norm=off": "no layer norm",
         }
 

@@ -322,6 +322,34 @@ def test_pieces_make_words_and_punctuation_stands_alone(page):
     ]  # fmt: skip
 
 
+def test_the_divisor_opens_on_d_k_beside_its_root(page, tracer):
+    width = tracer.model.settings.key_width
+    by, root = (
+        float(heading.split()[-1]) if i == 0 else float(re.search(r"= ([\d.]+)", heading)[1])
+        for i, heading in enumerate(figure(page, "divisor").locator(".heading").all_inner_texts())
+    )
+    assert root == pytest.approx(width**0.5, abs=0.01)
+    assert by == pytest.approx(width, rel=2 ** (1 / 8) - 1)  # to the nearest step of the slider
+
+
+def test_what_the_sweep_has_found_is_offered_among_the_switches(live):
+    place = figure(live, "breaking")
+    before = place.locator("input[type=checkbox]").count()
+    figure(live, "decides").locator("[data-start]").click()
+    strongest = figure(live, "decides").locator("[data-decides]").get_attribute("data-strongest")
+    switch = place.get_by_label("the strongest head off")
+    expect(switch).to_have_count(1)
+    assert place.locator("input[type=checkbox]").count() in (before, before + 1)  # it may have been offered before
+    switch.check()
+    expect(live.locator(".bar .edited")).to_have_text(f"edited: head=off@{strongest}")
+
+
+def test_a_reader_who_breaks_nothing_is_offered_a_first_switch(live):
+    figure(live, "breaking").locator("[data-preset]").click()
+    expect(live.locator(".bar .edited")).to_have_text("edited: positions=off")
+    expect(figure(live, "breaking").locator("[data-preset]")).to_have_count(0)
+
+
 def test_the_head_that_was_found_can_be_switched_off(live, tracer):
     place = figure(live, "decides")
     place.locator("[data-start]").click()

@@ -321,7 +321,7 @@ def test_a_motion_is_stepped_by_key_and_ends_in_the_whole_figure(fresh, name):
 def test_each_frame_shows_a_part_of_the_real_numbers(browser, file, trace):
     aligner = trace.header["aligner"]
     path = f"decoder.layers.{aligner['layer']}.cross_attention"
-    state = "step=2&scores.frame=3&blend.frame=2&mask.frame=2&beam.frame=2&divisor.frame=2"
+    state = "step=2&scores.frame=3&blend.frame=2&mask.frame=2&beam.frame=2&divisor.frame=2&divisor.place=0"
     with opened(browser, f"{file.as_uri()}#{state}", offline=True) as page:
         met = page.eval_on_selector_all("#figure-scores .track", "all => all.map(t => Number(t.dataset.value))")
         scores = trace[f"{path}.scores"][aligner["head"], 1].tolist()

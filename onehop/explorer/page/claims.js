@@ -1,5 +1,6 @@
 // What explainers say, held against this model: live where its trace can tell, else by what was recorded.
 
+import { lastCheapCut } from "onehop/figures/pruning.js";
 import { called } from "onehop/headgrid.js";
 import { COMPARED, finding } from "onehop/findings.js";
 import { argmax, dot, largest, mean, norm, range, softmax } from "onehop/maths.js";
@@ -214,8 +215,7 @@ function spare({ measured }) {
   const data = measured.pruning;
   if (!data) return null;
   const key = data.metric === "chrF" ? "chrf" : "bleu";
-  const lost = data.rows.findIndex((r) => r[key] < 0.95 * data.rows[0][key]);
-  const free = data.rows[Math.max(0, (lost < 0 ? data.rows.length : lost) - 1)];
+  const free = data.rows[lastCheapCut(data)];
   return {
     answer: yesIf(free.removed > data.order.length / 2, free.removed > data.order.length / 10),
     said: CLAIMS.spare.said({

@@ -160,7 +160,7 @@ const bounds = (values, from, to) => {
 
 /**
  * The same rows measured twice, `{ name, values: [a, b] }`, with one scale and tracks of one length: what looks longer is.
- * `sides` name the two and give them colours.
+ * `sides` name the two and give them colours; with one side the bars stand alone.
  */
 export function pairedBars({
   rows,
@@ -181,7 +181,7 @@ export function pairedBars({
     to,
   );
   const strongest = sides.map((_, side) => Math.max(...kept.map((row) => row.values[side])));
-  return html`<div class="bars paired">
+  return html`<div class="bars ${sides.length > 1 ? "paired" : ""}">
     <span></span>${sides.map(({ heading }) => html`<span class="heading">${heading}</span>`)}
     ${kept.map(
       (row) =>

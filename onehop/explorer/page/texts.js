@@ -123,6 +123,12 @@ export const TEXTS = {
       "head=only":
         "One head must do the work of all in this attention, and what the others fetched is gone.",
       "heads=averaged":
+    headOnShow: "the head on show off",
+    onlyHeadOnShow: "only the head on show, in its attention",
+    strongest: (head) => `the strongest head off: ${head}`,
+    off: (head) => `${head} off`,
+    nothing: "Nothing is broken. Throw a switch, or start with this one:",
+    preset: "take the positions away",
         "All heads look where they look on average, so none can look at one word alone any more.",
       "residual=off":
         "Each sub-layer was trained to make a correction; alone, the corrections are all that is left of the words.",
@@ -137,9 +143,9 @@ export const TEXTS = {
   },
   softmax: {
     player: "The softmax, step by step",
-    stages: [
+    stages: (divisor = "") => [
       "the scores, as they are",
-      "divided by the root of d_k",
+      `divided by ${divisor}`,
       "e to the power of each",
       "each divided by the sum: shares",
     ],

@@ -1,9 +1,12 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { toggle } from "onehop/controls.js";
+import { finding, offEdit } from "onehop/findings.js";
 import { opening } from "onehop/frame.js";
 import { glossed, glossedSide, glossedText, glossesOf, looked } from "onehop/gloss.js";
+import { called } from "onehop/headgrid.js";
 import { heatmap } from "onehop/heatmap.js";
 import { mean, range } from "onehop/maths.js";
+import { mystery } from "onehop/story.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
 import { number, shownTokens } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
@@ -15,6 +18,7 @@ export const needs = ["{attention}.weights"];
 export const compares = false;
 
 const T = TEXTS.breaking;
+const PRESET = "positions=off";
 const joined = (edits) => edits.join(" ");
 const has = (view, edits) => edits.every((e) => view.selection.edits.includes(e));
 
@@ -24,11 +28,23 @@ function offers(view) {
   const { role, layer, head } = view.selection;
   const at = `${role}.${layer}.${head}`;
   const own = [
-    { edits: [`head=off@${at}`], label: "the head on show off" },
-    { edits: [`head=only@${at}`], label: "only the head on show, in its attention" },
+    { edits: [`head=off@${at}`], label: T.headOnShow },
+    { edits: [`head=only@${at}`], label: T.onlyHeadOnShow },
   ];
-  const known = new Set(view.about.edits.map((o) => joined(o.edits)));
-  return [...view.about.edits, ...own.filter((o) => !known.has(joined(o.edits)))];
+  const found = finding(view, mystery(view.trace, view.measured));
+  const strongest = found
+    ? [{ edits: [offEdit(found.worst)], label: T.strongest(called(found.worst)) }]
+    : [];
+  const offered = [...strongest, ...view.about.edits, ...own];
+  const first = (offer, i) =>
+    offered.findIndex((o) => joined(o.edits) === joined(offer.edits)) === i;
+  return offered.filter(first);
+}
+
+/** An edit that is not offered: a head by its name, anything else as it is written. */
+function labelOf(edit) {
+  const [, role, layer, head] = edit.match(/^head=off@(\w+)\.(\d+)\.(\d+)$/) ?? [];
+  return role ? T.off(called({ role, layer: Number(layer), head: Number(head) })) : edit;
 }
 
 /** A file may have been made of a model that was already edited. */
@@ -50,7 +66,7 @@ function switches(view) {
   const known = new Set(offered.flatMap((o) => o.edits));
   const foreign = view.selection.edits
     .filter((e) => !known.has(e))
-    .map((e) => ({ edits: [e], label: e }));
+    .map((e) => ({ edits: [e], label: labelOf(e) }));
   return html`<div
     class="columns"
     style="gap:.35rem 1.6rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,16rem),1fr));font:.95rem var(--sans)"
@@ -129,14 +145,26 @@ const sureness = (steps) =>
     average probability of a written piece: ${number(mean(steps.map((s) => s.chosen.p)), 3)}
   </p>`;
 
+/** A first switch to throw: what every reader can see in the translation. */
+function nothingBroken(view) {
+  const offer = view.about.edits.find((o) => joined(o.edits) === PRESET);
+  return html`<p class="reading">
+    ${T.nothing}
+    ${offer ? html`<button type="button" data-preset @click=${() => turn(view, offer, true)}>${T.preset}</button>` : nothing}
+  </p>`;
+}
+
+/** The edited translation, and the two pictures of where both looked. */
 function result(view) {
   const found = variantOf(view);
-  if (!found) return html`<p class="reading">Nothing is broken. Throw a switch.</p>`;
-  if (found.error) return html`<div class="trouble"><p>${found.error}</p></div>`;
+  if (!found) return { translation: nothingBroken(view) };
+  const trouble = found.error ?? found.value?.error;
+  if (trouble) return { translation: html`<div class="trouble"><p>${trouble}</p></div>` };
   if (!found.value)
-    return html`<p class="reading" role="status">The edited model is translating …</p>`;
+    return {
+      translation: html`<p class="reading" role="status">The edited model is translating …</p>`,
+    };
   const variant = found.value;
-  if (variant.error) return html`<div class="trouble"><p>${variant.error}</p></div>`;
   const layer = Math.min(view.selection.layer, view.trace.layers("cross") - 1);
   const marks = changed(words(view.base.target.text), words(variant.target.text));
   const same = variant.target.text === view.base.target.text;
@@ -150,24 +178,33 @@ function result(view) {
       <h4>${heading}</h4>
       ${heatmap({ view: { ...view, narrow: true }, label: `${heading}: cross-attention of layer ${layer + 1}, heads averaged`, rows, queries: tokens, keys: view.base.source.tokens })}
     </div>`;
-  return html` <div data-variant style="font:1.25rem/1.45 var(--serif);margin-top:.4rem">
+  const translation = html`<div
+      data-variant
+      style="font:1.25rem/1.45 var(--serif);margin-top:.4rem"
+    >
       <span class="verdict ${same ? "yes" : "no"}">${same ? "the same" : "changed"}</span>
       ${glossedText(shownTokens(variant.target.output_tokens), variantGlosses(view, variant), marks)}
     </div>
-    ${same ? nothing : why(view)} ${sureness(variant.steps)}
-    <div class="columns" style="margin-top:1.3rem">
-      ${picture(untouched(view), trueRows, view.base.target.output_tokens)}
-      ${picture("Edited", crossRows(variant, layer, view.base.heads), shownTokens(variant.target.output_tokens))}
-    </div>`;
+    ${same ? nothing : why(view)} ${sureness(variant.steps)}`;
+  const pictures = html`<div class="columns" style="margin-top:1.3rem">
+    ${picture(untouched(view), trueRows, view.base.target.output_tokens)}
+    ${picture("Edited", crossRows(variant, layer, view.base.heads), shownTokens(variant.target.output_tokens))}
+  </div>`;
+  return { translation, pictures };
 }
 
+/** On a phone the translations stand above the switches, so that both fit on the screen. */
 export function draw(view) {
-  return html` ${switches(view)}
-    <h4 style="margin-top:1.5rem">${untouched(view)}</h4>
+  const { translation, pictures = nothing } = result(view);
+  const texts = html`<h4>${untouched(view)}</h4>
     <div style="font:1.25rem/1.45 var(--serif)">${untouchedText(view)}</div>
     ${sureness(view.base.steps)}
     <h4 style="margin-top:1.2rem">With the edit</h4>
-    ${result(view)}`;
+    ${translation}`;
+  const gap = html`<div style="height:1.5rem"></div>`;
+  return view.narrow
+    ? html`${texts}${gap}${switches(view)}${pictures}`
+    : html`${switches(view)}${gap}${texts}${pictures}`;
 }
 
 export const caption = (view) =>

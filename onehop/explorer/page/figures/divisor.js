@@ -13,17 +13,18 @@ export const title = "The same scores, another divisor";
 export const needs = ["{attention}.scores"];
 
 const T = TEXTS.softmax;
-const STAGES = T.stages.length;
+const STAGES = T.stages().length;
 const STEPS_PER_OCTAVE = 4;
 
 /** What is too small to mean anything is said to be so. */
 const clippedNumber = (x, digits = 3) => (x > 0 && x < 1e-6 ? "< 10⁻⁶" : number(x, digits));
 
-/** The slider moves in quarter octaves, with the root of d_k exactly at its middle. */
-const places = (view) => ({
-  root: Math.sqrt(view.trace.settings.d_k),
-  place: Number(view.dial("divisor.place", 0)),
-});
+/** The slider moves in quarter octaves, with the root of d_k exactly at its middle. It opens on d_k. */
+function places(view) {
+  const root = Math.sqrt(view.trace.settings.d_k);
+  const opening = Math.round(STEPS_PER_OCTAVE * Math.log2(root));
+  return { root, place: Number(view.dial("divisor.place", opening)) };
+}
 
 function computed(view) {
   const { root, place } = places(view);
@@ -61,10 +62,16 @@ export function draw(view) {
   const frame = frameOf(view, id, STAGES);
   const keys = view.trace.keys(view.selection.role);
   const token = piece(view.trace.queries(view.selection.role)[view.token]);
-  const facts = (weights) =>
+  const isUsual = by === root;
+  const here = { heading: `divided by ${number(by, 2)}`, concept: "weight" };
+  const asInModel = {
+    heading: `by √d_k = ${number(root, 2)}, as in the model`,
+    concept: "weight",
+  };
+  const facts = (weights, divisor) =>
     html`<p class="reading numbers">
-      largest ${percent(largest(weights))} · entropy ${number(entropy(weights), 2)} bits · gradient
-      ${clippedNumber(softmaxGradient(weights))}
+      by ${number(divisor, 2)}: largest ${percent(largest(weights))} · entropy
+      ${number(entropy(weights), 2)} bits · gradient ${clippedNumber(softmaxGradient(weights))}
     </p>`;
   return html` <div class="controls">
       ${slider({ label: "Divide the scores by", min: -28, max: 28, value: places(view).place, choose: (p) => view.turn("divisor.place", p), shown: (p) => number(root * 2 ** (p / STEPS_PER_OCTAVE), 2) })}
@@ -83,23 +90,23 @@ export function draw(view) {
         ><mo>)</mo></math
       >
     </div>
-    ${player(view, { id, frames: STAGES, label: T.player, says: T.stages[frame] })}
+    ${player(view, { id, frames: STAGES, label: T.player, says: T.stages(number(by, 2))[frame] })}
     ${frame < STAGES ? squeezing(view, frame) : nothing}
     ${
       frame < STAGES
         ? nothing
         : pairedBars({
-            rows: seen.map((j, i) => ({ name: piece(keys[j]), values: [now[i], usual[i]] })),
-            sides: [
-              { heading: `divided by ${number(by, 2)}`, concept: "weight" },
-              { heading: `by √d_k = ${number(root, 2)}, as in the model`, concept: "weight" },
-            ],
+            rows: seen.map((j, i) => ({
+              name: piece(keys[j]),
+              values: isUsual ? [now[i]] : [now[i], usual[i]],
+            })),
+            sides: isUsual ? [asInModel] : [here, asInModel],
             from: 0,
             to: 1,
             most: 20,
           })
     }
-    <div class="columns">${facts(now)}${facts(usual)}</div>`;
+    <div class="columns">${isUsual ? nothing : facts(now, by)}${facts(usual, root)}</div>`;
 }
 
 export const caption = () =>

@@ -16,12 +16,22 @@ export const needs = [];
 
 const score = (data) => (data.metric === "chrF" ? "chrf" : "bleu");
 
+/** The last cut before a twentieth of the score is lost. */
+export function lastCheapCut(data) {
+  const key = score(data);
+  const lost = data.rows.findIndex((r) => r[key] < 0.95 * data.rows[0][key]);
+  return Math.max(0, (lost < 0 ? data.rows.length : lost) - 1);
+}
+
 export function draw(view) {
   const data = view.measured.pruning;
   if (!data)
     return html`${unmeasured("pruning", "quality against the number of heads removed, weakest first.")}${folded(view, ONE_OR_MANY, oneOrMany(view.measured.twins))}`;
   const key = score(data);
-  const place = Math.min(Number(view.dial("pruning.place", 0)), data.rows.length - 1);
+  const place = Math.min(
+    Number(view.dial("pruning.place", lastCheapCut(data))),
+    data.rows.length - 1,
+  );
   const row = data.rows[place];
   const next = data.order[row.removed];
   return html` <div class="controls">
@@ -48,6 +58,7 @@ export function draw(view) {
       with all of them ${number(data.rows[0][key], 1)}.
       ${next ? html`The next to go: ${ROLE_NAMES[next.role]}, layer ${next.layer + 1}, head ${next.head + 1}.` : ""}
     </p>
+    <p class="reading">Each cell is a head; an empty one is gone.</p>
     ${gone(view, data, row.removed)} ${worse(view, data, row.removed)}
     ${folded(view, ONE_OR_MANY, oneOrMany(view.measured.twins))}`;
 }
@@ -79,7 +90,7 @@ function gone(view, data, removed) {
       </svg>
     </div>`;
   };
-  return html`<div class="triangles" style="margin-top:1rem">${roles.map(panel)}</div>`;
+  return html`<div class="triangles" style="margin-top:.6rem">${roles.map(panel)}</div>`;
 }
 
 /** The sentence on the page without the heads that are gone, where the list is of this model and it can be asked. */
