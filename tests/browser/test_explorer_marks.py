@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -264,3 +265,61 @@ def test_a_french_word_that_is_cut_short_is_no_question_of_its_own(page):
     """Whether it is "qu" or "que" follows from the next word: that one is in doubt."""
     tokens = ["▁parce", "▁qu", "'", "elle", "▁dort", "</s>"]
     assert page.evaluate(DOUBT, [tokens, [0.9, 0.1, 0.05, 0.3, 0.8, 0.01]]) == 3
+
+
+def test_a_component_is_the_sum_of_its_rows_products(fresh, trace):
+    """The reader picks a component; its number is the recorded one, to what float16 inputs allow."""
+    place = figure(fresh, "projections")
+    layer, head, step = selected(fresh)
+    recorded = trace[f"decoder.layers.{layer}.cross_attention.q"][head, step]
+    told = place.locator("[data-component]")
+    assert int(told.get_attribute("data-component")) == int(np.abs(recorded).argmax())
+    for component in range(len(recorded)):
+        place.locator("input[type=range]").fill(str(component + 1))
+        settled(fresh)
+        expect(told).to_have_attribute("data-component", str(component))
+        assert float(told.get_attribute("data-total")) == pytest.approx(float(recorded[component]), abs=5e-3)
+
+
+def test_a_bar_says_which_products_its_score_is_the_sum_of(page, trace):
+    layer, head, step = selected(page)
+    path = f"decoder.layers.{layer}.cross_attention"
+    products = trace[f"{path}.q"][head, step] * trace[f"{path}.k"][head, 0]
+    largest = sorted(products.tolist(), key=abs)[-1]
+    figure(page, "scores").locator(".track").first.hover()
+    tip = page.locator(".tip")
+    expect(tip).to_contain_text(f"{len(products)} products")
+    expect(tip).to_contain_text(f"{largest:.2f}".replace("-", "−"))
+    page.mouse.move(0, 0)
+
+
+def test_the_arcs_have_the_layers_heads_beside_them(fresh, trace):
+    layer, _, step = selected(fresh)
+    place = figure(fresh, "arcs")
+    place.locator("input[name=arcs-head]").nth(1).check()
+    settled(fresh)
+    weights = trace[f"decoder.layers.{layer}.cross_attention.weights"][1, step]
+    assert numbers(fresh, "#figure-arcs path[data-weight]", "weight") == pytest.approx(
+        [w for w in weights.tolist() if w >= 0.02], rel=1e-4
+    )
+
+
+def test_whether_the_pronoun_is_near_its_noun_is_said(browser, address, tracer, data):
+    """Of a sentence in the measured list, from the embeddings of the trace."""
+    known = json.loads((data / "coreference.json").read_text(encoding="utf-8"))["sentences"][0]
+    with opened(browser, f"{address}#sentence={quote(known['source'])}") as page:
+        vectors = tracer.trace(known["source"])["source_input.embeddings"].astype(float)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        told = figure(page, "embeddings").locator("[data-noun]")
+        pronoun = page.evaluate(
+            """async () => {
+                const { linked, mystery } = await import("onehop/story.js");
+                const { trace, measured } = window.onehop.view();
+                return linked(trace, mystery(trace, measured));
+            }"""
+        )
+        noun = known["noun"][0]
+        if pronoun == noun:
+            expect(told).to_have_count(0)
+        else:
+            assert float(told.get_attribute("data-noun")) == pytest.approx(vectors[pronoun] @ vectors[noun], abs=2e-3)

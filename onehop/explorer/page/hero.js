@@ -100,7 +100,9 @@ function judged(view) {
   </p>`;
 }
 
-const ask = (text) => html`<a href="#figure-decides" data-jump="figure-decides">${text}</a>`;
+const jump = (figure, text) => html`<a href="#${figure}" data-jump=${figure}>${text}</a>`;
+/** Two ways to find out: the sweep, and the switches. */
+const ask = (text) => html`${jump("figure-decides", text)} · ${jump("figure-breaking", T.breakIt)}`;
 
 const shownPiece = (token) =>
   /^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token);

@@ -44,3 +44,7 @@ export function weightedSum(weights, vectors) {
   });
   return out;
 }
+
+/** The `count` values of the largest size, whatever their sign. */
+export const largestBySize = (values, count) =>
+  [...values].sort((a, b) => Math.abs(b) - Math.abs(a)).slice(0, count);

@@ -83,6 +83,7 @@ export const TEXTS = {
       (${secondChance}).`,
     whoDecided: "Which head decided that?",
     whoIsToBlame: "Which head is to blame?",
+    breakIt: "Break the model and read what comes out",
     language: (read, reads) =>
       `This looks like ${read}, and the model was trained to read ${reads}. What follows may be nonsense.`,
     wroteNothing: "The model wrote nothing and ended the sentence.",
@@ -95,6 +96,21 @@ export const TEXTS = {
     endMark: "</s> marks the end. Point at any piece.",
     sentence: "The sentence; choose a piece to see what looked at it",
     translation: "The translation; choose a piece to see where it looked",
+  },
+  embeddings: {
+    nearNoun: ({ pronoun, noun, cosine, nearest, largest }) =>
+      html`Is ${quoted(pronoun)} near ${quoted(noun)}, which it means? Their cosine is
+        <strong>${cosine}</strong>.
+        ${nearest === null ? "No other word of the sentence is nearer." : html`Of this sentence's words ${quoted(nearest)} is nearest (${largest}).`}`,
+  },
+  projections: {
+    component: "Component",
+    row: (component) => `its row ${component} of W`,
+    sum: ({ component, concept, terms, largest, total }) =>
+      html`Component ${component} of the ${concept} is the sum of ${terms} products, each a number
+        of the input times one of the marked row. The largest are ${largest}. Together they make
+        <strong>${total}</strong>.`,
+    bias: "The bias is added to it.",
   },
   paths: {
     kept: (vectors, d) =>
@@ -140,6 +156,9 @@ export const TEXTS = {
     player: "A query meets one key after the other",
     met: (query, key, score) => html`${quoted(query)} meets ${quoted(key)}: ${score}`,
     waiting: "not yet met",
+    products: (key, count, largest, score) =>
+      `${key}: ${count} products, the largest ${largest}; together ${score}`,
+    hint: "Point at a bar to see its largest products; the machine on rung 9 draws all of them.",
   },
   softmax: {
     player: "The softmax, step by step",

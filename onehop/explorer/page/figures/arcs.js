@@ -1,7 +1,8 @@
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { roving } from "onehop/controls.js";
+import { roving, segments } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
+import { ROLE_NAMES } from "onehop/tensors.js";
 import { clipped, number, percent, piece } from "onehop/text.js";
 import { inWords, merged } from "onehop/words.js";
 
@@ -74,7 +75,10 @@ function picture(view, free) {
 
 export function draw(view) {
   const free = view.dial("arcs.free", "") === "yes";
+  const { role, layer, head } = view.selection;
   return html`<div class="controls">
+      <span>${ROLE_NAMES[role]}, layer ${layer + 1}, head</span>
+      ${segments({ name: "arcs-head", label: "Head", options: range(view.trace.heads).map((i) => [i, i + 1]), value: head, choose: (i) => view.choose({ head: i }) })}
       <button
         type="button"
         aria-pressed=${free}
@@ -93,7 +97,7 @@ export function caption(view) {
     .flatMap((row) => Array.from(row))
     .filter((w) => w > 0).length;
   return html`${pairs} pairs of tokens are joined by this one head, each directly. Lines under
-  ${number(100 * FAINT, 0)} % are left away.
+  ${number(100 * FAINT, 0)} % are left out.
   ${role === "decoder" ? "A token never reaches forward." : ""}`;
 }
 

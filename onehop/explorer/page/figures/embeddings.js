@@ -2,13 +2,20 @@ import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { scale, ticks, written } from "onehop/chart.js";
 import { bars, segments, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
-import { norm } from "onehop/maths.js";
+import { argmax, dot, norm, range } from "onehop/maths.js";
+import { linked, mystery, nounOf } from "onehop/story.js";
 import { clipped, number, piece } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "embeddings";
 export const item = 1;
 export const title = "The sentence's pieces as points";
-export const needs = ["{input}.embeddings", "{input}.scaled", "{input}.positioned"];
+export const needs = [
+  "{input}.embeddings",
+  "{input}.scaled",
+  "{input}.positioned",
+  "{attention}.weights",
+];
 
 const STAGES = [
   ["embedding", "embedding"],
@@ -48,7 +55,7 @@ function extent(points) {
   return [wide(xs), wide(ys)];
 }
 
-/** Labels that do not lie on each other: each takes the first free place around its point. */
+/** Labels that do not lie on each other or on the first point: each takes the first free place around its own. */
 export function placed(labels, width, height) {
   const taken = [];
   const free = (box) =>
@@ -73,7 +80,7 @@ export function placed(labels, width, height) {
       const box = { x: label.x + dx, y: label.y + dy - 10, w, h: 13 };
       if (box.x < 0 || box.x + w > width || box.y < 0 || box.y + 13 > height || !free(box))
         continue;
-      taken.push(box);
+      taken.push(box, { x: labels[0].x - 5, y: labels[0].y - 5, w: 10, h: 10 });
       return { ...label, at: [box.x + 2, label.y + dy] };
     }
     return { ...label, at: null };
@@ -146,6 +153,38 @@ function picture(view, stage) {
   </svg>`;
 }
 
+const isWord = (token) => /\p{L}/u.test(token);
+
+/** Whether the pronoun lies near the noun that it means, before any word has looked at another. */
+function nearNoun({ trace, measured }) {
+  const noun = nounOf(trace, measured);
+  if (noun === null) return nothing;
+  const pronoun = linked(trace, mystery(trace, measured));
+  if (noun === pronoun) return nothing;
+  const { tokens } = trace.source;
+  const vectors = range(tokens.length).map((token) =>
+    trace.tensor("source_input.embeddings").at({ token }),
+  );
+  const cosine = (i) =>
+    dot(vectors[pronoun], vectors[i]) / (norm(vectors[pronoun]) * norm(vectors[i]));
+  const others = range(tokens.length).filter(
+    (i) => isWord(tokens[i]) && tokens[i] !== tokens[pronoun] && !/^<.*>$/.test(tokens[i]),
+  );
+  const nearest = others[argmax(others.map(cosine))];
+  return html`<p class="reading" data-noun=${cosine(noun)} data-nearest=${nearest}>
+    <span class="verdict ${nearest === noun ? "yes" : "no"}"
+      >${nearest === noun ? "yes" : "no"}</span
+    >
+    ${TEXTS.embeddings.nearNoun({
+      pronoun: piece(tokens[pronoun]),
+      noun: piece(tokens[noun]),
+      cosine: number(cosine(noun), 2),
+      nearest: nearest === noun ? null : piece(tokens[nearest]),
+      largest: number(cosine(nearest), 2),
+    })}
+  </p>`;
+}
+
 export function draw(view) {
   const stage = view.dial("embeddings.stage", "embedding");
   const tokens = side(view) === "source" ? inputs(view) : inputs(view).slice(1);
@@ -176,7 +215,8 @@ export function draw(view) {
         }
         <p class="reading numbers">length of this vector: ${number(length(view, stage), 2)}</p>
       </div>
-    </div>`;
+    </div>
+    ${nearNoun(view)}`;
 }
 
 export function caption(view) {

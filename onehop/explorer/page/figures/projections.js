@@ -1,10 +1,11 @@
-import { html } from "onehop/vendor/lit-html.js";
+import { html, nothing } from "onehop/vendor/lit-html.js";
 import { pixelPicture } from "onehop/colour.js";
-import { comb, segments, tokenPicker } from "onehop/controls.js";
+import { comb, segments, slider, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
-import { argmax, dot, largest, range } from "onehop/maths.js";
+import { argmax, dot, largest, largestBySize, range } from "onehop/maths.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
 import { number, piece, power } from "onehop/text.js";
+import { TEXTS } from "onehop/texts.js";
 
 export const id = "projections";
 export const item = 2;
@@ -17,6 +18,7 @@ export const needs = [
   "{projected}",
 ];
 
+const T = TEXTS.projections;
 const KINDS = [
   ["q", "query"],
   ["k", "key"],
@@ -60,7 +62,13 @@ function product(view, kind, weights) {
         rows.map((row) => row[j]),
       ) + (bias ? bias[j] : 0),
   );
-  return { x, rows, made };
+  return { x, rows, made, bias };
+}
+
+/** The component whose sum is shown: the reader's, or the largest. */
+function componentOf(view, values) {
+  const wanted = Number(view.dial("projections.component", -1));
+  return wanted >= 0 && wanted < values.length ? wanted : argmax(Array.from(values, Math.abs));
 }
 
 function matrixPicture(view, kind, concept) {
@@ -70,7 +78,10 @@ function matrixPicture(view, kind, concept) {
   );
   if (found.error) return html`<p class="reading">${found.error}</p>`;
   if (!found.value) return html`<p class="reading" role="status">Fetching the matrix …</p>`;
-  const { x, rows, made } = product(view, kind, found.value);
+  const { x, rows, made, bias } = product(view, kind, found.value);
+  const component = componentOf(view, made);
+  const row = rows.map((r) => r[component]);
+  const products = row.map((w, i) => w * x[i]);
   const top = largest(rows.map((row) => largest(Array.from(row, Math.abs))));
   const recorded = vector(view, kind);
   const off =
@@ -86,15 +97,36 @@ function matrixPicture(view, kind, concept) {
         >times <b class="c-${concept}">W<sup>${kind.toUpperCase()}</sup></b
         >, ${x.length} × ${made.length}</span
       >
-      <img
-        class="pixels"
-        style="--ratio:${view.narrow ? 3 : 6}"
-        alt="Sizes of the numbers in W ${kind.toUpperCase()} of this head, darker is larger"
-        src=${pixelPicture(`${view.trace.model.hash} ${kind} ${role} ${layer} ${head}`, turned, view.rgb(concept))}
-      />
+      <span style="position:relative"
+        ><img
+          class="pixels"
+          style="--ratio:${view.narrow ? 4 : 8}"
+          alt="Sizes of the numbers in W ${kind.toUpperCase()} of this head, darker is larger"
+          src=${pixelPicture(`${view.trace.model.hash} ${kind} ${role} ${layer} ${head}`, turned, view.rgb(concept))} /><i
+          class="marked-row"
+          style="top:${(100 * component) / made.length}%;height:${100 / made.length}%"
+        ></i
+      ></span>
+      <span class="name">${T.row(component + 1)}</span>
+      ${comb({ values: row, concept, label: `Row ${component + 1} of the turned W, ${row.length} numbers` })}
       <span class="name">gives the <b class="c-${concept}">${concept}</b></span>
-      ${comb({ values: made, concept, label: `The product, ${made.length} numbers` })}
+      ${comb({ values: made, concept, label: `The product, ${made.length} numbers`, marked: component })}
     </div>
+    <div class="controls" style="margin:.9rem 0 0">
+      ${slider({ label: T.component, min: 1, max: made.length, value: component + 1, choose: (c) => view.turn("projections.component", c - 1) })}
+    </div>
+    <p class="reading" data-component=${component} data-total=${made[component]}>
+      ${T.sum({
+        component: component + 1,
+        concept,
+        terms: x.length,
+        largest: largestBySize(products, 3)
+          .map((p) => number(p, 2))
+          .join(", "),
+        total: number(made[component], 2),
+      })}
+      ${bias ? T.bias : nothing}
+    </p>
     <p class="reading">
       Multiplied in this page, the product differs from the recorded ${concept} by at most
       <strong class="numbers" data-product-error=${off}>${power(off)}</strong> of its largest

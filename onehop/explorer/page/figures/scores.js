@@ -1,7 +1,7 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { bars, tokenPicker } from "onehop/controls.js";
 import { opening } from "onehop/frame.js";
-import { argmax, range } from "onehop/maths.js";
+import { argmax, largestBySize, range } from "onehop/maths.js";
 import { frameOf, player } from "onehop/player.js";
 import { number, piece } from "onehop/text.js";
 import { TEXTS } from "onehop/texts.js";
@@ -9,13 +9,29 @@ import { TEXTS } from "onehop/texts.js";
 export const id = "scores";
 export const item = 3;
 export const title = "One query against every key";
-export const needs = ["{attention}.scores", "{attention}.weights"];
+export const needs = [
+  "{attention}.scores",
+  "{attention}.weights",
+  "{attention}.q",
+  "{attention}.k",
+];
 
 const T = TEXTS.scores;
 const row = (view, quantity) =>
   Array.from(
     view.trace.part(view.selection, quantity).at({ head: view.selection.head, query: view.token }),
   );
+
+/** The products that a score is the sum of, in words. */
+function productsOf(view, key, score) {
+  const { head, role } = view.selection;
+  const query = view.trace.part(view.selection, "q").at({ head, query: view.token });
+  const keys = view.trace.part(view.selection, "k").at({ head, key });
+  const products = Array.from(query, (x, i) => x * keys[i]);
+  const largest = largestBySize(products, 3).map((p) => number(p, 2));
+  const name = piece(view.trace.keys(role)[key]);
+  return T.products(name, products.length, largest.join(", "), number(score, 2));
+}
 
 /** The keys that this query may look at. */
 export function visible(view) {
@@ -42,7 +58,7 @@ export function draw(view) {
       >
     </div>
     ${player(view, { id, frames: seen.length, label: T.player, says: frame ? T.met(piece(tokens[view.token]), piece(keys[frame - 1]), number(scores[frame - 1], 2)) : T.waiting })}
-    ${bars({ rows: seen.map((j) => ({ name: piece(keys[j]), value: j < frame ? scores[j] : NaN })), concept: "key", number: (x, digits) => (Number.isNaN(x) ? "…" : number(x, digits)), digits: 2, top: frame < seen.length ? null : top, from: Math.min(0, ...seen.map((j) => scores[j])), to: Math.max(0, ...seen.map((j) => scores[j])) })}
+    ${bars({ rows: seen.map((j) => ({ name: piece(keys[j]), value: j < frame ? scores[j] : NaN, tip: () => productsOf(view, j, scores[j]) })), concept: "key", number: (x, digits) => (Number.isNaN(x) ? "…" : number(x, digits)), digits: 2, top: frame < seen.length ? null : top, from: Math.min(0, ...seen.map((j) => scores[j])), to: Math.max(0, ...seen.map((j) => scores[j])) })}
     <p class="reading">
       <span class="verdict ${wins ? "yes" : "no"}">${wins ? "yes" : "no"}</span> The largest dot
       product is with “<strong><bdi>${piece(keys[top])}</bdi></strong
@@ -53,9 +69,9 @@ export function draw(view) {
 
 export const caption = (view) =>
   view.selection.role === "decoder"
-    ? html`The decoder compares a token only with itself and with what stands before it.`
+    ? html`The decoder compares a token only with itself and with what stands before it. ${T.hint}`
     : html`A long bar to the right: the two vectors point the same way. To the left of zero: away
-      from each other.`;
+      from each other. ${T.hint}`;
 
 export const table = (view) => {
   const scores = row(view, "scores");
