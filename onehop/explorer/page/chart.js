@@ -104,7 +104,7 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
         zone === null
           ? nothing
           : svg`<rect data-zone=${zone.from} x=${across(zone.from)} y=${top} width=${right - across(zone.from)} height=${bottom - top} fill="var(--sunken)" />
-              <text class="soft" x=${right - 4} y=${top + 13} text-anchor="end">${zone.label}</text>`
+              <text class="soft" x=${right - 4} y=${bottom - 7} text-anchor="end">${zone.label}</text>`
       }
       ${ticks(y, 4).map(
         (t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} />
@@ -121,7 +121,7 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
       ${ended.map((s, i) => svg`<text data-end=${s.name} x=${across(last[i][0]) + 7} y=${beside[i] + 4} style="fill:var(--${s.concept}-ink)">${s.end}</text>`)}
     </svg>
     <ul class="legend">
-      ${y.label ? html`<li>Upwards: ${y.label}</li>` : nothing}
+      ${y.label ? html`<li>Vertical axis: ${y.label}</li>` : nothing}
       ${series.filter((s) => !s.end || view.narrow).map((s) => html`<li><i style="background:${s.dash ? `repeating-linear-gradient(90deg, var(--${s.concept}) 0 5px, transparent 5px 8px)` : `var(--${s.concept})`}"></i>${s.name}</li>`)}
     </ul>`;
 }

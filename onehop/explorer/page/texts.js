@@ -72,7 +72,7 @@ export const TEXTS = {
     unjudged: "not judged",
     doubtful: "doubtful",
     confidence: (chance) =>
-      `The whole translation is good with a probability of ${chance}, judged by the model's own probabilities.`,
+      `Judging by its own probabilities, the model is ${chance} sure that the whole translation is good.`,
     judged: ({ english, german, needed, neededChance, written, writtenChance }) =>
       html`“It” is the ${english}, in German <i lang="de">${german}</i>, so “it” must become
         <strong lang="de">${needed}</strong>${neededChance}. The model wrote
@@ -123,6 +123,12 @@ export const TEXTS = {
     steps: (word, steps) => `word ${word}: ${steps} ${steps === 1 ? "step" : "steps"} from word 1`,
   },
   breaking: {
+    headOnShow: "the head on show off",
+    onlyHeadOnShow: "only the head on show, in its attention",
+    strongest: (head) => `the strongest head off: ${head}`,
+    off: (head) => `${head} off`,
+    nothing: "Nothing is broken. Throw a switch, or start with this one:",
+    preset: "take the positions away",
     why: {
       "scale=off":
         "Undivided scores are far apart, so each head puts nearly all its weight on one word and hears nobody else.",
@@ -139,12 +145,6 @@ export const TEXTS = {
       "head=only":
         "One head must do the work of all in this attention, and what the others fetched is gone.",
       "heads=averaged":
-    headOnShow: "the head on show off",
-    onlyHeadOnShow: "only the head on show, in its attention",
-    strongest: (head) => `the strongest head off: ${head}`,
-    off: (head) => `${head} off`,
-    nothing: "Nothing is broken. Throw a switch, or start with this one:",
-    preset: "take the positions away",
         "All heads look where they look on average, so none can look at one word alone any more.",
       "residual=off":
         "Each sub-layer was trained to make a correction; alone, the corrections are all that is left of the words.",

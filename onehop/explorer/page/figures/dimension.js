@@ -66,9 +66,9 @@ function heads(view) {
 function sweep(view, data) {
   const place = Math.min(Number(view.dial("dimension.place", 6)), data.rows.length - 1);
   const row = data.rows[place];
-  const facts = (part) =>
+  const facts = (part, name) =>
     html`<p class="reading numbers">
-      on average: largest ${percent(part.top)}, gradient ${number(part.gradient, 4)}
+      ${name}, on average: largest ${percent(part.top)}, gradient ${number(part.gradient, 4)}
     </p>`;
   const curve = (key) => data.rows.map((r) => [r.d, r[key].gradient]);
   return html` <div class="controls">
@@ -94,7 +94,7 @@ function sweep(view, data) {
       to: 1,
       most: view.narrow ? 8 : null,
     })}
-    <div class="columns">${facts(row.unscaled)}${facts(row.scaled)}</div>
+    <div class="columns">${facts(row.unscaled, "undivided")}${facts(row.scaled, "by √d")}</div>
     <h4 style="margin-top:1.6rem">The softmax's gradient: what learning has to push against</h4>
     ${lines({
       view,

@@ -64,7 +64,11 @@ function memory(view, n, attention) {
   };
   const box = (b) =>
     svg`${words(b).map((i) => slice(b, i))}<rect x=${left(b)} y="6" width=${attention ? size : 52} height="26" fill="none" stroke="var(--output-ink)" pointer-events="none" />`;
-  return html`<svg
+  return html`<p class="reading">
+      ${T.kept(boxes, d_model)}
+      ${attention ? T.each : T.shared(n, number(share, share < 10 ? 1 : 0))}
+    </p>
+    <svg
       viewBox="0 0 ${width} 38"
       style="width:100%;max-width:${width}px"
       role="img"
@@ -72,11 +76,7 @@ function memory(view, n, attention) {
       data-vectors=${boxes}
     >
       ${range(boxes).map(box)}
-    </svg>
-    <p class="reading" style="margin-top:.2rem">
-      ${T.kept(boxes, d_model)}
-      ${attention ? T.each : T.shared(n, number(share, share < 10 ? 1 : 0))}
-    </p>`;
+    </svg>`;
 }
 
 export function draw(view) {
