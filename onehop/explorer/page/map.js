@@ -47,7 +47,7 @@ export function pageMap(jump) {
     <text class="soft" x=${left} y=${top - 4}>attention</text>
     ${ATTENTION.map(([rung, label], i) => part(rung, label, left, bottom - ROW * (i + 1)))}
     ${line(`M${left + width + 6} ${(top + bottom) / 2}H${right}`)}
-    ${part("rung-9", "encoder, decoder", right, top + 18, width, bottom - top - 24)}
+    ${part("rung-9", "the layers", right, top + 18, width, bottom - top - 24)}
     ${line(`M${right + width / 2} ${top + 18}V${top - 8}`)}
     ${part("figure-beam", "the next word", right, top - 26)}
     ${line(`M${right + width / 2} ${bottom - 6}V${bottom + 12}`)}

@@ -210,7 +210,7 @@ export function draw(view) {
         shown: (s) => `${s + 1} of ${view.trace.steps.length}`,
       })}
     </div>
-    <p class="reading" style="margin:0 0 1.2rem">
+    <p class="reading" style="margin:0 0 ${view.narrow ? ".3rem" : "1.2rem"}">
       Read so far:
       <bdi
         >${view.trace.target.input_tokens
