@@ -25,7 +25,7 @@ MODEL_NAME = "small"
 class Server:
     """An application and a client of it; of several translators each is a model of its own."""
 
-    def __init__(self, *translators, exploring=None, hosts=(), names=None, **settings):
+    def __init__(self, *translators, explorers=None, hosts=(), names=None, **settings):
         self.log = []
         self.settings, counts = ServerSettings(**settings), Metrics()
         names = names or ([MODEL_NAME] if len(translators) == 1 else [f"{t.source}-{t.target}" for t in translators])
@@ -34,7 +34,7 @@ class Server:
         ]
         self.service = self.services[0]
         self.app = Application(
-            self.services, self.settings, counts, exploring=exploring, hosts=hosts, write=self.log.append
+            self.services, self.settings, counts, explorers=explorers, hosts=hosts, write=self.log.append
         )
 
     def ask(self, method, path, headers=None, address="127.0.0.1", **more):

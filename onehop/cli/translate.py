@@ -278,7 +278,7 @@ def serve(
     start.serve(
         start.models_of(models),
         start.limits_of(limits or [], **access),
-        start.Doors(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
+        start.ServeOptions(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
         compute=compute,
         engine=engine,
         device=device,

@@ -91,9 +91,7 @@ class LogWriter:
                 self.waiting_bytes -= len(data)
 
 
-class _Queued(io.RawIOBase):
-    """A file whose writes never block."""
-
+class _NonBlockingFile(io.RawIOBase):
     def __init__(self, writer: LogWriter) -> None:
         self.put = writer.put
 
@@ -105,10 +103,10 @@ class _Queued(io.RawIOBase):
         return len(data)
 
 
-def never_wait_for_stderr(dropped: Counter) -> None:
+def make_stderr_non_blocking(dropped: Counter) -> None:
     """Write this process's tracebacks and warnings through a `LogWriter`, like the access log."""
     writer = LogWriter(dropped, _STANDARD_ERROR)
-    raw = io.BufferedWriter(_Queued(writer))
+    raw = io.BufferedWriter(_NonBlockingFile(writer))
     sys.stderr = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
     def end() -> None:
@@ -138,21 +136,18 @@ class KnownNames:
         self.app, self.names = app, tuple(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _name_in(Headers(scope=scope).get("host", "")) in self.names:
+        host = Headers(scope=scope).get("host", "").lower() if scope["type"] == "http" else ""
+        # Without the port; an IPv6 address is in brackets.
+        name, bracket, _ = host.rpartition("]")
+        if scope["type"] != "http" or (name + bracket or host.partition(":")[0]) in self.names:
             await self.app(scope, receive, send)
             return
         what = f"The Host of this request is not a name of this server: use {' or '.join(self.names)}."
         await JSONResponse({"error": what}, 400)(scope, receive, send)
 
 
-def _name_in(host: str) -> str:
-    """A Host without its port; IPv6 addresses are in brackets."""
-    name, bracket, _ = host.lower().rpartition("]")
-    return name + bracket if bracket else host.lower().partition(":")[0]
-
-
-class Access:
-    """An ASGI application that wraps another."""
+class AccessLog:
+    """An ASGI application that counts and logs the requests of another, and adds security headers."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, paths: frozenset[str], write: Callable[[str], None]) -> None:
         self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
@@ -164,8 +159,8 @@ class Access:
         app = self.app if (problem := _refusal(scope)) is None else problem
         began, status = time.perf_counter(), 0
         # Handlers add fields to the log line; texts only if the server was started with log_texts.
-        noted: dict[str, Any] = {"request": uuid.uuid4().hex[:12]}
-        scope.setdefault("state", {})["noted"] = noted
+        log_fields: dict[str, Any] = {"request": uuid.uuid4().hex[:12]}
+        scope.setdefault("state", {})["log_fields"] = log_fields
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -174,7 +169,7 @@ class Access:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                headers["X-Request-Id"] = noted["request"]
+                headers["X-Request-Id"] = log_fields["request"]
             await send(message)
 
         self.metrics.running.inc()
@@ -182,13 +177,13 @@ class Access:
             await app(scope, receive, answer)
         finally:
             self.metrics.running.dec()
-            self.done(scope, status, time.perf_counter() - began, noted)
+            self.done(scope, status, time.perf_counter() - began, log_fields)
 
     def malformed(self, status: int, address: str | None) -> None:
         """Count and log a malformed HTTP request, which reached no application."""
         self.done({"path": None, "method": None, "client": (address, 0)}, status, 0.0, {})
 
-    def done(self, scope: Scope, status: int, seconds: float, noted: dict[str, Any]) -> None:
+    def done(self, scope: Scope, status: int, seconds: float, log_fields: dict[str, Any]) -> None:
         """Count and log a request; status 0 means that the client disconnected."""
         path = scope["path"] if scope["path"] in self.paths else "other"
         self.metrics.requests.labels(path, str(status)).inc()
@@ -200,14 +195,14 @@ class Access:
             "path": path,
             "status": status,
             "ms": round(1e3 * seconds, 1),
-            **noted,
+            **log_fields,
         }
-        self.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False)))
+        self.write(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(line, ensure_ascii=False)))
 
 
 def _refusal(scope: Scope) -> ASGIApp | None:
     """The response to a request that no application should see; None for others."""
-    if scope.get("state", {}).get("crowded"):
+    if scope.get("state", {}).get("overloaded"):
         what = "The server has too many connections: try again soon."
         return JSONResponse({"error": what}, 503, headers={"Retry-After": "1", "Connection": "close"})
     headers = Headers(scope=scope)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from onehop.errors import OnehopError
+from onehop.errors import ModelChangedError, OnehopError
 from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.result import Result
 from onehop.server.problems import Problem
@@ -21,30 +21,25 @@ from onehop.server.service import Service, Translating
 T = TypeVar("T")
 
 
-def others(best: Sequence[Result]) -> list[str]:
-    """The alternative translations without duplicates and without the first."""
-    return [text for text in dict.fromkeys(p.text for p in best) if text != best[0].text]
+def alternatives(n_best: Sequence[Result]) -> list[str]:
+    """The translations after the first, without duplicates of it or of each other."""
+    return list(dict.fromkeys(result.text for result in n_best if result.text != n_best[0].text))
 
 
 def batch_answer(
-    service: Translating, paragraphs: Sequence[Result], n_best: int, aligned: Sequence[Aligned]
+    service: Translating, results: Sequence[Result], n_best: int, alignments: Sequence[Aligned]
 ) -> JSONResponse:
-    """The details of paragraphs, with the alignments of their sentences if given. Call it in a thread."""
-    answers = [details(paragraph, n_best) for paragraph in paragraphs]
-    shown = [sentence for answer in answers for sentence in answer["sentences"]]
+    """The details of results, with the alignments of their sentences if given. Call it in a thread."""
+    translations = [_finite(result.details(n_best)) for result in results]
+    sentences = [sentence for translation in translations for sentence in translation["sentences"]]
     if isinstance(service, Service):
-        for sentence, alignment in zip(shown, aligned, strict=False):
+        for sentence, alignment in zip(sentences, alignments, strict=False):
             sentence["alignment"] = alignment.details(service.translator.tokenizer)
-    return JSONResponse({"source": service.source, "target": service.target, "translations": answers})
-
-
-def details(paragraph: Result, n_best: int) -> dict[str, Any]:
-    """The details of a paragraph. A score that is not finite is null, since JSON has no NaN."""
-    found: dict[str, Any] = _finite(paragraph.details(n_best))
-    return found
+    return JSONResponse({"source": service.source, "target": service.target, "translations": translations})
 
 
 def _finite(value: Any) -> Any:
+    """A JSON value with null for numbers that are not finite, since JSON has no NaN."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -52,32 +47,34 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _event(content: dict[str, Any], named: dict[str, str]) -> str:
-    """A server-sent event; its name depends on its content."""
-    if (result := content.get("translation")) is not None:
-        doubtful = [sentence.text for sentence in result.doubtful]
-        content = {**named, "translation": result.details(), "doubtful": doubtful}
-    names = {"error": "error", "translation": "done", "final": "sentence"}
-    name = next((names[key] for key in names if key in content), "settled")
-    content = {key: value for key, value in content.items() if key != "final"}
+def event(name: str, content: dict[str, Any]) -> str:
+    """A server-sent event."""
     return f"event: {name}\ndata: {json.dumps(_finite(content), ensure_ascii=False)}\n\n"
 
 
-async def while_wanted(request: Request, work: Coroutine[Any, Any, T]) -> T | Response:
+def _stream_event(content: dict[str, Any], languages: dict[str, str]) -> str:
+    """An event of a streamed translation; its name depends on its content."""
+    if (result := content.get("translation")) is not None:
+        doubtful = [sentence.text for sentence in result.doubtful]
+        return event("done", {**languages, "translation": result.details(), "doubtful": doubtful})
+    is_final = content.pop("final", False)
+    return event("sentence" if is_final else "settled", content)
+
+
+async def cancelled_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T | Response:
     """The result of `work`. If the client disconnects, the work is cancelled."""
-    task, gone = asyncio.create_task(work), asyncio.create_task(_disconnected(request))
+
+    async def disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, disconnected = asyncio.create_task(work), asyncio.create_task(disconnect())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else Response(status_code=499)
     finally:
         task.cancel()
-        gone.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    """Wait until the client disconnects."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        disconnected.cancel()
 
 
 def page(file: Traversable, kind: str) -> Callable[[Request], Awaitable[Response]]:
@@ -98,13 +95,9 @@ async def on_problem(request: Request, problem: Exception) -> Response:
 
 
 async def on_user_error(request: Request, error: Exception) -> Response:
-    """Answer 400 to options that contradict each other."""
-    return JSONResponse({"error": " ".join(str(error).split())}, 400)
-
-
-async def on_changed(request: Request, error: Exception) -> Response:
-    """Answer that a model file has changed since the start, so the rest of it cannot be loaded."""
-    return JSONResponse({"error": str(error)}, 503)
+    """Answer 400 to options that contradict each other, and 503 if a model file has changed since the start."""
+    status = 503 if isinstance(error, ModelChangedError) else 400
+    return JSONResponse({"error": " ".join(str(error).split())}, status)
 
 
 async def on_http(request: Request, error: Exception) -> Response:
@@ -116,35 +109,35 @@ async def on_http(request: Request, error: Exception) -> Response:
     )
 
 
-async def on_gone(request: Request, error: Exception) -> Response:
+async def on_disconnect(request: Request, error: Exception) -> Response:
     """Answer a client that disconnected during its request."""
     return Response(status_code=499)
 
 
-async def on_fault(request: Request, error: Exception) -> Response:
+async def on_internal_error(request: Request, error: Exception) -> Response:
     """Answer 500; uvicorn logs the traceback."""
     return JSONResponse({"error": "The server has an internal error: see its log."}, 500)
 
 
-async def written(
+async def event_stream(
     first: dict[str, Any],
     rest: AsyncGenerator[dict[str, Any]],
-    named: dict[str, str],
+    languages: dict[str, str],
     deadline: float,
     seconds: float,
 ) -> AsyncIterator[str]:
-    """Events in the format of browsers, until the deadline of the whole stream. The last one names the languages."""
-    yield _event(first, named)
+    """Server-sent events until the deadline of the whole stream. The last one names the languages."""
+    yield _stream_event(first, languages)
     try:
         async with aclosing(rest):
             while True:
                 # Do not yield under the timeout: it would cancel a task that is sending.
                 async with asyncio.timeout_at(deadline):
-                    each = await anext(rest)
-                yield _event(each, named)
+                    content = await anext(rest)
+                yield _stream_event(content, languages)
     except StopAsyncIteration:
         pass
     except TimeoutError:
-        yield _event({"error": f"The translation took longer than {seconds:g} seconds."}, named)
+        yield event("error", {"error": f"The translation took longer than {seconds:g} seconds."})
     except (Problem, OnehopError) as e:
-        yield _event({"error": str(e)}, named)
+        yield event("error", {"error": str(e)})

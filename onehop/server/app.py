@@ -21,15 +21,15 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from onehop.errors import ModelChangedError, OnehopError
+from onehop.errors import OnehopError
 from onehop.explorer.cross_origin import CrossOriginGuard
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import identifier, identify_source, sources_into
 from onehop.server import access_log, answers, auth, metrics, openapi
-from onehop.server.answers import batch_answer, page, while_wanted, written
+from onehop.server.answers import batch_answer, cancelled_on_disconnect, event_stream, page
 from onehop.server.choice import first_of_each_pair, routes_by_quality
-from onehop.server.explore import Exploring, off
+from onehop.server.explore import Explorers
 from onehop.server.files import Files
 from onehop.server.libretranslate import LibreTranslate
 from onehop.server.problems import Problem
@@ -46,7 +46,7 @@ from onehop.server.schemas import (
     read_form,
     read_json,
 )
-from onehop.server.service import Service, Translating, Wish
+from onehop.server.service import Service, TranslateOptions, Translating
 from onehop.server.settings import ServerSettings
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import normalise
@@ -70,26 +70,26 @@ class Application:
         settings: ServerSettings,
         counts: metrics.Metrics,
         *,
-        exploring: Exploring | None = None,
+        explorers: Explorers | None = None,
         hosts: Sequence[str] = (),
         folder: Path | None = None,
         write: Callable[[str], None] | None = None,
     ) -> None:
-        """`exploring` provides the models' explorers, if enabled. `hosts` are the allowed Host headers; empty: any.
+        """`explorers` are those of the models, if enabled. `hosts` are the allowed Host headers; empty: any.
         `folder` is shared by several processes for translated files. `write` receives the access log's lines; the
         default is standard output.
         """
         self.all, self.models = services, first_of_each_pair(services)
         self.by_quality = routes_by_quality(services)
         self.services = self.by_quality[None]
-        self.settings, self.metrics, self.exploring = settings, counts, exploring
+        self.settings, self.metrics, self.explorers = settings, counts, explorers
         self.keys = auth.read(settings.keys_file)
         self.rates = Rates(settings.per_minute)
         self.identifier = identifier()
         self.description = openapi.description()
         self.files = Files(self, folder)
-        own = self.routes()
-        paths = frozenset(route.path for route in own if isinstance(route, Route))
+        routes = self.routes()
+        paths = frozenset(route.path for route in routes if isinstance(route, Route))
         cors = Middleware(
             CORSMiddleware,
             allow_origins=list(settings.origins),
@@ -98,28 +98,27 @@ class Application:
         )
         names = Middleware(access_log.KnownNames, names=hosts)
         # Paths that other sites may link to.
-        pages = ("/", "/docs", *chain(*((path, f"{path}/") for path in self.explorers())))
+        pages = ("/", "/docs", *chain(*((path, f"{path}/") for path in self.explorer_mounts())))
         guard = Middleware(CrossOriginGuard, origins=settings.origins, pages=pages)
         inner = Starlette(
-            routes=own,
+            routes=routes,
             middleware=[*([names] if hosts else []), guard, *([cors] if settings.origins else [])],
             exception_handlers={
                 Problem: answers.on_problem,
                 OnehopError: answers.on_user_error,
-                ModelChangedError: answers.on_changed,
                 HTTPException: answers.on_http,
-                ClientDisconnect: answers.on_gone,
-                Exception: answers.on_fault,
+                ClientDisconnect: answers.on_disconnect,
+                Exception: answers.on_internal_error,
             },
             lifespan=self.lifespan,
         )
         # Outermost, so that errors are counted and logged too.
         self.log = access_log.LogWriter(counts.dropped_lines)
-        self.asgi = access_log.Access(inner, metrics=counts, paths=paths, write=write or self.log)
+        self.asgi = access_log.AccessLog(inner, metrics=counts, paths=paths, write=write or self.log)
 
     def routes(self) -> list[BaseRoute]:
         static = resources.files("onehop.server") / "static"
-        explorers = self.explorers()
+        explorers = self.explorer_mounts()
         return [
             *(Route(path, RedirectResponse(f"{path}/")) for path in explorers),
             *(Mount(path, explorer) for path, explorer in explorers.items()),
@@ -137,13 +136,15 @@ class Application:
             *self.files.routes(),
         ]
 
-    def explorers(self) -> dict[str, ASGIApp]:
+    def explorer_mounts(self) -> dict[str, ASGIApp]:
         """The explorer of each model under its language pair, and of the first model without one."""
-        if self.exploring is None:
+        if self.explorers is None:
             return {}
         paths = {f"/explore/{quote(f'{source}-{target}')}": i for i, (source, target) in enumerate(self.models)}
         seconds = self.settings.read_seconds
-        return {path: self.exploring.mounted(self.let_in, seconds, i) for path, i in {**paths, "/explore": 0}.items()}
+        return {
+            path: self.explorers.mount(self.authenticate, seconds, i) for path, i in {**paths, "/explore": 0}.items()
+        }
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -157,15 +158,15 @@ class Application:
             self.files.store.close()
             for service in self.all:
                 service.close()
-            if self.exploring:
-                self.exploring.close()
+            if self.explorers:
+                self.explorers.close()
             self.log.close()
 
     async def warm_up(self) -> None:
         """Let every model translate once; a failure is remembered."""
         for service in self.all:
             try:
-                await service.translate([_WARM_UP], Wish())
+                await service.translate([_WARM_UP], TranslateOptions())
             except Exception:
                 _LOG.exception("A model does not translate.")
 
@@ -175,35 +176,35 @@ class Application:
         """Add a POST route: authenticate, read and check the body, and answer within the time limit."""
 
         async def endpoint(request: Request) -> Response:
-            body = await self.read(request)
+            data = await self.read(request)
             header = request.headers.get("content-type", "")
-            content = header.partition(";")[0].strip().lower()
+            media = header.partition(";")[0].strip().lower()
             try:
-                if form and (content in (FORM, MULTIPART) or not body):
-                    wish = read_form(kind, body, header, request.url.query)
-                elif content == JSON or (form and not content):
-                    wish = read_json(kind, body)
+                if form and (media in (FORM, MULTIPART) or not data):
+                    body = read_form(kind, data, header, request.url.query)
+                elif media == JSON or (form and not media):
+                    body = read_json(kind, data)
                 else:
-                    raise Problem(415, f"The body is {content[:100] or 'of no known type'}: send {JSON}.")
+                    raise Problem(415, f"The body is {media[:100] or 'of no known type'}: send {JSON}.")
             except Problem:
-                self.let_in(request)
+                self.authenticate(request)
                 raise
-            self.let_in(request, getattr(wish, "api_key", None))
-            return await while_wanted(request, self.in_time(answer(request, wish)))
+            self.authenticate(request, getattr(body, "api_key", None))
+            return await cancelled_on_disconnect(request, self.in_time(answer(request, body)))
 
         return endpoint
 
-    def let_in(self, request: Request, key: str | None = None) -> None:
+    def authenticate(self, request: Request, key: str | None = None) -> None:
         """Refuse requests without a valid key, if keys are required, and clients above the rate limit."""
-        given = key or request.query_params.get("api_key") or _bearer(request)
-        name = self.keys.get(auth.hashed(given)) if given else None
+        key = key or request.query_params.get("api_key") or _bearer(request)
+        name = self.keys.get(auth.hashed(key)) if key else None
         if name is not None:
-            request.state.noted["key"] = name
+            request.state.log_fields["key"] = name
         client = f"address {request.client.host if request.client else None}" if name is None else f"key {name}"
         if seconds := self.rates.wait(client):
             what = f"More than {self.settings.per_minute} requests per minute: wait a little."
             raise Problem(429, what, retry_after=seconds)
-        if self.keys and name is None and given:
+        if self.keys and name is None and key:
             raise Problem(403, "This API key is not valid: ask the operator of this server for one.")
         if self.keys and name is None:
             raise Problem(401, "An API key is required: send it as api_key or in the header Authorization: Bearer KEY.")
@@ -237,7 +238,7 @@ class Application:
     async def translate(self, request: Request, body: TranslateBody) -> Response:
         """Translate a batch and return all details."""
         terms = [*chain(*body.glossary.items()), *body.keep]
-        self.check(request, [*body.texts, *(body.prefixes or [])], beam=body.width, n_best=body.n_best, terms=terms)
+        self.check([*body.texts, *(body.prefixes or [])], beam=body.width, n_best=body.n_best, terms=terms)
         if body.prefixes is not None and len(body.prefixes) != len(body.texts):
             raise Problem(400, f"{len(body.texts)} texts have {len(body.prefixes)} prefixes: give one for each text.")
         if body.prefixes is not None and body.format == "html":
@@ -246,43 +247,46 @@ class Application:
         if service.via and (body.alignments or body.n_best > 1):
             what = f"Through {name_of(service.via)} each sentence has one translation and no alignment"
             raise Problem(400, f"{what}: leave out n_best and alignments.")
-        own_terms = await asyncio.to_thread(_terms_of, body)
-        wish = Wish(options=body.options(body.n_best), terms=own_terms, prefixes=body.prefixes or ())
-        work = service.translate_html if body.format == "html" else service.translate
-        found = await work(body.texts, wish)
-        self.note(request, body.texts, found)
-        sentences = [sentence for best in found for sentence in best[0].sentences]
-        aligned = await service.alignments(sentences) if body.alignments else []
-        return await asyncio.to_thread(batch_answer, service, [best[0] for best in found], body.n_best, aligned)
+        options = TranslateOptions(
+            search=body.options(body.n_best),
+            terms=await asyncio.to_thread(_terms_of, body),
+            prefixes=body.prefixes or (),
+        )
+        translate = service.translate_html if body.format == "html" else service.translate
+        results = [n_best[0] for n_best in await translate(body.texts, options)]
+        self.log_sizes(request, body.texts, results)
+        sentences = [sentence for result in results for sentence in result.sentences]
+        alignments = await service.alignments(sentences) if body.alignments else []
+        return await asyncio.to_thread(batch_answer, service, results, body.n_best, alignments)
 
     async def stream(self, request: Request, body: StreamBody) -> Response:
         """Translate as server-sent events. Errors before the first event are plain responses."""
         deadline = asyncio.get_running_loop().time() + self.settings.answer_seconds
-        self.check(request, [body.text, body.prefix], beam=body.width)
+        self.check([body.text, body.prefix], beam=body.width)
         service = await self.service_for(body, [body.text])
-        wish = Wish(options=body.options(), terms=Terms(formality=body.formality), prefixes=[body.prefix])
-        events = service.stream(body.text, wish)
+        terms = Terms(formality=body.formality)
+        options = TranslateOptions(search=body.options(), terms=terms, prefixes=[body.prefix])
+        events = service.stream(body.text, options)
         first = await anext(events)
-        self.note(request, [body.text], [])
-        named = {"source": service.source, "target": service.target}
-        return StreamingResponse(
-            written(first, events, named, deadline, self.settings.answer_seconds), media_type="text/event-stream"
-        )
+        self.log_sizes(request, [body.text], [])
+        languages = {"source": service.source, "target": service.target}
+        content = event_stream(first, events, languages, deadline, self.settings.answer_seconds)
+        return StreamingResponse(content, media_type="text/event-stream")
 
     async def trace(self, request: Request, body: TraceBody) -> Response:
         """Every tapped quantity of a translation (docs/reference/trace-file.md)."""
-        self.check(request, [body.text])
-        if self.exploring is None:
-            raise off()
+        self.check([body.text])
+        if self.explorers is None:
+            raise Problem(501, "The explorer is off: start the server with --explore.")
         service = await self.service_for(body, [body.text])
         if service.via:
             legs = f"{service.source} to {service.via}, or for {service.via} to {service.target}"
             raise Problem(400, f"This pair uses two models, one after the other: ask for {legs}.")
         self.models[service.source, service.target].check_torch()
         number = list(self.models).index((service.source, service.target))
-        found = await self.exploring.trace(body.text, body.edits, number)
-        self.note(request, [body.text], [])
-        return Response(found, media_type=JSON)
+        trace = await self.explorers.trace(body.text, body.edits, number)
+        self.log_sizes(request, [body.text], [])
+        return Response(trace, media_type=JSON)
 
     async def health(self, request: Request) -> Response:
         """Ready if every model's last translation succeeded; otherwise one is tried again."""
@@ -295,7 +299,7 @@ class Application:
     async def exposition(self, request: Request) -> Response:
         """The metrics for Prometheus."""
         if self.keys:
-            self.let_in(request)
+            self.authenticate(request)
         return Response(self.metrics.exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def describe(self, request: Request) -> Response:
@@ -306,9 +310,7 @@ class Application:
         """The list of paths as HTML. /spec and /docs are LibreTranslate's paths for them."""
         return HTMLResponse(openapi.page())
 
-    def check(
-        self, request: Request, texts: Sequence[str], *, beam: int = 1, n_best: int = 1, terms: Sequence[str] = ()
-    ) -> None:
+    def check(self, texts: Sequence[str], *, beam: int = 1, n_best: int = 1, terms: Sequence[str] = ()) -> None:
         """Refuse requests above the limits."""
         limits, characters = self.settings, sum(map(len, texts))
         if (length := sum(map(len, terms))) > _MOST_TERM_CHARACTERS:
@@ -353,8 +355,8 @@ class Application:
 
     def service(self, source: str, target: str) -> Translating:
         if (source, target) not in self.services:
-            there = ", ".join(f"{s} to {t}" for s, t in self.services)
-            raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {there}.")
+            pairs = ", ".join(f"{s} to {t}" for s, t in self.services)
+            raise Problem(400, f"This server does not translate {source[:20]} to {target[:20]}, but {pairs}.")
         return self.services[source, target]
 
     def known(self, code: str) -> str:
@@ -376,14 +378,14 @@ class Application:
             raise Problem(400, f"{what} Give source if it is in one of {', '.join(sorted(possible))}.")
         return next(iter(possible), "auto")
 
-    def note(self, request: Request, texts: Sequence[str], found: Sequence[Sequence[Result]]) -> None:
+    def log_sizes(self, request: Request, texts: Sequence[str], results: Sequence[Result]) -> None:
         """Add sizes to the access log, and texts only with log_texts."""
-        noted = request.state.noted
-        noted["characters"] = sum(map(len, texts))
-        noted["sentences"] = sum(len(best[0].sentences) for best in found)
+        fields = request.state.log_fields
+        fields["characters"] = sum(map(len, texts))
+        fields["sentences"] = sum(len(result.sentences) for result in results)
         if self.settings.log_texts:
-            noted["texts"] = list(texts)
-            noted["translations"] = [best[0].text for best in found]
+            fields["texts"] = list(texts)
+            fields["translations"] = [result.text for result in results]
 
 
 def _bearer(request: Request) -> str:

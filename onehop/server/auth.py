@@ -30,29 +30,29 @@ def make(name: str) -> tuple[str, str]:
 
 def read(file: str | None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Names by hash, from a file and the environment. If there are none, no key is required."""
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     if file is not None:
         try:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             raise SettingsError(f"{file} cannot be read.", "Give a file of API keys that you may read.") from None
-        found |= parsed(text.splitlines(), file)
-    found |= parsed(re.split(r"[,\n]", environment.get(_VARIABLE, "")), _VARIABLE)
-    if file is not None and not found:
+        keys |= parse(text.splitlines(), file)
+    keys |= parse(re.split(r"[,\n]", environment.get(_VARIABLE, "")), _VARIABLE)
+    if file is not None and not keys:
         raise SettingsError(f"{file} has no key.", "Make one: onehop serve --make-key NAME.")
-    return found
+    return keys
 
 
-def parsed(lines: list[str], place: str) -> dict[str, str]:
+def parse(lines: list[str], origin: str) -> dict[str, str]:
     """Parse lines of name and hash; empty lines and comments are skipped."""
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line.strip())
         if match is None:
             raise SettingsError(
-                f"Line {number} of {place} is not a name and a SHA-256.", "Make one: onehop serve --make-key NAME."
+                f"Line {number} of {origin} is not a name and a SHA-256.", "Make one: onehop serve --make-key NAME."
             )
-        found[match["hash"]] = match["name"]
-    return found
+        keys[match["hash"]] = match["name"]
+    return keys

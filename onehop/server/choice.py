@@ -27,5 +27,5 @@ def routes_by_quality(services: Sequence[Service]) -> dict[Quality | None, Route
 
 def _routes(models: Mapping[Pair, Service]) -> Routes:
     """Routes of one model or of two."""
-    legs = {pair: [models[leg] for leg in legs] for pair, legs in all_routes(models).items()}
-    return {pair: each[0] if len(each) == 1 else PivotService(*each) for pair, each in legs.items()}
+    routes = {pair: [models[leg] for leg in legs] for pair, legs in all_routes(models).items()}
+    return {pair: legs[0] if len(legs) == 1 else PivotService(*legs) for pair, legs in routes.items()}

@@ -13,27 +13,27 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from onehop.explorer.routes import Explores, explorer_routes
-from onehop.server.problems import Problem, busy
+from onehop.server.problems import busy
 from onehop.storage.model_io import read_unchanged
 
 # One request is computed at a time; this many may be waiting or running.
-MOST_QUESTIONS = 8
+MOST_REQUESTS = 8
 
 T = TypeVar("T")
 
 
-class Exploring:
+class Explorers:
     """One explorer per model, made at its first request: it needs torch, and the server does not."""
 
     def __init__(self, *make: Callable[[], Explores]) -> None:
         self._make, self._lock = make, Lock()
         self._made: dict[int, Explores] = {}
-        self.places = BoundedSemaphore(MOST_QUESTIONS)
+        self.slots = BoundedSemaphore(MOST_REQUESTS)
         # A separate thread: those of the event loop split and encode the texts of translations.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onehop-explorer")
 
     @classmethod
-    def of(cls, paths: Sequence[Path], device: str | None, hashes: Sequence[str]) -> "Exploring":
+    def of(cls, paths: Sequence[Path], device: str | None, hashes: Sequence[str]) -> "Explorers":
         """Explorers of model files that had these hashes at the start."""
 
         def make(path: Path, hash: str) -> Explores:
@@ -57,16 +57,18 @@ class Exploring:
         return await self.compute(lambda: self.explorer(number).trace(text, edits))
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Run `work` in the thread. It holds its place until it is done, even if the client has left."""
-        if not self.places.acquire(blocking=False):
+        """Run `work` in the thread. It keeps its slot until it is done, even if the client disconnects."""
+        if not self.slots.acquire(blocking=False):
             raise busy(5)
         running = self._thread.submit(work)
-        running.add_done_callback(lambda _: self.places.release())
+        running.add_done_callback(lambda _: self.slots.release())
         return await asyncio.wrap_future(running)
 
-    def mounted(self, let_in: Callable[[Request], None], read_seconds: float, number: int = 0) -> "Guarded":
+    def mount(self, authenticate: Callable[[Request], None], read_seconds: float, number: int = 0) -> "Guarded":
         """The explorer's routes for a model."""
-        return Guarded(Router(explorer_routes(partial(self.explorer, number), self.compute, read_seconds)), let_in)
+        return Guarded(
+            Router(explorer_routes(partial(self.explorer, number), self.compute, read_seconds)), authenticate
+        )
 
     def close(self) -> None:
         """Stop the thread after its current work."""
@@ -76,15 +78,10 @@ class Exploring:
 class Guarded:
     """Routes that require authentication."""
 
-    def __init__(self, inner: Any, let_in: Callable[[Request], None]) -> None:
-        self.inner, self.let_in = inner, let_in
+    def __init__(self, inner: Any, authenticate: Callable[[Request], None]) -> None:
+        self.inner, self.authenticate = inner, authenticate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "/page/" not in scope["path"]:  # static files, the same on every server
-            self.let_in(Request(scope))
+            self.authenticate(Request(scope))
         await self.inner(scope, receive, send)
-
-
-def off() -> Problem:
-    """The error of a server without the explorer."""
-    return Problem(501, "The explorer is off: start the server with --explore.")

@@ -44,13 +44,13 @@ class FileStore:
 
     def load(self, public: str) -> tuple[str, bytes] | None:
         """The name and the content of a file; None if it has expired or never existed."""
-        found = _TOKEN.fullmatch(public)
-        if found is None or self.folder is None:
+        match = _TOKEN.fullmatch(public)
+        if match is None or self.folder is None:
             return None
-        path = self.path(found[1], found[2])
+        path = self.path(match[1], match[2])
         with suppress(OSError):
             if time.time() - path.stat().st_mtime <= self.seconds:
-                return found[2], path.read_bytes()
+                return match[2], path.read_bytes()
         return None
 
     def sweep(self) -> None:
@@ -61,9 +61,8 @@ class FileStore:
         for path in self.folder.iterdir():
             with suppress(OSError):  # another process has deleted it
                 ages.append((path.stat().st_mtime, path))
-        newest = sorted(ages, reverse=True)
-        for place, (made, path) in enumerate(newest):
-            if place >= self.most or time.time() - made > self.seconds:
+        for i, (modified, path) in enumerate(sorted(ages, reverse=True)):
+            if i >= self.most or time.time() - modified > self.seconds:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -72,8 +71,8 @@ class FileStore:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def download_name(given: str, target: str) -> str:
+def download_name(uploaded: str, target: str) -> str:
     """The name of a translated file, as LibreTranslate has it: report.docx becomes report_de.docx."""
-    name = PurePath(unicodedata.normalize("NFC", re.split(r"[/\\]", given)[-1]))
+    name = PurePath(unicodedata.normalize("NFC", re.split(r"[/\\]", uploaded)[-1]))
     stem = "".join(c if c.isprintable() and c not in '"*:<>?|' else "_" for c in name.stem)[:_LONGEST_STEM]
     return f"{stem.strip('. ') or 'file'}_{target}{name.suffix.lower()}"

@@ -10,8 +10,10 @@ import os
 import pickle
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -23,11 +25,11 @@ from starlette.routing import Route
 from onehop.errors import is_installed
 from onehop.pipelines.documents import FORMATS, ReadOptions, format_of, process, readable_endings
 from onehop.pipelines.result import Sentence
-from onehop.server.answers import while_wanted
+from onehop.server.answers import cancelled_on_disconnect, event
 from onehop.server.file_store import FileStore, download_name
 from onehop.server.problems import Problem, busy
 from onehop.server.schemas import LibreFileBody, OwnFileBody, Upload, read_upload
-from onehop.server.service import Translating, Wish
+from onehop.server.service import Translating
 from onehop.text.sentences import Segment
 
 if TYPE_CHECKING:
@@ -50,8 +52,8 @@ class Files:
 
     def __init__(self, application: "Application", folder: Path | None) -> None:
         """`folder` is where several processes share translated files."""
-        self.application, self.settings = application, application.settings
-        limits = self.settings
+        self.application = application
+        self.settings = limits = application.settings
         self.store = FileStore(folder, most=limits.max_kept_files, seconds=limits.keep_seconds)
         self.running = 0
 
@@ -83,27 +85,23 @@ class Files:
         upload = await self.read(request, LibreFileBody)
         body = upload.body
 
-        async def choose(sample: str) -> Translating | None:
-            return await self.libre_service(body.source or "auto", body.target, sample)
+        app, source, target = self.application, body.source or "auto", self.application.known(body.target)
 
-        if body.source not in (None, "", "auto"):
+        async def choose(sample: str) -> Translating | None:
+            code = source
+            if code == "auto":
+                code = app.source_of(await asyncio.to_thread(app.identifier.guess, sample), target)
+            code = app.known(code)
+            is_target = code == target and any(target in pair for pair in app.services)
+            return None if is_target else app.service(code, target)
+
+        if source != "auto":
             await choose("")  # refuse wrong languages before any work
-        data = await while_wanted(request, self.translated(request, upload, choose))
+        data = await cancelled_on_disconnect(request, self.translate(request, upload, choose))
         if isinstance(data, Response):
             return data
-        public = await asyncio.to_thread(
-            self.store.save, download_name(upload.name, self.application.known(body.target)), data
-        )
+        public = await asyncio.to_thread(self.store.save, download_name(upload.name, target), data)
         return JSONResponse({"translatedFileUrl": f"{request.base_url}download_file/{quote(public)}"})
-
-    async def libre_service(self, source: str, target: str, sample: str) -> Translating | None:
-        """The service for the languages; None if the file is already in the target language."""
-        app, target = self.application, self.application.known(target)
-        if source == "auto":
-            source = app.source_of(await asyncio.to_thread(app.identifier.guess, sample), target)
-        source = app.known(source)
-        given_back = source == target and any(target in pair for pair in app.services)
-        return None if given_back else app.service(source, target)
 
     async def own(self, request: Request) -> Response:
         """The translated file or, with `Accept: text/event-stream`, its progress and finally its URL."""
@@ -120,33 +118,33 @@ class Files:
             await choose("")
         if _EVENTS in request.headers.get("accept", ""):
             return StreamingResponse(self.events(request, upload, choose, lambda: target), media_type=_EVENTS)
-        data = await while_wanted(request, self.translated(request, upload, choose))
+        data = await cancelled_on_disconnect(request, self.translate(request, upload, choose))
         return data if isinstance(data, Response) else _attachment(download_name(upload.name, target), data)
 
     async def events(
         self, request: Request, upload: Upload, choose: Choose, target: Callable[[], str]
     ) -> AsyncIterator[str]:
         """Server-sent events: progress, and finally done or error."""
-        heard = asyncio.Queue[dict[str, int] | None]()
-        task = asyncio.create_task(self.translated(request, upload, choose, heard.put_nowait))
-        task.add_done_callback(lambda _: heard.put_nowait(None))
+        queue = asyncio.Queue[dict[str, int] | None]()
+        task = asyncio.create_task(self.translate(request, upload, choose, queue.put_nowait))
+        task.add_done_callback(lambda _: queue.put_nowait(None))
         try:
-            while (progress := await heard.get()) is not None:
-                yield _event("progress", progress)
+            while (progress := await queue.get()) is not None:
+                yield event("progress", progress)
             name = download_name(upload.name, target())
             public = await asyncio.to_thread(self.store.save, name, await task)
-            yield _event("done", {"file": f"download_file/{quote(public)}", "name": name, "target": target()})
+            yield event("done", {"file": f"download_file/{quote(public)}", "name": name, "target": target()})
         except Problem as e:
-            yield _event("error", {"error": e.sentence})
+            yield event("error", {"error": e.sentence})
         finally:
             task.cancel()
 
     async def download(self, request: Request) -> Response:
         """Send a translated file; its unguessable name is the permission."""
-        found = await asyncio.to_thread(self.store.load, request.path_params["name"])
-        if found is None:
+        file = await asyncio.to_thread(self.store.load, request.path_params["name"])
+        if file is None:
             raise Problem(404, "There is no such file, or it has expired: translate it again.")
-        return _attachment(*found)
+        return _attachment(*file)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -155,22 +153,22 @@ class Files:
         app, limits = self.application, self.settings
         if not limits.max_files:
             raise Problem(403, "This server does not translate files.")
-        with self.place():
+        with self.slot():
             most = limits.max_file + _FORM_BYTES
             body = await app.read(request, most, limits.read_seconds * max(1, most >> 20))
         try:
             upload = read_upload(kind, body, request.headers.get("content-type", ""), request.url.query)
         except Problem:
-            app.let_in(request)
+            app.authenticate(request)
             raise
-        app.let_in(request, upload.body.api_key)
+        app.authenticate(request, upload.body.api_key)
         if len(upload.data) > limits.max_file:
             raise Problem(413, f"The file is larger than {limits.max_file:,} bytes: split it.")
         _check_format(upload)
         return upload
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def slot(self) -> Iterator[None]:
         """Count a file while it is uploaded or translated; refuse it above the limit."""
         if self.running >= self.settings.max_files:
             raise busy(LONGEST_WAIT)
@@ -182,18 +180,18 @@ class Files:
 
     # --- translating ------------------------------------------------------------------------------------------
 
-    async def translated(
+    async def translate(
         self,
         request: Request,
         upload: Upload,
         choose: Choose,
-        tell: Callable[[dict[str, int]], None] = lambda progress: None,
+        on_progress: Callable[[dict[str, int]], None] = lambda progress: None,
     ) -> bytes:
-        """The translated file."""
-        with self.place():
+        """The translated file. `choose` takes a sample of its text; None means that it is returned unchanged."""
+        with self.slot():
             try:
                 async with asyncio.timeout(self.settings.file_seconds), _started(upload, self.settings) as child:
-                    return await self.conversation(child, request, upload, choose, tell)
+                    return await self.conversation(child, request, upload, choose, on_progress)
             except TimeoutError:
                 what = f"The translation took longer than {self.settings.file_seconds:g} seconds: split the file."
                 raise Problem(504, what) from None
@@ -204,34 +202,36 @@ class Files:
         request: Request,
         upload: Upload,
         choose: Choose,
-        tell: Callable[[dict[str, int]], None],
+        on_progress: Callable[[dict[str, int]], None],
     ) -> bytes:
         """Answer the requests of a file's process until it returns the translation."""
-        noted, done, flows = request.state.noted, 0, 0
+        log_fields, done, flows = request.state.log_fields, 0, 0
         service: Translating | None = None
         sentences: list[Sentence] = []
         while True:
-            kind, data = await message(child, upload)
+            kind, data = await _receive(child)
             if kind == process.DONE:
                 return data
             content = json.loads(data)
             if kind == process.FAILED:
-                raise Problem(400, _in_words_of_fields(f"{content['what']} {content['remedy']}"))
+                # The command line's options are fields of the form here.
+                what = f"{content['what']} {content['remedy']}".replace("--from", "source")
+                raise Problem(400, what.replace("--field", "field").replace("--format", "format"))
             if kind == process.BEGUN:
-                noted["characters"], noted["sentences"], flows = content["characters"], 0, content["flows"]
+                log_fields["characters"], log_fields["sentences"], flows = content["characters"], 0, content["flows"]
                 service = await choose(content["sample"])
                 if service is None:
                     return upload.data
             elif kind == process.ADVANCED:
                 done += content
-                tell({"done": done, "of": flows})
+                on_progress({"done": done, "of": flows})
             elif kind == process.LINES and service is not None:
-                parted, translated = await _lines_through(service, content, patient=done > 0)
-                sentences = [sentence for each in translated for sentence in each]
-                noted["sentences"] += len(sentences)
-                await answer(child, (parted, translated))
+                segments, translated = await _translate_lines(service, content, patient=done > 0)
+                sentences = list(chain(*translated))
+                log_fields["sentences"] += len(sentences)
+                await _send(child, (segments, translated))
             elif kind == process.ALIGN and service is not None:
-                await answer(child, await service.alignments([sentences[i] for i in content]))
+                await _send(child, await service.alignments([sentences[i] for i in content]))
 
 
 def _check_format(upload: Upload) -> None:
@@ -245,11 +245,6 @@ def _check_format(upload: Upload) -> None:
     needed = FORMATS[name].needs
     if needed and not is_installed(needed):
         raise Problem(501, f"{name} cannot be read here: install onehop[formats] on the server.")
-
-
-def _in_words_of_fields(text: str) -> str:
-    """A message of the command line with the form's field names."""
-    return text.replace("--field", "field").replace("--format", "format").replace("--from", "source")
 
 
 # --- a file's process -----------------------------------------------------------------------------------------
@@ -272,7 +267,7 @@ async def _started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
     )
     job = {"data": upload.data, "name": upload.name, "options": options, "max_characters": limits.max_file_characters}
     try:
-        await answer(child, {**job, "max_memory": MOST_MEMORY})
+        await _send(child, {**job, "max_memory": MOST_MEMORY})
         yield child
     finally:
         with suppress(ProcessLookupError):
@@ -280,7 +275,7 @@ async def _started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
         await asyncio.shield(child.wait())
 
 
-async def answer(child: Process, content: Any) -> None:
+async def _send(child: Process, content: Any) -> None:
     """Send a message to a file's process. If it has died, the next read reports it."""
     assert child.stdin is not None
     data = await asyncio.to_thread(pickle.dumps, content)
@@ -289,7 +284,7 @@ async def answer(child: Process, content: Any) -> None:
         await child.stdin.drain()
 
 
-async def message(child: Process, upload: Upload) -> tuple[bytes, bytes]:
+async def _receive(child: Process) -> tuple[bytes, bytes]:
     """The next message of a file's process."""
     assert child.stdout is not None
     try:
@@ -301,31 +296,27 @@ async def message(child: Process, upload: Upload) -> tuple[bytes, bytes]:
         raise Problem(500, "The server has an internal error: see its log.") from None
 
 
-async def _lines_through(
+async def _translate_lines(
     service: Translating, lines: Sequence[str], *, patient: bool
 ) -> tuple[list[list[Segment]], list[list[Sentence]]]:
     """The segments of lines and their translations, in small groups. With `patient` it waits if the queue is full."""
-    parted: list[list[Segment]] = []
+    segments: list[list[Segment]] = []
     translated: list[list[Sentence]] = []
-    for group in groups(lines):
-        segments, sentences = await _group_through(service, group, patient=patient or bool(parted))
-        parted += segments
-        translated += sentences
-    return parted, translated
-
-
-async def _group_through(
-    service: Translating, group: Sequence[str], *, patient: bool
-) -> tuple[list[list[Segment]], list[list[Sentence]]]:
-    while True:
+    waiting = deque(groups(lines))
+    while waiting:
         try:
-            return await service.parted(group, Wish())
+            more_segments, more_translated = await service.translate_segments(waiting[0])
         except Problem as e:
             if e.status == 413:
                 raise Problem(413, "A paragraph of the file is too long: split it.") from None
-            if e.status != 503 or not patient:
+            if e.status != 503 or not (patient or segments):
                 raise
             await asyncio.sleep(min(LONGEST_WAIT, float(e.headers.get("Retry-After", 1))))
+            continue
+        waiting.popleft()
+        segments += more_segments
+        translated += more_translated
+    return segments, translated
 
 
 def groups(lines: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -347,7 +338,3 @@ def _attachment(name: str, data: bytes) -> Response:
     """A file as an attachment. A browser must not display it, since a client could have uploaded scripts."""
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
     return Response(data, media_type="application/octet-stream", headers=headers)
-
-
-def _event(name: str, content: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(content)}\n\n"

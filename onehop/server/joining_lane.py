@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.server.scheduler import USUAL_BEAM, Call, Found, Lane, QueuedSentence
+from onehop.server.scheduler import USUAL_BEAM, Call, Lane, NBest, QueuedSentence
 
 # This many sentences may run together, however long the longest is.
 LEAST_PLACES = 4
+
+_Results = list[tuple[QueuedSentence, NBest | BaseException]]
 
 
 @runtime_checkable
@@ -38,7 +40,7 @@ class JoiningLane(Lane):
     """
 
     def __init__(
-        self, call: Call, begin: Callable[[], Steps], read: Callable[[list[Hypothesis]], Found], **limits: Any
+        self, call: Call, begin: Callable[[], Steps], read: Callable[[list[Hypothesis]], NBest], **limits: Any
     ) -> None:
         super().__init__(call, threads=1, **limits)
         self.begin, self.read = begin, read
@@ -53,22 +55,22 @@ class JoiningLane(Lane):
             for job in self.live.values():
                 job.answer.cancel()
         elif self.free and (self.live or (self.waiting and self.is_time())):
-            self.turn()
+            self.run_step()
         self.metrics.waiting.set(len(self.waiting))
         self.metrics.waiting_tokens.set(self.tokens_waiting())
 
-    def turn(self) -> None:
+    def run_step(self) -> None:
         """Choose the sentences that leave and join, and run the step in the thread."""
         now = time.monotonic()
-        gone = [ticket for ticket, job in self.live.items() if job.answer.done()]
-        self.metrics.dropped.inc(len(gone))
-        for ticket in gone:
+        cancelled = [ticket for ticket, job in self.live.items() if job.answer.done()]
+        self.metrics.dropped.inc(len(cancelled))
+        for ticket in cancelled:
             del self.live[ticket]
         if new := self.take():
-            self.note(new, now)
+            self.record(new, now)
         self.free -= 1
-        running = asyncio.get_running_loop().run_in_executor(self.executor, self.advance, gone, new)
-        running.add_done_callback(partial(self.turned, now))
+        running = asyncio.get_running_loop().run_in_executor(self.executor, self.step, cancelled, new)
+        running.add_done_callback(partial(self.finish_step, now))
 
     def take(self) -> list[QueuedSentence]:
         """The sentences that join: the first in the queue, as far as there is room.
@@ -89,49 +91,49 @@ class JoiningLane(Lane):
                 long_ones_wait = True
             else:
                 break
-        return self.taken(new) if new else []
+        return self.remove(new) if new else []
 
-    def advance(self, gone: list[int], new: list[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
+    def step(self, cancelled: list[int], new: list[QueuedSentence]) -> _Results:
         """Run a step and return the finished sentences with their results. Called in the thread."""
-        done: list[tuple[QueuedSentence, Found | BaseException]] = []
-        here = [*self.live.values(), *new]
+        done: _Results = []
+        jobs = [*self.live.values(), *new]
         try:
             self.search = self.search or self.begin()
-            self.search.leave(gone)
-            done += self.let_in(self.search, new)
+            self.search.leave(cancelled)
+            done += self.join(self.search, new)
             self.metrics.step_sentences.observe(len(self.live))
-            found = self.search.step()
-            done += [(self.live.pop(ticket), self.read(best)) for ticket, best in found.items()]
+            finished = self.search.step()
+            done += [(self.live.pop(ticket), self.read(hypotheses)) for ticket, hypotheses in finished.items()]
         except Exception:
             self.search, self.live = None, {}
             answered = {id(job) for job, _ in done}
-            done += self.alone([job for job in here if id(job) not in answered])
+            done += self.run_alone([job for job in jobs if id(job) not in answered])
         return done
 
-    def alone(self, jobs: Sequence[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
+    def run_alone(self, jobs: Sequence[QueuedSentence]) -> _Results:
         """Translate sentences one by one, except cancelled ones."""
         return [(job, self.run([job])[0]) for job in jobs if not job.answer.done()]
 
-    def let_in(self, search: Steps, new: list[QueuedSentence]) -> list[tuple[QueuedSentence, Found | BaseException]]:
+    def join(self, search: Steps, new: list[QueuedSentence]) -> _Results:
         """Add sentences to the search, grouped by options; refused ones are translated alone."""
-        done: list[tuple[QueuedSentence, Found | BaseException]] = []
+        done: _Results = []
         for options in dict.fromkeys(job.options for job in new):
             group = [job for job in new if job.options == options]
             try:
                 tickets = search.join([job.ids for job in group], options)
                 self.live.update(zip(tickets, group, strict=True))
             except Exception:
-                done += self.alone(group)
+                done += self.run_alone(group)
         return done
 
-    def turned(self, began: float, done: "asyncio.Future[list[tuple[QueuedSentence, Found | BaseException]]]") -> None:
+    def finish_step(self, began: float, done: "asyncio.Future[_Results]") -> None:
         """Answer the finished sentences and start the next step."""
         self.free += 1
         answers = done.result()
-        for job, found in answers:
-            self.give(job, found)
+        for job, result in answers:
+            self.resolve(job, result)
         # Every sentence is one token further, and its translation is about as long as its source.
-        self.learn(len(self.live) + len(answers), time.monotonic() - began)
+        self.update_speed(len(self.live) + len(answers), time.monotonic() - began)
         self.pump()
 
 
@@ -140,6 +142,6 @@ def has_room(job: QueuedSentence, beside: Sequence[QueuedSentence], budget: int)
     spare = int(job.is_long)
     if len(beside) + spare < LEAST_PLACES:
         return True
-    longest = max(each.length for each in (job, *beside))
-    places = sum(max(1, each.options.beam / USUAL_BEAM) for each in (job, *beside))
+    longest = max(other.length for other in (job, *beside))
+    places = sum(max(1, other.options.beam / USUAL_BEAM) for other in (job, *beside))
     return (places + spare) * longest <= budget

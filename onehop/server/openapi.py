@@ -2,6 +2,7 @@
 
 import html
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -30,8 +31,6 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class _Operation:
-    """One path and its method."""
-
     method: Literal["get", "post"]
     path: str
     summary: str
@@ -47,59 +46,34 @@ class _Operation:
 _ANYWHERE = (400, 403)  # a wrong Host, and pages of other origins
 _BYTES, _EVENTS = "application/octet-stream", "text/event-stream"
 _ASKED = (400, 401, 408, 413, 415, 429, 500, 501, 503, 504)
+_get, _post = partial(_Operation, "get"), partial(_Operation, "post", errors=_ASKED)
 OPERATIONS = (
-    _Operation(
-        "post", "/translate", "LibreTranslate: translate", schemas.LibreBody, True, schemas.LibreAnswer, errors=_ASKED
-    ),
-    _Operation(
-        "post", "/detect", "LibreTranslate: detect", schemas.DetectBody, True, schemas.Guess, True, errors=_ASKED
-    ),
-    _Operation("get", "/languages", "Languages", answer=schemas.LanguageAnswer, many=True),
-    _Operation("get", "/frontend/settings", "LibreTranslate: what its clients ask for"),
-    _Operation("get", "/health", "Whether translations work", answer=schemas.HealthAnswer),
-    _Operation("get", "/metrics", "Counts for Prometheus", media="text/plain", errors=(401,)),
-    _Operation(
-        "post",
-        "/v1/translate",
-        "Translate a batch",
-        schemas.TranslateBody,
-        answer=schemas.TranslateAnswer,
-        errors=_ASKED,
-    ),
-    _Operation(
-        "post",
+    _post("/translate", "LibreTranslate: translate", schemas.LibreBody, form=True, answer=schemas.LibreAnswer),
+    _post("/detect", "LibreTranslate: detect", schemas.DetectBody, form=True, answer=schemas.Guess, many=True),
+    _get("/languages", "Languages", answer=schemas.LanguageAnswer, many=True),
+    _get("/frontend/settings", "LibreTranslate: what its clients ask for"),
+    _get("/health", "Whether translations work", answer=schemas.HealthAnswer),
+    _get("/metrics", "Counts for Prometheus", media="text/plain", errors=(401,)),
+    _post("/v1/translate", "Translate a batch", schemas.TranslateBody, answer=schemas.TranslateAnswer),
+    _post(
         "/v1/trace",
         "Every tapped quantity of a translation, as docs/reference/trace-file.md describes it",
         schemas.TraceBody,
-        errors=_ASKED,
     ),
-    _Operation(
-        "post",
+    _post(
         "/v1/stream",
         "Tokens as they are settled",
         schemas.StreamBody,
         media=_EVENTS,
-        errors=_ASKED,
         events=("settled", "sentence", "done", "error"),
     ),
-    _Operation(
-        "post",
-        "/translate_file",
-        "LibreTranslate: translate a file",
-        schemas.LibreFileBody,
-        answer=schemas.FileAnswer,
-        errors=_ASKED,
-    ),
-    _Operation(
-        "get", "/download_file/{name}", "LibreTranslate: a file that was translated", media=_BYTES, errors=(404,)
-    ),
-    _Operation(
-        "post",
+    _post("/translate_file", "LibreTranslate: translate a file", schemas.LibreFileBody, answer=schemas.FileAnswer),
+    _get("/download_file/{name}", "LibreTranslate: a file that was translated", media=_BYTES, errors=(404,)),
+    _post(
         "/v1/translate_file",
         "Translate a file: the answer is the file, or with Accept: text/event-stream its progress and its address",
         schemas.OwnFileBody,
         media=_BYTES,
-        errors=_ASKED,
         events=("progress", "done", "error"),
     ),
 )
@@ -132,21 +106,21 @@ def page() -> str:
 
 
 def _described(operation: _Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {"summary": operation.summary, "responses": {"200": _good(operation)}}
+    described: dict[str, Any] = {"summary": operation.summary, "responses": {"200": _good(operation)}}
     if operation.body:
         schema = {"$ref": _REF.format(model=operation.body.__name__)}
         kinds = [schemas.JSON, *((schemas.FORM, schemas.MULTIPART) if operation.form else ())]
         if "file" in operation.body.model_fields:
             kinds = [schemas.MULTIPART]
         content = {kind: {"schema": schema} for kind in kinds}
-        found["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": True, "content": content}
     if "{name}" in operation.path:
-        found["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+        described["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
     for status in sorted({*_ANYWHERE, *operation.errors}):
-        found["responses"][str(status)] = answer(_ERRORS[status], schemas.ErrorAnswer)
+        described["responses"][str(status)] = _answer(_ERRORS[status], schemas.ErrorAnswer)
     if operation.path == "/health":
-        found["responses"]["503"] = answer("No translation has succeeded yet.", schemas.HealthAnswer)
-    return found
+        described["responses"]["503"] = _answer("No translation has succeeded yet.", schemas.HealthAnswer)
+    return described
 
 
 def _good(operation: _Operation) -> dict[str, Any]:
@@ -160,10 +134,10 @@ def _good(operation: _Operation) -> dict[str, Any]:
         return {"description": operation.summary, "content": content}
     if operation.answer is None:
         return {"description": operation.summary, "content": {operation.media: {"schema": {"type": "object"}}}}
-    return answer(operation.summary, operation.answer, many=operation.many)
+    return _answer(operation.summary, operation.answer, many=operation.many)
 
 
-def answer(text: str, model: type[BaseModel], *, many: bool = False) -> dict[str, Any]:
+def _answer(text: str, model: type[BaseModel], *, many: bool = False) -> dict[str, Any]:
     schema: dict[str, Any] = {"$ref": _REF.format(model=model.__name__)}
     schema = {"type": "array", "items": schema} if many else schema
     return {"description": text, "content": {"application/json": {"schema": schema}}}

@@ -9,7 +9,7 @@ from typing import Any
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result
 from onehop.server.problems import Problem
-from onehop.server.service import Service, Translating, Wish
+from onehop.server.service import Service, TranslateOptions, Translating
 from onehop.server.stream import stream
 from onehop.text.language_id import name_of
 
@@ -22,29 +22,33 @@ class PivotService(Translating):
         self.source, self.target, self.via = first.source, second.target, second.source
         self.models = (*first.models, *second.models)
 
-    def asked(self, wish: Wish) -> tuple[Wish, Wish]:
+    def leg_options(self, options: TranslateOptions) -> tuple[TranslateOptions, TranslateOptions]:
         """The options for each model: one translation, and no glossary, whose terms are in other languages."""
-        options = replace(wish.options, n_best=1)
-        first, second = (Wish(options=options, terms=terms) for terms in wish.terms.for_pivot())
-        return first, replace(second, prefixes=wish.prefixes)
+        search = replace(options.search, n_best=1)
+        first, second = (TranslateOptions(search=search, terms=terms) for terms in options.terms.for_pivot())
+        return first, replace(second, prefixes=options.prefixes)
 
-    def pipeline(self, wish: Wish) -> PivotTranslator:
-        first, second = self.asked(wish)
-        return PivotTranslator(self.first.pipeline(first), self.second.pipeline(second), wish.terms)
+    def pipeline(self, options: TranslateOptions) -> PivotTranslator:
+        first, second = self.leg_options(options)
+        return PivotTranslator(self.first.pipeline(first), self.second.pipeline(second), options.terms)
 
-    async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
-        if wish.terms.glossary:
+    async def translate_html(
+        self, documents: Sequence[str], options: TranslateOptions, variants: int = 1
+    ) -> list[list[Result]]:
+        if options.terms.glossary:
             raise Problem(400, f"Through {name_of(self.second.source)} HTML has no glossary: send the format text.")
-        return await super().translate_html(documents, wish, variants)
+        return await super().translate_html(documents, options, variants)
 
-    async def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
+    async def stream(self, text: str, options: TranslateOptions) -> AsyncGenerator[dict[str, Any]]:
         """The events of the second model, once the first has translated all sentences."""
-        by, two = await asyncio.to_thread(lambda: (self.pipeline(wish), self.asked(wish)[1]))
-        [segments], [translated] = await self.run(by.first.plan([text]))
+        pipeline = await asyncio.to_thread(self.pipeline, options)
+        [segments], [translated] = await self.run(pipeline.first.plan([text]))
+        _, second = await asyncio.to_thread(self.leg_options, options)
         last: list[Result] = []
         for number, sentence in enumerate(translated):
-            own = two if number == 0 else replace(two, prefixes=())
-            async with aclosing(stream(self.second, sentence.text, own, line=number)) as events:
+            if number == 1:
+                second = replace(second, prefixes=())
+            async with aclosing(stream(self.second, sentence.text, second, line=number)) as events:
                 part = 0  # the second model may split a sentence into several
                 async for event in events:
                     if "translation" in event:
@@ -53,8 +57,8 @@ class PivotService(Translating):
                         gap = " " if event["sentence"] > part else ""
                         part = event["sentence"]
                         yield {**event, "sentence": number, "text": gap + event["text"]}
-            whole = await asyncio.to_thread(by.join_legs, sentence, last[-1])
+            whole = await asyncio.to_thread(pipeline.join_legs, sentence, last[-1])
             yield {"sentence": number, "text": whole.text, "final": True}
-        joined = by.join([translated], last)
-        [result] = await asyncio.to_thread(by.results, [text], [segments], joined)
+        joined = pipeline.join([translated], last)
+        [result] = await asyncio.to_thread(pipeline.results, [text], [segments], joined)
         yield {"translation": result}

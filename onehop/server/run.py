@@ -24,14 +24,14 @@ from starlette.types import ASGIApp
 from onehop.decoding.ctranslate2_engine import cores
 from onehop.errors import ModelChangedError, SettingsError
 from onehop.pipelines.route import Pair, all_routes
-from onehop.server.access_log import never_wait_for_stderr
+from onehop.server.access_log import make_stderr_non_blocking
 from onehop.server.app import Application
-from onehop.server.explore import Exploring
+from onehop.server.explore import Explorers
 from onehop.server.metrics import SHARED_FOLDER, Metrics
 from onehop.server.service import Service
 from onehop.server.settings import ServerSettings
-from onehop.server.slow_clients import PunctualProtocol
-from onehop.server.start import Doors
+from onehop.server.slow_clients import TimeoutProtocol
+from onehop.server.start import ServeOptions
 from onehop.server.temporary import own_folder, remove_abandoned
 from onehop.storage.model_label import check_unchanged, describe
 from onehop.storage.registry import short_name
@@ -39,7 +39,7 @@ from onehop.storage.registry import short_name
 # The variable by which the processes of one server receive their configuration.
 VARIABLE = "ONEHOP_SERVE"
 # After a stop signal, running work gets a little longer than a request may take.
-_MERCY_SECONDS = 5
+_GRACE_SECONDS = 5
 
 
 class _Announcing(uvicorn.Server):
@@ -50,8 +50,8 @@ class _Announcing(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for server in self.servers:
-            for each in server.sockets:
-                host, port = each.getsockname()[:2]
+            for listening in server.sockets:
+                host, port = listening.getsockname()[:2]
                 _announce(host, port, self.line)
 
 
@@ -72,31 +72,31 @@ def offer(models: Sequence[Path]) -> str:
     return f"onehop: it translates {', '.join([*direct, *through])}"
 
 
-def run(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
+def run(models: Sequence[Path], settings: ServerSettings, options: ServeOptions, **engine: Any) -> None:
     """Serve until a signal arrives; then finish running requests."""
     # uvicorn raises the signal again at the end, and the parent process must see that signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     line = offer(models)
-    engine["threads"] = engine.get("threads") or max(1, cores() // doors.workers)
+    engine["threads"] = engine.get("threads") or max(1, cores() // options.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
-    plan["explore"], plan["hosts"], plan["files"] = doors.explores, doors.hosts, None
+    plan["explore"], plan["hosts"], plan["files"] = options.explores, options.hosts, None
     plan["hashes"] = [describe(path).hash for path in models]
-    _check_address(doors.host, doors.port)
+    _check_address(options.host, options.port)
     remove_abandoned("files")
-    one = application(plan)  # with several processes too, so that an error is reported once, and here
-    common = _uvicorn_options(settings, doors)
-    if doors.workers == 1:
-        server = _Announcing(uvicorn.Config(one, **common))
+    app = application(plan)  # with several processes too, so that an error is reported once, and here
+    common = _uvicorn_options(settings, options)
+    if options.workers == 1:
+        server = _Announcing(uvicorn.Config(app, **common))
         server.line = line
         server.run()
         return
-    del one
+    del app
     gc.collect()  # it is full of reference cycles, and the processes load their own models
-    counts, plan["files"] = own_folder("metrics"), str(own_folder("files"))
-    os.environ[VARIABLE], os.environ[SHARED_FOLDER] = json.dumps(plan), str(counts)
-    _announce(doors.host, doors.port, line)
+    os.environ[SHARED_FOLDER], plan["files"] = str(own_folder("metrics")), str(own_folder("files"))
+    os.environ[VARIABLE] = json.dumps(plan)
+    _announce(options.host, options.port, line)
     try:
-        uvicorn.run("onehop.server.run:from_environment", factory=True, workers=doors.workers, **common)
+        uvicorn.run("onehop.server.run:from_environment", factory=True, workers=options.workers, **common)
     finally:
         _remove_folders(plan)
 
@@ -107,19 +107,19 @@ def _remove_folders(plan: dict[str, Any]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _uvicorn_options(settings: ServerSettings, doors: Doors) -> dict[str, Any]:
+def _uvicorn_options(settings: ServerSettings, options: ServeOptions) -> dict[str, Any]:
     return {
-        "host": doors.host,
-        "port": doors.port,
-        "http": PunctualProtocol,
+        "host": options.host,
+        "port": options.port,
+        "http": TimeoutProtocol,
         "ws": "none",
         "access_log": False,
         "log_config": None,  # its handlers would keep the original stderr, and could block on its reader
         "log_level": "error",  # a warning per malformed request would let strangers fill the log
         "server_header": False,
-        "timeout_graceful_shutdown": int(settings.answer_seconds + _MERCY_SECONDS),
-        "proxy_headers": doors.proxies is not None,
-        "forwarded_allow_ips": doors.proxies or "",
+        "timeout_graceful_shutdown": int(settings.answer_seconds + _GRACE_SECONDS),
+        "proxy_headers": options.proxies is not None,
+        "forwarded_allow_ips": options.proxies or "",
     }
 
 
@@ -139,17 +139,17 @@ def _check_address(host: str, port: int) -> None:
 def application(plan: dict[str, Any]) -> ASGIApp:
     settings = ServerSettings(**{**plan["settings"], "origins": tuple(plan["settings"]["origins"])})
     metrics = Metrics()
-    PunctualProtocol.head_seconds = settings.read_seconds
-    PunctualProtocol.taking_seconds = settings.answer_seconds
-    PunctualProtocol.most_connections = settings.max_connections
+    TimeoutProtocol.header_seconds = settings.read_seconds
+    TimeoutProtocol.response_seconds = settings.answer_seconds
+    TimeoutProtocol.most_connections = settings.max_connections
     paths, hashes = [Path(path) for path in plan["models"]], plan["hashes"]
     services = [Service.load(path, settings, metrics, **plan["engine"]) for path in paths]
-    exploring = Exploring.of(paths, plan["engine"]["device"], hashes) if plan["explore"] else None
+    explorers = Explorers.of(paths, plan["engine"]["device"], hashes) if plan["explore"] else None
     folder = Path(plan["files"]) if plan["files"] else None
-    made = Application(services, settings, metrics, exploring=exploring, hosts=plan["hosts"], folder=folder).asgi
-    PunctualProtocol.malformed = made.malformed
-    never_wait_for_stderr(metrics.dropped_lines)
-    return made
+    app = Application(services, settings, metrics, explorers=explorers, hosts=plan["hosts"], folder=folder).asgi
+    TimeoutProtocol.malformed = app.malformed
+    make_stderr_non_blocking(metrics.dropped_lines)
+    return app
 
 
 def from_environment() -> ASGIApp:

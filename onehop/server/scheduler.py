@@ -37,12 +37,11 @@ _FIRST_PACE = 500.0
 # One request may use 1/_SHARE of the queue. Requests above 1/_SMALL of it may use half of it together, so that they do
 # not keep small requests out.
 _SHARE, _SMALL = 4, 100
+# Seconds after a concurrent request in which another one is expected.
+_RECENT_SECONDS = 2.0
 
-# Seconds for which a concurrent request predicts another.
-_LATELY = 2.0
-
-Found = list[Translation]
-Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[Found]]
+NBest = list[Translation]
+Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[NBest]]
 
 
 @dataclass
@@ -88,18 +87,17 @@ class Lane:
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
         self.waiting: list[QueuedSentence] = []
         self.running: list[QueuedSentence] = []
-        self.came_beside = -math.inf  # time of the last request that arrived during another
+        self.last_overlap = -math.inf  # time of the last request that arrived during another
         self.free, self.slow_running, self.clock = threads, 0, 0.0
         self.requests = count()
         self.speed = 1000.0  # tokens per second, a moving average
-        self.timer: asyncio.TimerHandle | None = None
-        self.closed = False
+        self.has_timer = self.closed = False
 
     # --- queue ------------------------------------------------------------------------------------------------
 
     async def translate(
         self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int] | None = None
-    ) -> list[Found]:
+    ) -> list[NBest]:
         """The engine's results for the sentences of one request. If it is cancelled, waiting sentences are dropped."""
         loop = asyncio.get_running_loop()
         request = next(self.requests)
@@ -119,7 +117,7 @@ class Lane:
         self.drop_cancelled()
         self.admit(tokens(jobs))
         if any(job.request != new.request for new in jobs[:1] for job in (*self.waiting, *self.running)):
-            self.came_beside = time.monotonic()
+            self.last_overlap = time.monotonic()
         start = self.clock
         for job in jobs:
             job.start = start
@@ -143,11 +141,9 @@ class Lane:
             raise busy(waiting / self.speed)
 
     def tokens_waiting(self) -> int:
-        """The number of source tokens in the queue."""
         return tokens(self.waiting)
 
     def drop_cancelled(self) -> None:
-        """Remove cancelled sentences from the queue."""
         kept = [job for job in self.waiting if not job.answer.done()]
         self.metrics.dropped.inc(len(self.waiting) - len(kept))
         self.waiting = kept
@@ -171,13 +167,14 @@ class Lane:
         rest = oldest + self.patience - time.monotonic()
         if rest <= 0 or self.tokens_waiting() >= self.budget:
             return True
-        if self.timer is None or self.timer.cancelled():
-            self.timer = asyncio.get_running_loop().call_later(rest, self.on_time)
+        if not self.has_timer:
+            self.has_timer = True
+            asyncio.get_running_loop().call_later(rest, self.on_time)
         return False
 
     def on_time(self) -> None:
         """Called when the patience of the first sentence is over."""
-        self.timer = None
+        self.has_timer = False
         self.pump()
 
     def take(self) -> list[QueuedSentence]:
@@ -187,7 +184,7 @@ class Lane:
             ready = [job for job in ready if not self.is_slow(job)]
         if not ready:
             return []
-        return self.taken(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.most_cells()))
+        return self.remove(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.most_cells()))
 
     def is_slow(self, job: QueuedSentence) -> bool:
         """Whether a sentence longer than ordinary ones exceeds the time of a batch on its own."""
@@ -198,14 +195,14 @@ class Lane:
 
         The next request should not find every thread busy with a long sentence, so recent requests count too.
         """
-        is_shared = time.monotonic() - self.came_beside < _LATELY or len({job.request for job in self.waiting}) > 1
+        is_recent = time.monotonic() - self.last_overlap < _RECENT_SECONDS
+        is_shared = is_recent or len({job.request for job in self.waiting}) > 1
         return self.pace * self.batch_seconds / (2 if is_shared else 1)
 
     def in_order(self) -> list[QueuedSentence]:
-        """The queue in order."""
         return sorted(self.waiting, key=lambda job: (job.start, job.arrived))
 
-    def taken(self, batch: list[QueuedSentence]) -> list[QueuedSentence]:
+    def remove(self, batch: list[QueuedSentence]) -> list[QueuedSentence]:
         """Remove a batch from the queue and charge it to its requests."""
         # The virtual time is the service that each waiting request could have received by now.
         self.clock = max(self.clock, batch[0].start) + tokens(batch) / len({job.request for job in self.waiting})
@@ -216,67 +213,69 @@ class Lane:
     def start(self, batch: list[QueuedSentence]) -> None:
         """Run a batch in a thread."""
         now = time.monotonic()
-        self.note(batch, now)
+        self.record(batch, now)
         is_slow = any(map(self.is_slow, batch))
         self.free -= 1
         self.running += batch
         self.slow_running += is_slow
-        beside = self.free == 0
+        was_full = self.free == 0
         running = asyncio.get_running_loop().run_in_executor(self.executor, self.run, batch)
-        running.add_done_callback(lambda done: self.finish(batch, is_slow, beside, now, done))
+        running.add_done_callback(lambda done: self.finish(batch, is_slow, was_full, now, done))
 
-    def note(self, batch: list[QueuedSentence], now: float) -> None:
-        """Record the waiting time of sentences."""
+    def record(self, batch: list[QueuedSentence], now: float) -> None:
+        """Record the sizes of a batch, and how long its sentences have waited."""
         for job in batch:
             self.metrics.queue_seconds.observe(now - job.arrived)
         self.metrics.batch_sentences.observe(len(batch))
         self.metrics.batch_tokens.observe(tokens(batch))
 
-    def run(self, batch: list[QueuedSentence]) -> list[Found | BaseException]:
+    def run(self, batch: list[QueuedSentence]) -> list[NBest | BaseException]:
         """Call the engine once; if it fails, call it for each sentence alone, so that one does not fail the others."""
         began = time.perf_counter()
         numbers = [job.number for job in batch]
         try:
-            found: list[Found | BaseException] = list(self.call([job.ids for job in batch], batch[0].options, numbers))
+            results: list[NBest | BaseException] = list(
+                self.call([job.ids for job in batch], batch[0].options, numbers)
+            )
         except Exception as e:
-            found = [e] if len(batch) == 1 else [self.run([job])[0] for job in batch]
+            results = [e] if len(batch) == 1 else [self.run([job])[0] for job in batch]
         self.metrics.batch_seconds.observe(time.perf_counter() - began)
-        return found
+        return results
 
     def finish(
         self,
         batch: list[QueuedSentence],
         was_slow: bool,
-        beside: bool,
+        was_full: bool,
         began: float,
-        done: "asyncio.Future[list[Found | BaseException]]",
+        done: "asyncio.Future[list[NBest | BaseException]]",
     ) -> None:
-        """Answer a batch and start the next. `beside` is whether every thread was busy when the batch began."""
+        """Answer a batch and start the next. `was_full` is whether every thread was busy when the batch began."""
         self.free += 1
-        ended = set(map(id, batch))
-        self.running = [job for job in self.running if id(job) not in ended]
+        finished = set(map(id, batch))
+        self.running = [job for job in self.running if id(job) not in finished]
         self.slow_running -= was_slow
-        for job, found in zip(batch, done.result(), strict=True):
-            self.give(job, found)
+        for job, result in zip(batch, done.result(), strict=True):
+            self.resolve(job, result)
         seconds = time.monotonic() - began
-        self.learn(tokens(batch) * self.threads, seconds)
+        self.update_speed(tokens(batch) * self.threads, seconds)
         pace = cells(batch) / max(seconds, 1e-3)
-        if beside or pace < self.pace:
+        if was_full or pace < self.pace:
             self.pace = 0.9 * self.pace + 0.1 * pace
         self.pump()
 
-    def give(self, job: QueuedSentence, found: Found | BaseException) -> None:
+    def resolve(self, job: QueuedSentence, result: NBest | BaseException) -> None:
         """Answer a sentence unless it was cancelled."""
         if job.answer.done():
             return
-        if isinstance(found, BaseException):
-            job.answer.set_exception(found)
+        if isinstance(result, BaseException):
+            job.answer.set_exception(result)
         else:
-            job.answer.set_result(found)
+            job.answer.set_result(result)
             self.metrics.tokens.labels("source").inc(job.length)
-            self.metrics.tokens.labels("target").inc(len(found[0].tokens))
+            self.metrics.tokens.labels("target").inc(len(result[0].tokens))
 
-    def learn(self, done: int, seconds: float) -> None:
+    def update_speed(self, done: int, seconds: float) -> None:
         """Update the speed. A small batch is slow per token, so it counts only if the queue is not empty."""
         speed = done / max(seconds, 1e-3)
         if self.waiting or speed > self.speed:
@@ -313,9 +312,9 @@ def fitting(
     batch, shortest, longest, requests = [first], first.length, first.length, {first.request}
     for job in ready[1:]:
         low, high = min(shortest, job.length), max(longest, job.length)
-        alike = max(high, _SHORT) <= 2 * max(low, _SHORT) and job.options == first.options
+        is_similar = max(high, _SHORT) <= 2 * max(low, _SHORT) and job.options == first.options
         fits = (len(batch) + 1) * high <= budget and len(batch) < most
-        if alike and fits and (job.request not in requests or cells([*batch, job]) <= most_cells):
+        if is_similar and fits and (job.request not in requests or cells([*batch, job]) <= most_cells):
             batch.append(job)
             requests.add(job.request)
             shortest, longest = low, high

@@ -15,10 +15,10 @@ from onehop.storage.registry import Quality
 from onehop.text.formality import Formality
 
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
-BOUNDARY = re.compile(r'boundary="?([^";,\s]{1,70})', re.IGNORECASE)
-FIELD_NAME = re.compile(rb'^content-disposition:[^\r\n]*;\s*name="?([^";\r\n]*)', re.IGNORECASE | re.MULTILINE)
-FILE_NAME = re.compile(rb'^content-disposition:[^\r\n]*;\s*filename="?([^"\r\n]*)', re.IGNORECASE | re.MULTILINE)
-MOST_FIELDS = 2000
+_BOUNDARY = re.compile(r'boundary="?([^";,\s]{1,70})', re.IGNORECASE)
+_FIELD_NAME = re.compile(rb'^content-disposition:[^\r\n]*;\s*name="?([^";\r\n]*)', re.IGNORECASE | re.MULTILINE)
+_FILE_NAME = re.compile(rb'^content-disposition:[^\r\n]*;\s*filename="?([^"\r\n]*)', re.IGNORECASE | re.MULTILINE)
+_MOST_FIELDS = 2000
 
 Format = Literal["text", "html"]
 Language = Annotated[str, Field(max_length=64, description="A language that /languages lists.")]
@@ -37,7 +37,7 @@ class Languages(Body):
     target: Language | None = Field(None, description="By default the only one; without both, the first model's.")
 
 
-class Wishes(Languages):
+class SearchFields(Languages):
     """How to translate: the fields of onehop's SearchOptions, and terms."""
 
     quality: Quality | None = Field(
@@ -71,7 +71,7 @@ class Wishes(Languages):
         )
 
 
-class TranslateBody(Wishes):
+class TranslateBody(SearchFields):
     """A batch to translate."""
 
     texts: list[str] = Field(min_length=1, description="Each is translated on its own; it may have many sentences.")
@@ -83,7 +83,7 @@ class TranslateBody(Wishes):
     keep: list[str] = Field([], max_length=1000, description="Words not to be translated.")
 
 
-class StreamBody(Wishes):
+class StreamBody(SearchFields):
     """A text to translate as a stream."""
 
     text: str = Field(description="It may have many sentences.")
@@ -171,8 +171,8 @@ class Upload:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        given = getattr(self.body, "field", [])
-        return (given,) if isinstance(given, str) else tuple(given)
+        fields = getattr(self.body, "field", [])
+        return (fields,) if isinstance(fields, str) else tuple(fields)
 
 
 # --- answers --------------------------------------------------------------------------------------------------
@@ -304,87 +304,78 @@ def read_json(kind: type[BaseModel], body: bytes) -> Any:
     try:
         return kind.model_validate_json(body, strict=True)
     except ValidationError as e:
-        raise Problem(400, in_words(e)) from None
+        raise Problem(400, _message(e)) from None
 
 
 def read_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Any:
-    """Parse a form, urlencoded or multipart; numbers are strings. Fields of the query count, as in LibreTranslate.
-
-    A repeated field is a list.
-    """
-    try:
-        fields = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
-        fields |= multipart(body, content_type) if content_type.lower().startswith(MULTIPART) else urlencoded(body)
-    except (UnicodeDecodeError, ValueError):
-        raise Problem(400, "The form is not UTF-8, or has too many fields: encode it as a browser does.") from None
-    try:
-        return kind.model_validate({k: v[0] if len(v) == 1 else v for k, v in fields.items()})
-    except ValidationError as e:
-        raise Problem(400, in_words(e)) from None
-
-
-def urlencoded(body: bytes) -> dict[str, list[str]]:
-    """The fields of an urlencoded form."""
-    return parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
-
-
-def multipart(body: bytes, content_type: str) -> dict[str, list[str]]:
-    """The fields of a multipart form (RFC 7578). The standard library's parser takes seconds for a hostile megabyte."""
-    fields: dict[str, list[str]] = {}
-    for name, _, value in parts_of(body, content_type):
-        fields.setdefault(name, []).append(value.decode("utf-8"))
-    return fields
-
-
-def parts_of(body: bytes, content_type: str) -> Iterator[tuple[str, bytes, bytes]]:
-    """The name, the header and the content of each named part."""
-    boundary = BOUNDARY.search(content_type)
-    if boundary is None:
-        raise ValueError("no boundary")
-    parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode("latin-1"))[1:-1]
-    if len(parts) > MOST_FIELDS:
-        raise ValueError("too many fields")
-    for part in parts:
-        head, _, value = part.partition(b"\r\n\r\n")
-        if name := FIELD_NAME.search(head):
-            yield name[1].decode("utf-8"), head, value
+    """Parse a form, urlencoded or multipart; numbers are strings. Fields of the query count, as in LibreTranslate."""
+    return _parse_form(kind, body, content_type, query)[0]
 
 
 def read_upload(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Upload:
-    """Parse a form with a file; fields of the query count, as in LibreTranslate."""
+    """Parse a multipart form with a file."""
     if not content_type.lower().startswith(MULTIPART):
         sent = content_type.partition(";")[0].strip().lower()
         if sent in ("", FORM):
             raise Problem(400, f"file is missing: send {MULTIPART}.")
         raise Problem(415, f"The body is {sent[:100]}: send {MULTIPART} with the file.")
-    values: dict[str, list[Any]] = {}
-    name = ""
+    form, file_name = _parse_form(kind, body, content_type, query)
+    if not file_name:
+        raise Problem(400, "The file has no name: send it with a filename that has an extension.")
+    return Upload(form, file_name)
+
+
+def _parse_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> tuple[Any, str]:
+    """A form, and the name of its file. A repeated field is a list; a field of the body replaces one of the query."""
+    sent: dict[str, list[Any]] = {}
+    file_name = ""
     try:
-        values |= parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
-        for field, head, content in parts_of(body, content_type):
-            if field == "file":
-                given = FILE_NAME.search(head)
-                name = given[1].decode("utf-8") if given else ""
-            values.setdefault(field, []).append(content if field == "file" else content.decode("utf-8"))
-    except (UnicodeDecodeError, ValueError):
+        fields = _parse_query(query)
+        if content_type.lower().startswith(MULTIPART):
+            for name, header, content in _multipart(body, content_type):
+                is_file = name == "file" and "file" in kind.model_fields
+                if is_file and (match := _FILE_NAME.search(header)):
+                    file_name = match[1].decode("utf-8")
+                sent.setdefault(name, []).append(content if is_file else content.decode("utf-8"))
+        else:
+            sent |= _parse_query(body.decode("utf-8"))
+    except ValueError:
         raise Problem(400, "The form is not UTF-8, or has too many fields: encode it as a browser does.") from None
     try:
-        found = kind.model_validate({k: v[0] if len(v) == 1 else v for k, v in values.items()})
+        return kind.model_validate({k: v[0] if len(v) == 1 else v for k, v in (fields | sent).items()}), file_name
     except ValidationError as e:
-        raise Problem(400, in_words(e)) from None
-    if not name:
-        raise Problem(400, "The file has no name: send it with a filename that has an extension.")
-    return Upload(found, name)
+        raise Problem(400, _message(e)) from None
 
 
-def in_words(error: ValidationError) -> str:
+def _parse_query(text: str) -> dict[str, list[Any]]:
+    return dict(parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+
+
+def _multipart(body: bytes, content_type: str) -> Iterator[tuple[str, bytes, bytes]]:
+    """The name, the header and the content of each named part of a multipart form (RFC 7578).
+
+    The standard library's parser takes seconds for a hostile megabyte.
+    """
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise ValueError("no boundary")
+    parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode("latin-1"))[1:-1]
+    if len(parts) > _MOST_FIELDS:
+        raise ValueError("too many fields")
+    for part in parts:
+        header, _, content = part.partition(b"\r\n\r\n")
+        if name := _FIELD_NAME.search(header):
+            yield name[1].decode("utf-8"), header, content
+
+
+def _message(error: ValidationError) -> str:
     """The first validation error as one sentence."""
     first = error.errors(include_url=False, include_input=False)[0]
     message = first["msg"].rstrip(".")
     if first["type"] == "json_invalid":
         return f"The body is not JSON: {message.removeprefix('Invalid JSON: ')}."
-    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "constrained-", "str")))
-    what = {"missing": "is missing", "extra_forbidden": "is not a known field"}.get(first["type"])
-    if what:
-        return f"{where} {what}: see /openapi.json."
-    return f"{where or 'The body'}: {message[:1].lower()}{message[1:]}."
+    field = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "constrained-", "str")))
+    reason = {"missing": "is missing", "extra_forbidden": "is not a known field"}.get(first["type"])
+    if reason:
+        return f"{field} {reason}: see /openapi.json."
+    return f"{field or 'The body'}: {message[:1].lower()}{message[1:]}."

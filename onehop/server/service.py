@@ -26,7 +26,7 @@ from onehop.pipelines.streaming import can_stream_fast, streaming_search
 from onehop.server.joining_lane import JoiningLane, Steps
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
-from onehop.server.scheduler import Call, Found, Lane
+from onehop.server.scheduler import Call, Lane, NBest
 from onehop.server.settings import ServerSettings
 from onehop.server.stream import stream
 from onehop.storage.registry import short_name
@@ -42,10 +42,10 @@ _State = Literal["starting", "ok", "failing"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """The options of a request: search, terms and prefixes."""
+class TranslateOptions:
+    """The options of a request."""
 
-    options: SearchOptions = field(default_factory=SearchOptions)
+    search: SearchOptions = field(default_factory=SearchOptions)
     terms: Terms = field(default_factory=Terms)
     prefixes: Sequence[str] = ()
 
@@ -60,21 +60,21 @@ class Translating(ABC):
     legs: "tuple[Service, ...]"
 
     @abstractmethod
-    def pipeline(self, wish: Wish) -> ParagraphTranslator | PivotTranslator:
+    def pipeline(self, options: TranslateOptions) -> ParagraphTranslator | PivotTranslator:
         """The pipeline that splits lines into sentences, selects translations and joins them."""
 
     @abstractmethod
-    def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
+    def stream(self, text: str, options: TranslateOptions) -> AsyncGenerator[dict[str, Any]]:
         """The translation as events: a sentence's number and its new text, as it is settled; finally the result."""
 
     async def run(self, plan: Plan[T]) -> T:
         """The result of a plan. Its own work runs in threads; its requests are queued with those of other clients."""
         services = {id(leg.translator): leg for leg in self.legs}
-        requests, result = await asyncio.to_thread(_advanced, plan)
+        requests, result = await asyncio.to_thread(_advance, plan)
         while requests is not None:
-            self.check_sentences(sum(len(each.sources) for each in requests if isinstance(each, Search)))
-            answers = await together([services[id(each.translator)].answer(each) for each in requests])
-            requests, result = await asyncio.to_thread(_advanced, plan, answers)
+            self.check_sentences(sum(len(request.sources) for request in requests if isinstance(request, Search)))
+            answers = await _gather([services[id(request.translator)].answer(request) for request in requests])
+            requests, result = await asyncio.to_thread(_advance, plan, answers)
         return cast("T", result)
 
     def check_sentences(self, count: int) -> None:
@@ -83,32 +83,34 @@ class Translating(ABC):
         if count > most:
             raise Problem(413, f"{count:,} sentences are too many: send at most {most:,}.")
 
-    async def translate(self, lines: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
+    async def translate(self, lines: Sequence[str], options: TranslateOptions, variants: int = 1) -> list[list[Result]]:
         """Translate lines independently: `variants` translations of each, best first."""
-        by = await asyncio.to_thread(self.pipeline, wish)
-        parted, sentences = await self.run(by.plan(lines, prefixes=wish.prefixes))
+        pipeline = await asyncio.to_thread(self.pipeline, options)
+        segments, sentences = await self.run(pipeline.plan(lines, prefixes=options.prefixes))
 
         def nth(n: int) -> list[Result]:
-            chosen = [[nth_best(s, n, by.languages) for s in translated] for translated in sentences]
-            return by.results(lines, parted, chosen)
+            chosen = [[nth_best(s, n, pipeline.languages) for s in translated] for translated in sentences]
+            return pipeline.results(lines, segments, chosen)
 
         return await asyncio.to_thread(lambda: [list(best) for best in zip(*map(nth, range(variants)), strict=True)])
 
-    async def parted(self, lines: Sequence[str], wish: Wish) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+    async def translate_segments(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
         """The segments of each line, and their translations."""
-        return await self.run((await asyncio.to_thread(self.pipeline, wish)).plan(lines))
+        return await self.run((await asyncio.to_thread(self.pipeline, TranslateOptions())).plan(lines))
 
-    async def translate_html(self, documents: Sequence[str], wish: Wish, variants: int = 1) -> list[list[Result]]:
+    async def translate_html(
+        self, documents: Sequence[str], options: TranslateOptions, variants: int = 1
+    ) -> list[list[Result]]:
         """Translate HTML documents, with the markup around the translated sentences."""
-        by = await asyncio.to_thread(self.pipeline, wish)
+        pipeline = await asyncio.to_thread(self.pipeline, options)
         try:
-            return await self.run(html_plan(by, documents, variants))
+            return await self.run(html_plan(pipeline, documents, variants))
         except TooMuchMarkup:
             raise Problem(400, "A sentence has hundreds of tags: send plain text, or less markup.") from None
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """The alignments of sentences that were translated here."""
-        return await self.run(self.pipeline(Wish()).alignment_plan(sentences))
+        return await self.run(self.pipeline(TranslateOptions()).alignment_plan(sentences))
 
 
 class Service(Translating):
@@ -144,20 +146,19 @@ class Service(Translating):
         translator = SentenceTranslator.load(path, **engine)
         return cls(translator, max_length_of(path), settings, metrics, short_name(path))
 
-    def pipeline(self, wish: Wish) -> ParagraphTranslator:
+    def pipeline(self, options: TranslateOptions) -> ParagraphTranslator:
         """The pipeline of this model. A given prefix decides the casing of a translation."""
         return ParagraphTranslator(
             self.translator,
             max_length=self.max_length,
-            options=wish.options,
-            terms=wish.terms,
-            keep_capitals=any(wish.prefixes),
+            options=options.search,
+            terms=options.terms,
+            keep_capitals=any(options.prefixes),
             model=self.models[0],
         )
 
-    def stream(self, text: str, wish: Wish) -> AsyncGenerator[dict[str, Any]]:
-        """The translation as events: a sentence's number and its new text, as it is settled; finally the result."""
-        return stream(self, text, wish)
+    def stream(self, text: str, options: TranslateOptions) -> AsyncGenerator[dict[str, Any]]:
+        return stream(self, text, options)
 
     # --- lanes ------------------------------------------------------------------------------------------------
 
@@ -184,22 +185,28 @@ class Service(Translating):
 
             return Joining(self.torch_engine())
 
-        def read(found: list[Hypothesis]) -> Found:
-            return [self.translator.translation(h, self.torch_engine()) for h in found]
+        def read(hypotheses: list[Hypothesis]) -> NBest:
+            return [self.translator.translation(h, self.torch_engine()) for h in hypotheses]
 
-        return JoiningLane(self.way_to(self.torch_engine), begin, read, **self.limits)
+        return JoiningLane(self.caller(self.torch_engine), begin, read, **self.limits)
 
     def torch_engine(self) -> Any:
         """The torch engine, which the translator loads on first use."""
         return self.translator.reference
 
     def lane(self, engine: Callable[[], Engine], threads: int) -> Lane:
-        """A lane of an engine, which is loaded on first use."""
-        return Lane(self.way_to(engine), threads=threads, **self.limits)
+        return Lane(self.caller(engine), threads=threads, **self.limits)
 
-    def way_to(self, engine: Callable[[], Engine]) -> Call:
-        """The function by which a lane calls an engine."""
+    def caller(self, engine: Callable[[], Engine]) -> Call:
+        """The function by which a lane calls an engine, which is loaded on first use."""
         return lambda sources, options, numbers: self.call(engine(), sources, options, numbers)
+
+    def call(
+        self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
+    ) -> list[NBest]:
+        """Call an engine. Runs in a thread."""
+        found = engine.translate(sources, options, numbers)
+        return [[self.translator.translation(h, engine) for h in hypotheses] for hypotheses in found]
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -212,19 +219,12 @@ class Service(Translating):
             "metrics": self.metrics,
         }
 
-    def call(
-        self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
-    ) -> list[Found]:
-        """Call an engine. Runs in a thread."""
-        found = engine.translate(sources, options, numbers)
-        return [[self.translator.translation(h, engine) for h in best] for best in found]
-
     def check_torch(self) -> None:
         """Refuse requests that need torch if it is not installed."""
         if not is_installed("torch"):
             raise Problem(501, "This needs torch, which is not installed on the server: ask for a plain beam.")
 
-    async def n_best(self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]) -> list[Found]:
+    async def n_best(self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]) -> list[NBest]:
         """The n best translations of each sentence, by the engine that supports the options."""
         options = self.translator.with_defaults(options)
         quick = [i for i, ids in enumerate(sources) if self.translator.supports_fast(ids, options)]
@@ -233,20 +233,19 @@ class Service(Translating):
         if rest:
             self.check_torch()
             shares.append((self.reference if options.sample else self.joining, rest))
-        waits = [
-            lane.translate([sources[i] for i in places], options, [numbers[i] for i in places])
-            for lane, places in shares
-        ]
-        found: list[Found] = [[] for _ in sources]
-        with self.watching():
-            answers = await together(waits)
-        for (_, places), answer in zip(shares, answers, strict=True):
-            for i, best in zip(places, answer, strict=True):
-                found[i] = best
-        return found
+        with self.health_recorded():
+            answers = await _gather(
+                lane.translate([sources[i] for i in indices], options, [numbers[i] for i in indices])
+                for lane, indices in shares
+            )
+        results: list[NBest] = [[] for _ in sources]
+        for (_, indices), answer in zip(shares, answers, strict=True):
+            for i, n_best in zip(indices, answer, strict=True):
+                results[i] = n_best
+        return results
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def health_recorded(self) -> Iterator[None]:
         """Record whether the engine works. Errors and cancellations by the client do not count."""
         try:
             yield
@@ -262,52 +261,54 @@ class Service(Translating):
     async def answer(self, request: Search | Alignments) -> list[Any]:
         """Answer a request of a plan."""
         if isinstance(request, Alignments):
-            return await self._aligned(request.sentences)
+            return await self.align(request.sentences)
         if request.prefixes is None:
             return await self.n_best(request.sources, request.options, request.numbers)
-        each = zip(request.sources, request.prefixes, request.numbers, strict=True)
-        return [await self.settled(ids, request.options, prefix=prefix, number=n) for ids, prefix, n in each]
+        searches = zip(request.sources, request.prefixes, request.numbers, strict=True)
+        return [await self.search(ids, request.options, prefix=prefix, number=n) for ids, prefix, n in searches]
 
-    async def settled(
+    async def search(
         self,
         source: list[int],
         options: SearchOptions,
         *,
         prefix: Sequence[int] = (),
         number: int = 0,
-        tell: Settled = lambda ids: None,
-    ) -> Found:
+        on_settled: Settled = lambda ids: None,
+    ) -> NBest:
         """Run a search in the thread for one at a time; it stops if the request is cancelled."""
         if prefix or not can_stream_fast(self.translator, source, options):
             self.check_torch()
         if self.settling >= _MOST_SETTLING:
             raise busy(5)
-        gone = threading.Event()
+        cancelled = threading.Event()
 
-        def hear(ids: Sequence[int]) -> None:
-            if gone.is_set():
+        def settled(ids: Sequence[int]) -> None:
+            if cancelled.is_set():
                 raise GivenUp
-            tell(ids)
+            on_settled(ids)
 
         self.settling += 1
-        search = partial(streaming_search, self.translator, source, options, prefix=prefix, settled=hear, number=number)
+        search = partial(
+            streaming_search, self.translator, source, options, prefix=prefix, settled=settled, number=number
+        )
         try:
-            with self.watching():
+            with self.health_recorded():
                 return await self.in_thread(search)
         finally:
             self.settling -= 1
-            gone.set()
+            cancelled.set()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run work in the thread for one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self.reference.executor, work)
 
-    async def _aligned(self, sentences: Sequence[Sentence]) -> list[Aligned]:
-        """The alignments of each translation, in parts, so that other work can run between them."""
-        found: list[Aligned] = []
-        for part in _parts_of_tokens(sentences, _ALIGNED_TOKENS):
-            found += await self.in_thread(partial(align_sentences, self.translator, part))
-        return found
+    async def align(self, sentences: Sequence[Sentence]) -> list[Aligned]:
+        """The alignments of each translation, in groups, so that other work can run between them."""
+        alignments: list[Aligned] = []
+        for group in _token_groups(sentences, _ALIGNED_TOKENS):
+            alignments += await self.in_thread(partial(align_sentences, self.translator, group))
+        return alignments
 
     def close(self) -> None:
         for name in ("fast", "reference", "joining"):
@@ -315,7 +316,7 @@ class Service(Translating):
                 lane.close()
 
 
-def _advanced(plan: Plan[T], answers: Sequence[Any] | None = None) -> tuple[Sequence[Any] | None, T | None]:
+def _advance(plan: Plan[T], answers: Sequence[Any] | None = None) -> tuple[Sequence[Any] | None, T | None]:
     """The next requests of a plan, or None and its result."""
     try:
         return (next(plan) if answers is None else plan.send(answers)), None
@@ -323,7 +324,7 @@ def _advanced(plan: Plan[T], answers: Sequence[Any] | None = None) -> tuple[Sequ
         return None, end.value
 
 
-async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def _gather(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all coroutines; if one fails, the others are cancelled."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -333,13 +334,13 @@ async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-def _parts_of_tokens(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
+def _token_groups(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
     """Sentences in order, in groups of at most `most` target tokens."""
-    part: list[Sentence] = []
+    group: list[Sentence] = []
     for sentence in sentences:
-        if part and sum(len(s.found[0].tokens) for s in (*part, sentence) if s.found) > most:
-            yield part
-            part = []
-        part.append(sentence)
-    if part:
-        yield part
+        if group and sum(len(s.found[0].tokens) for s in (*group, sentence) if s.found) > most:
+            yield group
+            group = []
+        group.append(sentence)
+    if group:
+        yield group

@@ -15,25 +15,25 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 
-class PunctualProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """uvicorn's protocol with timeouts: uvicorn waits forever for a header to end and for a response to be read."""
 
-    head_seconds = 10.0  # these are set before the first connection
-    taking_seconds = 60.0
+    header_seconds = 10.0  # these are set before the first connection
+    response_seconds = 60.0
     most_connections = 1000
-    malformed: Callable[[int, str | None], None] = staticmethod(lambda status, address: None)  # called on refusal
+    malformed: Callable[[int, str | None], None] = staticmethod(lambda status, address: None)  # called for bad HTTP
 
-    _deadline: asyncio.TimerHandle | None = None
-    _untaken: asyncio.TimerHandle | None = None
+    _header_timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._answering, self.app = self.app, self._told_of_the_crowd
+        self._app, self.app = self.app, self._flag_overload
 
-    async def _told_of_the_crowd(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _flag_overload(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Refused by the application instead of uvicorn, so that the response is JSON and is logged.
-        scope["state"]["crowded"] = max(len(self.connections), len(self.tasks)) > self.most_connections
-        await self._answering(scope, receive, send)
+        scope["state"]["overloaded"] = max(len(self.connections), len(self.tasks)) > self.most_connections
+        await self._app(scope, receive, send)
 
     def send_400_response(self, msg: str) -> None:
         """Answer malformed HTTP; uvicorn calls this while it handles the error."""
@@ -55,41 +55,41 @@ class PunctualProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(self.head_seconds, self._hang_up)
+        self._header_timer = self.loop.call_later(self.header_seconds, self._disconnect)
 
     def data_received(self, data: bytes) -> None:
         """Receive part of a header or body. After the header, the application enforces the time limit."""
         super().data_received(data)
-        if self._busy() and self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        elif not self._busy() and self._deadline is None:
-            self._deadline = self.loop.call_later(self.head_seconds, self._hang_up)
+        if self._is_answering() and self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        elif not self._is_answering() and self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.header_seconds, self._disconnect)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we send; a response that is never read would stay in memory."""
+        """Called if the client reads slowly. A response that is never read would stay in memory."""
         super().pause_writing()
-        self._untaken = self.loop.call_later(self.taking_seconds, self.transport.abort)
+        self._unread_timer = self.loop.call_later(self.response_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._forget_untaken()
+        self._cancel_unread_timer()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._forget_untaken()
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+        self._cancel_unread_timer()
         super().connection_lost(exc)
 
-    def _forget_untaken(self) -> None:
-        if self._untaken is not None:
-            self._untaken.cancel()
-            self._untaken = None
+    def _cancel_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
-    def _busy(self) -> bool:
+    def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _hang_up(self) -> None:
-        self._deadline = None
-        if not self._busy() and not self.transport.is_closing():
+    def _disconnect(self) -> None:
+        self._header_timer = None
+        if not self._is_answering() and not self.transport.is_closing():
             self.transport.close()

@@ -17,8 +17,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doors:
-    """The address to listen on, proxies, and whether the explorer is served."""
+class ServeOptions:
+    """The address to listen on, the number of processes, proxies, and whether the explorer is served."""
 
     host: str = "127.0.0.1"
     port: int = 5000
@@ -47,7 +47,7 @@ def models_of(names: Sequence[str] | None) -> list[Path]:
     """The model files to serve; without names, every installed pair, with its small model."""
     if names:
         return _full_ones_first([find_model(name) for name in names])
-    known, there = translators(), installed()
+    known, paths = translators(), installed()
     if not known:
         return [find_model()]
     usual = usual_model(known)
@@ -55,7 +55,7 @@ def models_of(names: Sequence[str] | None) -> list[Path]:
     pairs = dict.fromkeys([*first, *known.values()])
     models = {pair: model_for(pair, known) for pair in pairs}
     small = [f"{name}{SMALL}" for pair, name in models.items() if known.get(f"{name}{SMALL}") == pair]
-    return [there[name] for name in (*models.values(), *small)]
+    return [paths[name] for name in (*models.values(), *small)]
 
 
 def _full_ones_first(paths: Sequence[Path]) -> list[Path]:
@@ -90,9 +90,9 @@ def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:
     return ServerSettings(**values)
 
 
-def serve(models: Sequence[Path], settings: ServerSettings, doors: Doors, **engine: Any) -> None:
+def serve(models: Sequence[Path], settings: ServerSettings, options: ServeOptions, **engine: Any) -> None:
     """Serve until a signal arrives; then finish running requests."""
-    require("prometheus_client", "pydantic", "starlette", "uvicorn", *["torch"] * doors.explores)
+    require("prometheus_client", "pydantic", "starlette", "uvicorn", *["torch"] * options.explores)
     from onehop.server import run
 
-    run.run(models, settings, doors, **engine)
+    run.run(models, settings, options, **engine)

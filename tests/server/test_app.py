@@ -28,14 +28,14 @@ from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server import answers, app, auth, metrics, run, service
-from onehop.server.answers import others
-from onehop.server.explore import MOST_QUESTIONS, Exploring
+from onehop.server.answers import alternatives
+from onehop.server.explore import MOST_REQUESTS, Explorers
 from onehop.server.metrics import Metrics
 from onehop.server.rate_limit import Rates
 from onehop.server.schemas import SentenceAnswer, TranslationAnswer
 from onehop.server.settings import ServerSettings
-from onehop.server.start import Doors
-from onehop.server.stream import in_its_letters
+from onehop.server.start import ServeOptions
+from onehop.server.stream import in_source_casing
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.model_label import describe
 from onehop.text.language_id import Identifier
@@ -170,7 +170,7 @@ def test_a_text_in_the_target_language_is_given_back(server):
 
 def test_alternatives_are_others_each_once():
     best = [Result(source="x", text=text, sentences=()) for text in ("a", "b", "a", "b", "c")]
-    assert others(best) == ["b", "c"]
+    assert alternatives(best) == ["b", "c"]
 
 
 def test_libretranslate_html(server):
@@ -275,7 +275,7 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
         (html, ("needs_alignment",)),
         (html_plan, ("render_flow",)),
         (paragraphs, ("paragraph",)),
-        (answers, ("details",)),
+        (answers.Result, ("details",)),
     ):
         for name in names:
             watch(owner, name)
@@ -328,7 +328,7 @@ def test_what_is_told_of_a_translation_in_capitals_is_its_beginning(translator, 
             for begin, end in pairwise(places):
                 yield {"tokens": [], "text": text[begin:end]}
 
-        return [event["text"] async for event in in_its_letters(segment, by, events())]
+        return [event["text"] async for event in in_source_casing(segment, by, events())]
 
     settled = "".join(asyncio.run(told()))
     assert by.restore_case(segment, text).startswith(settled)
@@ -470,15 +470,15 @@ def test_no_path_leads_out_of_the_page_s_folder(server, path):
 
 
 def test_looking_inside(translator):
-    server = Server(translator, exploring=Exploring(Looks), per_minute=4)
+    server = Server(translator, explorers=Explorers(Looks), per_minute=4)
     assert server.post("/v1/trace", {"text": "a", "edits": ["mask=off"]}).json() == {"text": "a", "edits": ["mask=off"]}
     assert "explorer" in server.get("/explore/").text
     assert server.get("/explore/api/about").json() == {"model": "x"}
     assert server.post("/explore/api/trace", {"text": "b"}).json() == {"text": "b", "edits": []}
     assert server.get("/explore/api/about").status_code == 429
     assert server.get("/frontend/settings").json()["explorer"] is True
-    for _ in range(MOST_QUESTIONS):
-        assert server.app.exploring.places.acquire(blocking=False)  # every question gave its place back
+    for _ in range(MOST_REQUESTS):
+        assert server.app.explorers.slots.acquire(blocking=False)  # every question gave its place back
     server.app.rates.per_minute = 0
     sentence = "The queue of the server is full: try again soon."
     refused(server.post("/v1/trace", {"text": "a"}), 503, sentence)
@@ -486,29 +486,29 @@ def test_looking_inside(translator):
 
 
 def test_a_slow_question_is_told_so_and_takes_no_place(translator):
-    server = Server(translator, exploring=Exploring(Looks), read_seconds=0.05)
+    server = Server(translator, explorers=Explorers(Looks), read_seconds=0.05)
     places = []
 
     async def slowly():
         yield b"{"
-        places.append(server.app.exploring.places._value)
+        places.append(server.app.explorers.slots._value)
         await asyncio.sleep(1)
         yield b"}"
 
     answer = server.ask("POST", "/explore/api/trace", content=slowly(), headers={"content-type": "application/json"})
     refused(answer, 408, "The request took longer than 0.05 seconds. Send it again.")
-    assert places == [MOST_QUESTIONS]
+    assert places == [MOST_REQUESTS]
 
 
 def test_a_question_keeps_its_place_until_its_work_is_done():
-    exploring, go_on, threads = Exploring(Looks), threading.Event(), []
+    explorers, go_on, threads = Explorers(Looks), threading.Event(), []
 
     def work():
         threads.append(threading.current_thread().name)
         go_on.wait(60)
 
     async def give_up():
-        tasks = [asyncio.create_task(exploring.compute(work)) for _ in range(2)]
+        tasks = [asyncio.create_task(explorers.compute(work)) for _ in range(2)]
         while not threads:
             await asyncio.sleep(0.01)
         for task in tasks:
@@ -516,10 +516,10 @@ def test_a_question_keeps_its_place_until_its_work_is_done():
         await asyncio.wait(tasks)
 
     asyncio.run(give_up())
-    assert exploring.places._value == MOST_QUESTIONS - 1  # the one that waited is dropped, the other still runs
+    assert explorers.slots._value == MOST_REQUESTS - 1  # the one that waited is dropped, the other still runs
     go_on.set()
-    exploring._thread.shutdown()
-    assert exploring.places._value == MOST_QUESTIONS
+    explorers._thread.shutdown()
+    assert explorers.slots._value == MOST_REQUESTS
     assert [name.startswith("onehop-explorer") for name in threads] == [True]
 
 
@@ -528,13 +528,13 @@ def test_looking_inside_only_where_allowed(server):
     refused(server.post("/v1/trace", {"text": "a"}), 501, sentence)
     assert server.get("/explore/").status_code == 404
     assert server.get("/frontend/settings").json()["explorer"] is False
-    assert Doors(host="127.0.0.1").explores
-    assert not Doors(host="0.0.0.0").explores
-    assert Doors(host="0.0.0.0", explore=True).explores
+    assert ServeOptions(host="127.0.0.1").explores
+    assert not ServeOptions(host="0.0.0.0").explores
+    assert ServeOptions(host="0.0.0.0", explore=True).explores
 
 
 def test_a_real_trace(translator, model_file):
-    server = Server(translator, exploring=Exploring.of([model_file], "cpu", [describe(model_file).hash]))
+    server = Server(translator, explorers=Explorers.of([model_file], "cpu", [describe(model_file).hash]))
     trace = server.post("/v1/trace", {"text": "the old house"}).json()
     assert trace["format"] == "onehop trace"
     answer = server.post("/v1/trace", {"text": "the old house", "edits": ["nonsense"]})
@@ -556,8 +556,8 @@ def replaced(file):
 
 @pytest.mark.parametrize("change", [os.unlink, replaced])
 def test_a_model_file_that_changes_is_not_mixed_with_what_was_loaded(own_file, change):
-    exploring = Exploring.of([own_file], "cpu", [describe(own_file).hash])
-    server = Server(SentenceTranslator.load(own_file, "cpu", compute="float32", threads=1), exploring=exploring)
+    explorers = Explorers.of([own_file], "cpu", [describe(own_file).hash])
+    server = Server(SentenceTranslator.load(own_file, "cpu", compute="float32", threads=1), explorers=explorers)
     change(own_file)
     assert server.post("/v1/translate", {"texts": [TEXT]}).status_code == 200  # what is loaded serves on
     refused(server.post("/v1/translate", {"texts": [TEXT], "sample": True}), 503, CHANGED)
@@ -763,7 +763,7 @@ def test_cors_only_where_asked(translator):
 def test_pages_of_other_origins_make_nobody_work(translator):
     body = {"q": "a", "source": "en", "target": "de"}
     evil, friend = {"Origin": "https://evil.example"}, {"Origin": "https://a.example"}
-    server = Server(translator, origins=("https://a.example",), exploring=Exploring(Looks))
+    server = Server(translator, origins=("https://a.example",), explorers=Explorers(Looks))
     for path in ("/translate", "/v1/translate", "/v1/trace", "/explore/api/trace"):
         refused(server.post(path, body, headers=evil), 403, REFUSED)
     refused(server.get("/explore/api/about", headers={"Sec-Fetch-Site": "cross-site"}), 403, REFUSED)
@@ -778,7 +778,7 @@ def test_pages_of_other_origins_make_nobody_work(translator):
 def test_the_explorer_s_page_needs_a_key_and_keeps_to_the_rate(translator, monkeypatch):
     key, line = auth.make("anna")
     monkeypatch.setenv("ONEHOP_API_KEYS", line)
-    server = Server(translator, exploring=Exploring(Looks), per_minute=4)
+    server = Server(translator, explorers=Explorers(Looks), per_minute=4)
     assert server.get("/explore/").status_code == 401
     assert server.get(f"/explore/page/{next(iter(assets()))}").status_code == 200
     assert server.get(f"/explore/?api_key={key}").status_code == 200
@@ -790,7 +790,7 @@ def test_the_explorer_s_page_needs_a_key_and_keeps_to_the_rate(translator, monke
 
 
 def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
-    server = Server(translator, hosts=Doors(host="::1").hosts)
+    server = Server(translator, hosts=ServeOptions(host="::1").hosts)
     for name in ("127.0.0.1", "127.0.0.1:5000", "localhost:5000", "[::1]:5000"):
         assert server.get("/languages", headers={"host": name}).status_code == 200
     sentence = "The Host of this request is not a name of this server: use 127.0.0.1 or [::1] or localhost."
@@ -801,7 +801,7 @@ def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
     refused(server.post("/v1/translate", {"texts": ["x"]}, headers={"host": "evil.example"}), 400, sentence)
     described = server.get("/openapi.json", headers={"host": "localhost"}).json()["paths"]
     assert all("400" in operation["responses"] for path in described.values() for operation in path.values())
-    assert Doors(host="0.0.0.0").hosts == Doors(proxies="127.0.0.1").hosts == ()
+    assert ServeOptions(host="0.0.0.0").hosts == ServeOptions(proxies="127.0.0.1").hosts == ()
 
 
 # --- operations -----------------------------------------------------------------------------------------------
@@ -870,7 +870,7 @@ def test_several_processes_leave_no_model_with_their_parent(monkeypatch, model_f
     monkeypatch.setattr(run.uvicorn, "run", lambda *args, **more: served.append(models[0]()))
     for name in (run.VARIABLE, metrics.SHARED_FOLDER):
         monkeypatch.setenv(name, "")  # to be put back afterwards
-    run.run([model_file], ServerSettings(), Doors(port=0, workers=2), device="cpu")
+    run.run([model_file], ServerSettings(), ServeOptions(port=0, workers=2), device="cpu")
     assert served == [None]
 
 
@@ -930,17 +930,17 @@ def test_a_stream_has_one_time_limit_from_its_request_on(translator, monkeypatch
         rest = events()
         first = await anext(rest)
         deadline = asyncio.get_running_loop().time() - late
-        return [text.partition("\n")[0] async for text in answers.written(first, rest, {}, deadline, 7)]
+        return [text.partition("\n")[0] async for text in answers.event_stream(first, rest, {}, deadline, 7)]
 
     assert asyncio.run(read(late=1)) == ["event: sentence", "event: error"]
     assert closed == [True]
     asked = []
 
-    async def written(first, rest, named, deadline, seconds):
+    async def event_stream(first, rest, languages, deadline, seconds):
         asked.append(deadline - asyncio.get_running_loop().time())
         yield ""
 
-    monkeypatch.setattr(app, "written", written)
+    monkeypatch.setattr(app, "event_stream", event_stream)
     server.post("/v1/stream", {"text": "the old house", "beam": 1})
     assert asked[0] < 7  # what came before the first event counts
 

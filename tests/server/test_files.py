@@ -92,6 +92,8 @@ def test_our_own_path_answers_with_the_file(server, translator):
     chosen = own(server, table, "t.csv", form={"field": "text"}).content.decode()
     assert chosen.startswith("id,text\nthe house,")
     assert own(server, b"the house", "noname", form={"format": "text"}).status_code == 200
+    # As in other forms, a field of the body replaces one of the query.
+    assert own(server, PAGE, "page.md", form={"target": "de"}, params={"target": "xx"}).content == answer.content
 
 
 def test_a_word_document_comes_back_as_one(server):
@@ -302,10 +304,10 @@ def upload(data, name):
 
 def test_nothing_goes_on_when_nobody_waits_any_more(server, monkeypatch):
     children = watched(monkeypatch)
-    request = SimpleNamespace(state=SimpleNamespace(noted={}))
+    request = SimpleNamespace(state=SimpleNamespace(log_fields={}))
 
     async def leave():
-        work = server.app.files.translated(request, upload(SLOW, "x.json"), lambda sample: None)
+        work = server.app.files.translate(request, upload(SLOW, "x.json"), lambda sample: None)
         task = asyncio.create_task(work)
         while not children:
             await asyncio.sleep(0.01)
@@ -334,15 +336,15 @@ def test_a_process_that_ends_by_itself_is_no_translation(server, monkeypatch):
 
 def test_a_large_file_is_small_requests_that_wait_for_their_turn(server, translator, monkeypatch):
     """Once it has begun, a full queue is waited for; before that, the file is turned away."""
-    sizes, real = [], Service.parted
+    sizes, real = [], Service.translate_segments
 
-    async def parted(self, lines, wish):
+    async def translate_segments(self, lines):
         sizes.append(sum(map(len, lines)))
         if len(sizes) in busy_at:
             raise busy(0)
-        return await real(self, lines, wish)
+        return await real(self, lines)
 
-    monkeypatch.setattr(Service, "parted", parted)
+    monkeypatch.setattr(Service, "translate_segments", translate_segments)
     monkeypatch.setattr(files, "GROUP", 60)
     monkeypatch.setattr(files, "LONGEST_WAIT", 0.01)
     data = "".join(f"the house {i}\n" for i in range(40)).encode()

@@ -412,9 +412,9 @@ def test_what_cannot_be_served_is_said_in_one_line(model_file, tmp_path, monkeyp
 
 
 def test_without_torch_a_look_inside_is_off_and_refused_where_it_is_asked_for(model_file, monkeypatch):
-    assert start.Doors().explores
+    assert start.ServeOptions().explores
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert not start.Doors().explores
+    assert not start.ServeOptions().explores
     found = onehop("-m", model_file, "--explore")
     install = 'Install it with: pip install "onehop[torch]"'
     assert (found.exit_code, found.stderr) == (2, f"onehop serve: needs PyTorch. {install}\n")
@@ -424,5 +424,5 @@ def test_a_key_is_made_and_only_its_hash_is_kept(tmp_path):
     made = onehop("--make-key", "anna").stdout.splitlines()
     key, line = (text.split(": ")[1] for text in made)
     assert line == f"anna {auth.hashed(key)}"
-    assert auth.parsed([line], "x") == {auth.hashed(key): "anna"}
+    assert auth.parse([line], "x") == {auth.hashed(key): "anna"}
     refused(onehop("--make-key", "an na"), "'an na' cannot be a key's name. Use only letters, digits and . @ - _.")

@@ -12,7 +12,7 @@ from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.server.explore import Exploring
+from onehop.server.explore import Explorers
 from onehop.server.schemas import TranslationAnswer
 from onehop.server.service import Service
 
@@ -82,8 +82,8 @@ def test_a_request_chooses_between_the_forms_of_a_model(translators):
     server = Server(en_de, de_en, en_de, names=["en-de", "de-en", "en-de-small"])
     asked = {}
     for service in server.services:
-        service.translate = lambda texts, wish, *, of=service: (
-            asked.update({of.models: wish}) or Service.translate(of, texts, wish)
+        service.translate = lambda texts, options, *, of=service: (
+            asked.update({of.models: options}) or Service.translate(of, texts, options)
         )
 
     def models(**body):
@@ -92,9 +92,9 @@ def test_a_request_chooses_between_the_forms_of_a_model(translators):
 
     assert models() == models(quality="best") == ["en-de"]
     assert models(quality="fast") == ["en-de-small"]
-    assert [wish.options.beam for wish in asked.values()] == [4, 1]
+    assert [options.search.beam for options in asked.values()] == [4, 1]
     assert models(quality="fast", beam=3) == ["en-de-small"]
-    assert asked["en-de-small",].options.beam == 3
+    assert asked["en-de-small",].search.beam == 3
     stream = server.post("/v1/stream", {"text": "a bird", "source": "en", "target": "de", "quality": "fast"})
     assert '"models":["en-de-small"]' in stream.text.replace(" ", "")
     body = {"texts": ["a bird"], "target": "en", "quality": "fast"}
@@ -222,7 +222,7 @@ def test_every_model_can_be_looked_into(translators):
         explorer.trace = lambda text, edits=(): json.dumps(name)
         return lambda: explorer
 
-    server = Server(*translators, exploring=Exploring(*map(named, ("first", "second", "third"))))
+    server = Server(*translators, explorers=Explorers(*map(named, ("first", "second", "third"))))
     for path, name in (("", "first"), ("en-de/", "first"), ("de-en/", "second"), ("en-fr/", "third")):
         assert server.get(f"/explore/{path}").status_code == 200
         assert server.post(f"/explore/{path}api/trace", {"text": "a"}).json() == name
@@ -237,7 +237,7 @@ def test_every_model_can_be_looked_into(translators):
 
 
 def test_links_may_lead_to_every_explorer(translators):
-    server = Server(*translators, exploring=Exploring(Looks, Looks, Looks))
+    server = Server(*translators, explorers=Explorers(Looks, Looks, Looks))
     foreign = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}
     for path in ("/explore", "/explore/", "/explore/de-en", "/explore/de-en/"):
         assert server.get(path, headers=foreign, follow_redirects=True).status_code == 200

@@ -662,13 +662,13 @@ def test_long_sentences_wait_for_long_ones_and_short_ones_pass_but_nobody_waits_
 def test_what_a_small_batch_took_says_nothing_where_nobody_waits():
     async def work():
         at = lane(Engine())
-        at.learn(1, 1.0)
+        at.update_speed(1, 1.0)
         assert at.speed == 1000.0
         at.waiting = jobs(1)
-        at.learn(1, 1.0)
+        at.update_speed(1, 1.0)
         assert at.speed < 1000.0
         at.waiting = []
-        at.learn(10_000, 1.0)
+        at.update_speed(10_000, 1.0)
         assert at.speed > 1000.0
 
     run(work())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onehop.server.slow_clients import PunctualProtocol
+from onehop.server.slow_clients import TimeoutProtocol
 
 
 class Timer:
@@ -42,7 +42,7 @@ class Flow:
 @pytest.fixture
 def protocol():
     """A connection in the middle of an answer."""
-    made = PunctualProtocol.__new__(PunctualProtocol)
+    made = TimeoutProtocol.__new__(TimeoutProtocol)
     made.loop, made.transport, made.flow = Loop(), Transport(), Flow()
     return made
 
@@ -50,7 +50,7 @@ def protocol():
 def test_who_takes_nothing_is_hung_up_on(protocol):
     protocol.pause_writing()
     (timer,) = protocol.loop.timers
-    assert timer.seconds == PunctualProtocol.taking_seconds
+    assert timer.seconds == TimeoutProtocol.response_seconds
     assert protocol.flow.paused
     timer.work()
     assert protocol.transport.aborted
