@@ -1,4 +1,4 @@
-"""Files and folders that are there in full or not at all: written beside their place, synced, then moved there."""
+"""Atomic writes: a file or folder is written under a temporary name, synced to disk, then renamed."""
 
 import json
 import os
@@ -13,69 +13,68 @@ from typing import Any
 
 from onehop.machine import sync
 
-# A temporary file that is older than this was left by a killed process.
+# A temporary file older than this was left by a killed process.
 ABANDONED_SECONDS = 3600
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Where to write a file that takes its place when the block ends well; of several processes the last one wins."""
+    """A temporary path, renamed to `path` if the block succeeds. If several processes write it, the last one wins."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     _remove_abandoned(path)
     try:
         yield unfinished
         sync(unfinished)
         unfinished.replace(path)
+        sync(path.parent)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file with `new_file`."""
     with new_file(path) as unfinished:
         unfinished.write_bytes(content)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON with `new_file`."""
     write_whole(path, (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode())
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which takes its place when the block ends well; else nothing is left of it."""
-    beside = _beside(folder)
+    """A temporary folder, renamed to `folder` if the block succeeds, and removed otherwise."""
+    temporary = _temporary(folder)
     try:
-        beside.mkdir(parents=True)
-        yield beside
-        for path in (*beside.rglob("*"), beside):
+        temporary.mkdir(parents=True)
+        yield temporary
+        for path in (*temporary.rglob("*"), temporary):
             sync(path)
-        beside.rename(folder)
+        temporary.rename(folder)
         sync(folder.parent)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder so that no half of it is ever seen under its name; that it is gone already is as good."""
-    gone = _beside(folder)
+    """Delete a folder, if it exists. It is renamed first, so nobody sees half of it under its name."""
+    temporary = _temporary(folder)
     with suppress(OSError):
-        folder.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+        folder.rename(temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _beside(folder: Path) -> Path:
+def _temporary(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what processes that were killed left of a file.
+    """Remove temporary files of killed processes.
 
-    Age tells, not the process's number: the writer may be on another machine that shares the folder.
+    They are known by their age, not their process id: the writer may run on another machine that shares the folder.
     """
-    left = re.compile(re.escape(path.name) + r"\.\d+\.unfinished")
-    with suppress(OSError):  # tidying is no reason to fail, and another process may be faster
+    abandoned = re.compile(re.escape(path.name) + r"\.\d+\.unfinished")
+    with suppress(OSError):  # a failed clean-up does no harm, and another process may be faster
         for file in path.parent.iterdir():
-            if left.fullmatch(file.name) and time.time() - file.stat().st_mtime > ABANDONED_SECONDS:
+            if abandoned.fullmatch(file.name) and time.time() - file.stat().st_mtime > ABANDONED_SECONDS:
                 file.unlink()

@@ -9,7 +9,7 @@ import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,7 +64,7 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         check_fields("model", self)
-        check_family(self)
+        _check_kind(self)
         if self.d_model % 2:
             raise SettingsError(
                 f"model.d_model is {self.d_model}, which is odd.",
@@ -103,7 +103,7 @@ OF_KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_family(model: ModelSettings) -> None:
+def _check_kind(model: ModelSettings) -> None:
     """Refuse fields of another kind of model, and a vision model without its sizes."""
     for name, kinds in OF_KINDS.items():
         if getattr(model, name) is not None and model.kind not in kinds:
@@ -227,18 +227,12 @@ def settings_from_dict(tables: Mapping[str, Any]) -> Settings:
             raise SettingsError(f"There is no table [{name}] in the settings.", nearest(name, TABLES))
         if not isinstance(table, Mapping):
             raise SettingsError(f"{name} is {table!r}.", f"It must be a table: [{name}].")
-        parts[name] = table_from_dict(name, table)
+        known = {f.name for f in fields(TABLES[name])}
+        for key in table:
+            if key not in known:
+                raise SettingsError(f"There is no setting {name}.{key}.", nearest(key, known))
+        parts[name] = TABLES[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in table.items()})
     return Settings(**parts)
-
-
-def table_from_dict(name: str, table: Mapping[str, Any]) -> Any:
-    """Build one table. The error for an unknown key names the nearest known one."""
-    kind = TABLES[name]
-    known = {f.name for f in fields(kind)}
-    for key in table:
-        if key not in known:
-            raise SettingsError(f"There is no setting {name}.{key}.", nearest(key, known))
-    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in table.items()})
 
 
 def settings_to_dict(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -267,16 +261,23 @@ def load_settings(name_or_file: str | Path) -> Settings:
     """
     path, name = Path(name_or_file), str(name_or_file)
     if path.suffix == ".toml" or os.path.isfile(path):  # a folder named like a preset does not hide it
-        return settings_from_dict(parse_toml(read_file(path), name))
+        return settings_from_dict(load_tables(name_or_file))
     if name not in preset_names():
         raise SettingsError(f"There is no preset {name!r}.", nearest(name, preset_names()))
-    text = (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
-    return settings_from_dict(parse_toml(text, name))
+    return settings_from_dict(load_tables(PRESETS / f"{name}.toml"))
 
 
 def load_tables(file: str | Path) -> dict[str, Any]:
     """The tables of a settings file, without defaults."""
-    return parse_toml(read_file(Path(file)), str(file))
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        remedy = f"Give a TOML file or a preset ({', '.join(preset_names())})."
+        raise SettingsError(f"There is no settings file {file}.", remedy) from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise SettingsError(f"The settings file {file} cannot be read: {e}.", "Give a TOML text file.") from None
+    except (ValueError, RecursionError) as e:  # RecursionError: brackets are nested too deep
+        raise SettingsError(f"{file} is not valid TOML: {e}.", "Correct that line.") from None
 
 
 def with_tables(settings: Settings, tables: Mapping[str, Any]) -> Settings:
@@ -285,24 +286,6 @@ def with_tables(settings: Settings, tables: Mapping[str, Any]) -> Settings:
     for name, table in tables.items():
         merged[name] = {**merged.get(name, {}), **table} if isinstance(table, Mapping) else table
     return settings_from_dict(merged)
-
-
-def read_file(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        remedy = f"Give a TOML file or a preset ({', '.join(preset_names())})."
-        raise SettingsError(f"There is no settings file {path}.", remedy) from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise SettingsError(f"The settings file {path} cannot be read: {e}.", "Give a TOML text file.") from None
-
-
-def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """Parse TOML; the error has the line of the mistake."""
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as e:  # RecursionError: brackets are nested too deep
-        raise SettingsError(f"{name} is not valid TOML: {e}.", "Correct that line.") from None
 
 
 def with_changes(settings: Settings, changes: Iterable[str]) -> Settings:
@@ -315,11 +298,11 @@ def with_changes(settings: Settings, changes: Iterable[str]) -> Settings:
             raise SettingsError(f"--set {change} is not of the form table.key=value.", "Write --set model.d_ff=1024.")
         if table not in TABLES:
             raise SettingsError(f"There is no table {table!r} in the settings.", nearest(table, TABLES))
-        tables[table][key] = parse_value(text.strip())
+        tables[table][key] = _parse_value(text.strip())
     return settings_from_dict(tables)
 
 
-def parse_value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """A TOML value; anything else is a string."""
     try:
         parsed = tomllib.loads(f"value = {text}")
@@ -332,22 +315,19 @@ def parse_value(text: str) -> Any:
 
 
 def settings_to_toml(settings: Settings, *, explained: bool = True) -> str:
-    """The settings as TOML; `explained` adds each field's meaning as a comment."""
+    """The settings as TOML. `explained` adds the meaning of each field, and unset fields, as comments."""
     blocks = []
     for table in TABLES:
-        values = getattr(settings, table)
-        lines = [toml_line(values, f, explained) for f in fields(values)]
-        blocks.append("\n".join([f"[{table}]", *(line for line in lines if line)]))
+        lines = [f"[{table}]"]
+        for f in fields(TABLES[table]):
+            value = getattr(getattr(settings, table), f.name)
+            line = f"# {f.name}" if value is None else f"{f.name} = {toml_value(value)}"
+            if explained:
+                lines.append(f"{line:<28}  # {f.metadata['doc']}")
+            elif value is not None:
+                lines.append(line)
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
-
-
-def toml_line(values: Any, f: Field[Any], explained: bool) -> str:
-    """One field as `key = value  # meaning`. An unset one is a comment, or is omitted."""
-    value = getattr(values, f.name)
-    if value is None:
-        return f"# {f.name:<26}  # {f.metadata['doc']}" if explained else ""
-    line = f"{f.name} = {toml_value(value)}"
-    return f"{line:<28}  # {f.metadata['doc']}" if explained else line
 
 
 def toml_value(value: Any) -> str:

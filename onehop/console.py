@@ -1,4 +1,4 @@
-"""What a person sees while onehop works: live bars on a terminal, plain lines in a pipe or a log."""
+"""Progress while onehop works: live bars on a terminal, plain lines in a pipe or a log."""
 
 import os
 import time
@@ -12,15 +12,15 @@ from rich.text import Text
 
 Report = Mapping[str, Any]
 
-# What a run that was stopped says, where its folder stays.
+# The end of a stopped run's message, if its folder is kept.
 RESUMES = "the same command resumes."
-_EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # what a store holds, counted
+_EXAMPLES = {"parallel text": "pairs", "plain text": "texts", "images": "images"}  # units by what a store holds
 
 
 def console(*, stderr: bool = True) -> Console:
-    """Standard error: standard output belongs to results. With NO_COLOR a terminal counts as none.
+    """A console on standard error, since standard output is for results. NO_COLOR turns off everything live.
 
-    Sentences and paths are printed as they are: nothing in them is markup, an emoji's name or too long for a line.
+    Sentences and paths are printed as they are, without markup, emoji names or line breaks.
     """
     plain = False if os.environ.get("NO_COLOR") else None
     return Console(stderr=stderr, force_terminal=plain, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -28,16 +28,16 @@ def console(*, stderr: bool = True) -> Console:
 
 @runtime_checkable
 class StageProgress(Protocol):
-    """What `prepare` reports while it works."""
+    """The callbacks of `prepare`."""
 
     def stage(self, name: str, total: int | None, unit: str) -> None:
-        """A stage begins; `total` is its size where that is known."""
+        """A stage begins; `total` is its size, if known."""
 
     def advance(self, amount: int) -> None:
-        """So much more of the stage is done."""
+        """This much more of the stage is done."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Print a line."""
 
 
 class NoProgress:
@@ -53,7 +53,7 @@ class NoProgress:
         """Nothing."""
 
 
-# In a log, a stage that takes long says how far it is so often.
+# Seconds between two lines about a long stage in a log.
 _LOG_SECONDS = 30.0
 
 
@@ -74,7 +74,7 @@ class PrepareDisplay:
         )
         self.task: TaskID | None = None
         self.began = self.logged = 0.0
-        self.before = 0  # done by an earlier process
+        self.resumed = 0  # the amount done by an earlier process
 
     def __enter__(self) -> "PrepareDisplay":
         self.bars.start()
@@ -84,11 +84,10 @@ class PrepareDisplay:
         self.bars.stop()
 
     def stage(self, name: str, total: int | None, unit: str) -> None:
-        """A stage begins, and the one before is over."""
         if self.task is not None:
             self.bars.update(self.task, total=self.bars.tasks[self.task].completed)
         self.began = self.logged = time.monotonic()
-        self.before = 0
+        self.resumed = 0
         self.task = self.bars.add_task(name, total=total, unit=unit, rate="")
         if not self.out.is_terminal:
             self.out.print(name)
@@ -98,14 +97,14 @@ class PrepareDisplay:
             return
         self.bars.advance(self.task, amount)
         now = time.monotonic()
-        rate = (self.done - self.before) / max(1e-6, now - self.began)
+        rate = (self.done - self.resumed) / max(1e-6, now - self.began)
         self.bars.update(self.task, rate=f"{rate:,.0f}/s")
         if not self.out.is_terminal and now - self.logged >= _LOG_SECONDS:
             self.logged = now
             self.out.print(self.line(rate))
 
     def line(self, rate: float) -> str:
-        """How far a stage is, for a log."""
+        """The progress of a stage, for a log."""
         assert self.task is not None
         task = self.bars.tasks[self.task]
         unit, total = task.fields["unit"], task.total
@@ -114,16 +113,15 @@ class PrepareDisplay:
         return f"{self.done:,} of {total:,.0f} {unit}, {rate:,.0f}/s, {(total - self.done) / rate / 60:,.0f} min left"
 
     def resume(self, amount: int) -> None:
-        """So much was done before, by a process that was stopped: it says nothing about the time left."""
+        """This much was done by an earlier process: it does not count for the rate."""
         if self.task is None:
             return
-        self.before, self.began = amount, time.monotonic()
+        self.resumed, self.began = amount, time.monotonic()
         self.bars.reset(self.task, completed=amount)
         self.note(f"{amount:,} {self.bars.tasks[self.task].fields['unit']} were done before")
 
     @property
     def done(self) -> int:
-        """How much of the stage is done."""
         return int(self.bars.tasks[self.task].completed) if self.task is not None else 0
 
     def note(self, text: str) -> None:
@@ -131,7 +129,7 @@ class PrepareDisplay:
 
 
 class _BarAndLine(Progress):
-    """A bar with a line below it, which a terminal of the usual width has room for."""
+    """A progress bar with a line of text below it."""
 
     line = ""
 
@@ -143,7 +141,7 @@ class _BarAndLine(Progress):
 class TrainDisplay:
     """Progress of `onehop train`: a live bar and line; validations and events stay above them.
 
-    Not `kept`: the run's folder goes with the program, and nothing can go on from it.
+    Without `kept` the run's folder is temporary, so a stopped run cannot be resumed.
     """
 
     def __init__(self, *, every: int = 50, kept: bool = True) -> None:
@@ -169,7 +167,7 @@ class TrainDisplay:
         self.bar.stop()
 
     def began(self, facts: Report) -> None:
-        """The run starts or goes on."""
+        """A run starts or resumes."""
         self.last = int(facts["steps"])
         self.task = self.bar.add_task("", total=self.last)
         device = f"{facts['device']}, {facts['processes']} process" + ("es" if facts["processes"] > 1 else "")
@@ -179,7 +177,7 @@ class TrainDisplay:
 
     def stepped(self, report: Report) -> None:
         if self.task is not None and not self.recent:
-            # A run that goes on has not done the steps before just now: they say nothing about the time left.
+            # Steps before a resume do not count for the time left.
             self.bar.reset(self.task, total=self.last, completed=report["step"] - 1)
         self.recent.append((report["seconds"], report["tokens_per_second"], report["share_of_peak"]))
         self.bar.line = line = self.line(report)
@@ -189,7 +187,7 @@ class TrainDisplay:
             self.out.print(f"step {report['step']:,}/{self.last:,}  {line}")
 
     def line(self, report: Report) -> str:
-        """The numbers of a step, speeds averaged over the last few."""
+        """The numbers of a step; speeds are averaged over the last few steps."""
         seconds = sum(r[0] for r in self.recent)
         rate = sum(r[0] * r[1] for r in self.recent) / seconds
         share = sum(r[0] * r[2] for r in self.recent) / seconds

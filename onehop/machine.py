@@ -1,4 +1,4 @@
-"""Where operating systems differ: cores and memory that this process may use, and what is safely on the disk."""
+"""Where operating systems differ: the cores and memory that this process may use, and syncing to disk."""
 
 import os
 from pathlib import Path
@@ -7,38 +7,38 @@ MEMORY_IF_UNKNOWN = 4 << 30  # bytes
 
 
 def available_cores() -> int:
-    """Cores that this process may run on; where the system does not limit a process to some, all."""
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def asked_threads() -> int | None:
-    """The threads that OMP_NUM_THREADS asks for, which is what people limit them with."""
+    """The number of threads that OMP_NUM_THREADS allows, if it is set."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return int(limit) if limit.isdecimal() and int(limit) > 0 else None
 
 
 def available_memory() -> int:
-    """Bytes of main memory that may still be taken: the machine's, or its control group's if that is less."""
+    """Free bytes of main memory: the machine's, or its control group's if that is less."""
     machine, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-    has_sysconf = hasattr(os, "sysconf")  # Windows has not
+    has_sysconf = hasattr(os, "sysconf")  # not on Windows
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 if has_sysconf else MEMORY_IF_UNKNOWN
     if machine.exists():
         lines = dict(line.split(":") for line in machine.read_text().splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = (group / "memory.max", group / "memory.current")
     if limit.exists() and used.exists() and limit.read_text().strip().isdigit():
-        free = min(free, int(limit.read_text()) - int(used.read_text()) + given_back(group / "memory.stat"))
+        free = min(free, int(limit.read_text()) - int(used.read_text()) + page_cache_bytes(group / "memory.stat"))
     return free
 
 
-def given_back(statistics: Path) -> int:
+def page_cache_bytes(statistics: Path) -> int:
     """Bytes of the page cache of a control group, which the kernel frees when memory is needed."""
     lines = statistics.read_text().splitlines() if statistics.exists() else []
     return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut, where the system can."""
+    """Sync a file, or the names in a folder, to disk, so that it survives a power cut."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
 """Shapes of NumPy arrays in signatures: jaxtyping's annotations where they are checked, the plain array type elsewhere.
 
-The tests check them and load jaxtyping first. A program that only translates neither needs it nor waits for it.
+The tests check them and load jaxtyping first. Translating neither needs jaxtyping nor waits for its import.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 import os
 
-from onehop.machine import MEMORY_IF_UNKNOWN, available_cores, available_memory, given_back, sync
+from onehop.machine import MEMORY_IF_UNKNOWN, available_cores, available_memory, page_cache_bytes, sync
 
 
 def test_cores():
@@ -23,9 +23,9 @@ def test_a_system_that_does_not_tell_its_memory_is_taken_for_a_small_one(monkeyp
 
 def test_files_that_a_group_keeps_in_memory_count_as_free(tmp_path):
     statistics = tmp_path / "memory.stat"
-    assert given_back(statistics) == 0
+    assert page_cache_bytes(statistics) == 0
     statistics.write_text("anon 5\nactive_file 6\ninactive_file 7000\n")
-    assert given_back(statistics) == 7000
+    assert page_cache_bytes(statistics) == 7000
 
 
 def test_some_memory_is_free():

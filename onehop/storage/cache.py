@@ -19,8 +19,7 @@ from onehop.atomic import ABANDONED_SECONDS, new_folder, remove_folder
 Pieces: TypeAlias = Sequence[bytes | memoryview]
 
 SUMS = "sums.json"
-CHUNK = 1 << 20
-# A temporary folder of this age was left by a killed process.
+_CHUNK = 1 << 20
 
 
 def cache_root() -> Path:
@@ -53,7 +52,7 @@ def _checksum_of(file: Path) -> int:
     """The CRC-32 of a file. It detects damage, not tampering; every start computes it, so it must be fast."""
     checksum = 0
     with open(file, "rb") as opened:
-        while chunk := opened.read(CHUNK):
+        while chunk := opened.read(_CHUNK):
             checksum = zlib.crc32(chunk, checksum)
     return checksum
 
@@ -92,8 +91,8 @@ def write(folder: Path, files: Mapping[str, Pieces]) -> None:
 def entries() -> dict[Path, int]:
     """Every entry, and leftovers of killed processes, with their sizes on disk."""
     root = cache_root()
-    found = [file.parent for file in root.rglob(SUMS)] + list(root.rglob(".*.tmp"))
-    folders = sorted({folder for folder in found if folder.is_dir() and folder != root})
+    candidates = {*(file.parent for file in root.rglob(SUMS)), *root.rglob(".*.tmp")}
+    folders = sorted(folder for folder in candidates if folder.is_dir() and folder != root)
     return {folder: sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) for folder in folders}
 
 
@@ -107,7 +106,7 @@ def clear() -> int:
 
 def _remove_abandoned(parent: Path) -> None:
     """Remove temporary folders of killed processes."""
-    for left in parent.glob(".*.tmp"):
+    for folder in parent.glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)

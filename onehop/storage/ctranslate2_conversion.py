@@ -76,65 +76,65 @@ def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
 def _variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
     """Every variable by CTranslate2's name for it."""
     model, tensors = stored.settings.model, Tensors(stored, compute)
-    found = tensors.matrix("decoder/embeddings", "embedding.weight" if model.tied else "target_embedding.weight")
+    variables = tensors.matrix("decoder/embeddings", "embedding.weight" if model.tied else "target_embedding.weight")
     if not model.tied:
-        found |= tensors.matrix("encoder/embeddings_0", "embedding.weight")
-        found |= tensors.matrix("decoder/projection", "output.weight")
+        variables |= tensors.matrix("encoder/embeddings_0", "embedding.weight")
+        variables |= tensors.matrix("decoder/projection", "output.weight")
     if model.output_bias:
-        found["decoder/projection/bias"] = tensors.plain("output_bias")
+        variables["decoder/projection/bias"] = tensors.plain("output_bias")
     for stack, side, layers in (
         ("encoder", "source_input", model.n_encoder_layers),
         ("decoder", "target_input", model.n_decoder_layers),
     ):
-        found |= _switches(stack, model)
+        variables |= _switches(stack, model)
         if model.positions == "learned":
-            found[f"{stack}/position_encodings/encodings"] = tensors.plain(f"{side}.positions")
+            variables[f"{stack}/position_encodings/encodings"] = tensors.plain(f"{side}.positions")
         if model.norm == "pre":
-            found |= tensors.norm(f"{stack}/layer_norm", f"{stack}.last_norm")
+            variables |= tensors.norm(f"{stack}/layer_norm", f"{stack}.last_norm")
         for i in range(layers):
-            found |= layer(tensors, f"{stack}/layer_{i}", f"{stack}.layers.{i}", cross=stack == "decoder")
+            variables |= layer(tensors, f"{stack}/layer_{i}", f"{stack}.layers.{i}", cross=stack == "decoder")
     if model.positions == "sinusoidal":
-        found["decoder/position_encodings/encodings"] = sinusoids(positions_of(model), model.d_model)
-    return found
+        variables["decoder/position_encodings/encodings"] = sinusoids(positions_of(model), model.d_model)
+    return variables
 
 
 def _aliases(model: ModelSettings) -> dict[str, str]:
     """Variables that share another one's tensor; scales follow their weights."""
-    found = {}
+    aliases = {}
     if model.tied:
         for name in ("encoder/embeddings_0", "decoder/projection"):
-            found[f"{name}/weight"] = "decoder/embeddings/weight"
+            aliases[f"{name}/weight"] = "decoder/embeddings/weight"
     if model.positions == "sinusoidal":
-        found["encoder/position_encodings/encodings"] = "decoder/position_encodings/encodings"
-    return found
+        aliases["encoder/position_encodings/encodings"] = "decoder/position_encodings/encodings"
+    return aliases
 
 
 def _switches(stack: str, model: ModelSettings) -> dict[str, Array]:
     flags = {"pre_norm": model.norm == "pre", "scale_embeddings": True, "activation": ACTIVATIONS[model.activation]}
     flags |= {"embeddings_merge": _EMBEDDINGS_ADDED} if stack == "encoder" else {"start_from_zero_embedding": False}
-    found: dict[str, Array] = {f"{stack}/{name}": np.array(value, dtype=np.int8) for name, value in flags.items()}
-    found[f"{stack}/num_heads"] = np.array(model.n_heads, dtype=np.int16)
+    variables: dict[str, Array] = {f"{stack}/{name}": np.array(value, dtype=np.int8) for name, value in flags.items()}
+    variables[f"{stack}/num_heads"] = np.array(model.n_heads, dtype=np.int16)
     if stack == "decoder":
-        found["decoder/alignment_layer"] = np.array(alignment_layer(model), dtype=np.int16)
-        found["decoder/alignment_heads"] = np.array(model.n_heads, dtype=np.int16)
-    return found
+        variables["decoder/alignment_layer"] = np.array(alignment_layer(model), dtype=np.int16)
+        variables["decoder/alignment_heads"] = np.array(model.n_heads, dtype=np.int16)
+    return variables
 
 
 def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[str, Array]:
     """One layer; projections of the same input are stacked in one matrix."""
     q, k, v, o = (f"{ours}.self_attention.w_{x}.weight" for x in "qkvo")
-    found = tensors.matrix(f"{theirs}/self_attention/linear_0", q, k, v)
-    found |= tensors.matrix(f"{theirs}/self_attention/linear_1", o)
-    found |= tensors.norm(f"{theirs}/self_attention/layer_norm", f"{ours}.self_add_norm.norm")
+    variables = tensors.matrix(f"{theirs}/self_attention/linear_0", q, k, v)
+    variables |= tensors.matrix(f"{theirs}/self_attention/linear_1", o)
+    variables |= tensors.norm(f"{theirs}/self_attention/layer_norm", f"{ours}.self_add_norm.norm")
     if cross:
         q, k, v, o = (f"{ours}.cross_attention.w_{x}.weight" for x in "qkvo")
-        found |= tensors.matrix(f"{theirs}/attention/linear_0", q)
-        found |= tensors.matrix(f"{theirs}/attention/linear_1", k, v)
-        found |= tensors.matrix(f"{theirs}/attention/linear_2", o)
-        found |= tensors.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
+        variables |= tensors.matrix(f"{theirs}/attention/linear_0", q)
+        variables |= tensors.matrix(f"{theirs}/attention/linear_1", k, v)
+        variables |= tensors.matrix(f"{theirs}/attention/linear_2", o)
+        variables |= tensors.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
     for i, name in enumerate(("w_1", "w_2")):
-        found |= tensors.matrix(f"{theirs}/ffn/linear_{i}", f"{ours}.feed_forward.{name}.weight")
-    return found | tensors.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
+        variables |= tensors.matrix(f"{theirs}/ffn/linear_{i}", f"{ours}.feed_forward.{name}.weight")
+    return variables | tensors.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
 
 
 class Tensors:
@@ -156,14 +156,14 @@ class Tensors:
         biases = [
             name for name in (f"{name.removesuffix('.weight')}.bias" for name in ours) if name in self.stored.tensors
         ]
-        found = {f"{theirs}/bias": np.concatenate([self.plain(name) for name in biases])} if biases else {}
+        variables = {f"{theirs}/bias": np.concatenate([self.plain(name) for name in biases])} if biases else {}
         parts = [convert(name, self.stored.tensors[name], self.compute) for name in ours]
         rows = [part for part in parts if isinstance(part, Int8Rows)]
         if not rows:
-            return found | {f"{theirs}/weight": np.concatenate([to_float32(part) for part in parts])}
+            return variables | {f"{theirs}/weight": np.concatenate([to_float32(part) for part in parts])}
         scale = np.concatenate([part.scale for part in rows])
         values = np.concatenate([part.values for part in rows])
-        return found | {f"{theirs}/weight": values, f"{theirs}/weight_scale": np.float32(1) / scale}
+        return variables | {f"{theirs}/weight": values, f"{theirs}/weight_scale": np.float32(1) / scale}
 
 
 def sinusoids(length: int, d_model: int) -> Float32[np.ndarray, "length d_model"]:

@@ -57,19 +57,19 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
         )
     specification = source.string()
     source.number("I")  # the revision is not needed: its effects show in the variables
-    found: dict[str, Array] = {}
+    variables: dict[str, Array] = {}
     for _ in range(source.number("I")):
         key = source.string()
-        found[key] = variable(source, version)
+        variables[key] = variable(source, version)
     if version >= 3:
         for _ in range(source.number("I")):
             alias, key = source.string(), source.string()
-            if key not in found:
+            if key not in variables:
                 raise ExportError(f"{name} names {key!r}, which is missing.", _DAMAGED)
-            found[alias] = found[key]
-            if f"{key}_scale" in found:  # a weight's scale goes with it
-                found[f"{alias}_scale"] = found[f"{key}_scale"]
-    return specification, found
+            variables[alias] = variables[key]
+            if f"{key}_scale" in variables:  # a weight's scale goes with it
+                variables[f"{alias}_scale"] = variables[f"{key}_scale"]
+    return specification, variables
 
 
 def variable(source: ModelReading, version: int) -> Array:

@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +14,9 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
+from onehop.atomic import new_file
 from onehop.config import settings_from_dict
 from onehop.errors import ModelFileError, OnehopError
-from onehop.machine import sync
 from onehop.storage.model_file import (
     StoredModel,
     canonical,
@@ -46,10 +44,6 @@ from onehop.storage.model_label import (
     with_suffix,
 )
 from onehop.storage.number_formats import DTYPES, TAGS, Array, Store, plain_bytes
-
-# A temporary file of this age was left by a killed process.
-_ABANDONED_SECONDS = 3600
-
 
 # --- reading --------------------------------------------------------------------------------------------------
 
@@ -98,14 +92,14 @@ def _refuse_incomplete(head: Path, names: Sequence[Path]) -> None:
 def _decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
     """The arrays of one file. The safetensors library checks that they lie within it and do not overlap."""
     try:
-        found = deserialize(data)  # type: ignore[no-untyped-call]
+        tensors = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as e:
         reason = str(e).removeprefix("Error while deserializing: ")
         raise ModelFileError(f"{path} is cut off or damaged: {reason}.", AGAIN) from None
     with refused_if_malformed(path):
         return {
             name: np.frombuffer(tensor["data"], dtype=DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-            for name, tensor in found
+            for name, tensor in tensors
         }
 
 
@@ -142,11 +136,12 @@ def write_model(path: str | Path, model: StoredModel, *, store: Store | None = N
     digest = content_hash(content, arrays)
     label = Label(hash=digest, layout=layout_of(digest, [arrays]), part=1, parts=1, content=content)
     try:
-        _replace(head, encode_part(label, arrays))
+        with new_file(head) as unfinished, unfinished.open("wb") as out:
+            out.writelines(encode_part(label, arrays))
     except OSError as e:
         raise _writing_error(head, e) from None
-    with contextlib.suppress(OSError):  # the new model is in place; the next write removes leftovers
-        remove_leftovers(head)
+    with contextlib.suppress(OSError):  # the new model is in place; the next write removes old shards
+        remove_shards(head)
     return head
 
 
@@ -175,30 +170,11 @@ def encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memor
     return [len(text).to_bytes(8, "little"), text, *(plain_bytes(array) for _, array in ordered)]
 
 
-def _replace(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write a file beside its place, then move it there."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        sync(path.parent)
-        os.replace(temporary, path)
-        sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def remove_leftovers(head: Path) -> None:
-    """Remove the shards of the replaced model, and partial files of killed processes."""
-    stem = re.escape(head.name.removesuffix(SUFFIX))
-    part = re.compile(rf"{stem}{PART}\.safetensors")
-    temporary = re.compile(rf"\.{stem}({PART})?\.safetensors\.[0-9a-f]{{8}}\.tmp")
+def remove_shards(head: Path) -> None:
+    """Remove the shards of the replaced model."""
+    shard = re.compile(rf"{re.escape(head.name.removesuffix(SUFFIX))}{PART}\.safetensors")
     for file in head.parent.iterdir():
-        abandoned = temporary.fullmatch(file.name) and time.time() - file.stat().st_mtime > _ABANDONED_SECONDS
-        if abandoned or part.fullmatch(file.name):
+        if shard.fullmatch(file.name):
             file.unlink()
 
 

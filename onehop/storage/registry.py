@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -58,12 +58,12 @@ def _packages_in(folders: tuple[tuple[str, int], ...]) -> dict[str, Path]:
     """The models of packages, cached until one of these folders changes."""
     from importlib.metadata import entry_points
 
-    found = {}
+    models = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         spec = importlib.util.find_spec(entry.value)
         if spec is not None and spec.origin is not None:
-            found[entry.name] = Path(spec.origin).with_name(MODEL)
-    return found
+            models[entry.name] = Path(spec.origin).with_name(MODEL)
+    return models
 
 
 def installed() -> dict[str, Path]:
@@ -73,23 +73,23 @@ def installed() -> dict[str, Path]:
 
 def _in_folders() -> dict[str, Path]:
     """Models in our own folders, found without listing all packages."""
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for folder in (user_folder(), package_folder()):
         for file in sorted(folder.glob(f"*{SUFFIX}")):
             if not re.fullmatch(f".+{PART}{SUFFIX}", file.name):
-                found.setdefault(file.name.removesuffix(SUFFIX), file)
+                models.setdefault(file.name.removesuffix(SUFFIX), file)
         for file in sorted(folder.glob(f"*/{MODEL}")):
-            found.setdefault(file.parent.name, file)
-    return found
+            models.setdefault(file.parent.name, file)
+    return models
 
 
 def labels() -> dict[str, Label]:
     """The label of each installed model; files that are not models are left out."""
-    found = {}
+    readable = {}
     for name, path in installed().items():
         with suppress(OnehopError):
-            found[name] = describe(path)
-    return found
+            readable[name] = describe(path)
+    return readable
 
 
 def name_of(path: Path) -> str:
@@ -170,15 +170,15 @@ def named_model(name: str) -> Path:
         return path / MODEL
     if own := _in_folders().get(name):
         return own
-    there = installed()
-    if name in there:
-        return there[name]
+    models = installed()
+    if name in models:
+        return models[name]
     if name and os.path.isdir(path):
         raise ModelFileError(f"The folder {name} has no {MODEL}.", _how_to_get_one(list(labels())))
     # A path is not the name of an installed model: the error of reading it says more.
     if os.sep in name or path.suffix == SUFFIX:
         return path
-    near = difflib.get_close_matches(name, there, n=1)
+    near = difflib.get_close_matches(name, models, n=1)
     what = f"There is no model {name!r}."
     raise ModelFileError(what, f"Did you mean {near[0]}?" if near else _how_to_get_one(list(labels())))
 
@@ -195,8 +195,10 @@ def _chosen_model(source: str | None, target: str | None) -> Path:
         raise _no_model(source, target)
     if len(pairs) == 1:
         return installed()[model_for(pairs.pop(), known)]
-    fitting = {name: pair for name, pair in known.items() if pair in pairs}
-    raise ModelFileError(f"Several models are installed: {', '.join(fitting)}.", _how_to_choose(fitting.values()))
+    names = [name for name, pair in known.items() if pair in pairs]
+    sides = [side for i, side in enumerate(("--from", "--to")) if len({pair[i] for pair in pairs}) > 1]
+    remedy = f"Choose one with --model, or give {' and '.join(sides)}."
+    raise ModelFileError(f"Several models are installed: {', '.join(names)}.", remedy)
 
 
 def _own_default() -> Path | None:
@@ -246,12 +248,6 @@ def _no_model(source: str | None, target: str | None) -> ModelFileError:
     return ModelFileError(f"No model{pair} is installed{besides}.", remedy)
 
 
-def _how_to_choose(pairs: Collection[Pair]) -> str:
-    """The remedy if models of several language pairs fit."""
-    sides = [side for i, side in enumerate(("--from", "--to")) if len({pair[i] for pair in pairs}) > 1]
-    return f"Choose one with --model, or give {' and '.join(sides)}."
-
-
 def _how_to_get_one(names: list[str]) -> str:
     """The remedy where no model is found."""
     if names:
@@ -275,13 +271,13 @@ def default_alpha(path: Path) -> float | None:
     """The model's α for the length penalty, from the file beside it; None if there is none."""
     file = find_head(path).with_suffix(SEARCH)
     try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as e:
         raise ModelFileError(f"{file} cannot be read: {e}.", "Correct it or remove it.") from None
-    alpha = said.pop("alpha", None)
-    if said or isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 100:
+    alpha = content.pop("alpha", None)
+    if content or isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 100:
         raise ModelFileError(
             f"{file} must hold alpha and nothing else.", "Write one line into it, such as alpha = 0.6."
         )
@@ -324,8 +320,8 @@ def unset_default(name: str | None) -> str:
     """Forget a default, or all of them; what to say about it."""
     known = defaults()
     if name is not None and name not in known:
-        there = f"Defaults: {', '.join(known)}." if known else "No default is set."
-        raise ModelFileError(f"{name} is not a default.", there)
+        remedy = f"Defaults: {', '.join(known)}." if known else "No default is set."
+        raise ModelFileError(f"{name} is not a default.", remedy)
     write_defaults(user_folder(), {other: pair for other, pair in known.items() if name not in (None, other)})
     return f"No longer a default: {', '.join(known) if name is None else name}." if known else "No default is set."
 
@@ -345,11 +341,11 @@ def list_defaults() -> Iterator[str]:
 
 def list_installed() -> Iterator[str]:
     """A line for each model, also for one that cannot be read, or what to do where there is none."""
-    there = installed()
-    if not there:
+    models = installed()
+    if not models:
         yield f"No model is installed. {_how_to_get_one([])}"
-    width, chosen = max(map(len, there), default=0), defaults()
-    for name, path in there.items():
+    width, chosen = max(map(len, models), default=0), defaults()
+    for name, path in models.items():
         try:
             label = describe(path)
             mark = " (default)" if name in chosen else ""

@@ -86,21 +86,18 @@ class Run:
         with writing(self.path):
             self.check_overwrites_nothing()
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            self._hold()
-            for left_by_a_kill in (self.path / "checkpoints").glob(".*.tmp"):
-                shutil.rmtree(left_by_a_kill)
+            try:
+                self._lock.acquire()
+            except Timeout:
+                raise RunError(
+                    f"Another process is training in {self.path}.", "Wait for it, or choose another folder."
+                ) from None
+            for abandoned in (self.path / "checkpoints").glob(".*.tmp"):
+                shutil.rmtree(abandoned)
             if (self.path / "run.json").exists():
                 self.check_same(settings, facts)
             write_whole(self.path / "settings.toml", settings_to_toml(settings).encode())
             write_json(self.path / "run.json", {**facts, **self.facts()})
-
-    def _hold(self) -> None:
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise RunError(
-                f"Another process is training in {self.path}.", "Wait for it, or choose another folder."
-            ) from None
 
     def release(self) -> None:
         """Release the folder's lock."""
@@ -150,10 +147,10 @@ class Run:
         if not file.exists():
             return {}
         try:
-            held: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as e:
             raise RunError(f"{file} cannot be read: {e}.", "Restore it or train in another folder.") from None
-        return held
+        return facts
 
     def note(self, **facts: Any) -> None:
         """Add to run.json."""
@@ -181,8 +178,8 @@ class Run:
 
     def steps(self) -> list[int]:
         """Steps with a checkpoint, oldest first."""
-        found = (re.fullmatch(r"step-(\d+)", p.name) for p in (self.path / "checkpoints").glob("step-*"))
-        return sorted(int(m[1]) for m in found if m)
+        matches = (re.fullmatch(r"step-(\d+)", p.name) for p in (self.path / "checkpoints").glob("step-*"))
+        return sorted(int(match[1]) for match in matches if match)
 
     def folder(self, step: int) -> Path:
         """Where the checkpoint of a step lies."""
@@ -331,16 +328,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn a disk error into a one-line RunError. Earlier files stay."""
     try:
         yield
-    except OSError as e:
-        full = e.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = (
-            "Free some space and start again: training resumes from the last checkpoint."
-            if full
-            else "Check the folder."
-        )
-        raise RunError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
-    except SafetensorError as e:
-        raise RunError(
-            f"{path} cannot be written: {e}.",
-            "Free some space and start again: training resumes from the last checkpoint.",
-        ) from None
+    except (OSError, SafetensorError) as e:
+        remedy = "Free some space and start again: training resumes from the last checkpoint."
+        if isinstance(e, OSError) and e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "Check the folder."
+        raise RunError(f"{path} cannot be written: {getattr(e, 'strerror', None) or e}.", remedy) from None

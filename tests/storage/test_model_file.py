@@ -380,10 +380,10 @@ def test_damaged_shard(model: StoredModel, tmp_path: Path) -> None:
 
 def test_old_parts_and_abandoned_temporaries_are_removed(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
     write_shards(tmp_path / "m", model)
-    neighbours = ["m2-01234567-00002-of-00003.safetensors", "m-notes.txt", ".m.safetensors.0123abcd.tmp"]
+    neighbours = ["m2-01234567-00002-of-00003.safetensors", "m-notes.txt", "m.safetensors.1.unfinished"]
     for name in neighbours:
         (tmp_path / name).touch()
-    abandoned = tmp_path / ".m-01234567-00002-of-00003.safetensors.0123abcd.tmp"
+    abandoned = tmp_path / "m.safetensors.2.unfinished"
     abandoned.touch()
     os.utime(abandoned, (time.time() - 7200, time.time() - 7200))
     write_model(tmp_path / "m", make_model(tokenizer, seed=1))
@@ -744,6 +744,7 @@ def killed_at(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return attempt
 
     with monkeypatch.context() as patched:
+        patched.setattr(os, "open", dying(os.open))
         patched.setattr(os, "replace", dying(os.replace))
         patched.setattr(os, "fsync", dying(os.fsync))
         patched.setattr(Path, "unlink", dying(Path.unlink))
@@ -851,13 +852,13 @@ def test_places_that_cannot_be_written_to(model: StoredModel, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_leftovers_that_cannot_be_removed_do_not_matter(
+def test_shards_that_cannot_be_removed_do_not_matter(
     model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(*_: Any, **__: Any) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(model_io, "remove_leftovers", busy)
+    monkeypatch.setattr(model_io, "remove_shards", busy)
     write_model(tmp_path / "m", model)
     assert read_model(tmp_path / "m") == model
 
