@@ -1,10 +1,10 @@
 """How long short requests wait beside a giant: one server, one client with giants, one with short sentences.
 
-    python benchmarks/serve_giants.py [--seconds 15] [--only KIND ...] [-o results/serve_giants.json]
+    python benchmarks/serve_giants.py [--seconds 15] [--every 0.25] [--only KIND ...] [-o results/serve_giants.json]
 
-For each kind of giant, rounds without and with giants take turns, so that whatever else runs on the machine weighs on
-both alike. A giant that is answered is sent again at once. Short requests come four times a second, whether the ones
-before are answered or not.
+For each kind of giant, rounds without and with giants take turns, so that other work on the machine affects both alike.
+A giant that is answered is sent again at once. Short requests come at a fixed rate, whether earlier ones are answered
+or not. Results of other kinds with the same settings stay in the file.
 """
 
 import argparse
@@ -26,7 +26,6 @@ from onehop.experiments.provenance import origin
 
 SENTENCES = Path(__file__).parent.parent / "tests/data/tatoeba-1000.en"
 CHARACTERS = 48_000
-EVERY = 0.25  # seconds between two short requests
 
 
 def giants(lines: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -59,22 +58,25 @@ def main() -> None:
     kinds = giants(lines)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=15, help="with giants of each kind, and as long without")
+    parser.add_argument("--every", type=float, default=0.25, help="seconds between two short requests")
     parser.add_argument("--rounds", type=int, default=3, help="that the seconds are divided into")
     parser.add_argument("--only", nargs="+", choices=list(kinds), default=list(kinds), metavar="KIND")
     parser.add_argument("--giants", type=int, default=1, help="at a time")
     parser.add_argument("--model", default="en-de")
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
-    found = {}
+    kinds_measured = {}
     with serving(arguments.model, any("torch" in kind for kind in arguments.only)) as url:
         for kind in arguments.only:
             path, body = kinds[kind]
             body = {"source": "en", "target": "de", **body}
-            found[kind] = asyncio.run(measure(url, lines, (path, body), arguments))
-            print(f"{kind}: {json.dumps(found[kind])}", flush=True)
-    options = {k: v for k, v in vars(arguments).items() if k not in ("out", "only")}
-    result = {**origin("benchmarks/serve_giants.py"), "settings": options, "kinds": found}
+            kinds_measured[kind] = asyncio.run(measure(url, lines, (path, body), arguments))
+            print(f"{kind}: {json.dumps(kinds_measured[kind])}", flush=True)
     if arguments.out:
+        options = {k: v for k, v in vars(arguments).items() if k not in ("out", "only")}
+        before = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+        others = before["kinds"] if before.get("settings") == options else {}
+        result = {**origin("benchmarks/serve_giants.py"), "settings": options, "kinds": {**others, **kinds_measured}}
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
@@ -111,10 +113,10 @@ async def measure(
     draw = random.Random(2)
     async with httpx.AsyncClient(base_url=url, timeout=180, limits=limits) as client:
         for _ in range(arguments.rounds):
-            alone += await shorts(client, lines, draw, seconds)
+            alone += await shorts(client, lines, draw, seconds, arguments.every)
             sending = [asyncio.create_task(sends(client, giant, answers)) for _ in range(arguments.giants)]
             await asyncio.sleep(0.2)
-            beside += await shorts(client, lines, draw, seconds)
+            beside += await shorts(client, lines, draw, seconds, arguments.every)
             for task in sending:
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
@@ -139,7 +141,9 @@ async def settled(client: httpx.AsyncClient) -> None:
         await asyncio.sleep(0.1)
 
 
-async def shorts(client: httpx.AsyncClient, lines: list[str], draw: random.Random, seconds: float) -> list[Any]:
+async def shorts(
+    client: httpx.AsyncClient, lines: list[str], draw: random.Random, seconds: float, every: float
+) -> list[Any]:
     """Seconds of each request, or its status where it was refused."""
 
     async def ask() -> float | int:
@@ -149,9 +153,9 @@ async def shorts(client: httpx.AsyncClient, lines: list[str], draw: random.Rando
         return time.monotonic() - began if answer.status_code == 200 else answer.status_code
 
     tasks = []
-    for _ in range(int(seconds / EVERY)):
+    for _ in range(int(seconds / every)):
         tasks.append(asyncio.create_task(ask()))
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(every)
     return list(await asyncio.gather(*tasks))
 
 
@@ -164,11 +168,11 @@ async def sends(client: httpx.AsyncClient, giant: tuple[str, dict[str, Any]], an
             await asyncio.sleep(0.2)
 
 
-def summary(found: list[Any]) -> dict[str, Any]:
-    seconds = sorted(s for s in found if isinstance(s, float))
+def summary(answers: list[Any]) -> dict[str, Any]:
+    seconds = sorted(s for s in answers if isinstance(s, float))
     return {
-        "requests": len(found),
-        "refused": len(found) - len(seconds),
+        "requests": len(answers),
+        "refused": len(answers) - len(seconds),
         **{f"p{share}": round(seconds[min(len(seconds) - 1, share * len(seconds) // 100)], 3) for share in (50, 95)},
         "worst": round(seconds[-1], 3),
     }

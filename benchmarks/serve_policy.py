@@ -1,6 +1,6 @@
 """How long short requests wait beside one endless sentence, by the scheduler alone.
 
-    python benchmarks/serve_policy.py [--seconds 20] [--cells 1500] [-o results/serve_policy.json]
+    python benchmarks/serve_policy.py [--seconds 20] [--every 0.25] [--cells 1500] [-o results/serve_policy.json]
 
 The engine sleeps for as long as CTranslate2 would take, so other programs on the machine matter little. `--cells` is
 its pace: a batch takes the tokens of its longest sentence times 5 and its number of sentences, divided by the pace,
@@ -24,7 +24,6 @@ from onehop.server.metrics import Metrics
 from onehop.server.scheduler import Lane
 from onehop.server.settings import ServerSettings
 
-EVERY = 0.25  # seconds between two short requests
 PARTS = 134  # of 48,000 characters without a full stop
 LENGTHS = (38, 64, 72, 77, 82, 92, 93, 100, 105, 111, 125)  # tenths of the lengths of these parts
 AGAIN = 0.15  # of the short requests are searched again, for a name or a term
@@ -34,12 +33,14 @@ OPTIONS = SearchOptions(loop_repeats=0)
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--every", type=float, default=0.25, help="seconds between two short requests")
     parser.add_argument("--cells", type=float, default=1500, help="that the engine does in a second")
     parser.add_argument("--label", default="now", help="of the version, in the file")
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
-    found = asyncio.run(measure(arguments.seconds, arguments.cells))
-    run = {"version": arguments.label, "cells a second": arguments.cells, **found}
+    result = asyncio.run(measure(arguments.seconds, arguments.every, arguments.cells))
+    options = {"cells a second": arguments.cells, "seconds between requests": arguments.every}
+    run = {"version": arguments.label, **options, **result}
     print(json.dumps(run))
     if arguments.out:
         before = json.loads(arguments.out.read_text())["runs"] if arguments.out.exists() else []
@@ -62,7 +63,7 @@ class SleepingEngine:
         return [[Translation("x", ("x",), 0.0, 0.0, finished=True, looped=False)] for _ in sources]
 
 
-async def measure(seconds: float, cells: float) -> dict[str, Any]:
+async def measure(seconds: float, every: float, cells: float) -> dict[str, Any]:
     settings = ServerSettings()
     lane = Lane(
         SleepingEngine(cells),
@@ -84,13 +85,22 @@ async def measure(seconds: float, cells: float) -> dict[str, Any]:
             await lane.translate([[1] * draw.randint(8, 20)], OPTIONS)
         waits.append(time.monotonic() - began)
 
-    giant = asyncio.gather(lane.translate([[1] * draw.choice(LENGTHS) for _ in range(PARTS)], OPTIONS))
-    await asyncio.sleep(EVERY)
+    parts = [[1] * draw.choice(LENGTHS) for _ in range(PARTS)]
+    answered = 0
+
+    async def giants() -> None:
+        nonlocal answered
+        while True:
+            await lane.translate(parts, OPTIONS)
+            answered += 1
+
+    giant = asyncio.create_task(giants())
+    await asyncio.sleep(every)
     async with asyncio.TaskGroup() as group:
-        for _ in range(int(seconds / EVERY)):
+        for _ in range(int(seconds / every)):
             group.create_task(short())
-            await asyncio.sleep(EVERY)
-    done = PARTS - len(lane.waiting)
+            await asyncio.sleep(every)
+    done = PARTS * (answered + 1) - len(lane.waiting)
     giant.cancel()
     lane.close()
     waits.sort()
