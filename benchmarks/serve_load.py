@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--processes", type=int, default=2, help="that the clients run in")
-    parser.add_argument("--threads", type=int, help="of the engine; otherwise one a core")
+    parser.add_argument("--threads", type=int, help="of the engine; otherwise OMP_NUM_THREADS, here 1")
     parser.add_argument("--sentences", type=int, default=400, help="different ones")
     parser.add_argument("--model")
     parser.add_argument("--texts", type=Path, help="one sentence a line")

@@ -13,6 +13,7 @@ from common import FULL, ROOT, report
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import serve_load
 
+from onehop.machine import available_cores
 from onehop.storage.registry import find_model
 
 
@@ -21,7 +22,7 @@ def main() -> None:
         seconds=600.0 if FULL else 60.0,
         clients=64,
         processes=1,
-        threads=None,
+        threads=available_cores(),  # OMP_NUM_THREADS, which limits torch elsewhere, would leave the server one
         sentences=200,
         model="en-de",
         texts=ROOT / "tests" / "data" / "tatoeba-1000.en",
