@@ -48,7 +48,6 @@ def _finite(value: Any) -> Any:
 
 
 def event(name: str, content: dict[str, Any]) -> str:
-    """A server-sent event."""
     return f"event: {name}\ndata: {json.dumps(_finite(content), ensure_ascii=False)}\n\n"
 
 

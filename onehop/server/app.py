@@ -297,13 +297,11 @@ class Application:
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     async def exposition(self, request: Request) -> Response:
-        """The metrics for Prometheus."""
         if self.keys:
             self.authenticate(request)
         return Response(self.metrics.exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def describe(self, request: Request) -> Response:
-        """The OpenAPI description."""
         return JSONResponse(self.description)
 
     async def docs(self, request: Request) -> Response:

@@ -53,7 +53,6 @@ class Explorers:
             return self._made[number]
 
     async def trace(self, text: str, edits: list[str], number: int = 0) -> str:
-        """A trace by one of the models, as JSON."""
         return await self.compute(lambda: self.explorer(number).trace(text, edits))
 
     async def compute(self, work: Callable[[], T]) -> T:
@@ -65,7 +64,6 @@ class Explorers:
         return await asyncio.wrap_future(running)
 
     def mount(self, authenticate: Callable[[Request], None], read_seconds: float, number: int = 0) -> "Guarded":
-        """The explorer's routes for a model."""
         return Guarded(
             Router(explorer_routes(partial(self.explorer, number), self.compute, read_seconds)), authenticate
         )

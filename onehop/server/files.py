@@ -285,7 +285,6 @@ async def _send(child: Process, content: Any) -> None:
 
 
 async def _receive(child: Process) -> tuple[bytes, bytes]:
-    """The next message of a file's process."""
     assert child.stdout is not None
     try:
         kind, length = process.HEAD.unpack(await child.stdout.readexactly(process.HEAD.size))

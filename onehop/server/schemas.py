@@ -60,7 +60,6 @@ class SearchFields(Languages):
 
     @property
     def width(self) -> int:
-        """The beam size."""
         return beam_for(self.quality, self.beam)
 
     def options(self, n_best: int = 1) -> SearchOptions:
@@ -166,7 +165,6 @@ class Upload:
 
     @property
     def join_lines(self) -> bool:
-        """Whether to join hard-wrapped lines."""
         return getattr(self.body, "join_lines", False)
 
     @property

@@ -73,7 +73,6 @@ def put(name: str, files: Mapping[str, Pieces]) -> Path:
 
 
 def write(folder: Path, files: Mapping[str, Pieces]) -> None:
-    """Write the files, then their checksums."""
     sums = {}
     for name, pieces in files.items():
         size = checksum = 0
@@ -105,7 +104,6 @@ def clear() -> int:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove temporary folders of killed processes."""
     for folder in parent.glob(".*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS:

@@ -57,7 +57,6 @@ def state_checksum(state: Mapping[str, Any]) -> str:
 
 
 def broken(file: Path, reason: Exception) -> RunError:
-    """The error for a checkpoint that cannot be read."""
     return RunError(
         f"The checkpoint {file} cannot be read: {reason}.",
         "Delete its folder to resume from the previous checkpoint, or from the start if there is none.",

@@ -144,11 +144,9 @@ class Tensors:
         self.stored, self.compute = stored, compute
 
     def plain(self, name: str) -> Array:
-        """A tensor in float32."""
         return to_float32(self.stored.tensors[name])
 
     def norm(self, theirs: str, ours: str) -> dict[str, Array]:
-        """A layer norm's gain and bias."""
         return {f"{theirs}/gamma": self.plain(f"{ours}.weight"), f"{theirs}/beta": self.plain(f"{ours}.bias")}
 
     def matrix(self, theirs: str, *ours: str) -> dict[str, Array]:

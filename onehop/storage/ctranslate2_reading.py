@@ -29,7 +29,6 @@ class ModelReading:
         self.data, self.name, self.at = memoryview(data), name, 0
 
     def take(self, count: int) -> memoryview:
-        """The next `count` bytes."""
         if self.at + count > len(self.data):
             raise ExportError(f"{self.name} is cut off.", _DAMAGED)
         self.at += count

@@ -59,7 +59,6 @@ class StoredModel:
         return int(self.hash[:15], 16)
 
     def weights(self) -> dict[str, Float32[np.ndarray, "..."]]:
-        """Every tensor as float32."""
         return {name: to_float32(tensor) for name, tensor in self.tensors.items()}
 
     def stored_as(self, store: Store) -> "StoredModel":

@@ -55,7 +55,9 @@ def read_model(path: str | Path) -> StoredModel:
     label = read_label(head, data)
     pieces = {key: [array] for key, array in _decode_arrays(head, data).items()}
     names = part_names(head, label)
-    _refuse_incomplete(head, names)
+    if missing := [name.name for name in names if not os.path.isfile(name)]:
+        shown = ", ".join(missing[:5]) + (" and more" if len(missing) > 5 else "")
+        raise ModelFileError(f"{head} is the first of {len(names) + 1} parts, and {shown} is missing.", TOGETHER)
     for part, name in enumerate(names, start=2):
         data = read_bytes(name)
         if read_label(name, data) != replace(label, part=part, content={}):
@@ -63,7 +65,10 @@ def read_model(path: str | Path) -> StoredModel:
         for key, array in _decode_arrays(name, data).items():
             pieces.setdefault(key, []).append(array)
     with refused_if_malformed(head):
-        arrays = {key: joined(array) for key, array in pieces.items()}
+        arrays = {
+            key: parts[0] if len(parts) == 1 else np.concatenate(parts, dtype=parts[0].dtype, casting="no")
+            for key, parts in pieces.items()
+        }
         actual = content_hash(label.content, arrays)
         if actual != label.hash:
             raise ModelFileError(f"{head} is damaged: its hash is {actual}, not {label.hash}.", AGAIN)
@@ -81,14 +86,6 @@ def read_unchanged(path: str | Path, expected: str) -> StoredModel:
     return model
 
 
-def _refuse_incomplete(head: Path, names: Sequence[Path]) -> None:
-    """Name the parts that are missing."""
-    missing = [name.name for name in names if not os.path.isfile(name)]
-    if missing:
-        shown = ", ".join(missing[:5]) + (" and more" if len(missing) > 5 else "")
-        raise ModelFileError(f"{head} is the first of {len(names) + 1} parts, and {shown} is missing.", TOGETHER)
-
-
 def _decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
     """The arrays of one file. The safetensors library checks that they lie within it and do not overlap."""
     try:
@@ -101,11 +98,6 @@ def _decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
             name: np.frombuffer(tensor["data"], dtype=DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
             for name, tensor in tensors
         }
-
-
-def joined(pieces: list[Array]) -> Array:
-    """One array from the pieces that the parts hold of it."""
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, dtype=pieces[0].dtype, casting="no")
 
 
 def _to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
@@ -179,7 +171,6 @@ def remove_shards(head: Path) -> None:
 
 
 def _writing_error(head: Path, e: OSError) -> ModelFileError:
-    """Why a model could not be written, and what to do."""
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return ModelFileError(
             f"The disk is full: {head} was not written, and the old file is unchanged.",

@@ -15,23 +15,19 @@ def model_to_text(path: Path) -> str:
     """The description and the card of a model file, whose hash is verified."""
     stored = read_model(path)
     parameters = sum(math.prod(tensor.shape) for tensor in stored.tensors.values())
-    kept_as = sorted({_number_format(tensor) for tensor in stored.tensors.values()})
+    formats = sorted({_number_format(tensor) for tensor in stored.tensors.values()})
+    if (alpha := default_alpha(path)) is None:
+        penalty = f"the usual α, for no {find_head(path).with_suffix(SEARCH).name} lies beside it"
+    else:
+        penalty = f"α = {alpha:g} unless --alpha says otherwise"
     parts = [
-        f"{path}\n{stored.source} → {stored.target}, {parameters:,} parameters as {' and '.join(kept_as)}\n"
-        f"SHA-256 {stored.hash}, as the file says\n{_search_in_words(path)}",
+        f"{path}\n{stored.source} → {stored.target}, {parameters:,} parameters as {' and '.join(formats)}\n"
+        f"SHA-256 {stored.hash}, as the file says\nlength penalty: {penalty}",
         settings_to_toml(stored.settings, explained=False).rstrip(),
         f"provenance: {json.dumps(dict(stored.provenance), ensure_ascii=False, indent=1)}",
         (card(find_head(path)) or f"No model card ({CARD}) lies beside it.").rstrip(),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _search_in_words(path: Path) -> str:
-    """The search that suits the model."""
-    alpha = default_alpha(path)
-    if alpha is None:
-        return f"length penalty: the usual α, for no {find_head(path).with_suffix(SEARCH).name} lies beside it"
-    return f"length penalty: α = {alpha:g} unless --alpha says otherwise"
 
 
 def _number_format(tensor: Tensor) -> str:

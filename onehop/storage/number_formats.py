@@ -27,7 +27,6 @@ class Int8Rows:
         return self.values.shape
 
     def to_float32(self) -> Float32[np.ndarray, "rows cols"]:
-        """The dequantised matrix."""
         return np.asarray(self.values * self.scale[:, None])
 
 
@@ -36,7 +35,6 @@ Tensor: TypeAlias = Float32[np.ndarray, "..."] | UInt16[np.ndarray, "..."] | Int
 
 
 def to_float32(tensor: Tensor) -> Float32[np.ndarray, "..."]:
-    """A stored tensor as float32."""
     if isinstance(tensor, Int8Rows):
         return tensor.to_float32()
     if tensor.dtype == np.uint16:

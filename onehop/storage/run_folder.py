@@ -100,7 +100,6 @@ class Run:
             write_json(self.path / "run.json", {**facts, **self.facts()})
 
     def release(self) -> None:
-        """Release the folder's lock."""
         self._lock.release()
 
     def check_overwrites_nothing(self) -> None:
@@ -153,7 +152,6 @@ class Run:
         return facts
 
     def note(self, **facts: Any) -> None:
-        """Add to run.json."""
         with writing(self.path):
             write_json(self.path / "run.json", {**self.facts(), **facts})
 
@@ -182,7 +180,6 @@ class Run:
         return sorted(int(match[1]) for match in matches if match)
 
     def folder(self, step: int) -> Path:
-        """Where the checkpoint of a step lies."""
         return self.path / "checkpoints" / f"step-{step:08d}"
 
     def save(self, checkpoint: Checkpoint, keep: int, every: int) -> None:
@@ -280,7 +277,6 @@ class Run:
     # --- metrics ---
 
     def report(self, line: Mapping[str, Any]) -> None:
-        """Add a line to metrics.jsonl."""
         with writing(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
 
