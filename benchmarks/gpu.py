@@ -33,7 +33,7 @@ from onehop.model.attention import padded_attention
 from onehop.model.kernels import fused
 from onehop.model.kernels.fused import varlen_attention
 from onehop.model.loss import Loss
-from onehop.model.packing import Packed, Packing
+from onehop.model.packing import PackedMask, Packing
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import PAD, vocabulary_of
 from onehop.training.cuda_step import RecordedStep
@@ -104,23 +104,23 @@ def attention_error(query: list[int], key: list[int], *, causal: bool, heads: in
     """Output and gradients in bfloat16 against float64."""
     from onehop.model.kernels import ragged
 
-    pattern = Packed(*(Packing.of(torch.tensor(n, device=DEVICE)) for n in (query, key)), causal)
+    mask = PackedMask(*(Packing.of(torch.tensor(n, device=DEVICE)) for n in (query, key)), causal)
     q, k, v = (torch.randn(sum(n), heads * width, device=DEVICE, dtype=torch.bfloat16) for n in (query, key, key))
     d_out = torch.randn_like(q)
     if query is key:
         qkv = torch.cat([q, k, v], 1).requires_grad_()
-        p = pattern.query
+        p = mask.query
         out, _ = ragged.self_attention(qkv, p.sentence_of_row, p.starts, heads, causal)
         out.backward(d_out)
         ours = [out, *qkv.grad.chunk(3, 1)]
     else:
         own_q, kv = q.clone().requires_grad_(), torch.cat([k, v], 1).requires_grad_()
-        rows = (pattern.query.sentence_of_row, pattern.key.sentence_of_row)
-        out, _ = ragged.cross_attention(own_q, kv, *rows, pattern.query.starts, pattern.key.starts, heads)
+        rows = (mask.query.sentence_of_row, mask.key.sentence_of_row)
+        out, _ = ragged.cross_attention(own_q, kv, *rows, mask.query.starts, mask.key.starts, heads)
         out.backward(d_out)
         ours = [out, own_q.grad, *kv.grad.chunk(2, 1)]
     exact = [x.double().view(1, -1, heads, width).transpose(1, 2).requires_grad_() for x in (q, k, v)]
-    reference = padded_attention(*exact, pattern)
+    reference = padded_attention(*exact, mask)
     reference.backward(d_out.double().view(1, -1, heads, width).transpose(1, 2))
     theirs = [x.transpose(1, 2).flatten(2)[0] for x in (reference, *(x.grad for x in exact))]
     return max(relative(a, b) for a, b in zip(ours, theirs, strict=True))
@@ -215,7 +215,7 @@ class Bench:
         """What was asked for, in order."""
         asked = self.arguments
         yield "ceilings", self.ceilings
-        if CUDA and kernels.usable():
+        if CUDA and kernels.available():
             yield "checks", checks
             yield "attention", lambda: self.attention_times(tune="attention" in asked.tune)
             yield "around", lambda: self.other_times(tune="around" in asked.tune)
@@ -334,10 +334,10 @@ class Bench:
             torch.randn(1, heads, self.budget, width, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
             for _ in range(3)
         )
-        pattern = Packed(packing, packing)
-        out = varlen_attention(q, k, v, pattern)
+        mask = PackedMask(packing, packing)
+        out = varlen_attention(q, k, v, mask)
         d_out = torch.randn_like(out)
-        forward = seconds_of(lambda: varlen_attention(q, k, v, pattern), recorded=False)
+        forward = seconds_of(lambda: varlen_attention(q, k, v, mask), recorded=False)
         backward = seconds_of(lambda: torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True), recorded=False)
         return {"self forward": 1e6 * forward, "self backward": 1e6 * backward}
 

@@ -95,7 +95,7 @@ def write(stored: StoredModel, folder: Path) -> None:
     """Write both graphs, the tokenizer, and a description of how to run them."""
     model = model_of(stored).eval()
     for side in (model.source_input, model.target_input):
-        side.reach(positions(stored.settings.model))
+        side.ensure_length(positions(stored.settings.model))
     _write_graphs(model, folder)
     (folder / _TOKENIZER).write_bytes(stored.tokenizer)
     (folder / _ABOUT).write_text(json.dumps(about(stored, model), indent=2) + "\n", encoding="utf-8")

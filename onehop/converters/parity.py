@@ -100,8 +100,8 @@ class Reference:
 
     @torch.inference_mode()
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        self.model.source_input.reach(len(src))
-        self.model.target_input.reach(len(tgt))
+        self.model.source_input.ensure_length(len(src))
+        self.model.target_input.ensure_length(len(tgt))
         logits = self.model(Tokens.padded(torch.tensor([src])), Tokens.padded(torch.tensor([tgt])))
         return np.asarray(logits[0].numpy())
 

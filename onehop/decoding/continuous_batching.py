@@ -54,7 +54,7 @@ class _Rows:
     def begin(cls, model: Transformer, src: Int[Tensor, "sentences source"], capacity: int) -> "_Rows":
         """Encode new sentences, one row each."""
         tokens = Tokens.padded(src, PAD)
-        layers = model.begin(tokens, capacity).layers
+        layers = model.init_cache(tokens, capacity).layers
         for layer in layers:
             layer.keys.zero_()
             layer.values.zero_()

@@ -31,7 +31,7 @@ class Operations(Protocol):
 
 def operations(device: torch.device) -> Operations:
     """Kernels on a GPU, else the plain functions."""
-    if device.type == "cuda" and kernels.usable():
+    if device.type == "cuda" and kernels.available():
         from onehop.model.kernels import one_token as fast
 
         return cast("Operations", fast)
@@ -151,8 +151,8 @@ class Decoder:
         self, model: Transformer, shape: Shape, operations: Operations, memory: Float[Tensor, " numbers"]
     ) -> None:
         """`memory` holds keys and values. It must be finite, zeros or values of other batches: 0 × NaN is NaN."""
-        model.source_input.reach(shape.source)
-        model.target_input.reach(shape.capacity)
+        model.source_input.ensure_length(shape.source)
+        model.target_input.ensure_length(shape.capacity)
         self.model, self.operations = model, operations
         device = model.embedding.weight.device
         self.src = torch.full((shape.sentences, shape.source), EOS, dtype=torch.int64, device=device)
@@ -166,9 +166,9 @@ class Decoder:
 
     def begin(self) -> None:
         src = Tokens.padded(self.src, PAD)
-        assert src.inside is not None
+        assert src.token_mask is not None
         memory = self.model.encode(src)
-        self.lengths.copy_(src.inside.sum(1))
+        self.lengths.copy_(src.token_mask.sum(1))
         self.position.zero_()
         for layer in self.layers:
             layer.begin(memory)

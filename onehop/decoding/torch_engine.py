@@ -39,8 +39,8 @@ class CachedStep:
         self.model = model
         tokens = Tokens.padded(src, PAD)
         if bool((src != PAD).all()):
-            tokens = replace(tokens, inside=None)  # attention is faster without a mask that is all True
-        self.cache: Cache = model.begin(tokens, capacity)
+            tokens = replace(tokens, token_mask=None)  # attention is faster without a mask that is all True
+        self.cache: Cache = model.init_cache(tokens, capacity)
         self.sentences = torch.arange(len(src), device=src.device)
 
     def __call__(
@@ -133,8 +133,8 @@ class TorchEngine:
             src = source_rows(self.model, [sources[i] for i in batch]).to(self.device)
             labels = padded([targets[i] for i in batch]).to(self.device)
             tgt = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
-            self.model.source_input.reach(src.shape[1])
-            self.model.target_input.reach(tgt.shape[1])
+            self.model.source_input.ensure_length(src.shape[1])
+            self.model.target_input.ensure_length(tgt.shape[1])
             scores = self.model.log_probabilities(Tokens.padded(src, PAD), Tokens.padded(tgt, PAD)).float()
             each = scores.gather(-1, labels[..., None])[..., 0].tolist()
             for i, row in zip(batch, each, strict=True):

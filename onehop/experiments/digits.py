@@ -157,7 +157,7 @@ def load_network(model: Path, device: str | None = None) -> VisionTransformer:
 def _classify(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images"]:
     """The predicted digit of each image."""
     device = next(network.parameters()).device
-    logits = network.logits(network.gathered(torch.from_numpy(images.pixels).to(device))[None])[0]
+    logits = network.logits(network.class_states(torch.from_numpy(images.pixels).to(device))[None])[0]
     digits: NDArray[Any] = logits[:, 1:].argmax(-1).cpu().numpy()
     return digits
 

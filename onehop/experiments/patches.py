@@ -21,7 +21,7 @@ def predict_with_attention(
 ) -> tuple[Float[Tensor, "images classes"], Float[Tensor, "images layer head query key"]]:
     """The probability of each class, and all attention weights; token 0 is the class token, the others are patches."""
     recorder = Recorder()
-    gathered = watch(network, recorder).gathered(torch.from_numpy(images).to(next(network.parameters()).device))
+    gathered = watch(network, recorder).class_states(torch.from_numpy(images).to(next(network.parameters()).device))
     layers = range(len(network.encoder.layers))
     weights = torch.stack([recorder[f"encoder.layers.{i}.self_attention.weights"].value for i in layers], dim=1)
     return network.logits(gathered[None])[0, :, 1:].softmax(-1).cpu(), weights.cpu()

@@ -58,8 +58,8 @@ class _RerunStep:
 
     def __init__(self, model: Transformer, src: Tokens, capacity: int) -> None:
         self.model, self.src = model, src
-        model.source_input.reach(src.ids.shape[1])
-        model.target_input.reach(capacity)
+        model.source_input.ensure_length(src.ids.shape[1])
+        model.target_input.ensure_length(capacity)
         self.memory = model.encode(src)
         self.past = src.ids.new_empty(1, 0)
 
@@ -149,12 +149,12 @@ def teacher_forced(model: Transformer, source: Sequence[int], target: Sequence[i
     device = next(model.parameters()).device
     sides = (with_source_end(model, source), [BOS, *target])
     src, tgt = (unpadded(torch.tensor([ids], device=device)) for ids in sides)
-    model.source_input.reach(src.ids.shape[1])
-    model.target_input.reach(tgt.ids.shape[1])
+    model.source_input.ensure_length(src.ids.shape[1])
+    model.target_input.ensure_length(tgt.ids.shape[1])
     logits: Tensor = model(src, tgt)
     return logits
 
 
 def unpadded(ids: Int[Tensor, "batch length"]) -> Tokens:
     """Tokens without padding, whatever their ids."""
-    return replace(Tokens.padded(ids), inside=None)
+    return replace(Tokens.padded(ids), token_mask=None)

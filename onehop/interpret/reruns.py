@@ -12,7 +12,7 @@ from onehop.interpret.recorded_search import TappedModel, unpadded
 from onehop.interpret.trace_fields import attention_inputs
 from onehop.interpret.trace_file import Json
 from onehop.model.taps import Recorder
-from onehop.model.transformer import Layer, Tokens, Transformer, pattern
+from onehop.model.transformer import Layer, Tokens, Transformer, attention_mask
 
 _TOP = 2
 
@@ -43,8 +43,8 @@ class Recording:
         device, recorder = next(model.parameters()).device, Recorder()
         src, tgt = (unpadded(torch.tensor([list(ids)], device=device)) for ids in (source, inputs))
         with tapped_model.tapped(EditTap(model, edits), recorder) as tapped:
-            tapped.source_input.reach(src.ids.shape[1])
-            tapped.target_input.reach(tgt.ids.shape[1])
+            tapped.source_input.ensure_length(src.ids.shape[1])
+            tapped.target_input.ensure_length(tgt.ids.shape[1])
             tapped(src, tgt)
         return cls(tapped_model, model, src, tgt, torch.tensor(list(outputs), device=device), tuple(edits), recorder)
 
@@ -149,7 +149,7 @@ def _encoder_from(
 ) -> Float[Tensor, "rows source d_model"]:
     """Run the encoder from layer `first`, over several rows of the same sentence."""
     x = recording.layer_input("encoder", first).expand(rows, -1, -1)
-    mask = pattern(recording.src, recording.src)
+    mask = attention_mask(recording.src, recording.src)
     for layer in list(model.encoder.layers)[first:]:
         x = layer(x, mask)
     return model.encoder.finish(x)
@@ -160,7 +160,10 @@ def _decoder_from(
 ) -> Float[Tensor, "rows target d_model"]:
     """Run the decoder from layer `first`, each row over its own memory."""
     x = recording.layer_input("decoder", first).expand(len(memory), -1, -1)
-    self_mask, cross_mask = pattern(recording.tgt, recording.tgt, causal=True), pattern(recording.tgt, recording.src)
+    self_mask, cross_mask = (
+        attention_mask(recording.tgt, recording.tgt, causal=True),
+        attention_mask(recording.tgt, recording.src),
+    )
     for layer in list(model.decoder.layers)[first:]:
         assert isinstance(layer, Layer)
         x = layer(x, self_mask, memory, cross_mask)

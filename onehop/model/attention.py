@@ -1,7 +1,7 @@
 """Attention, in the paper's order: equation 1, a fused version, then multi-head attention (section 3.2).
 
-The mask is boolean, True = may attend, or a `Packed` pattern: sentences that stand end to end in one row and must not
-attend to each other. `kernels.fuse` replaces these modules by fused ones on a GPU.
+A mask is boolean, True = may attend, or a `PackedMask`: sentences that stand end to end in one row and must not attend
+to each other. `kernels.fuse` replaces these modules by fused ones on a GPU.
 """
 
 import math
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onehop.model.packing import Mask, Packed, Packing, Pattern, causal_mask
+from onehop.model.packing import AttentionMask, Mask, PackedMask, Packing, causal_mask
 from onehop.model.taps import Tap, Tapped
 
 Queries = Float[Tensor, "batch heads query d_k"]
@@ -45,34 +45,33 @@ def fused_attention(q: Queries, k: Keys, v: Values, mask: Mask | None = None) ->
 # --- sentences packed end to end ------------------------------------------------------------------------------
 
 
-def padded_attention(q: Queries, k: Keys, v: Values, pattern: Packed) -> HeadOutputs:
+def padded_attention(q: Queries, k: Keys, v: Values, mask: PackedMask) -> HeadOutputs:
     """Attention with one padded row per sentence. Specifies the ragged kernels.
 
     Sentences are padded in a few groups of neighbours: in a batch sorted by length this leaves little padding.
     """
-    queries, keys = pattern.query.groups(), pattern.key.groups()
+    queries, keys = mask.query.groups(), mask.key.groups()
     rows_q, rows_k = ([int(group.starts[-1]) for group in groups] for groups in (queries, keys))
     split = torch.split
-    parts = zip(split(q, rows_q, 2), split(k, rows_k, 2), split(v, rows_k, 2), queries, keys, strict=True)
-    return torch.cat([_padded_group(*part, pattern.causal) for part in parts], dim=2)
+    groups = zip(split(q, rows_q, 2), split(k, rows_k, 2), split(v, rows_k, 2), queries, keys, strict=True)
+    return torch.cat([_padded_group(*group, mask.causal) for group in groups], dim=2)
 
 
 def _padded_group(q: Queries, k: Keys, v: Values, query: Packing, key: Packing, causal: bool) -> HeadOutputs:
-    """One group of `padded_attention`."""
-    inside_q, inside_k = query.inside, key.inside
-    mask = inside_k[:, None, None, :]
+    tokens_q, tokens_k = query.token_mask, key.token_mask
+    mask = tokens_k[:, None, None, :]
     if causal:
-        mask = mask & causal_mask(inside_q.shape[1], q.device)
-    out = fused_attention(_unpack(q, inside_q), _unpack(k, inside_k), _unpack(v, inside_k), mask)
-    return out.transpose(1, 2)[inside_q].transpose(0, 1)[None]
+        mask = mask & causal_mask(tokens_q.shape[1], q.device)
+    out = fused_attention(_unpack(q, tokens_q), _unpack(k, tokens_k), _unpack(v, tokens_k), mask)
+    return out.transpose(1, 2)[tokens_q].transpose(0, 1)[None]
 
 
 def _unpack(
-    packed: Float[Tensor, "1 heads rows d"], inside: Bool[Tensor, "sentences longest"]
+    packed: Float[Tensor, "1 heads rows d"], token_mask: Bool[Tensor, "sentences longest"]
 ) -> Float[Tensor, "sentences heads longest d"]:
     """Give each sentence its own row, padded with zeros."""
-    padded = packed.new_zeros(*inside.shape, packed.shape[1], packed.shape[3])
-    padded[inside] = packed[0].transpose(0, 1)
+    padded = packed.new_zeros(*token_mask.shape, packed.shape[1], packed.shape[3])
+    padded[token_mask] = packed[0].transpose(0, 1)
     return padded.transpose(1, 2)
 
 
@@ -97,29 +96,26 @@ class MultiHeadAttention(Tapped):
         self,
         x: Float[Tensor, "batch query d_model"],
         memory: Float[Tensor, "batch key d_model"],
-        pattern: Pattern,
+        mask: AttentionMask,
     ) -> Float[Tensor, "batch query d_model"]:
         """Attend from each position of x to the memory; in self-attention the memory is x."""
-        return self.attend(self.queries(x), *self.keys_and_values(memory), pattern)
+        return self.attend(self.queries(x), *self.keys_and_values(memory), mask)
 
     def queries(self, x: Float[Tensor, "batch query d_model"]) -> Queries:
-        """The queries of x, split into heads."""
         return self.tap("q", self._split(self.w_q(x)))
 
     def keys_and_values(self, memory: Float[Tensor, "batch key d_model"]) -> tuple[Keys, Values]:
-        """The keys and values of the memory, split into heads."""
         return self.tap("k", self._split(self.w_k(memory))), self.tap("v", self._split(self.w_v(memory)))
 
-    def attend(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> Float[Tensor, "batch query d_model"]:
-        """Attention in every head, joined and projected."""
-        joined = self.tap("concatenation", self.heads(q, k, v, pattern).transpose(1, 2).flatten(2))
+    def attend(self, q: Queries, k: Keys, v: Values, mask: AttentionMask) -> Float[Tensor, "batch query d_model"]:
+        joined = self.tap("concatenation", self.heads(q, k, v, mask).transpose(1, 2).flatten(2))
         return self.tap("projection", self.w_o(joined))
 
-    def heads(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> HeadOutputs:
+    def heads(self, q: Queries, k: Keys, v: Values, mask: AttentionMask) -> HeadOutputs:
         """Equation 1 in every head."""
         if self.watched:
-            return attention(q, k, v, pattern.mask if isinstance(pattern, Packed) else pattern, self.tap)
-        return padded_attention(q, k, v, pattern) if isinstance(pattern, Packed) else fused_attention(q, k, v, pattern)
+            return attention(q, k, v, mask.dense if isinstance(mask, PackedMask) else mask, self.tap)
+        return padded_attention(q, k, v, mask) if isinstance(mask, PackedMask) else fused_attention(q, k, v, mask)
 
     def _split(self, x: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length d"]:
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)

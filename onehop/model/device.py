@@ -1,4 +1,4 @@
-"""The choice of device."""
+"""The choice of CPU or GPU, and what torch reports about it."""
 
 import os
 from collections.abc import Iterator
@@ -18,19 +18,14 @@ def pick_device(name: str | None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise unknown(name) from None
-    if device.type not in ("cpu", "cuda"):
-        raise unknown(name)
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise SettingsError(f"There is no device {name!r}.", "Choose cpu, cuda or cuda:N.")
     gpus = torch.cuda.device_count()
     if device.type == "cuda" and device.index >= gpus:
-        have = f"sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "sees no GPU"
-        raise SettingsError(f"There is no device {name}: torch {have} here.", "Choose another, or cpu.")
+        visible = f"{gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "no GPU"
+        raise SettingsError(f"There is no device {name}: torch sees {visible} here.", "Choose another, or cpu.")
     return device
-
-
-def unknown(name: str) -> SettingsError:
-    """The error for a device of an unknown kind."""
-    return SettingsError(f"There is no device {name!r}.", "Choose cpu, cuda or cuda:N.")
 
 
 def device_name(device: torch.device) -> str:
@@ -43,10 +38,10 @@ def is_out_of_memory(e: RuntimeError) -> bool:
 
 
 @contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    """Use only deterministic algorithms within the block."""
+def deterministic(enabled: bool) -> Iterator[None]:
+    """Set `torch.use_deterministic_algorithms` within the block."""
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted)
+    torch.use_deterministic_algorithms(enabled)
     try:
         yield
     finally:

@@ -10,9 +10,11 @@ from torch.nn import functional as F
 
 Logits = Float[Tensor, "rows vocab"]
 Labels = Int[Tensor, " rows"]
-Pieces = Bool[Tensor, " vocab"]
+VocabMask = Bool[Tensor, " vocab"]
+OutputWeight = Float[Tensor, "vocab d_model"]
+OutputBias = Float[Tensor, " vocab"] | None
 
-# The output bias of tokens that an imported model never generates; a bias or logit below the second marks one.
+# The output bias of tokens that an imported model never generates, and the bias or logit below which a token is one.
 NEVER = -1e9
 RULED_OUT = NEVER / 2
 
@@ -26,31 +28,26 @@ class Loss:
 
 
 def cross_entropy(
-    logits: Logits, labels: Labels, smoothing: float, ignore: int = 0, sayable: Pieces | None = None
+    logits: Logits, labels: Labels, smoothing: float, ignore: int = 0, allowed: VocabMask | None = None
 ) -> Loss:
     """The objective: cross-entropy against (1 - ε) on the label plus ε spread evenly over the vocabulary.
 
-    `sayable` excludes tokens that are never generated: their share of ε would be an objective of millions.
+    `allowed` excludes tokens that are never generated: their share of ε would be an objective of millions.
 
     Also returns the plain negative log-likelihood, whose exponential is the perplexity. Rows labelled `ignore` are
     padding and do not count.
     """
-    return Loss(*SmoothedCrossEntropy.apply(logits.float(), labels, smoothing, ignore, sayable))  # type: ignore[no-untyped-call]
+    return Loss(*SmoothedCrossEntropy.apply(logits.float(), labels, smoothing, ignore, allowed))  # type: ignore[no-untyped-call]
 
 
 def output_loss(
-    states: Float[Tensor, "rows d_model"],
-    weight: Float[Tensor, "vocab d_model"],
-    bias: Float[Tensor, " vocab"] | None,
-    labels: Labels,
-    smoothing: float,
-    ignore: int = 0,
+    states: Float[Tensor, "rows d_model"], weight: OutputWeight, bias: OutputBias, labels: Labels, smoothing: float
 ) -> Loss:
     """The loss straight from the decoder's output."""
-    return cross_entropy(F.linear(states, weight, bias), labels, smoothing, ignore, sayable_by(bias))
+    return cross_entropy(F.linear(states, weight, bias), labels, smoothing, allowed=allowed_tokens(bias))
 
 
-def sayable_by(bias: Float[Tensor, " vocab"] | None) -> Pieces | None:
+def allowed_tokens(bias: OutputBias) -> VocabMask | None:
     """The tokens that the output bias does not rule out; None: all of them."""
     return None if bias is None else bias > RULED_OUT
 
@@ -60,28 +57,27 @@ class SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Logits, labels: Labels, smoothing: float, ignore: int, sayable: Pieces | None
+        ctx: Any, logits: Logits, labels: Labels, smoothing: float, ignore: int, allowed: VocabMask | None
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """The objective and the negative log-likelihood."""
         log_p = logits.log_softmax(-1)
         counted = labels != ignore
-        ctx.save_for_backward(log_p, labels, counted, sayable)
+        ctx.save_for_backward(log_p, labels, counted, allowed)
         ctx.smoothing = smoothing
         nll = -log_p.gather(-1, labels[:, None])[:, 0].masked_fill(~counted, 0.0).sum()
         ctx.mark_non_differentiable(nll)
         if not smoothing:
             return nll.clone(), nll
-        shared = log_p if sayable is None else log_p.masked_fill(~sayable, 0.0)
-        number = logits.shape[-1] if sayable is None else sayable.sum()
-        spread = -shared.sum(-1).masked_fill(~counted, 0.0).sum() / number
-        return (1.0 - smoothing) * nll + smoothing * spread, nll
+        smoothed = log_p if allowed is None else log_p.masked_fill(~allowed, 0.0)
+        vocab = logits.shape[-1] if allowed is None else allowed.sum()
+        uniform = -smoothed.sum(-1).masked_fill(~counted, 0.0).sum() / vocab
+        return (1.0 - smoothing) * nll + smoothing * uniform, nll
 
     @staticmethod
     def backward(ctx: Any, grad: Float[Tensor, ""], _: Tensor) -> tuple[Logits, None, None, None, None]:
         """(p - q) for each row that counts."""
-        log_p, labels, counted, sayable = ctx.saved_tensors
-        spread = ctx.smoothing / log_p.shape[-1] if sayable is None else ctx.smoothing * sayable / sayable.sum()
-        p_minus_q = log_p.exp().sub_(spread)
+        log_p, labels, counted, allowed = ctx.saved_tensors
+        uniform = ctx.smoothing / log_p.shape[-1] if allowed is None else ctx.smoothing * allowed / allowed.sum()
+        p_minus_q = log_p.exp().sub_(uniform)
         on_label = torch.full_like(labels, ctx.smoothing - 1.0, dtype=log_p.dtype)
         p_minus_q.scatter_add_(-1, labels[:, None], on_label[:, None])
         return p_minus_q.mul_((grad * counted)[:, None]), None, None, None, None
@@ -90,5 +86,5 @@ class SmoothedCrossEntropy(torch.autograd.Function):
 def divergence(one: Logits, two: Logits, labels: Labels, ignore: int = 0) -> Float[Tensor, ""]:
     """R-Drop (Liang et al. 2021): the mean of KL(p‖q) and KL(q‖p) between two passes, summed over the tokens."""
     p, q = one.float().log_softmax(-1), two.float().log_softmax(-1)
-    both = F.kl_div(q, p, log_target=True, reduction="none") + F.kl_div(p, q, log_target=True, reduction="none")
-    return 0.5 * both.sum(-1).masked_fill(labels == ignore, 0.0).sum()
+    kl = F.kl_div(q, p, log_target=True, reduction="none") + F.kl_div(p, q, log_target=True, reduction="none")
+    return 0.5 * kl.sum(-1).masked_fill(labels == ignore, 0.0).sum()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
 
-_GROUPS = 8
+_GROUPS = 8  # more groups leave less padding, but need more kernel launches
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "length length"]:
@@ -38,7 +38,7 @@ class Packing:
         return Packing(starts, numbers.repeat_interleave(lengths), int(lengths.max()) if longest is None else longest)
 
     @property
-    def inside(self) -> Bool[Tensor, "sentences longest"]:
+    def token_mask(self) -> Bool[Tensor, "sentences longest"]:
         """Which cells of the padded form hold a token."""
         lengths = self.starts.diff()
         return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
@@ -52,7 +52,7 @@ class Packing:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedMask:
     """Attention within each sentence of a packed row; `causal`: only to itself and to earlier positions."""
 
     query: Packing
@@ -60,10 +60,10 @@ class Packed:
     causal: bool = False
 
     @property
-    def mask(self) -> Mask:
-        """The same as a dense mask over the whole rows, for a model under a tap."""
+    def dense(self) -> Mask:
+        """The same as a boolean mask over the whole row."""
         same = self.query.sentence_of_row[:, None] == self.key.sentence_of_row
         return (same & causal_mask(len(same), same.device) if self.causal else same)[None, None]
 
 
-Pattern = Mask | Packed | None
+AttentionMask = Mask | PackedMask | None

@@ -6,7 +6,7 @@ parameters, with a tap in it. The original is unchanged.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -81,27 +81,14 @@ class Recorded:
     value: Tensor
 
 
-class Recorder(Mapping[str, Recorded]):
-    """Keeps every quantity of a forward pass by its full name, in the order of computation.
+class Recorder(dict[str, Recorded]):
+    """A tap that keeps every quantity of a forward pass by its full name, in the order of computation.
 
     recorder = Recorder()
     watch(model, recorder)(src, tgt)
     recorder["encoder.layers.0.self_attention.weights"].value
     """
 
-    def __init__(self) -> None:
-        self._kept: dict[str, Recorded] = {}
-
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        """The tap: keep a copy, pass the value on."""
-        self._kept[name] = Recorded(AXES[name.rpartition(".")[2]], value.detach().clone())
+        self[name] = Recorded(AXES[name.rpartition(".")[2]], value.detach().clone())
         return value
-
-    def __getitem__(self, name: str) -> Recorded:
-        return self._kept[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
-
-    def __len__(self) -> int:
-        return len(self._kept)

@@ -18,34 +18,34 @@ from torch.nn import functional as F
 from onehop.config import ModelSettings
 from onehop.errors import SettingsError
 from onehop.model.attention import MultiHeadAttention
-from onehop.model.kv_cache import Cache, Ids, LayerCache, WhoAcross
+from onehop.model.kv_cache import Cache, Ids, LayerCache, MemoryMask
 from onehop.model.loss import output_loss
-from onehop.model.packing import Packed, Packing, Pattern, causal_mask
+from onehop.model.packing import AttentionMask, PackedMask, Packing, causal_mask
 from onehop.model.taps import Tapped
 
 Activations = Float[Tensor, "batch length d_model"]
 Memory = Float[Tensor, "batch source d_model"]
-Who = Bool[Tensor, "#batch #heads #length past"] | Packed | None
+SelfMask = Bool[Tensor, "#batch #heads #length past"] | PackedMask | None
 
 
 @dataclass(frozen=True)
 class Tokens:
     """The model's input: ids, positions, and the boundaries of the sentences.
 
-    Padded: one sentence per row, `inside` False at the padding (None: there is none). Packed: all sentences end to end
-    in one row, without padding.
+    Padded: one sentence per row, `token_mask` False at the padding (None: there is none). Packed: all sentences end to
+    end in one row, without padding.
     """
 
     ids: Ids
     positions: Ids
-    inside: Bool[Tensor, "batch length"] | None = None
+    token_mask: Bool[Tensor, "batch length"] | None = None
     packing: Packing | None = None
     segments: Ids | None = None
 
     @staticmethod
     def padded(ids: Ids, pad: int = 0) -> "Tokens":
         """One sentence per row."""
-        return Tokens(ids, torch.arange(ids.shape[1], device=ids.device).expand_as(ids), inside=ids != pad)
+        return Tokens(ids, torch.arange(ids.shape[1], device=ids.device).expand_as(ids), token_mask=ids != pad)
 
     @staticmethod
     def packed(ids: Int[Tensor, " rows"], lengths: Int[Tensor, " sentences"], longest: int | None = None) -> "Tokens":
@@ -55,15 +55,15 @@ class Tokens:
         return Tokens(ids[None], positions[None], packing=packing)
 
 
-def pattern(query: Tokens, key: Tokens, *, causal: bool = False) -> Pattern:
-    """The attention mask or `Packed` pattern from one set of tokens to another."""
+def attention_mask(query: Tokens, key: Tokens, *, causal: bool = False) -> AttentionMask:
+    """Which key tokens each query token may attend to."""
     if query.packing is not None and key.packing is not None:
-        return Packed(query.packing, key.packing, causal)
-    mask = None if key.inside is None else key.inside[:, None, None, :]
+        return PackedMask(query.packing, key.packing, causal)
+    mask = None if key.token_mask is None else key.token_mask[:, None, None, :]
     if not causal:
         return mask
-    before = causal_mask(query.ids.shape[1], query.ids.device)[None, None]
-    return before if mask is None else mask & before
+    past = causal_mask(query.ids.shape[1], query.ids.device)[None, None]
+    return past if mask is None else mask & past
 
 
 # --- input: embeddings and positions --------------------------------------------------------------------------
@@ -107,8 +107,8 @@ class Input(Tapped):
         dropped: Activations = self.dropout(added)
         return dropped
 
-    def reach(self, length: int) -> None:
-        """Make sure that positions up to `length` exist. Sinusoids are extended; a learned table cannot be."""
+    def ensure_length(self, length: int) -> None:
+        """Make sure that `length` positions exist. Sinusoids are extended; a learned table cannot be."""
         table = self.positions
         if length <= len(table):
             return
@@ -145,7 +145,6 @@ class FeedForward(Tapped):
         self.w_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Activations) -> Activations:
-        """Each position on its own."""
         return self.tap("output", self.w_2(self.tap("hidden", self.activation(self.w_1(x)))))
 
 
@@ -159,7 +158,6 @@ class AddNorm(Tapped):
         self.pre = order == "pre"
 
     def forward(self, x: Activations, sublayer: Callable[[Activations], Activations]) -> Activations:
-        """Wrap a sub-layer."""
         skip = self.tap("skip", x)
         if self.pre:
             return self.tap("residual", skip + self.dropout(sublayer(self.tap("norm", self.norm(x)))))
@@ -187,31 +185,28 @@ class Layer(nn.Module):
         self.feed_add_norm = add_norm()
 
     def forward(
-        self,
-        x: Activations,
-        who: Who,
-        memory: Memory | None = None,
-        who_across: WhoAcross = None,
+        self, x: Activations, mask: SelfMask, memory: Memory | None = None, memory_mask: MemoryMask = None
     ) -> Activations:
-        """One layer over whole sentences."""
-        x = self.self_add_norm(x, lambda y: self.self_attention(y, y, who))
+        x = self.self_add_norm(x, lambda y: self.self_attention(y, y, mask))
         if self.cross_attention is not None and self.cross_add_norm is not None:
-            across = self.cross_attention
-            x = self.cross_add_norm(x, lambda y: across(y, memory, who_across))
+            cross_attention = self.cross_attention
+            x = self.cross_add_norm(x, lambda y: cross_attention(y, memory, memory_mask))
         out: Activations = self.feed_add_norm(x, self.feed_forward)
         return out
 
-    def step(self, x: Activations, cache: LayerCache, length: int, who: Who, who_across: WhoAcross) -> Activations:
-        """The same for new positions after `length` cached ones."""
+    def step(
+        self, x: Activations, cache: LayerCache, length: int, mask: SelfMask, memory_mask: MemoryMask
+    ) -> Activations:
+        """`forward` in decoding, for new positions after `length` cached ones."""
 
         def attend_to_past(y: Activations) -> Activations:
             k, v = cache.append(*self.self_attention.keys_and_values(y), length)
-            return self.self_attention.attend(self.self_attention.queries(y), k, v, who)
+            return self.self_attention.attend(self.self_attention.queries(y), k, v, mask)
 
         def attend_to_source(y: Activations) -> Activations:
             assert self.cross_attention is not None
             q = self.cross_attention.queries(y)
-            return self.cross_attention.attend(q, cache.cross_keys, cache.cross_values, who_across)
+            return self.cross_attention.attend(q, cache.cross_keys, cache.cross_values, memory_mask)
 
         x = self.self_add_norm(x, attend_to_past)
         if self.cross_add_norm is not None:
@@ -229,24 +224,19 @@ class Stack(Tapped):
         self.last_norm = nn.LayerNorm(settings.d_model, settings.epsilon) if settings.norm == "pre" else None
 
     def forward(
-        self,
-        x: Activations,
-        who: Who,
-        memory: Memory | None = None,
-        who_across: WhoAcross = None,
+        self, x: Activations, mask: SelfMask, memory: Memory | None = None, memory_mask: MemoryMask = None
     ) -> Activations:
-        """All layers over whole sentences."""
         for layer in self.layers:
-            x = layer(x, who, memory, who_across)
+            x = layer(x, mask, memory, memory_mask)
         return self.finish(x)
 
     def step(self, x: Activations, cache: Cache) -> Activations:
-        """The same for new positions after the cached ones, which are added to the cache."""
+        """`forward` in decoding, for new positions after the cached ones, which are added to the cache."""
         new = x.shape[1]
-        who = None if new == 1 else causal_mask(cache.length + new, x.device)[None, None, -new:]
+        mask = None if new == 1 else causal_mask(cache.length + new, x.device)[None, None, -new:]
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             assert isinstance(layer, Layer)
-            x = layer.step(x, layer_cache, cache.length, who, cache.who_across)
+            x = layer.step(x, layer_cache, cache.length, mask, cache.memory_mask)
         cache.length += new
         return self.finish(x)
 
@@ -259,13 +249,15 @@ class Stack(Tapped):
 
 
 class Predictor(Tapped):
-    """The interface of every model to training: states at each target position, and their logits.
+    """The base of every model. Training needs its `states` at each target position, and their logits.
 
     Initialisation, which the paper leaves open: Xavier-uniform for every projection, normal with standard deviation
     d_model^-0.5 for embeddings and learned positions (so that embeddings times √d_model have unit variance), zero
     for biases, one for the norms' gains.
     """
 
+    embedding: nn.Embedding
+    output: nn.Linear | None  # None: tied to the embedding
     output_bias: nn.Parameter | None
     output_loss = staticmethod(output_loss)  # `kernels.fuse` puts a kernel in its place
 
@@ -291,16 +283,15 @@ class Predictor(Tapped):
         return self.logits(self.states(src, tgt))
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """The states that the logits are computed from, at each target position."""
+        """The last hidden states, from which the logits are computed, at each target position."""
         raise NotImplementedError
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection."""
-        raise NotImplementedError
+        """The output projection, which is the embedding if tied."""
+        return self.embedding.weight if self.output is None else self.output.weight
 
     def logits(self, x: Activations) -> Float[Tensor, "batch length vocab"]:
-        """Logits over the vocabulary."""
         return self.tap("logits", F.linear(x, self.output_weight, self.output_bias))
 
 
@@ -330,19 +321,18 @@ class Transformer(Predictor):
         self.initialise()
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """The decoder's output over whole sentences."""
         return self.decode(tgt, self.encode(src), src)
 
     def encode(self, src: Tokens) -> Activations:
         """The encoder's output, z in the paper."""
         x = self.source_input(self.embedding(src.ids), src.positions)
-        memory: Activations = self.encoder(x, pattern(src, src))
+        memory: Activations = self.encoder(x, attention_mask(src, src))
         return memory
 
     def decode(self, tgt: Tokens, memory: Memory, src: Tokens) -> Activations:
         """The decoder's output over whole target sentences, with the causal mask."""
         x = self.target_input(self.embed_target(tgt.ids), tgt.positions)
-        out: Activations = self.decoder(x, pattern(tgt, tgt, causal=True), memory, pattern(tgt, src))
+        out: Activations = self.decoder(x, attention_mask(tgt, tgt, causal=True), memory, attention_mask(tgt, src))
         return out
 
     def embed_target(self, ids: Ids) -> Activations:
@@ -351,31 +341,22 @@ class Transformer(Predictor):
         embedded: Activations = table(ids)
         return embedded
 
-    @property
-    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection, which is the embedding if tied."""
-        return self.embedding.weight if self.output is None else self.output.weight
-
     def log_probabilities(self, src: Tokens, tgt: Tokens) -> Float[Tensor, "batch length vocab"]:
         """Log-probabilities of the token after each target token."""
         logits: Tensor = self(src, tgt)
         return logits.log_softmax(-1)
 
-    def begin(self, src: Tokens, capacity: int) -> Cache:
+    def init_cache(self, src: Tokens, capacity: int) -> Cache:
         """Encode padded sentences and allocate a cache for `capacity` target tokens."""
-        self.source_input.reach(src.ids.shape[1])
-        self.target_input.reach(capacity)
+        self.source_input.ensure_length(src.ids.shape[1])
+        self.target_input.ensure_length(capacity)
         memory = self.encode(src)
-        layers = [self._layer_cache(layer, memory, capacity) for layer in self.decoder.layers]
-        who = None if src.inside is None else src.inside[:, None, None, :]
-        return Cache(layers, who)
-
-    def _layer_cache(self, layer: nn.Module, memory: Memory, capacity: int) -> LayerCache:
-        assert isinstance(layer, Layer)
-        assert layer.cross_attention is not None
-        s, (k, v) = self.settings, layer.cross_attention.keys_and_values(memory)
-        room = (len(memory), s.n_heads, capacity)
-        return LayerCache(memory.new_empty(*room, s.key_width), memory.new_empty(*room, s.value_width), k, v)
+        layers = []
+        for layer in self.decoder.layers:
+            assert isinstance(layer, Layer)
+            assert layer.cross_attention is not None
+            layers.append(LayerCache.allocate(*layer.cross_attention.keys_and_values(memory), capacity))
+        return Cache(layers, None if src.token_mask is None else src.token_mask[:, None, None, :])
 
     def step(self, ids: Ids, cache: Cache) -> Float[Tensor, "batch length vocab"]:
         """Logits after each of these new target tokens, which are added to the cache."""

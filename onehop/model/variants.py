@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from onehop.config import ModelSettings
 from onehop.model.kv_cache import Cache, Ids, LayerCache
-from onehop.model.transformer import Activations, Input, Predictor, Stack, Tokens, Transformer, pattern
+from onehop.model.transformer import Activations, Input, Predictor, Stack, Tokens, Transformer, attention_mask
 
 
 class DecoderOnly(Predictor):
@@ -23,25 +23,16 @@ class DecoderOnly(Predictor):
         self.initialise()
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """The stack's output. There is no source."""
         x = self.target_input(self.embedding(tgt.ids), tgt.positions, tgt.segments)
-        out: Activations = self.decoder(x, pattern(tgt, tgt, causal=True))
+        out: Activations = self.decoder(x, attention_mask(tgt, tgt, causal=True))
         return out
 
-    @property
-    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection, which is the embedding if tied."""
-        return self.embedding.weight if self.output is None else self.output.weight
-
-    def begin(self, rows: int, capacity: int) -> Cache:
-        """An empty cache for `capacity` tokens of each text."""
-        self.target_input.reach(capacity)
-        return Cache([self._room(rows, capacity) for _ in self.decoder.layers], None)
-
-    def _room(self, rows: int, capacity: int) -> LayerCache:
-        s, like = self.settings, self.embedding.weight
-        keys, values = (like.new_empty(rows, s.n_heads, capacity, d) for d in (s.key_width, s.value_width))
-        return LayerCache(keys, values, keys[:, :, :0], values[:, :, :0])
+    def init_cache(self, rows: int, capacity: int) -> Cache:
+        """An empty cache for `capacity` tokens of each text. There is no source."""
+        self.target_input.ensure_length(capacity)
+        s, weight = self.settings, self.embedding.weight
+        no_keys, no_values = (weight.new_empty(rows, s.n_heads, 0, d) for d in (s.key_width, s.value_width))
+        return Cache([LayerCache.allocate(no_keys, no_values, capacity) for _ in self.decoder.layers], None)
 
     def step(self, ids: Ids, cache: Cache) -> Float[Tensor, "batch length vocab"]:
         """Logits after each of these new tokens, which are added to the cache."""
@@ -62,27 +53,20 @@ class EncoderOnly(Predictor):
         self.initialise()
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
-        """The stack's output over the masked text."""
         return self.encode(tgt)
 
     def encode(self, text: Tokens) -> Activations:
-        """The stack's output over a text."""
         x = self.source_input(self.embedding(text.ids), text.positions, text.segments)
-        out: Activations = self.encoder(x, pattern(text, text))
+        out: Activations = self.encoder(x, attention_mask(text, text))
         return out
-
-    @property
-    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection, which is the embedding if tied."""
-        return self.embedding.weight if self.output is None else self.output.weight
 
     def sentence_vectors(self, text: Tokens) -> Float[Tensor, "batch d_model"]:
         """One vector of length 1 for each padded sentence: the mean over its tokens."""
         states = self.encode(text)
-        if text.inside is None:
+        if text.token_mask is None:
             return F.normalize(states.mean(1), dim=-1)
-        inside = text.inside[:, :, None].to(states.dtype)
-        return F.normalize((states * inside).sum(1) / inside.sum(1), dim=-1)
+        mask = text.token_mask[:, :, None].to(states.dtype)
+        return F.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
 
 
 class VisionTransformer(Predictor):
@@ -98,18 +82,17 @@ class VisionTransformer(Predictor):
         self.output_bias = nn.Parameter(torch.empty(vocab_size)) if settings.output_bias else None
         self.source_input = Input(settings)
         self.encoder = Stack(settings, settings.n_encoder_layers, cross=False)
-        self.source_input.reach(1 + (self.side // self.patch) ** 2)
+        self.source_input.ensure_length(1 + (self.side // self.patch) ** 2)
         self.initialise()
         if settings.positions == "learned":
-            nn.init.normal_(
-                self.source_input.positions
-            )  # the scale of the patches; smaller positions are learned slowly
+            # The scale of the patches: smaller positions are learned slowly.
+            nn.init.normal_(self.source_input.positions)
 
     def states(self, src: Tokens, tgt: Tokens) -> Activations:
         """The class token's state of each image; a target has one position."""
-        return self.gathered(src.ids.view(-1, self.side, self.side))[None]
+        return self.class_states(src.ids.view(-1, self.side, self.side))[None]
 
-    def gathered(self, images: Int[Tensor, "images height width"]) -> Float[Tensor, "images d_model"]:
+    def class_states(self, images: Int[Tensor, "images height width"]) -> Float[Tensor, "images d_model"]:
         """The stack's output at the class token."""
         patches: Tensor = self.projection(self.patches(images))
         x = torch.cat([self.answer_embedding.expand(len(patches), 1, -1), patches], dim=1)
@@ -123,13 +106,8 @@ class VisionTransformer(Predictor):
         squares = images.view(-1, n, p, n, p).transpose(2, 3).reshape(-1, n * n, p * p)
         return squares.to(self.projection.weight.dtype) / self.white
 
-    @property
-    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection."""
-        return self.output.weight
 
-
-MEMBERS: dict[str | None, type[Predictor]] = {
+VARIANTS: dict[str | None, type[Predictor]] = {
     None: Transformer,
     "decoder": DecoderOnly,
     "encoder": EncoderOnly,
@@ -138,5 +116,5 @@ MEMBERS: dict[str | None, type[Predictor]] = {
 
 
 def model_for(settings: ModelSettings, vocab_size: int) -> Predictor:
-    """A fresh model of the kind that the settings name."""
-    return MEMBERS[settings.kind](settings, vocab_size)
+    """A fresh model of `settings.kind`."""
+    return VARIANTS[settings.kind](settings, vocab_size)

@@ -68,7 +68,7 @@ class Embedder:
         rows = [torch.tensor(ids) for ids in batch]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
         device = next(self.model.parameters()).device
-        self.model.source_input.reach(ids.shape[1])
+        self.model.source_input.ensure_length(ids.shape[1])
         vectors: Vectors = self.model.sentence_vectors(Tokens.padded(ids.to(device), PAD)).float().cpu().numpy()
         return vectors
 

@@ -102,7 +102,7 @@ class Filler:
     def probabilities(self, masked: MaskedText) -> Float[Tensor, "masks vocab"]:
         """The probabilities at each mask: of the tokens that begin a word if the mask does, else of the others."""
         device = next(self.model.parameters()).device
-        self.model.source_input.reach(len(masked.ids) + 1)
+        self.model.source_input.ensure_length(len(masked.ids) + 1)
         states = self.model.encode(Tokens.padded(torch.tensor([[*masked.ids, EOS]], device=device)))
         logits = self.model.logits(states[:, masked.positions])[0].float().cpu()
         first, later = self._token_kinds

@@ -37,7 +37,7 @@ class Continuation:
         self, model: DecoderOnly, prompt: Sequence[int], max_tokens: int, on_token: Callable[[int], None]
     ) -> None:
         self.model, self.on_token = model, on_token
-        self.cache = model.begin(1, 1 + len(prompt) + max_tokens)
+        self.cache = model.init_cache(1, 1 + len(prompt) + max_tokens)
         self.prompt = prompt
 
     def __call__(

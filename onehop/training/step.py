@@ -18,7 +18,7 @@ from onehop.data.batches import Batch
 from onehop.errors import RunError
 from onehop.model import kernels
 from onehop.model.device import is_out_of_memory
-from onehop.model.loss import Loss, cross_entropy, divergence, sayable_by
+from onehop.model.loss import Loss, allowed_tokens, cross_entropy, divergence
 from onehop.model.transformer import Predictor
 from onehop.training.dataloader import Fed, Fixed, Update, feed
 from onehop.training.distributed import World, whole, without_sync
@@ -49,8 +49,8 @@ class Objective(nn.Module):
             loss = model.output_loss(states[0], weight, bias, fed.labels, self.label_smoothing)
             return loss.objective, loss.nll
         logits = model(fed.src, fed.tgt)[0]
-        sayable = None if self.sharded else sayable_by(model.output_bias)
-        loss = cross_entropy(logits, fed.labels, self.label_smoothing, sayable=sayable)
+        allowed = None if self.sharded else allowed_tokens(model.output_bias)
+        loss = cross_entropy(logits, fed.labels, self.label_smoothing, allowed=allowed)
         if not self.r_drop:
             return loss.objective, loss.nll
         # The batch is there twice, with different dropout: half of the sum, so that a token counts once.
@@ -79,7 +79,7 @@ def compiled(module: nn.Module) -> Compute:
 
 def _compiler_options() -> dict[str, Any] | None:
     """Compiler options for the operators of onehop.model.kernels."""
-    if not kernels.usable():
+    if not kernels.available():
         return None
     from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 

@@ -395,4 +395,4 @@ class Trainer:
 
 def has_fixed_shapes(model: ModelSettings) -> bool:
     """Whether batches can have fixed shapes: not images, nor heads too wide for the ragged attention kernel."""
-    return model.kind != "vision" and max(model.key_width, model.value_width) <= kernels.FLASH_WIDTH
+    return model.kind != "vision" and max(model.key_width, model.value_width) <= kernels.FLASH_MAX_WIDTH

@@ -63,7 +63,7 @@ def test_the_heads_looks_over_patches_are_shares(tmp_path):
     assert weights.shape == (3, 4, 4, 4)
     assert bool((weights >= 0).all())
     assert bool((weights.flatten(2).sum(-1) <= 1 + 1e-5).all())
-    watched = network.gathered(torch.from_numpy(image)[None])
+    watched = network.class_states(torch.from_numpy(image)[None])
     assert watched.shape == (1, 32)
 
 

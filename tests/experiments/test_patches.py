@@ -33,7 +33,7 @@ def test_patches_hold_every_weight_that_the_vision_model_used(vision):
     assert weights.axes == ("image", "layer", "head", "query", "key")
     assert weights.values.shape == (2, 2, 2, 5, 5)
     np.testing.assert_allclose(weights.values.astype(float).sum(-1), 1, atol=2e-3)
-    logits = vision.logits(vision.gathered(torch.from_numpy(pixels[[4, 2]]))[None])[0]
+    logits = vision.logits(vision.class_states(torch.from_numpy(pixels[[4, 2]]))[None])[0]
     for image, row in zip(found["images"], logits[:, 1:].softmax(-1).tolist(), strict=True):
         assert image["probabilities"] == pytest.approx(row, abs=1e-5)
     assert [(image["place"], image["digit"]) for image in found["images"]] == [(4, 1), (2, 2)]

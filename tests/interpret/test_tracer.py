@@ -133,7 +133,7 @@ def test_stepwise_decoding_gives_the_tensors_of_the_teacher_forced_pass(tracer, 
     src = Tokens.padded(torch.tensor([trace.header["source"]["ids"]]))
     read = [BOS, *trace.header["target"]["ids"]][: len(trace.header["steps"])]
     with torch.inference_mode():
-        cache = watched.begin(src, len(read))
+        cache = watched.init_cache(src, len(read))
         for i, token in enumerate(read):
             watched.step(torch.tensor([[token]]), cache)
             for name in (n for n in recorder if n.startswith(("target", "decoder", "logits"))):

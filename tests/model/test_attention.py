@@ -16,7 +16,7 @@ from onehop.model.attention import (
     padded_attention,
 )
 from onehop.model.kernels import fused
-from onehop.model.packing import Packed, Packing, causal_mask
+from onehop.model.packing import PackedMask, Packing, causal_mask
 from onehop.model.taps import Recorder, watch
 
 BOTH = pytest.mark.parametrize("attend", [attention, fused_attention])
@@ -197,18 +197,18 @@ def nothing_to_see() -> dict:
     query, key = Packing.of(torch.tensor([1, 1])), Packing.of(torch.tensor([2, 0]))
     return {
         "mask": torch.tensor([[True, True], [False, False]])[None, None],
-        "packed": Packed(query, key),
+        "packed": PackedMask(query, key),
     }
 
 
-@pytest.mark.parametrize("pattern", ["mask", "packed"])
+@pytest.mark.parametrize("kind", ["mask", "packed"])
 @pytest.mark.parametrize("watched", [False, True])
-def test_many_heads_give_zeros_where_there_is_nothing_to_attend_to(pattern, watched):
+def test_many_heads_give_zeros_where_there_is_nothing_to_attend_to(kind, watched):
     torch.manual_seed(1)
     module = MultiHeadAttention(8, 2, 4, 4)
     module = watch(module, Recorder()) if watched else module
     x, memory = torch.randn(1, 2, 8, requires_grad=True), torch.randn(1, 2, 8, requires_grad=True)
-    out = module(x, memory, nothing_to_see()[pattern])
+    out = module(x, memory, nothing_to_see()[kind])
     assert (out[0, 1] == 0).all()
     assert (out[0, 0] != 0).all()
     grad_x, *others = gradients(out, x, memory, *module.parameters())
@@ -235,24 +235,24 @@ def packed_problems(draw):
     def packing(lengths: list[int]) -> Packing:
         return Packing.of(torch.tensor(lengths), max(lengths) + slack if slack else None)
 
-    pattern = Packed(packing(query), packing(key), causal)
-    return normal(sum(query), 3), normal(sum(key), 3), normal(sum(key), 4), pattern
+    mask = PackedMask(packing(query), packing(key), causal)
+    return normal(sum(query), 3), normal(sum(key), 3), normal(sum(key), 4), mask
 
 
-def one_sentence_at_a_time(q: Tensor, k: Tensor, v: Tensor, pattern: Packed) -> Tensor:
+def one_sentence_at_a_time(q: Tensor, k: Tensor, v: Tensor, mask: PackedMask) -> Tensor:
     outs = []
-    for i in range(len(pattern.query.starts) - 1):
-        here, there = (slice(*p.starts[i : i + 2].tolist()) for p in (pattern.query, pattern.key))
-        mask = causal_mask(here.stop - here.start)[None, None] if pattern.causal else None
-        outs.append(attention(q[:, :, here], k[:, :, there], v[:, :, there], mask))
+    for i in range(len(mask.query.starts) - 1):
+        here, there = (slice(*p.starts[i : i + 2].tolist()) for p in (mask.query, mask.key))
+        causal = causal_mask(here.stop - here.start)[None, None] if mask.causal else None
+        outs.append(attention(q[:, :, here], k[:, :, there], v[:, :, there], causal))
     return torch.cat(outs, dim=2)
 
 
 @given(problem=packed_problems())
 @settings(max_examples=80, deadline=None)
 def test_packed_is_one_sentence_at_a_time_forwards_and_backwards(problem):
-    *inputs, pattern = problem
-    together, alone = padded_attention(*inputs, pattern), one_sentence_at_a_time(*inputs, pattern)
+    *inputs, mask = problem
+    together, alone = padded_attention(*inputs, mask), one_sentence_at_a_time(*inputs, mask)
     close(together, alone)
     for ours, theirs in zip(gradients(together, *inputs), gradients(alone, *inputs), strict=True):
         close(ours, theirs)
@@ -263,7 +263,7 @@ def test_attention_never_crosses_a_boundary(causal):
     torch.manual_seed(1)
     packing = Packing.of(torch.tensor([2, 3, 1]))
     inputs = [torch.randn(1, 2, 6, 4, requires_grad=True) for _ in range(3)]
-    out = padded_attention(*inputs, Packed(packing, packing, causal))
+    out = padded_attention(*inputs, PackedMask(packing, packing, causal))
     for gradient in torch.autograd.grad(out[:, :, 2:5].square().sum(), inputs):
         assert (gradient[:, :, :2] == 0).all()
         assert (gradient[:, :, 5:] == 0).all()
@@ -275,16 +275,16 @@ def test_a_packing_knows_where_sentences_stand():
     assert packing.starts.tolist() == [0, 2, 2, 5]
     assert packing.starts.dtype == torch.int32
     assert packing.longest == 3
-    assert packing.inside.tolist() == [[True, True, False], [False] * 3, [True] * 3]
+    assert packing.token_mask.tolist() == [[True, True, False], [False] * 3, [True] * 3]
 
 
 @pytest.mark.parametrize(("d_k", "d_v"), [(8, 32), (16, 32), (32, 16), (12, 12), (5, 3), (16, 16)])
-def test_heads_of_one_width_attend_the_same(d_k, d_v):
+def test_heads_pad_heads_attend_the_same(d_k, d_v):
     """What the flash kernel is given, which takes one width only, and that in eights."""
     torch.manual_seed(0)
     q, k = (torch.randn(1, 2, 7, d_k, dtype=torch.float64) for _ in range(2))
     v = torch.randn(1, 2, 7, d_v, dtype=torch.float64)
-    filled = fused.of_one_width(q, k, v)
+    filled = fused.pad_heads(q, k, v)
     assert len({x.shape for x in filled}) == 1
     assert filled[0].shape[-1] % 8 == 0
     out = torch.nn.functional.scaled_dot_product_attention(*filled, scale=1 / math.sqrt(d_k))
@@ -292,7 +292,7 @@ def test_heads_of_one_width_attend_the_same(d_k, d_v):
     assert not out[..., d_v:].any()
 
 
-def test_the_flash_kernel_gets_heads_of_one_width_and_their_own_scale(monkeypatch):
+def test_the_flash_kernel_gets_heads_pad_heads_and_their_own_scale(monkeypatch):
     """The kernel itself needs a GPU; what it would compute is computed here."""
     packing = Packing.of(torch.tensor([3, 4]))
     q, k, v = (torch.randn(1, 2, 7, width) for width in (4, 4, 12))
@@ -303,10 +303,10 @@ def test_the_flash_kernel_gets_heads_of_one_width_and_their_own_scale(monkeypatc
         padded = (
             x.transpose(0, 1)[None] * factor for x, factor in ((q, scale * math.sqrt(q.shape[-1])), (k, 1), (v, 1))
         )
-        return padded_attention(*padded, Packed(packing, packing, causal=True))[0].transpose(0, 1)
+        return padded_attention(*padded, PackedMask(packing, packing, causal=True))[0].transpose(0, 1)
 
     monkeypatch.setattr(kernels, "fast", lambda x: True)
     monkeypatch.setattr(fused, "varlen_attn", flash)
-    out = fused.FusedAttention(8, 2, 4, 12).heads(q, k, v, Packed(packing, packing, causal=True))
+    out = fused.FusedAttention(8, 2, 4, 12).heads(q, k, v, PackedMask(packing, packing, causal=True))
     assert given == [(16, 16, 16, (-1, 0))]
-    torch.testing.assert_close(out, padded_attention(q, k, v, Packed(packing, packing, causal=True)))
+    torch.testing.assert_close(out, padded_attention(q, k, v, PackedMask(packing, packing, causal=True)))

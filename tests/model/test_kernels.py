@@ -25,7 +25,7 @@ from onehop.model.kernels.add_norm import add_norm
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.model.kernels.feed_forward import feed_forward, fits
 from onehop.model.loss import cross_entropy
-from onehop.model.packing import Packed, Packing
+from onehop.model.packing import PackedMask, Packing
 from onehop.model.transformer import Tokens, Transformer
 
 HEADS, WIDTH = 2, 16
@@ -48,15 +48,15 @@ def by_heads(x):
     return x.view(1, -1, HEADS, WIDTH).transpose(1, 2)
 
 
-def reference(q, k, v, pattern):
-    return padded_attention(by_heads(q), by_heads(k), by_heads(v), pattern).transpose(1, 2).flatten(2)[0]
+def reference(q, k, v, mask):
+    return padded_attention(by_heads(q), by_heads(k), by_heads(v), mask).transpose(1, 2).flatten(2)[0]
 
 
 def compare_self(lengths: list[int], causal: bool) -> None:
     packing = Packing.of(torch.tensor(lengths))
     qkv, d_out = drawn(sum(lengths), 3 * HEADS * WIDTH), drawn(sum(lengths), HEADS * WIDTH, seed=1).detach()
     out, _ = ragged.self_attention(qkv, packing.sentence_of_row, packing.starts, HEADS, causal)
-    plain = reference(*qkv.chunk(3, 1), Packed(packing, packing, causal))
+    plain = reference(*qkv.chunk(3, 1), PackedMask(packing, packing, causal))
     assert_all_close([out, *gradients(out, qkv, d_out)], [plain, *gradients(plain, qkv, d_out)])
 
 
@@ -66,7 +66,7 @@ def compare_cross(query_lengths: list[int], key_lengths: list[int]) -> None:
     d_out = drawn(len(q), HEADS * WIDTH, seed=2).detach()
     rows = (query.sentence_of_row, key.sentence_of_row)
     out, _ = ragged.cross_attention(q, kv, *rows, query.starts, key.starts, HEADS)
-    plain = reference(q, *kv.chunk(2, 1), Packed(query, key))
+    plain = reference(q, *kv.chunk(2, 1), PackedMask(query, key))
     assert_all_close([out, *gradients(out, (q, kv), d_out)], [plain, *gradients(plain, (q, kv), d_out)])
 
 
@@ -222,9 +222,9 @@ def test_neighbours_are_dropped_independently():
 
 def test_kernels_are_for_short_numbers_on_a_gpu():
     x = torch.zeros(2)
-    assert not kernels.fast(x)
-    assert kernels.shortened(x) is x
-    assert kernels.short_type(x) == torch.float32
+    assert not kernels.applicable(x)
+    assert kernels.to_matmul_dtype(x) is x
+    assert kernels.matmul_dtype(x) == torch.float32
 
 
 @pytest.mark.parametrize("gpu", [True, False])
@@ -245,10 +245,10 @@ def test_a_fused_model_keeps_its_weights_and_computes_the_same(monkeypatch, gpu)
 def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
     monkeypatch.setattr(fused, "ragged", ragged)  # without a GPU there is none
     heads = fused.FusedAttention(32, 2, 16, 16)
-    short, long = (Packed(packing, packing) for packing in (Packing.of(torch.tensor([n])) for n in (512, 513)))
-    assert heads._in_kernels(700_000, short)
-    assert not heads._in_kernels(2**31 // 96 + 1, short)
-    assert not heads._in_kernels(700_000, long)
+    short, long = (PackedMask(packing, packing) for packing in (Packing.of(torch.tensor([n])) for n in (512, 513)))
+    assert heads._kernel_fits(700_000, short)
+    assert not heads._kernel_fits(2**31 // 96 + 1, short)
+    assert not heads._kernel_fits(700_000, long)
 
 
 WHOLE_MODEL = """
@@ -277,7 +277,7 @@ def run(objective):
     return [value.detach(), nll.detach(), *(p.grad.clone() for p in objective.parameters())]
 
 plain = [run(objective) for objective in objectives]
-kernels.fast = lambda x: True
+kernels.applicable = lambda x: True
 fused.ragged, fused.linear_cross_entropy = ragged, linear_cross_entropy
 fused.feed_forward, fused.add_norm = feed_forward, add_norm
 for without, objective in zip(plain, objectives, strict=True):
@@ -314,7 +314,7 @@ def with_sums_inside(module, _):
     folded.extend(norm.args[-2] is not None for norm in norms)
     return module.forward
 
-kernels.fast, fused.add_norm = lambda x: True, add_norm
+kernels.applicable, fused.add_norm = lambda x: True, add_norm
 torch.manual_seed(1)
 one, two = (fused.FusedAddNorm(64, 0.5, "post").train() for _ in range(2))
 layers = lambda x, y, z: two(one(x, lambda _: y), lambda past: z + past.sin())

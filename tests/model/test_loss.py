@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Categorical, kl_divergence
 from torch.nn import functional as F
 
-from onehop.model.loss import NEVER, cross_entropy, divergence, sayable_by
+from onehop.model.loss import NEVER, allowed_tokens, cross_entropy, divergence
 
 
 def example(seed: int = 0, rows: int = 23, vocab: int = 11):
@@ -30,7 +30,7 @@ def test_tokens_that_the_model_never_writes_get_no_smoothing():
     labels = labels.clamp(max=8)
     bias = torch.zeros(11)
     bias[9:] = NEVER
-    ours = cross_entropy(logits + bias, labels, 0.1, sayable=sayable_by(bias)).objective
+    ours = cross_entropy(logits + bias, labels, 0.1, allowed=allowed_tokens(bias)).objective
     without = F.cross_entropy(logits[:, :9], labels, label_smoothing=0.1, ignore_index=0, reduction="sum")
     torch.testing.assert_close(ours, without)
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, without)))

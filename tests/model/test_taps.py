@@ -97,7 +97,7 @@ def test_each_stage_of_attention_follows_from_the_one_before(path, query, memory
     asking, asked = recorder[query].value, recorder[memory or query].value
     module = model.get_submodule(path)
     src, tgt = a_batch()
-    inside = (tgt if path == "decoder.layers.0.self_attention" else src).inside[:, None, None, :]
+    inside = (tgt if path == "decoder.layers.0.self_attention" else src).token_mask[:, None, None, :]
     future = torch.ones(TARGET, TARGET, dtype=torch.bool).triu(1)
     mask = inside & ~future if path == "decoder.layers.0.self_attention" else inside
 
@@ -161,7 +161,7 @@ def test_a_watched_model_learns_for_the_original():
 
 def test_growing_a_watched_models_positions_leaves_the_original_as_it_was():
     model = a_model()
-    watch(model, Recorder()).begin(a_batch()[0], capacity=99)
+    watch(model, Recorder()).init_cache(a_batch()[0], capacity=99)
     assert len(model.target_input.positions) == 16
 
 

@@ -199,7 +199,7 @@ def test_begin_reaches_positions_beyond_max_length_where_they_are_sinusoids():
     long = list(range(4, 20)) * 3
     short_table, long_table = a_model(max_length=8), a_model(max_length=64)
     src, ids = tokens(long), torch.tensor([[2, *long]])
-    cached = short_table.step(ids, short_table.begin(src, capacity=ids.shape[1]))
+    cached = short_table.step(ids, short_table.init_cache(src, capacity=ids.shape[1]))
     close(cached, long_table(src, Tokens.padded(ids)))
 
 
@@ -211,8 +211,8 @@ def test_a_learned_table_that_is_too_short_says_so(length, capacity):
         "Split it, or train with a larger model.max_length."
     )
     with pytest.raises(OnehopError, match=f"^{re.escape(message)}$"):
-        model.begin(tokens([4] * length), capacity)
-    model.begin(tokens([4] * 8), 8)
+        model.init_cache(tokens([4] * length), capacity)
+    model.init_cache(tokens([4] * 8), 8)
 
 
 # --- what the model cannot see --------------------------------------------------------------------------------
@@ -256,8 +256,8 @@ def test_padding_is_invisible(watched):
     logits = model(src, tgt)
     for row, (s, t) in enumerate(zip(SRC, TGT, strict=True)):
         close(logits[row, : len(t)], model(tokens(s), tokens(t))[0])
-    logits[tgt.inside].square().sum().backward()
-    for seen, inside in ((sources[0], src.inside), (targets[0], tgt.inside)):
+    logits[tgt.token_mask].square().sum().backward()
+    for seen, inside in ((sources[0], src.token_mask), (targets[0], tgt.token_mask)):
         assert (seen.grad[~inside] == 0).all()
         assert (seen.grad[inside] != 0).any(-1).all()
 
@@ -273,7 +273,7 @@ def test_packed_sentences_are_the_padded_ones(norm, positions):
         return logits, list(torch.autograd.grad((logits * weights).sum(), list(model.parameters())))
 
     tgt = tokens(*TGT)
-    padded, padded_gradients = outcome(model(tokens(*SRC), tgt)[tgt.inside])
+    padded, padded_gradients = outcome(model(tokens(*SRC), tgt)[tgt.token_mask])
     end_to_end, packed_gradients = outcome(model(packed(*SRC), packed(*TGT))[0])
     close(end_to_end, padded)
     for ours, theirs in zip(packed_gradients, padded_gradients, strict=True):
@@ -298,7 +298,7 @@ def test_cached_decoding_is_uncached_decoding(norm, positions, portions, watched
     model = a_model(norm=norm, positions=positions, d_k=3, d_v=5)
     src, tgt = tokens(*SRC), tokens(*SAME_LENGTH)
     stepping = watch(model, Recorder()) if watched else model
-    cache = stepping.begin(src, capacity=8)
+    cache = stepping.init_cache(src, capacity=8)
     close(decoded(stepping, cache, tgt.ids, portions), model(src, tgt))
     assert cache.length == 6
 
@@ -306,7 +306,7 @@ def test_cached_decoding_is_uncached_decoding(norm, positions, portions, watched
 def test_selected_hypotheses_go_on_from_their_own_past():
     model = a_model()
     src, ids = tokens(*SRC), tokens(*SAME_LENGTH).ids
-    cache = model.begin(src, capacity=6)
+    cache = model.init_cache(src, capacity=6)
     model.step(ids[:, :2], cache)
     rows = torch.tensor([1, 1, 0])
     chosen, further = cache.select(rows), ids[:, 2:]
@@ -321,13 +321,13 @@ def test_a_source_without_padding_needs_no_mask():
     bare = Tokens(padded.ids, padded.positions)
     tgt = tokens(*SAME_LENGTH[:2])
     close(model(bare, Tokens(tgt.ids, tgt.positions)), model(padded, tgt))
-    cache = model.begin(bare, capacity=6).select(torch.tensor([1, 0]))
+    cache = model.init_cache(bare, capacity=6).select(torch.tensor([1, 0]))
     close(model.step(tgt.ids, cache), model(padded, tgt))
 
 
 def test_a_full_cache_takes_no_more():
     model = a_model()
-    cache = model.begin(tokens(SRC[0]), capacity=1)
+    cache = model.init_cache(tokens(SRC[0]), capacity=1)
     model.step(torch.tensor([[2]]), cache)
     with pytest.raises(AssertionError, match="the cache is full"):
         model.step(torch.tensor([[4]]), cache)
@@ -467,6 +467,6 @@ def test_a_cache_changes_nothing_with_these_options(changes):
     model = a_model(**changes)
     src, tgt = tokens(*SRC), tokens([2, 13, 14], [2, 15, 16], [2, 4, 5])
     with torch.no_grad():
-        cache = model.begin(src, capacity=3)
+        cache = model.init_cache(src, capacity=3)
         steps = [model.step(tgt.ids[:, i : i + 1], cache) for i in range(3)]
         close(torch.cat(steps, dim=1), model(src, tgt))

@@ -94,7 +94,7 @@ def test_a_decoder_packed_gives_the_logits_of_gpt_2_for_each_text():
 def test_a_decoder_steps_as_it_reads():
     ours, _ = gpt2_pair()
     ids = torch.randint(4, VOCAB, (2, 9))
-    cache = ours.begin(2, 9)
+    cache = ours.init_cache(2, 9)
     found = torch.cat([ours.step(ids[:, :4], cache), *(ours.step(ids[:, i : i + 1], cache) for i in range(4, 9))], 1)
     torch.testing.assert_close(found, ours(Tokens.padded(ids), Tokens.padded(ids)), rtol=0, atol=1e-5)
     assert cache.length == 9
@@ -103,7 +103,7 @@ def test_a_decoder_steps_as_it_reads():
 def test_a_learned_position_table_refuses_longer_texts():
     ours, _ = gpt2_pair()
     with pytest.raises(SettingsError, match="longer than the 20 learned positions"):
-        ours.begin(1, LONGEST + 1)
+        ours.init_cache(1, LONGEST + 1)
 
 
 # --- the encoder: BERT ----------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ def test_an_encoder_gives_the_states_of_bert_with_padding_and_two_segments():
     ids, segments = torch.randint(4, VOCAB, (3, 12)), torch.randint(0, 2, (3, 12))
     ids[1, 7:] = 0
     text = Tokens.padded(ids)
-    text = Tokens(text.ids, text.positions, text.inside, segments=segments)
+    text = Tokens(text.ids, text.positions, text.token_mask, segments=segments)
     expected = theirs(ids, attention_mask=(ids != 0).long(), token_type_ids=segments).last_hidden_state
     inside = ids != 0
     torch.testing.assert_close(ours.encode(text)[inside], expected[inside], rtol=0, atol=1e-5)
-    other = Tokens(text.ids, text.positions, text.inside)
+    other = Tokens(text.ids, text.positions, text.token_mask)
     assert (ours.encode(other) - expected)[inside].abs().max() > 0.01  # segments matter
 
 
@@ -201,7 +201,7 @@ def test_vision_gives_the_logits_of_vit():
     ours, theirs = vit_pair()
     images = torch.randint(0, 17, (6, 8, 8))
     expected = theirs(images[:, None].float() / 16).logits
-    actual = ours.logits(ours.gathered(images)[None])[0]
+    actual = ours.logits(ours.class_states(images)[None])[0]
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
     assert expected.std() > 0.1
 

@@ -240,7 +240,7 @@ def test_marian_gives_the_same_logits(marians):
 
 def greedy(model: Transformer, src: Tensor, longest: int) -> list[list[int]]:
     """The likeliest token at each step, up to the end mark."""
-    cache = model.begin(Tokens.padded(src), capacity=longest)
+    cache = model.init_cache(Tokens.padded(src), capacity=longest)
     ids = torch.full((len(src), 1), BOS)
     for _ in range(longest):
         ids = torch.cat([ids, model.step(ids[:, -1:], cache).argmax(-1)], dim=1)

@@ -14,11 +14,11 @@ from torch.nn.attention.varlen import varlen_attn
 
 from onehop.model import kernels
 from onehop.model.attention import HeadOutputs, Keys, MultiHeadAttention, Queries, Values
-from onehop.model.loss import Labels, Loss, output_loss
-from onehop.model.packing import Packed, Pattern
+from onehop.model.loss import Labels, Loss, OutputBias, OutputWeight, output_loss
+from onehop.model.packing import AttentionMask, PackedMask
 from onehop.model.transformer import Activations, AddNorm, FeedForward, Predictor
 
-if kernels.usable():
+if kernels.available():
     from onehop.model.kernels import feed_forward, ragged
     from onehop.model.kernels.add_norm import add_norm
     from onehop.model.kernels.cross_entropy import linear_cross_entropy
@@ -43,67 +43,70 @@ class FusedAttention(MultiHeadAttention):
         self,
         x: Float[Tensor, "batch query d_model"],
         memory: Float[Tensor, "batch key d_model"],
-        pattern: Pattern,
+        mask: AttentionMask,
     ) -> Float[Tensor, "batch query d_model"]:
-        """Attend from each position of x to the memory; in self-attention the memory is x."""
         rows = max(x.shape[1], memory.shape[1])
-        if ragged is not None and isinstance(pattern, Packed) and self._in_kernels(rows, pattern) and kernels.fast(x):
+        if (
+            ragged is not None
+            and isinstance(mask, PackedMask)
+            and self._kernel_fits(rows, mask)
+            and kernels.applicable(x)
+        ):
             own = x.squeeze(0)  # a view in both passes; the backward pass of x[0] would first zero-fill a gradient
-            joined = self._all_at_once(own, pattern) if memory is x else self._across(own, memory.squeeze(0), pattern)
+            joined = self._self_kernel(own, mask) if memory is x else self._cross_kernel(own, memory.squeeze(0), mask)
             out: Tensor = self.w_o(joined[None])
             return out
-        return super().forward(x, memory, pattern)
+        return super().forward(x, memory, mask)
 
-    def heads(self, q: Queries, k: Keys, v: Values, pattern: Pattern) -> HeadOutputs:
-        """Equation 1 in every head."""
-        fits = max(k.shape[-1], v.shape[-1]) <= kernels.FLASH_WIDTH
-        if isinstance(pattern, Packed) and not self.watched and fits and kernels.fast(q):
+    def heads(self, q: Queries, k: Keys, v: Values, mask: AttentionMask) -> HeadOutputs:
+        fits = max(k.shape[-1], v.shape[-1]) <= kernels.FLASH_MAX_WIDTH
+        if isinstance(mask, PackedMask) and not self.watched and fits and kernels.applicable(q):
             scale = 1 / math.sqrt(k.shape[-1])
-            return varlen_attention(*of_one_width(q, k, v), pattern, scale)[..., : v.shape[-1]]
-        return super().heads(q, k, v, pattern)
+            return varlen_attention(*pad_heads(q, k, v), mask, scale)[..., : v.shape[-1]]
+        return super().heads(q, k, v, mask)
 
-    def _in_kernels(self, rows: int, pattern: Packed) -> bool:
+    def _kernel_fits(self, rows: int, mask: PackedMask) -> bool:
         wide = self.w_q.out_features
         fits = wide // self.n_heads in ragged.WIDTHS and rows * 3 * wide < ragged.CELLS
-        short = max(pattern.query.longest, pattern.key.longest) <= ragged.LONGEST
+        short = max(mask.query.longest, mask.key.longest) <= ragged.LONGEST
         return not self.watched and wide == self.w_v.out_features and fits and short
 
-    def _all_at_once(self, x: Float[Tensor, "rows d_model"], pattern: Packed) -> Float[Tensor, "rows width"]:
-        qkv = _side_by_side(x, self.w_q, self.w_k, self.w_v)
-        sentences = pattern.query
+    def _self_kernel(self, x: Float[Tensor, "rows d_model"], mask: PackedMask) -> Float[Tensor, "rows width"]:
+        qkv = _project(x, self.w_q, self.w_k, self.w_v)
+        sentences = mask.query
         out: Tensor = ragged.self_attention(
-            qkv, sentences.sentence_of_row, sentences.starts, self.n_heads, pattern.causal
+            qkv, sentences.sentence_of_row, sentences.starts, self.n_heads, mask.causal
         )[0]
         return out
 
-    def _across(
-        self, x: Float[Tensor, "query d_model"], memory: Float[Tensor, "key d_model"], pattern: Packed
+    def _cross_kernel(
+        self, x: Float[Tensor, "query d_model"], memory: Float[Tensor, "key d_model"], mask: PackedMask
     ) -> Float[Tensor, "query width"]:
-        query, key = pattern.query, pattern.key
+        query, key = mask.query, mask.key
         rows, starts = (query.sentence_of_row, key.sentence_of_row), (query.starts, key.starts)
-        kv = _side_by_side(memory, self.w_k, self.w_v)
+        kv = _project(memory, self.w_k, self.w_v)
         out: Tensor = ragged.cross_attention(self.w_q(x), kv, *rows, *starts, self.n_heads)[0]
         return out
 
 
-def of_one_width(q: Queries, k: Keys, v: Values) -> tuple[Heads, Heads, Heads]:
+def pad_heads(q: Queries, k: Keys, v: Values) -> tuple[Heads, Heads, Heads]:
     """Heads padded with zeros to one width, a multiple of eight, as the flash kernel requires."""
     width = -(-max(k.shape[-1], v.shape[-1]) // 8) * 8
     q, k, v = (x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
     return q, k, v
 
 
-def varlen_attention(q: Queries, k: Keys, v: Values, pattern: Packed, scale: float | None = None) -> HeadOutputs:
+def varlen_attention(q: Queries, k: Keys, v: Values, mask: PackedMask, scale: float | None = None) -> HeadOutputs:
     """The flash kernel for ragged rows. Specified by `attention.padded_attention`; `scale`: if not 1/√d_k."""
-    query, key = pattern.query, pattern.key
+    query, key = mask.query, mask.key
     q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
-    window = (-1, 0) if pattern.causal else (-1, -1)
+    window = (-1, 0) if mask.causal else (-1, -1)
     out = varlen_attn(q, k, v, query.starts, key.starts, query.longest, key.longest, scale=scale, window_size=window)
     assert isinstance(out, Tensor)
     return out.transpose(0, 1)[None]
 
 
-def _side_by_side(x: Float[Tensor, "rows d_model"], *linears: nn.Linear) -> Float[Tensor, "rows width"]:
+def _project(x: Float[Tensor, "rows d_model"], *linears: nn.Linear) -> Float[Tensor, "rows width"]:
     """Several projections of the same rows in one matrix product."""
     weight = torch.cat([linear.weight for linear in linears])
     bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
@@ -114,15 +117,14 @@ class FusedFeedForward(FeedForward):
     """Equation 2 in the kernel of `feed_forward`."""
 
     def forward(self, x: Activations) -> Activations:
-        """Each position on its own."""
-        if feed_forward is not None and not self.watched and self._in_kernels() and kernels.fast(x):
-            rows = kernels.shortened(x).flatten(0, -2)
+        if feed_forward is not None and not self.watched and self._kernel_fits() and kernels.applicable(x):
+            rows = kernels.to_matmul_dtype(x).flatten(0, -2)
             one, two = self.w_1, self.w_2
             out: Tensor = feed_forward.feed_forward(rows, one.weight, one.bias, two.weight, two.bias)[0]
             return out.view(x.shape)
         return super().forward(x)
 
-    def _in_kernels(self) -> bool:
+    def _kernel_fits(self) -> bool:
         return self.activation is F.relu and feed_forward.fits(self.w_1.in_features, self.w_1.out_features)
 
 
@@ -130,34 +132,27 @@ class FusedAddNorm(AddNorm):
     """Post-norm LayerNorm(x + Dropout(added)) with a single pass through memory."""
 
     def forward(self, x: Activations, sublayer: Callable[[Activations], Activations]) -> Activations:
-        """Wrap a sub-layer."""
         if self.pre:
             return super().forward(x, sublayer)
-        if add_norm is None or self.watched or not kernels.fast(x):
+        if add_norm is None or self.watched or not kernels.applicable(x):
             # The cast is safe: each norm normalises again, so rounding does not accumulate.
-            return kernels.shortened(super().forward(x, sublayer))
-        added = kernels.shortened(sublayer(x)).flatten(0, -2)
+            return kernels.to_matmul_dtype(super().forward(x, sublayer))
+        added = kernels.to_matmul_dtype(sublayer(x)).flatten(0, -2)
         drop = self.dropout.p if self.training else 0.0
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if drop else None
-        normed: Tensor = add_norm(x.flatten(0, -2), added, self.norm.weight, self.norm.bias, seed, drop, self.norm.eps)[
-            0
-        ]
+        norm, skip = self.norm, x.flatten(0, -2)
+        normed: Tensor = add_norm(skip, added, norm.weight, norm.bias, seed, drop, norm.eps)[0]
         return normed.view(x.shape)
 
 
 def fused_output_loss(
-    states: Float[Tensor, "rows d_model"],
-    weight: Float[Tensor, "vocab d_model"],
-    bias: Float[Tensor, " vocab"] | None,
-    labels: Labels,
-    smoothing: float,
-    ignore: int = 0,
+    states: Float[Tensor, "rows d_model"], weight: OutputWeight, bias: OutputBias, labels: Labels, smoothing: float
 ) -> Loss:
     """`loss.output_loss` without float32 logits."""
-    if linear_cross_entropy is None or bias is not None or not kernels.fast(states):
-        return output_loss(states, weight, bias, labels, smoothing, ignore)
-    short = states.to(kernels.short_type(states))
-    objective, nll, _ = linear_cross_entropy(short, weight, labels, smoothing, ignore)
+    if linear_cross_entropy is None or bias is not None or not kernels.applicable(states):
+        return output_loss(states, weight, bias, labels, smoothing)
+    states = states.to(kernels.matmul_dtype(states))
+    objective, nll, _ = linear_cross_entropy(states, weight, labels, smoothing, 0)  # labels of 0 are padding
     return Loss(objective, nll)
 
 

@@ -90,9 +90,9 @@ def source_kernel(
     total = tl.zeros([QUERIES], tl.float32)
     blend = tl.zeros([QUERIES, V_TILE], tl.float32)
     for at in range(0, length, TILE):
-        places = at + tl.arange(0, TILE)
-        known = places < length
-        slots = (sentence * source + places) * HEADS + head
+        positions = at + tl.arange(0, TILE)
+        known = positions < length
+        slots = (sentence * source + positions) * HEADS + head
         k = tl.load(keys + slots[:, None] * D_K + k_columns[None, :], mask=known[:, None] & in_k[None, :], other=0.0)
         v = tl.load(values + slots[:, None] * D_V + v_columns[None, :], mask=known[:, None] & in_v[None, :], other=0.0)
         scores = tl.sum(queries[:, None, :] * k.to(tl.float32)[None, :, :], 2)
@@ -108,7 +108,7 @@ def source_kernel(
 
 
 def attend_source(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
-    """Attend to the source; each sentence has the same number of rows, and they stand together."""
+    """Attend to the source; each sentence has the same number of consecutive rows."""
     sentences, source, heads, d_k = keys.shape
     d_v, beam = values.shape[3], len(q) // sentences
     out = q.new_empty(len(q), heads * d_v)
@@ -149,23 +149,23 @@ def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, eps: float) -
 
 @triton.jit
 def take_best(x, ids, beyond, FEW: tl.constexpr, KEPT: tl.constexpr):
-    """The `FEW` largest of a vector, best first, of equals the lowest id, in the first places of `KEPT`."""
-    places = tl.arange(0, KEPT)
+    """The `FEW` largest of a vector, best first, ties by the lowest id, in the first `FEW` of `KEPT` elements."""
+    ranks = tl.arange(0, KEPT)
     best_x = tl.full([KEPT], float("-inf"), tl.float32)
     best_ids = tl.zeros([KEPT], tl.int32)
     for i in tl.static_range(FEW):
         largest = tl.max(x, 0)
         # If nothing is left, or all values are NaN, the id must still be valid.
         lowest = tl.minimum(tl.min(tl.where(x == largest, ids, beyond), 0), beyond - 1)
-        best_x = tl.where(places == i, largest, best_x)
-        best_ids = tl.where(places == i, lowest, best_ids)
+        best_x = tl.where(ranks == i, largest, best_x)
+        best_ids = tl.where(ranks == i, lowest, best_ids)
         x = tl.where(ids == lowest, float("-inf"), x)
     return best_x, best_ids
 
 
 @triton.jit
 def summary_kernel(
-    logits, peaks, sums, hopes, position, min_length,
+    logits, peaks, sums, allowed_peaks, position, min_length,
     VOCAB: tl.constexpr, PARTS: tl.constexpr, END: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One part of one row: its largest, its sum of exponentials, and its largest that may be chosen."""
@@ -177,48 +177,49 @@ def summary_kernel(
     tl.store(peaks + at, peak)
     tl.store(sums + at, tl.sum(tl.exp(x - tl.where(peak == float("-inf"), 0.0, peak)), 0))
     may_not_end = tl.load(position) < tl.load(min_length)
-    tl.store(hopes + at, tl.max(tl.where((ids == END) & may_not_end, float("-inf"), x), 0))
+    tl.store(allowed_peaks + at, tl.max(tl.where((ids == END) & may_not_end, float("-inf"), x), 0))
 
 
 @triton.jit
 def best_kernel(
-    logits, peaks, sums, hopes, log_probs, best, position, min_length,
+    logits, peaks, sums, allowed_peaks, log_probs, best, position, min_length,
     VOCAB: tl.constexpr, PARTS: tl.constexpr, END: tl.constexpr, FEW: tl.constexpr, KEPT: tl.constexpr,
     PARTS_TILE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One row. Its best tokens are in the parts with the largest maxima, so only those parts are read again."""
     row = tl.program_id(0)
-    each, places = tl.arange(0, PARTS_TILE), tl.arange(0, KEPT)
-    there = each < PARTS
-    peak = tl.load(peaks + row * PARTS + each, mask=there, other=float("-inf"))
+    part_ids, ranks = tl.arange(0, PARTS_TILE), tl.arange(0, KEPT)
+    inside = part_ids < PARTS
+    peak = tl.load(peaks + row * PARTS + part_ids, mask=inside, other=float("-inf"))
     largest = tl.max(peak, 0)
-    total = tl.sum(tl.load(sums + row * PARTS + each, mask=there, other=0.0) * tl.exp(peak - largest), 0)
-    hope = tl.load(hopes + row * PARTS + each, mask=there, other=float("-inf"))
-    hope, parts = take_best(hope, each, PARTS, FEW, KEPT)
+    total = tl.sum(tl.load(sums + row * PARTS + part_ids, mask=inside, other=0.0) * tl.exp(peak - largest), 0)
+    allowed_peak = tl.load(allowed_peaks + row * PARTS + part_ids, mask=inside, other=float("-inf"))
+    allowed_peak, parts = take_best(allowed_peak, part_ids, PARTS, FEW, KEPT)
     ids = parts[:, None] * TILE + tl.arange(0, TILE)[None, :]
     # A part taken only because too few were left is empty, and would be counted twice.
-    read = (ids < VOCAB) & (hope > float("-inf"))[:, None]
+    read = (ids < VOCAB) & (allowed_peak > float("-inf"))[:, None]
     x = tl.load(logits + row.to(tl.int64) * VOCAB + ids, mask=read, other=float("-inf")).to(tl.float32)
     may_not_end = tl.load(position) < tl.load(min_length)
     x = tl.where((ids == END) & may_not_end, float("-inf"), x)
     best_x, best_ids = take_best(tl.reshape(x, [KEPT * TILE]), tl.reshape(ids, [KEPT * TILE]), VOCAB, FEW, KEPT)
-    tl.store(log_probs + row * FEW + places, (best_x - largest) - tl.log(total), mask=places < FEW)
-    tl.store(best + row * FEW + places, best_ids.to(tl.int64), mask=places < FEW)
+    tl.store(log_probs + row * FEW + ranks, (best_x - largest) - tl.log(total), mask=ranks < FEW)
+    tl.store(best + row * FEW + ranks, best_ids.to(tl.int64), mask=ranks < FEW)
 
 
 def best_of_rows(logits: Tensor, few: int, end: int, position: Tensor, min_length: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and ids of each row's most probable tokens, best first, of equals the lowest id first."""
+    """Log-probabilities and ids of each row's most probable tokens, best first. Ties: the lowest id."""
     rows, vocab = logits.shape
     parts, kept = triton.cdiv(vocab, PART), triton.next_power_of_2(few)
-    peaks, sums, hopes = (logits.new_empty(rows, parts, dtype=torch.float32) for _ in range(3))
+    peaks, sums, allowed_peaks = (logits.new_empty(rows, parts, dtype=torch.float32) for _ in range(3))
     log_probs = logits.new_empty(rows, few, dtype=torch.float32)
     best = torch.empty_like(log_probs, dtype=torch.int64)
     summary_kernel[(rows, parts)](
-        logits, peaks, sums, hopes, position, min_length, VOCAB=vocab, PARTS=parts, END=end, TILE=PART, num_warps=1
-    )
+        logits, peaks, sums, allowed_peaks, position, min_length,
+        VOCAB=vocab, PARTS=parts, END=end, TILE=PART, num_warps=1,
+    )  # fmt: skip
     # One warp per two parts: with more, a thread runs out of registers and compilation takes too long.
     best_kernel[(rows,)](
-        logits, peaks, sums, hopes, log_probs, best, position, min_length,
+        logits, peaks, sums, allowed_peaks, log_probs, best, position, min_length,
         VOCAB=vocab, PARTS=parts, END=end, FEW=few, KEPT=kept,
         PARTS_TILE=triton.next_power_of_2(parts), TILE=PART, num_warps=max(4, kept // 2),
     )  # fmt: skip
@@ -235,12 +236,12 @@ def keep_best_kernel(
     sentence = tl.program_id(0)
     first = sentence * BEAM
     cells = tl.arange(0, CELLS)
-    there = cells < BEAM * FEW
-    sums = tl.load(totals + first + cells // FEW, mask=there, other=float("-inf"))
-    sums += tl.load(values + first * FEW + cells, mask=there, other=float("-inf")).to(tl.float64)
-    new = tl.load(ids + first * FEW + cells, mask=there, other=0).to(tl.int32)
-    no_number = tl.max(tl.where(sums != sums, 1, 0), 0) > 0
-    free = there
+    inside = cells < BEAM * FEW
+    sums = tl.load(totals + first + cells // FEW, mask=inside, other=float("-inf"))
+    sums += tl.load(values + first * FEW + cells, mask=inside, other=float("-inf")).to(tl.float64)
+    new = tl.load(ids + first * FEW + cells, mask=inside, other=0).to(tl.int32)
+    has_nan = tl.max(tl.where(sums != sums, 1, 0), 0) > 0
+    free = inside
     kept = tl.full([], 0, tl.int32)
     for i in range(CANDIDATES):
         best = tl.max(tl.where(free, sums, float("-inf")), 0)
@@ -248,14 +249,14 @@ def keep_best_kernel(
         at = tl.minimum(tl.min(tl.where(free & (sums == best), cells, CELLS), 0), BEAM * FEW - 1)
         token = tl.sum(tl.where(cells == at, new, 0), 0)
         free = free & (cells != at)
-        place = answer + sentence * CANDIDATES + i
-        tl.store(place, tl.where(no_number, float("nan"), best))
-        tl.store(place + sentences * CANDIDATES, ((at // FEW) * VOCAB + token).to(tl.float64))
-        goes_on = (token != END) & (kept < BEAM)
-        tl.store(totals + first + kept, best, mask=goes_on)
-        tl.store(tokens + first + kept, token.to(tl.int64), mask=goes_on)
-        tl.store(parents + first + kept, (first + at // FEW).to(tl.int64), mask=goes_on)
-        kept += goes_on.to(tl.int32)
+        pointer = answer + sentence * CANDIDATES + i
+        tl.store(pointer, tl.where(has_nan, float("nan"), best))
+        tl.store(pointer + sentences * CANDIDATES, ((at // FEW) * VOCAB + token).to(tl.float64))
+        unfinished = (token != END) & (kept < BEAM)
+        tl.store(totals + first + kept, best, mask=unfinished)
+        tl.store(tokens + first + kept, token.to(tl.int64), mask=unfinished)
+        tl.store(parents + first + kept, (first + at // FEW).to(tl.int64), mask=unfinished)
+        kept += unfinished.to(tl.int32)
     slots = tl.arange(0, SLOTS)
     empty = (slots >= kept) & (slots < BEAM)
     tl.store(totals + first + slots, tl.full([SLOTS], float("-inf"), tl.float64), mask=empty)
