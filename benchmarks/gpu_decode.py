@@ -285,7 +285,7 @@ def wait() -> None:
 @torch.inference_mode()
 def device_times(engine: TorchEngine, size: int, beam: int) -> dict[str, float]:
     """Milliseconds of the recorded beginning and of a recorded step, without the host."""
-    station = station_of(engine, size, beam)
+    captured = graphs_of(engine, size, beam)
 
     def run(step: Callable[[], None], times: int) -> float:
         wait()
@@ -295,15 +295,15 @@ def device_times(engine: TorchEngine, size: int, beam: int) -> dict[str, float]:
         wait()
         return 1e3 * (time.perf_counter() - began) / times
 
-    begin = run(station.begin, 5)
-    station.begin()
-    return {"begin": begin, "step": run(station.step, LENGTH)}
+    begin = run(captured.begin, 5)
+    captured.begin()
+    return {"begin": begin, "step": run(captured.step, LENGTH)}
 
 
-def station_of(engine: TorchEngine, size: int, beam: int) -> Any:
+def graphs_of(engine: TorchEngine, size: int, beam: int) -> Any:
     assert engine.captured is not None
     sentences, options = sentences_of(size, 300, 0), SearchOptions(beam=beam, loop_repeats=0)
-    return engine.captured.station(Shape.of(sentences, [LENGTH] * size, options, engine.model.settings))
+    return engine.captured.graphs_for(Shape.of(sentences, [LENGTH] * size, options, engine.model.settings))
 
 
 @torch.inference_mode()
@@ -312,14 +312,14 @@ def profile(engine: TorchEngine, size: int, beam: int) -> None:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as watched
 
-    station = station_of(engine, size, beam)
-    station.begin()
+    captured = graphs_of(engine, size, beam)
+    captured.begin()
     for _ in range(LENGTH // 2):
-        station.step()
+        captured.step()
     wait()
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
     with watched(activities=kinds) as seen:
-        station.step_plainly()
+        captured.step_eagerly()
         wait()
     key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     print(name_of(size, beam))

@@ -11,7 +11,6 @@ __all__ = [
     "cuda_graph_search",
     "cuda_graph_state",
     "engine",
-    "loops",
     "one_token",
     "options",
     "request",

@@ -31,16 +31,16 @@ class Kept:
 
 @dataclass
 class History:
-    """What each step of the beam kept: steps[sentence][step][place]."""
+    """What each step of the beam kept: steps[sentence][step][index]."""
 
     steps: list[list[list[Kept]]] = field(default_factory=list)
 
-    def replay(self, sentence: int, step: int, place: int) -> tuple[int, ...]:
+    def replay(self, sentence: int, step: int, index: int) -> tuple[int, ...]:
         """The ids from the start up to one kept candidate, EOS included."""
         ids = []
         for kept in reversed(self.steps[sentence][: step + 1]):
-            ids.append(kept[place].token)
-            place = kept[place].parent
+            ids.append(kept[index].token)
+            index = kept[index].parent
         return tuple(reversed(ids))
 
 
@@ -55,17 +55,17 @@ class Candidates:
     @classmethod
     def best(cls, log_probs: LogProbs, so_far: Slots, beam: int) -> "Candidates":
         """Enough candidates for a beam: the best beam + 1 of each row, since only one of them can be EOS."""
-        few = min(beam + 2, log_probs.shape[1])
-        values, ids = fetch(*log_probs.topk(few, dim=1))
+        k = min(beam + 2, log_probs.shape[1])
+        values, ids = fetch(*log_probs.topk(k, dim=1))
         candidates = cls.ordered(values, ids, so_far)
-        if few == beam + 2 and candidates.may_lack_an_equal(values, so_far, beam):
-            values, ids = fetch(*(x[:, :few] for x in log_probs.sort(dim=1, descending=True, stable=True)))
+        if k == beam + 2 and candidates.may_lack_an_equal(values, so_far, beam):
+            values, ids = fetch(*(x[:, :k] for x in log_probs.sort(dim=1, descending=True, stable=True)))
             candidates = cls.ordered(values, ids, so_far)
         return candidates
 
     @classmethod
     def ordered(
-        cls, values: Float[np.ndarray, "rows few"], ids: Int[np.ndarray, "rows few"], so_far: Slots
+        cls, values: Float[np.ndarray, "rows k"], ids: Int[np.ndarray, "rows k"], so_far: Slots
     ) -> "Candidates":
         """Sort the candidates of all rows of a sentence together."""
         n, slots = so_far.shape
@@ -75,15 +75,15 @@ class Candidates:
         order = np.lexsort((tokens, parents, -totals))
         return cls(*(np.take_along_axis(x, order, axis=1) for x in (totals, parents, tokens)))
 
-    def may_lack_an_equal(self, values: Float[np.ndarray, "rows few"], so_far: Slots, beam: int) -> bool:
+    def may_lack_an_equal(self, values: Float[np.ndarray, "rows k"], so_far: Slots, beam: int) -> bool:
         """Whether `topk` cut a row within a tie that matters: it is undefined which of them it keeps."""
-        cut = (values[:, -2] == values[:, -1]) & (values[:, -1] > -math.inf)
-        if not cut.any():
+        tied = (values[:, -2] == values[:, -1]) & (values[:, -1] > -math.inf)
+        if not tied.any():
             return False
-        going_on = np.sort(np.where(self.tokens == EOS, -math.inf, self.totals), axis=1)
-        worst_kept = going_on[:, -min(beam, going_on.shape[1])]
-        reach = so_far + values[:, -1].reshape(so_far.shape)
-        return bool((cut.reshape(so_far.shape) & (reach >= worst_kept[:, None])).any())
+        unfinished = np.sort(np.where(self.tokens == EOS, -math.inf, self.totals), axis=1)
+        worst_kept = unfinished[:, -min(beam, unfinished.shape[1])]
+        last_totals = so_far + values[:, -1].reshape(so_far.shape)
+        return bool((tied.reshape(so_far.shape) & (last_totals >= worst_kept[:, None])).any())
 
 
 class Beam:
@@ -94,22 +94,25 @@ class Beam:
         self.sentences = np.arange(len(request.max_lengths))
         self.ids = np.zeros((len(self.sentences), 1, 0), dtype=np.int64)
         self.log_probs = np.zeros((len(self.sentences), 1))
-        self.found: list[list[Hypothesis]] = [[] for _ in self.sentences]
-        self.costs: list[list[float]] = [[] for _ in self.sentences]  # their negated scores in order, no loops
+        self.finished: list[list[Hypothesis]] = [[] for _ in self.sentences]
+        self.costs: list[list[float]] = [[] for _ in self.sentences]  # their negated scores, ascending, no loops
         if history is not None:
             history.steps[:] = [[] for _ in self.sentences]
 
     def search(self, step: Step, device: torch.device | str) -> list[list[Hypothesis]]:
-        """Extend all beams token by token until every sentence is done."""
         tokens, parents = torch.full((len(self.sentences),), BOS, device=device), None
         while len(self.sentences):
-            slots, place = self.ids.shape[1:]
-            log_probs = self.request.constrain(step(tokens, parents), self.sentences.repeat(slots), place)
-            rows = self.extend(Candidates.best(log_probs, self.log_probs, self.options.beam))
-            unchanged = np.array_equal(rows, np.arange(len(log_probs)))
+            old_rows = np.arange(self.log_probs.size)
+            rows = self.advance(step(tokens, parents))
             tokens = torch.from_numpy(self.ids[:, :, -1].reshape(-1)).to(device)
-            parents = None if unchanged else torch.from_numpy(rows).to(device)
-        return [self.request.ranked(found) for found in self.found]
+            parents = None if np.array_equal(rows, old_rows) else torch.from_numpy(rows).to(device)
+        return list(map(self.request.ranked, self.finished))
+
+    def advance(self, log_probs: LogProbs) -> Int[np.ndarray, " new_rows"]:
+        """One step of all beams. Returns each new row's parent."""
+        slots, position = self.ids.shape[1:]
+        log_probs = self.request.constrain(log_probs, self.sentences.repeat(slots), position)
+        return self.extend(Candidates.best(log_probs, self.log_probs, self.options.beam))
 
     def extend(self, candidates: Candidates) -> RowInts:
         """Collect finished hypotheses, keep the best others, drop finished sentences. Returns each new row's parent."""
@@ -117,7 +120,7 @@ class Beam:
         is_end = candidates.tokens == EOS
         # Only the `beam` best candidates may finish, so that a beam of one ends exactly where greedy search does.
         ended = is_end & (candidates.totals > -math.inf) & (np.arange(is_end.shape[1]) < beam)
-        self.put_aside(ended, candidates.parents, candidates.totals, finished=True)
+        self.collect(ended, candidates.parents, candidates.totals, finished=True)
         best = np.argsort(is_end, axis=1, kind="stable")[:, :beam]
         parents, tokens = (np.take_along_axis(x, best, axis=1) for x in (candidates.parents, candidates.tokens))
         totals = np.take_along_axis(np.where(is_end, -math.inf, candidates.totals), best, axis=1)
@@ -125,12 +128,16 @@ class Beam:
         self.log_probs = self.stop(totals)
         if self.history is not None:
             self.record(self.history, candidates, ended, totals, parents)
-        keep = ~self.is_done()
-        self.sentences, self.ids, self.log_probs = self.sentences[keep], self.ids[keep], self.log_probs[keep]
-        rows: RowInts = (np.arange(n)[:, None] * slots + parents)[keep].reshape(-1)
+        kept = ~self.is_done()
+        self.keep(kept)
+        rows: RowInts = (np.arange(n)[:, None] * slots + parents)[kept].reshape(-1)
         return rows
 
-    def put_aside(
+    def keep(self, kept: Bool[np.ndarray, " sentences"]) -> None:
+        """Drop all other sentences."""
+        self.sentences, self.ids, self.log_probs = self.sentences[kept], self.ids[kept], self.log_probs[kept]
+
+    def collect(
         self,
         chosen: Bool[np.ndarray, "sentences candidates"],
         slots: Int[np.ndarray, "sentences candidates"],
@@ -140,20 +147,15 @@ class Beam:
         looped: Bool[np.ndarray, "sentences candidates"] | None = None,
     ) -> None:
         """Move hypotheses, or their continuation by EOS, from the beams to the finished ones."""
-        places = chosen.nonzero()[0]
-        ids, log_probs = self.ids[places, slots[chosen]], totals[chosen]
+        rows = chosen.nonzero()[0]
+        ids, log_probs = self.ids[rows, slots[chosen]], totals[chosen]
         scores = self.options.score(log_probs, ids.shape[1] + finished)
         loops = (looped if looped is not None else np.zeros_like(chosen))[chosen]
-        each = zip(self.sentences[places].tolist(), *(x.tolist() for x in (log_probs, scores, loops)), strict=True)
-        for own, (sentence, log_prob, score, loop) in zip(ids, each, strict=True):
-            self.keep_aside(sentence, own, log_prob, score, finished, loop)
+        columns = (x.tolist() for x in (self.sentences[rows], ids, log_probs, scores, loops))
+        for sentence, tokens, log_prob, score, loop in zip(*columns, strict=True):
+            self.finished[sentence].append(Hypothesis(tuple(tokens), log_prob, score, finished, loop))
             if not loop:
                 insort(self.costs[sentence], -score)
-
-    def keep_aside(
-        self, sentence: int, ids: RowInts, log_prob: float, score: float, finished: bool, looped: bool
-    ) -> None:
-        self.found[sentence].append(Hypothesis(tuple(ids.tolist()), log_prob, score, finished, looped))
 
     def stop(self, totals: Slots) -> Slots:
         """Empty the slots that the loop guard or the maximum length stops, and collect their hypotheses."""
@@ -161,8 +163,8 @@ class Beam:
         looped = self.request.is_looped(self.ids.reshape(-1, length), self.sentences.repeat(slots)).reshape(n, slots)
         last = (self.request.max_lengths[self.sentences] == length)[:, None]
         stopped = (totals > -math.inf) & (looped | last)
-        own = np.broadcast_to(np.arange(slots), stopped.shape)
-        self.put_aside(stopped, own, totals, finished=False, looped=looped)
+        own_slots = np.broadcast_to(np.arange(slots), stopped.shape)
+        self.collect(stopped, own_slots, totals, finished=False, looped=looped)
         return np.where(looped | last, -math.inf, totals)
 
     def is_done(self) -> Bool[np.ndarray, " sentences"]:
@@ -181,8 +183,8 @@ class Beam:
         """
         n, costs = self.options.n_best, (self.costs[s] for s in self.sentences)
         to_beat = np.array([-c[n - 1] if len(c) >= n else -math.inf for c in costs])
-        hope = self.options.score(self.log_probs.max(axis=1), self.request.max_lengths[self.sentences])
-        hopeless: Bool[np.ndarray, " sentences"] = hope <= to_beat
+        bound = self.options.score(self.log_probs.max(axis=1), self.request.max_lengths[self.sentences])
+        hopeless: Bool[np.ndarray, " sentences"] = bound <= to_beat
         return hopeless
 
     def record(
@@ -196,11 +198,11 @@ class Beam:
         """Append this step to the history: the slots in order, then the finished hypotheses."""
         score, length = self.options.score, self.ids.shape[2]
         for s, sentence in enumerate(self.sentences):
-            there, ends = totals[s] > -math.inf, ended[s]
-            tokens = self.ids[s, there, -1].tolist() + [EOS] * int(ends.sum())
-            origins = parents[s, there].tolist() + candidates.parents[s, ends].tolist()
-            sums = totals[s, there].tolist() + candidates.totals[s, ends].tolist()
-            states = np.where(self.log_probs[s, there] > -math.inf, "live", "stopped").tolist()
+            filled, ends = totals[s] > -math.inf, ended[s]
+            tokens = self.ids[s, filled, -1].tolist() + [EOS] * int(ends.sum())
+            origins = parents[s, filled].tolist() + candidates.parents[s, ends].tolist()
+            log_probs = totals[s, filled].tolist() + candidates.totals[s, ends].tolist()
+            states = np.where(self.log_probs[s, filled] > -math.inf, "live", "stopped").tolist()
             states += ["finished"] * int(ends.sum())
-            each = zip(tokens, origins, sums, states, strict=True)
-            history.steps[sentence].append([Kept(t, p, x, score(x, length), state) for t, p, x, state in each])
+            columns = zip(tokens, origins, log_probs, states, strict=True)
+            history.steps[sentence].append([Kept(t, p, x, score(x, length), state) for t, p, x, state in columns])

@@ -5,15 +5,15 @@ This module adds what its search lacks: a maximum length per sentence instead of
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ctranslate2
 
-from onehop.decoding.engine import EngineName, GivenUp, Settled, batches_by_length, greatest_lengths
-from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, beam_of, loop_span
+from onehop.decoding.engine import EngineName, SearchCancelled, Settled, batches_by_length, max_output_lengths
+from onehop.decoding.options import LONGEST_LOOP, Hypothesis, Ids, SearchOptions, for_one_best, loop_span
 from onehop.errors import SettingsError
 from onehop.machine import asked_threads, available_cores
 from onehop.storage import cache, ctranslate2_format
@@ -26,8 +26,6 @@ BATCH_TOKENS = 1024
 # Matrix products with fewer than 16 rows, EOS included, are summed in another order. In int8 that can change a
 # translation, so no sentence is padded from below this length to above it.
 SHORT = 15
-
-
 # With α = 0 CTranslate2 stops its search by another rule. With this α it does not, and |Y|^α is 1.
 _NO_PENALTY = 1e-9
 
@@ -61,14 +59,10 @@ class Converted:
             try:
                 folder = cache.put(name, files)
             except OSError:  # the disk is full or read-only: it is converted at each start
-                return cls.in_memory({file: b"".join(pieces) for file, pieces in files.items()})
-        read = {file: (folder / file).read_bytes() for file in (TOKENIZER_FILE, FACTS_FILE)}
-        return cls(folder, {}, Tokenizer(read[TOKENIZER_FILE]), json.loads(read[FACTS_FILE]))
-
-    @classmethod
-    def in_memory(cls, files: Mapping[str, bytes]) -> "Converted":
-        """Without a folder."""
-        return cls(None, files, Tokenizer(files[TOKENIZER_FILE]), json.loads(files[FACTS_FILE]))
+                memory = {file: b"".join(pieces) for file, pieces in files.items()}
+                return cls(None, memory, Tokenizer(memory[TOKENIZER_FILE]), json.loads(memory[FACTS_FILE]))
+        tokenizer, facts = ((folder / file).read_bytes() for file in (TOKENIZER_FILE, FACTS_FILE))
+        return cls(folder, {}, Tokenizer(tokenizer), json.loads(facts))
 
     def open(self, compute: Compute, workers: int) -> Any:
         """CTranslate2's translator. Each worker has one thread: threads that share a sentence wait too much."""
@@ -98,127 +92,119 @@ class Ct2Engine:
         self.learned: bool = converted.facts["learned"]
         self.most_positions = self.positions if self.learned else math.inf
 
-    def reaches(self, source: Sequence[int]) -> bool:
+    def reaches(self, source: Ids) -> bool:
         """Whether the position table is long enough. A learned one has the same limit in every engine."""
-        return self.learned or max(greatest_lengths([source], math.inf)) <= self.positions
+        return self.learned or max(max_output_lengths([source], math.inf)) <= self.positions
 
     def translate(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+        self, sources: Sequence[Ids], options: SearchOptions, indices: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """Queue all batches, the longest sentences first, then collect the results."""
-        most = greatest_lengths(sources, self.most_positions)
-        found: list[list[Hypothesis]] = [[] for _ in sources]
+        max_lengths = max_output_lengths(sources, self.most_positions)
+        beams: list[list[Hypothesis]] = [[] for _ in sources]
         batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread, SHORT))
         again: list[int] = []
-        for i, limit, hypotheses in self.results(batches, sources, most, options):
-            found[i] = hypotheses
-            if limit > most[i] <= max(length(h) for h in hypotheses):
+        for i, limit, hypotheses in self.search(batches, sources, max_lengths, options):
+            beams[i] = hypotheses
+            if limit > max_lengths[i] <= max(length(h) for h in hypotheses):
                 again.append(i)
         # A call has one maximum length. A sentence that reached its own limit under a larger one is searched again
         # under its own, since a beam may rank differently; greedy output is only cut.
         if options.beam > 1:
-            equal = [[i for i in again if most[i] == limit] for limit in {most[i] for i in again}]
-            for i, _, hypotheses in self.results(equal, sources, most, options):
-                found[i] = hypotheses
-        each = zip(sources, found, most, strict=True)
-        return [options.ranked([self.stopped(s, h, m, options) for h in f]) for s, f, m in each]
+            limits = {max_lengths[i] for i in again}
+            batches = [[i for i in again if max_lengths[i] == limit] for limit in limits]
+            for i, _, hypotheses in self.search(batches, sources, max_lengths, options):
+                beams[i] = hypotheses
+        return [
+            options.ranked([self.cut(source, h, max_length, options) for h in beam])
+            for source, beam, max_length in zip(sources, beams, max_lengths, strict=True)
+        ]
 
-    def results(
-        self,
-        batches: Sequence[Sequence[int]],
-        sources: Sequence[Sequence[int]],
-        most: Sequence[int],
-        options: SearchOptions,
-    ) -> Iterable[tuple[int, int, list[Hypothesis]]]:
+    def search(
+        self, batches: Sequence[Ids], sources: Sequence[Ids], max_lengths: Sequence[int], options: SearchOptions
+    ) -> Iterator[tuple[int, int, list[Hypothesis]]]:
         """For each sentence of the batches: its index, the maximum length of its call, its results."""
-        limits = [max(most[i] for i in batch) for batch in batches]
-        waiting = [
-            self.begin([sources[i] for i in batch], limit, options)
+        limits = [max(max_lengths[i] for i in batch) for batch in batches]
+        queued = [
+            self.queue([sources[i] for i in batch], limit, options)
             for batch, limit in zip(batches, limits, strict=True)
         ]
-        for batch, limit, begun in zip(batches, limits, waiting, strict=True):
-            for i, result in zip(batch, begun, strict=True):
+        for batch, limit, results in zip(batches, limits, queued, strict=True):
+            for i, result in zip(batch, results, strict=True):
                 yield i, limit, self.hypotheses(result.result(), options)
 
-    def begin(self, sources: Sequence[Sequence[int]], limit: int, options: SearchOptions) -> list[Any]:
+    def queue(self, sources: Sequence[Ids], limit: int, options: SearchOptions) -> list[Any]:
         """Queue one batch. The whole beam is returned: its lengths tell when the search ended."""
+        return self.translate_batch(
+            sources, limit, options, num_hypotheses=options.beam, return_scores=True, asynchronous=True
+        )
+
+    def translate_batch(
+        self, sources: Sequence[Ids], limit: int, options: SearchOptions, **arguments: Any
+    ) -> list[Any]:
+        """CTranslate2's search, with EOS in its results and no limits of its own."""
         results: list[Any] = self.translator.translate_batch(
             [self.tokenizer.tokens(ids) for ids in sources],
-            asynchronous=True,
             beam_size=options.beam,
-            num_hypotheses=options.beam,
             length_penalty=options.exponent or _NO_PENALTY,
             max_decoding_length=limit,
             min_decoding_length=0,
             max_input_length=0,
-            return_scores=True,
             return_end_token=True,
+            **arguments,
         )
         return results
 
     def hypotheses(self, result: Any, options: SearchOptions) -> list[Hypothesis]:
         """CTranslate2's results as hypotheses. Its score is the log-probability over |Y|^α, EOS included."""
-        found = []
+        hypotheses = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             log_prob = score * len(pieces) ** options.exponent
             ids = tuple(self.tokenizer.ids(pieces))
             finished = ids[-1:] == (EOS,)
             ids = ids[:-1] if finished else ids
-            found.append(Hypothesis(ids, log_prob, options.score(log_prob, len(pieces)), finished))
-        return found
+            hypotheses.append(Hypothesis(ids, log_prob, options.score(log_prob, len(pieces)), finished))
+        return hypotheses
 
-    def stopped(self, source: Sequence[int], found: Hypothesis, most: int, options: SearchOptions) -> Hypothesis:
+    def cut(self, source: Ids, hypothesis: Hypothesis, max_length: int, options: SearchOptions) -> Hypothesis:
         """The hypothesis, cut where the maximum length or the loop guard stops it."""
-        loop = end_of_loop(found.ids[:most], options.loop_repeats)
-        if loop is None and length(found) <= most:
-            return found
-        ids = found.ids[: loop or most]
-        log_prob = self.log_prob(source, ids)
+        loop = end_of_loop(hypothesis.ids[:max_length], options.loop_repeats)
+        if loop is None and length(hypothesis) <= max_length:
+            return hypothesis
+        ids = hypothesis.ids[: loop or max_length]
+        log_prob = sum(self.score([source], [ids])[0][: len(ids)])  # without EOS
         score = float(options.score(log_prob, len(ids)))
         return Hypothesis(ids, log_prob, score, finished=False, looped=loop is not None)
 
-    def complete(
-        self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
-    ) -> list[Hypothesis]:
+    def complete(self, source: Ids, prefixes: Sequence[Ids], options: SearchOptions) -> list[Hypothesis]:
         """Complete all prefixes in one call. Its scores exclude the prefix, so each translation is scored again."""
-        options = beam_of(options)
-        most = greatest_lengths([source], self.positions if self.learned else math.inf)[0]
-        results = self.translator.translate_batch(
-            [self.tokenizer.tokens(source)] * len(prefixes),
-            target_prefix=[self.tokenizer.tokens(prefix) for prefix in prefixes],
-            beam_size=options.beam,
-            length_penalty=options.exponent or _NO_PENALTY,
-            max_decoding_length=most,
-            min_decoding_length=0,
-            max_input_length=0,
-            return_end_token=True,
-        )
-        pieces = [self.tokenizer.ids(result.hypotheses[0]) for result in results]
-        written = [ids[:-1] if ids[-1:] == [EOS] else ids for ids in pieces]
-        found = []
-        for ids, whole, scores in zip(written, pieces, self.score([source] * len(written), written), strict=True):
-            log_prob = sum(scores[: len(whole)])
-            score = float(options.score(log_prob, len(whole)))
-            hypothesis = Hypothesis(tuple(ids), log_prob, score, finished=len(whole) > len(ids))
-            found.append(self.stopped(source, hypothesis, most, options))
-        return found
+        options = for_one_best(options)
+        (max_length,) = max_output_lengths([source], self.most_positions)
+        sources = [source] * len(prefixes)
+        target_prefix = [self.tokenizer.tokens(prefix) for prefix in prefixes]
+        results = self.translate_batch(sources, max_length, options, target_prefix=target_prefix)
+        with_end = [self.tokenizer.ids(result.hypotheses[0]) for result in results]
+        outputs = [ids[:-1] if ids[-1:] == [EOS] else ids for ids in with_end]
+        completions = []
+        for ids, scored, log_probs in zip(outputs, with_end, self.score(sources, outputs), strict=True):
+            log_prob = sum(log_probs[: len(scored)])
+            score = float(options.score(log_prob, len(scored)))
+            hypothesis = Hypothesis(tuple(ids), log_prob, score, finished=len(scored) > len(ids))
+            completions.append(self.cut(source, hypothesis, max_length, options))
+        return completions
 
-    def log_prob(self, source: Sequence[int], ids: Sequence[int]) -> float:
-        """Log-probability of a prefix, without the EOS that CTranslate2 adds."""
-        return sum(self.score([source], [ids])[0][: len(ids)])
-
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """Log-probabilities of each target's tokens and, last, of the EOS that CTranslate2 adds."""
-        scored = self.translator.score_batch(
+        results = self.translator.score_batch(
             list(map(self.tokenizer.tokens, sources)),
             list(map(self.tokenizer.tokens, targets)),
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
             max_input_length=0,
         )
-        return [list(map(float, each.log_probs)) for each in scored]
+        return [list(map(float, result.log_probs)) for result in results]
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
+    def align(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Any]:
         """Forced decoding of the target; the alignment layer is named in the converted files."""
         import numpy as np  # most translations need no alignment
 
@@ -232,49 +218,34 @@ class Ct2Engine:
             min_decoding_length=0,
             return_attention=True,
         )
-        each = zip(results, targets, strict=True)
-        return [np.array(result.attention[0][: len(ids)], dtype=np.float32) for result, ids in each]
+        pairs = zip(results, targets, strict=True)
+        return [np.array(result.attention[0][: len(ids)], dtype=np.float32) for result, ids in pairs]
 
     def stream(
-        self,
-        source: Sequence[int],
-        options: SearchOptions,
-        settled: Settled,
-        *,
-        prefix: Sequence[int] = (),
-        number: int = 0,
+        self, source: Ids, options: SearchOptions, settled: Settled, *, prefix: Ids = (), index: int = 0
     ) -> list[Hypothesis]:
         """Stream a greedy search. A callback stops the search, because it cannot raise through the library."""
         assert not prefix, "only torch continues a prefix"
-        most = greatest_lengths([source], self.most_positions)[0]
+        assert options.beam == 1, "CTranslate2 streams greedy search alone"
+        (max_length,) = max_output_lengths([source], self.most_positions)
         ids: list[int] = []
-        given_up: list[GivenUp] = []
+        cancelled: list[SearchCancelled] = []
 
-        def hear(step: Any) -> bool:
+        def on_step(step: Any) -> bool:
             if step.token_id == EOS:
                 return False
             ids.append(step.token_id)
             try:
                 settled(ids)
-            except GivenUp as e:
-                given_up.append(e)
-            return bool(given_up) or end_of_loop(ids, options.loop_repeats) is not None
+            except SearchCancelled as e:
+                cancelled.append(e)
+            return bool(cancelled) or end_of_loop(ids, options.loop_repeats) is not None
 
-        (result,) = self.translator.translate_batch(
-            [self.tokenizer.tokens(source)],
-            beam_size=1,
-            length_penalty=options.exponent or _NO_PENALTY,
-            max_decoding_length=most,
-            min_decoding_length=0,
-            max_input_length=0,
-            return_scores=True,
-            return_end_token=True,
-            callback=hear,
-        )
-        if given_up:
-            raise given_up[0]
-        (found,) = self.hypotheses(result, options)
-        return [self.stopped(source, found, most, options)]
+        (result,) = self.translate_batch([source], max_length, options, return_scores=True, callback=on_step)
+        if cancelled:
+            raise cancelled[0]
+        (hypothesis,) = self.hypotheses(result, options)
+        return [self.cut(source, hypothesis, max_length, options)]
 
 
 def length(hypothesis: Hypothesis) -> int:
@@ -282,7 +253,7 @@ def length(hypothesis: Hypothesis) -> int:
     return len(hypothesis.ids) + hypothesis.finished
 
 
-def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
+def end_of_loop(ids: Ids, repeats: int) -> int | None:
     """The number of ids at which the loop guard stops: the shortest prefix that `ends_in_loop`.
 
     It uses no arrays, since every hypothesis of every sentence passes here.
@@ -293,13 +264,13 @@ def end_of_loop(ids: Sequence[int], repeats: int) -> int | None:
     return min((end for end in ends if end is not None), default=None)
 
 
-def _end_of_repetition(ids: Sequence[int], n: int, span: int) -> int | None:
-    """The number of ids at which an n-gram first covers a span."""
-    same = n
-    for place in range(n, len(ids)):
-        same = same + 1 if ids[place] == ids[place - n] else n
-        if same == span:
-            return place + 1
+def _end_of_repetition(ids: Ids, n: int, span: int) -> int | None:
+    """The number of ids at which a repeated n-gram first covers so many of them."""
+    covered = n
+    for i in range(n, len(ids)):
+        covered = covered + 1 if ids[i] == ids[i - n] else n
+        if covered == span:
+            return i + 1
     return None
 
 

@@ -6,7 +6,7 @@ and the ids of the returned hypotheses are traced back.
 """
 
 import math
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,37 +20,14 @@ from onehop.decoding.request import Request
 from onehop.errors import OnehopError
 from onehop.text.tokenizer import BOS, EOS
 
-Values = Float[Tensor, "rows few"]
-Ids = Int[Tensor, "rows few"]
+Values = Float[Tensor, "rows k"]
+TopIds = Int[Tensor, "rows k"]
 Position = Int[Tensor, ""]
 Host = dict[str, NDArray[Any]]
 
 # A looped hypothesis ranks behind all others. Scaling its score by a power of two is exact, and the subtracted number
 # is below every other score.
 _LOOPED_FACTOR, _LOOPED_OFFSET = 2.0**500, 2.0**400
-
-
-@runtime_checkable
-class DeviceSearch(Protocol):
-    few: int  # tokens that are needed of each row
-    tokens: Tensor
-    origins: Tensor
-    alive: Tensor  # the number of unfinished sentences
-
-    def load(self, request: Request) -> None:
-        """Take a new batch's limits and options."""
-
-    def begin(self) -> None:
-        """Reset the state."""
-
-    def extend(self, values: Values, ids: Ids, position: Position) -> None:
-        """Append a token to each hypothesis."""
-
-    def results(self, steps: int) -> dict[str, Tensor]:
-        """The tensors that the host needs after `steps` steps."""
-
-    def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
-        """The n best of each sentence, from the results on the host."""
 
 
 class Limits:
@@ -80,19 +57,18 @@ class Limits:
 
 
 class LoopCounts:
-    """Finds the same loops as `loops.ends_in_loop`, from each row's last ids and counts of equal ids."""
+    """Finds the same loops as `request.ends_in_loop`, from each row's last ids and counts of equal ids."""
 
     def __init__(self, rows: int, limits: Limits) -> None:
         self.needed = limits.loop_counts
         self.recent = torch.zeros(rows, LONGEST_LOOP, dtype=torch.int64, device=limits.device)  # the newest first
         self.equal = torch.zeros_like(self.recent)
 
-    def begin(self) -> None:
-        """No id stands before the first."""
+    def reset(self) -> None:
         self.recent.fill_(-1)
         self.equal.zero_()
 
-    def add(self, parents: Int64[Tensor, " rows"] | None, tokens: Int64[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
+    def append(self, parents: Int64[Tensor, " rows"] | None, tokens: Int64[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
         """Append a token to each row's parent, or to the row itself. Returns which rows end in a loop."""
         recent, equal = (self.recent, self.equal) if parents is None else (self.recent[parents], self.equal[parents])
         new = tokens[:, None]
@@ -101,55 +77,70 @@ class LoopCounts:
         return (self.equal >= self.needed).any(1)
 
 
-def _own_rows(shape: Shape, device: torch.device) -> Int[Tensor, "rows capacity"]:
-    """A table of origins in which each row wrote its own past."""
-    return torch.arange(shape.rows, device=device)[:, None].repeat(1, shape.capacity)
-
-
 def _check_numbers(values: Float[np.ndarray, "..."]) -> None:
     """Refuse NaN before it is ranked."""
     if np.isnan(values).any():
         raise OnehopError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
 
 
-# --- greedy ---------------------------------------------------------------------------------------------------
+class DeviceHypotheses:
+    """What greedy and beam search share. Greedy search is a beam of one, so its rows are its sentences."""
 
+    k: int  # tokens that are needed of each row
 
-class DevicePaths:
-    """Greedy search: one path per sentence, as in `search`."""
-
-    few = 1
-
-    def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
+    def __init__(self, shape: Shape, device: torch.device) -> None:
+        self.shape = shape
         self.limits = Limits(shape, device)
         self.loops = LoopCounts(shape.rows, self.limits)
         self.tokens = torch.zeros(shape.rows, dtype=torch.int64, device=device)
-        self.origins = _own_rows(shape, device)
+        self.origins = torch.arange(shape.rows, device=device)[:, None].repeat(1, shape.capacity)  # each row's own past
+        self.live = torch.zeros(shape.sentences, dtype=torch.bool, device=device)
+        self.unfinished = torch.zeros((), dtype=torch.int64, device=device)  # the number of live sentences
+
+    def reset(self) -> None:
+        """Start a batch: BOS in each row."""
+        self.tokens.fill_(BOS)
+        self.loops.reset()
+        torch.gt(self.limits.max_lengths, 0, out=self.live)
+
+    def extend(self, values: Values, ids: TopIds, position: Position) -> None:
+        """Append a token to each hypothesis."""
+        raise NotImplementedError
+
+    def results(self, steps: int) -> dict[str, Tensor]:
+        """The tensors that the host needs after `steps` steps."""
+        raise NotImplementedError
+
+    def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
+        """The n best of each sentence, from the results on the host."""
+        raise NotImplementedError
+
+
+# --- greedy ---------------------------------------------------------------------------------------------------
+
+
+class DevicePaths(DeviceHypotheses):
+    """Greedy search: one path per sentence, as in `search`."""
+
+    k = 1
+
+    def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
+        super().__init__(shape, device)
         self.chosen = torch.zeros(shape.capacity, shape.rows, dtype=torch.int32, device=device)
-        self.live = torch.zeros(shape.rows, dtype=torch.bool, device=device)
-        self.alive = torch.zeros((), dtype=torch.int64, device=device)
         self.totals = torch.zeros(shape.rows, dtype=torch.float64, device=device)
         self.ends = torch.zeros(shape.rows, dtype=torch.int64, device=device)
 
-    def load(self, request: Request) -> None:
-        """Take a new batch's limits and options."""
-        self.limits.load(request)
-
-    def begin(self) -> None:
-        """Start each row with BOS."""
-        self.tokens.fill_(BOS)
+    def reset(self) -> None:
+        super().reset()
         self.totals.zero_()
         self.ends.fill_(-1)
-        self.loops.begin()
-        torch.gt(self.limits.max_lengths, 0, out=self.live)
 
-    def extend(self, values: Values, ids: Ids, position: Position) -> None:
-        """Append the best token to each row."""
+    def extend(self, values: Values, ids: TopIds, position: Position) -> None:
         tokens, value, live = ids[:, 0], values[:, 0].double(), self.live
         self.tokens.copy_(tokens)
         self.chosen.index_copy_(0, position[None], tokens[None].int())
         finished = tokens == EOS
-        looped = self.loops.add(None, tokens) & ~finished
+        looped = self.loops.append(None, tokens) & ~finished
         ended = finished | looped | (self.limits.max_lengths == position + 1)
         # -inf ends a path without a hypothesis. NaN stays in the total, where it is detected.
         possible = live & (value > -math.inf)
@@ -157,111 +148,94 @@ class DevicePaths:
         length = position + 1 - finished.long()
         self.ends.copy_(torch.where(possible & ended, packed(length, finished, looped), self.ends))
         self.live.copy_(possible & ~ended)
-        self.alive.copy_(self.live.sum())
+        self.unfinished.copy_(self.live.sum())
 
     def results(self, steps: int) -> dict[str, Tensor]:
-        """The ids of each step, and each path's log-probability and end."""
         return {"chosen": self.chosen[:steps], "totals": self.totals, "ends": self.ends}
 
-    def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
+    def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         n = len(request.max_lengths)
         totals, ends = host["totals"][:n], host["ends"][:n]
         _check_numbers(totals)
         lengths, finished, looped = _unpacked(ends)
         scores = request.options.score(totals, np.maximum(lengths + finished, 1))
-        each = zip(
-            host["chosen"].T[:n].tolist(),
-            *(x.tolist() for x in (ends, lengths, totals, scores, finished, looped)),
-            strict=True,
-        )
+        columns = (x.tolist() for x in (host["chosen"].T[:n], ends, lengths, totals, scores, finished, looped))
         return [
-            request.ranked([Hypothesis(tuple(ids[:length]), *rest)] if end >= 0 else [])
-            for ids, end, length, *rest in each
+            request.ranked([Hypothesis(tuple(ids[:length]), *fields)] if end >= 0 else [])
+            for ids, end, length, *fields in zip(*columns, strict=True)
         ]
 
 
 def packed(
-    place: Int64[Tensor, "..."], finished: Bool[Tensor, "..."] | bool, looped: Bool[Tensor, "..."] | bool
+    index: Int64[Tensor, "..."], finished: Bool[Tensor, "..."] | bool, looped: Bool[Tensor, "..."] | bool
 ) -> Int64[Tensor, "..."]:
     """An index and two flags as one number."""
-    return (place * 2 + finished) * 2 + looped
+    return (index * 2 + finished) * 2 + looped
 
 
 def _unpacked(
     numbers: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """The index and the two flags."""
     return numbers // 4, numbers // 2 % 2 == 1, numbers % 2 == 1
 
 
 # --- beam search ----------------------------------------------------------------------------------------------
 
 
-class DeviceBeams:
+class DeviceBeams(DeviceHypotheses):
     """The beams, extended as in `beam.Beam`, with the best finished hypotheses."""
 
     def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
-        self.shape, self.vocab, self.few = shape, vocab, min(shape.beam + 2, vocab)
+        super().__init__(shape, device)
+        self.vocab, self.k = vocab, min(shape.beam + 2, vocab)
         self.keep_best = operations.keep_best
-        self.limits = Limits(shape, device)
-        self.loops = LoopCounts(shape.rows, self.limits)
         n, beam, rows = shape.sentences, shape.beam, shape.rows
-        self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
         self.parents = torch.zeros(rows, dtype=torch.int64, device=device)
         self.totals = torch.zeros(n, beam, dtype=torch.float64, device=device)
         # Each finished hypothesis makes room for one more candidate.
-        candidates = min(2 * beam, beam * self.few)
-        self.answer = torch.zeros(2, n, candidates, dtype=torch.float64, device=device)
-        self.own = _own_rows(shape, device)
-        self.origins = self.own.clone()
+        candidates = min(2 * beam, beam * self.k)
+        self.best = torch.zeros(2, n, candidates, dtype=torch.float64, device=device)
+        self.own_rows = self.origins.clone()
         self.times = torch.arange(shape.capacity, device=device)
         self.slots = torch.arange(beam, device=device)
         self.chosen = torch.zeros(shape.capacity, 2, rows, dtype=torch.int32, device=device)  # tokens, parents
-        self.live = torch.zeros(n, dtype=torch.bool, device=device)
-        self.alive = torch.zeros((), dtype=torch.int64, device=device)
-        self.broken = torch.zeros(n, dtype=torch.bool, device=device)
+        self.has_nan = torch.zeros(n, dtype=torch.bool, device=device)
         # The finished hypotheses: how many have no loop, and the best.
         self.counts = torch.zeros(n, dtype=torch.int64, device=device)
         self.keys = torch.zeros(n, beam, dtype=torch.float64, device=device)
         self.log_probs = torch.zeros(n, beam, dtype=torch.float64, device=device)
         self.ends = torch.zeros(n, beam, dtype=torch.int64, device=device)
 
-    def load(self, request: Request) -> None:
-        """Take a new batch's limits and options."""
-        self.limits.load(request)
-
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Put BOS into the first slot of each sentence; the others are empty."""
-        self.tokens.fill_(BOS)
+        super().reset()
         self.totals.fill_(-math.inf)
         self.totals[:, 0].fill_(0.0)
-        self.origins.copy_(self.own)
-        self.loops.begin()
-        torch.gt(self.limits.max_lengths, 0, out=self.live)
-        self.broken.zero_()
+        self.origins.copy_(self.own_rows)
+        self.has_nan.zero_()
         self.counts.zero_()
         self.keys.fill_(-math.inf)
         self.ends.fill_(-1)
 
-    def extend(self, values: Values, ids: Ids, position: Position) -> None:
+    def extend(self, values: Values, ids: TopIds, position: Position) -> None:
         """Collect finished hypotheses, keep the best others, and drop finished sentences."""
-        self.keep_best(values, ids, self.totals, self.tokens, self.parents, self.answer, EOS, self.vocab)
+        self.keep_best(values, ids, self.totals, self.tokens, self.parents, self.best, EOS, self.vocab)
         self.chosen.index_copy_(0, position[None], torch.stack([self.tokens, self.parents])[None].int())
         past = self.origins[self.parents]
-        self.origins.copy_(torch.where(self.times <= position, past, self.own))
-        looped = self.loops.add(self.parents, self.tokens).view_as(self.totals)
+        self.origins.copy_(torch.where(self.times <= position, past, self.own_rows))
+        looped = self.loops.append(self.parents, self.tokens).view_as(self.totals)
         stop = looped | (self.limits.max_lengths == position + 1)[:, None]
-        self.put_aside(looped, stop, position)
+        self.collect(looped, stop, position)
         self.totals.masked_fill_(stop, -math.inf)
         self.drop_done()
 
-    def put_aside(
+    def collect(
         self, looped: Bool[Tensor, "sentences beam"], stop: Bool[Tensor, "sentences beam"], position: Position
     ) -> None:
         """Collect the hypotheses that finished in this step, and keep the best."""
         # Only the `beam` best candidates may finish, so that a beam of one ends exactly where greedy search does.
-        best, codes = self.answer[0, :, : self.shape.beam], self.answer[1, :, : self.shape.beam].long()
-        self.broken.logical_or_(self.live & best[:, 0].isnan())
+        best, codes = self.best[0, :, : self.shape.beam], self.best[1, :, : self.shape.beam].long()
+        self.has_nan.logical_or_(self.live & best[:, 0].isnan())
         finished = codes % self.vocab == EOS
         ended = torch.cat([finished, stop], dim=1) & self.live[:, None]
         log_probs = torch.cat([best, self.totals], dim=1)
@@ -273,10 +247,8 @@ class DeviceBeams:
         keys = torch.where(loops, keys * _LOOPED_FACTOR - _LOOPED_OFFSET, keys).masked_fill(~ended, -math.inf)
         with_end = packed(position * self.shape.beam + codes // self.vocab, True, False)
         stopped = packed(length * self.shape.beam + self.slots, False, looped)
-        kept = self.shape.beam
-        keys, order = (
-            x[:, :kept] for x in torch.cat([self.keys, keys], dim=1).sort(dim=1, descending=True, stable=True)
-        )
+        ranked = torch.cat([self.keys, keys], dim=1).sort(dim=1, descending=True, stable=True)
+        keys, order = (x[:, : self.shape.beam] for x in ranked)
         self.log_probs.copy_(torch.cat([self.log_probs, log_probs], dim=1).gather(1, order))
         self.ends.copy_(torch.cat([self.ends, with_end, stopped], dim=1).gather(1, order))
         self.keys.copy_(keys)
@@ -287,38 +259,36 @@ class DeviceBeams:
         last = self.keys.index_select(1, self.limits.last_best)[:, 0]
         to_beat = last.masked_fill(last <= -_LOOPED_OFFSET, -math.inf)
         # A sentence without unfinished hypotheses cannot improve.
-        hope = self.totals.amax(1) / self.limits.penalties[self.limits.max_lengths]
-        self.live.logical_and_((self.counts < self.limits.enough) & (hope > to_beat))
-        self.alive.copy_(self.live.sum())
+        bound = self.totals.amax(1) / self.limits.penalties[self.limits.max_lengths]
+        self.live.logical_and_((self.counts < self.limits.enough) & (bound > to_beat))
+        self.unfinished.copy_(self.live.sum())
 
     def results(self, steps: int) -> dict[str, Tensor]:
-        """Tokens and parents of each step, and the best hypotheses of each sentence."""
         best = {"keys": self.keys, "log_probs": self.log_probs, "ends": self.ends}
-        return {"chosen": self.chosen[:steps], "broken": self.broken, **best}
+        return {"chosen": self.chosen[:steps], "has_nan": self.has_nan, **best}
 
-    def found(self, request: Request, host: Host) -> list[list[Hypothesis]]:
-        """The n best of each sentence."""
+    def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         n, n_best, beam = len(request.max_lengths), request.options.n_best, self.shape.beam
-        _check_numbers(np.where(host["broken"][:n], np.nan, 0.0))
+        _check_numbers(np.where(host["has_nan"][:n], np.nan, 0.0))
         keys, log_probs, ends = (host[name][:n, :n_best] for name in ("keys", "log_probs", "ends"))
         sentences, ranks = np.nonzero(keys > -math.inf)
         log_probs = log_probs[sentences, ranks]
-        places, finished, looped = _unpacked(ends[sentences, ranks])
-        lengths, slots = np.divmod(places, beam)
+        indices, finished, looped = _unpacked(ends[sentences, ranks])
+        lengths, slots = np.divmod(indices, beam)
         scores = request.options.score(log_probs, lengths + finished)
         ids = _traced(host["chosen"], sentences * beam + slots, lengths)
-        columns = (x.tolist() for x in (sentences, lengths, log_probs, scores, finished, looped))
-        found: list[list[Hypothesis]] = [[] for _ in range(n)]
-        for own, sentence, length, *rest in zip(ids.tolist(), *columns, strict=True):
-            found[sentence].append(Hypothesis(tuple(own[:length]), *rest))
-        return [request.ranked(hypotheses) for hypotheses in found]
+        columns = (x.tolist() for x in (ids, sentences, lengths, log_probs, scores, finished, looped))
+        hypotheses: list[list[Hypothesis]] = [[] for _ in range(n)]
+        for tokens, sentence, length, *fields in zip(*columns, strict=True):
+            hypotheses[sentence].append(Hypothesis(tuple(tokens[:length]), *fields))
+        return list(map(request.ranked, hypotheses))
 
 
 def _traced(chosen: NDArray[np.int32], rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
     """The ids of hypotheses, traced from their last rows back to the first. Entries past the end are arbitrary."""
     ids = np.zeros((len(rows), int(lengths.max(initial=0))), dtype=np.int32)
-    for place in reversed(range(ids.shape[1])):
-        tokens, parents = chosen[place]
-        ids[:, place] = tokens[rows]
-        rows = np.where(lengths > place, parents[rows], rows)
+    for position in reversed(range(ids.shape[1])):
+        tokens, parents = chosen[position]
+        ids[:, position] = tokens[rows]
+        rows = np.where(lengths > position, parents[rows], rows)
     return ids

@@ -8,8 +8,8 @@ which is how they are tested.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, DeviceSearch
+from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DeviceHypotheses, DevicePaths
 from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
-from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.options import Hypothesis, Ids, SearchOptions
 from onehop.decoding.request import Request
 from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.transformer import Transformer
@@ -37,40 +37,39 @@ _WARM_UP = 3  # warm-up runs before a capture
 Pool = Any  # torch's handle of a memory pool, which has no public type
 
 
-class Station:
+class ShapeGraphs:
     """The two graphs of one shape: start of a batch, and one step. Their memory holds one batch."""
 
     def __init__(self, model: Transformer, shape: Shape, operations: Operations, pool: Pool, memory: Tensor) -> None:
         device = model.embedding.weight.device
         self.shape, self.memory = shape, memory
         self.decoder = Decoder(model, shape, operations, memory)
-        how = DevicePaths if shape.greedy else DeviceBeams
-        self.hypotheses: DeviceSearch = how(shape, model.vocab_size, device, operations)
+        search = DevicePaths if shape.greedy else DeviceBeams
+        self.hypotheses: DeviceHypotheses = search(shape, model.vocab_size, device, operations)
         self.min_length = torch.zeros((), dtype=torch.int64, device=device)
         self.pinned = device.type == "cuda"
         self.src = torch.full(self.decoder.src.shape, PAD, pin_memory=self.pinned)
-        self.alive = torch.zeros(shape.capacity, dtype=torch.int64, pin_memory=self.pinned)
+        self.unfinished = torch.zeros(shape.capacity, dtype=torch.int64, pin_memory=self.pinned)  # after each step
         # A waiting host must not occupy a core: several processes may share the device.
         self.arrived = [torch.cuda.Event(blocking=True) for _ in range(shape.capacity if self.pinned else 0)]  # type: ignore[no-untyped-call]
         results = self.hypotheses.results(shape.capacity).items()
         self.results = {name: torch.zeros(x.shape, dtype=x.dtype, pin_memory=self.pinned) for name, x in results}
-        self.begin, self.step = _recorded([self.begin_plainly, self.step_plainly], device, pool)
+        self.begin, self.step = _capture([self.begin_eagerly, self.step_eagerly], device, pool)
 
-    def begin_plainly(self) -> None:
+    def begin_eagerly(self) -> None:
         """Encode, and reset the state."""
         self.decoder.begin()
-        self.hypotheses.begin()
+        self.hypotheses.reset()
 
-    def step_plainly(self) -> None:
+    def step_eagerly(self) -> None:
         """Extend every row by one token."""
         decoder, hypotheses = self.decoder, self.hypotheses
         logits = decoder.logits(hypotheses.tokens, hypotheses.origins)
-        best = decoder.operations.best_of_rows(logits, hypotheses.few, EOS, decoder.position, self.min_length)
+        best = decoder.operations.best_of_rows(logits, hypotheses.k, EOS, decoder.position, self.min_length)
         hypotheses.extend(*best, decoder.position)
         decoder.position += 1
 
-    def search(self, sources: Sequence[Sequence[int]], request: Request) -> list[list[Hypothesis]]:
-        """One batch from its sources to its hypotheses."""
+    def search(self, sources: Sequence[Ids], request: Request) -> list[list[Hypothesis]]:
         self.load(sources, request)
         steps = self.run(int(request.max_lengths.max()), before=max(map(len, sources)) // 2)
         for name, tensor in self.hypotheses.results(steps).items():
@@ -78,9 +77,9 @@ class Station:
         if self.pinned:
             torch.cuda.current_stream().synchronize()
         host = {name: tensor.numpy() for name, tensor in self.results.items()}
-        return self.hypotheses.found(request, {**host, "chosen": host["chosen"][:steps]})
+        return self.hypotheses.n_best(request, {**host, "chosen": host["chosen"][:steps]})
 
-    def load(self, sources: Sequence[Sequence[int]], request: Request) -> None:
+    def load(self, sources: Sequence[Ids], request: Request) -> None:
         """Load a new batch; rows without a sentence get an empty one."""
         lengths = np.zeros(self.shape.sentences, dtype=np.int64)
         lengths[: len(sources)] = [len(ids) for ids in sources]
@@ -88,7 +87,7 @@ class Station:
         src[:] = np.where(columns == lengths[:, None], EOS, PAD)
         src[columns < lengths[:, None]] = np.fromiter(chain.from_iterable(sources), np.int64, int(lengths.sum()))
         self.decoder.src.copy_(self.src, non_blocking=True)
-        self.hypotheses.load(request)
+        self.hypotheses.limits.load(request)
         self.min_length.fill_(request.options.min_length)
         self.begin()
 
@@ -98,30 +97,30 @@ class Station:
         The device is some steps ahead of the count of unfinished sentences that the host reads. The host first reads
         after the step `before`: hardly any batch ends sooner, and until then a slow host costs nothing.
         """
-        asked, looked = 0, max(0, min(before, longest) - AHEAD)
+        launched, checked = 0, max(0, min(before, longest) - AHEAD)
         while True:
-            while asked < min(looked + AHEAD, longest):
-                self.ask(asked)
-                asked += 1
-            if looked == longest or self.left(looked) == 0:
-                return asked
-            looked += 1
+            while launched < min(checked + AHEAD, longest):
+                self.launch(launched)
+                launched += 1
+            if checked == longest or self.wait_for(checked) == 0:
+                return launched
+            checked += 1
 
-    def ask(self, place: int) -> None:
+    def launch(self, number: int) -> None:
         """Launch a step, and the transfer of the number of unfinished sentences."""
         self.step()
-        self.alive[place].copy_(self.hypotheses.alive, non_blocking=True)
+        self.unfinished[number].copy_(self.hypotheses.unfinished, non_blocking=True)
         if self.arrived:
-            self.arrived[place].record()
+            self.arrived[number].record()
 
-    def left(self, place: int) -> int:
+    def wait_for(self, number: int) -> int:
         """The number of unfinished sentences after a step, when it has arrived."""
         if self.arrived:
-            self.arrived[place].synchronize()
-        return int(self.alive[place])
+            self.arrived[number].synchronize()
+        return int(self.unfinished[number])
 
 
-def _recorded(functions: Sequence[Callable[[], None]], device: torch.device, pool: Pool) -> list[Callable[[], None]]:
+def _capture(functions: Sequence[Callable[[], None]], device: torch.device, pool: Pool) -> list[Callable[[], None]]:
     """The functions as CUDA graphs; without a GPU, the functions themselves.
 
     All graphs may share one memory pool, because none leaves results there.
@@ -137,13 +136,13 @@ class CapturedSearch:
 
     def __init__(self, model: Transformer, operations: Operations) -> None:
         self.model, self.operations = model, operations
-        self.stations: OrderedDict[Shape, Station] = OrderedDict()
-        self.addresses = self.addresses_now()
+        self.graphs: OrderedDict[Shape, ShapeGraphs] = OrderedDict()
+        self.addresses = self.weight_addresses()
         self.pool: Pool = None
         self.memory: Tensor | None = None
-        self.lock = threading.Lock()  # a station's memory holds one batch
+        self.lock = threading.Lock()  # the memory holds one batch
 
-    def suits(self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions) -> bool:
+    def supports(self, sources: Sequence[Ids], max_lengths: Sequence[int], options: SearchOptions) -> bool:
         """Whether this search supports a batch; otherwise `search` takes it."""
         return (
             not options.sample
@@ -153,30 +152,31 @@ class CapturedSearch:
             and not self.model.watched
             and not torch.is_autocast_enabled("cuda")
             and not any(PAD in ids for ids in sources)
-            and Shape.of(sources, most, options, self.model.settings).bytes(self.model) <= self.most_bytes
+            and Shape.of(sources, max_lengths, options, self.model.settings).bytes(self.model) <= self.most_bytes
         )
 
     def search(
-        self, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions
+        self, sources: Sequence[Ids], max_lengths: Sequence[int], options: SearchOptions
     ) -> list[list[Hypothesis]]:
-        """The n best of each source; `most` has the maximum length of each output."""
-        request = Request.of(most, options, None)
-        with self.lock, _on(self.model.embedding.weight.device):
-            return self.station(Shape.of(sources, most, options, self.model.settings)).search(sources, request)
+        request = Request.of(max_lengths, options, None)
+        device = self.model.embedding.weight.device
+        with self.lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            shape = Shape.of(sources, max_lengths, options, self.model.settings)
+            return self.graphs_for(shape).search(sources, request)
 
-    def station(self, shape: Shape) -> Station:
-        """The station of a shape, created if needed."""
-        if self.addresses != (now := self.addresses_now()):  # the weights have moved
-            self.forget(len(self.stations))
+    def graphs_for(self, shape: Shape) -> ShapeGraphs:
+        """The graphs of a shape, captured if needed."""
+        if self.addresses != (addresses := self.weight_addresses()):  # the weights have moved
+            self.evict(len(self.graphs))
             self.memory = None  # dtype or device may have changed
-            self.addresses = now
-        if shape not in self.stations:
+            self.addresses = addresses
+        if shape not in self.graphs:
             memory = self.memory_for(shape)
-            if not self.stations:  # torch frees a pool with its last graph, and refuses to reuse it
-                self.pool = self.new_pool()
-            self.stations[shape] = Station(self.model, shape, self.operations, self.pool, memory)
-        self.stations.move_to_end(shape)
-        return self.stations[shape]
+            if not self.graphs:  # torch frees a pool with its last graph, and refuses to reuse it
+                self.pool = torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
+            self.graphs[shape] = ShapeGraphs(self.model, shape, self.operations, self.pool, memory)
+        self.graphs.move_to_end(shape)
+        return self.graphs[shape]
 
     @property
     def most_bytes(self) -> int:
@@ -188,41 +188,28 @@ class CapturedSearch:
 
     def memory_for(self, shape: Shape) -> Tensor:
         """Memory for keys and values, which all shapes share: one batch is searched at a time."""
-        if len(self.stations) >= MOST_GRAPHS:
-            self.forget(1)
-        needed = shape.numbers(self.model)
+        if len(self.graphs) >= MOST_GRAPHS:
+            self.evict(1)
+        needed = shape.elements(self.model)
         if shape.sentences >= _MANY:  # a sorted text starts with its longest sentences; larger batches follow
             largest = replace(shape, sentences=MOST_SENTENCES, source=48, capacity=96)
             if largest.bytes(self.model) <= self.most_bytes:
-                needed = max(needed, largest.numbers(self.model))
+                needed = max(needed, largest.elements(self.model))
         if self.memory is None or self.memory.numel() < needed:
-            held = {id(m): m.nbytes for m in (station.memory for station in self.stations.values())}
+            held = {id(graphs.memory): graphs.memory.nbytes for graphs in self.graphs.values()}
             self.memory = None
             if sum(held.values()) + needed * self.model.embedding.weight.itemsize > self.most_bytes:
-                self.forget(len(self.stations))
+                self.evict(len(self.graphs))
             self.memory = self.model.embedding.weight.new_zeros(needed)
         return self.memory
 
-    def forget(self, count: int) -> None:
+    def evict(self, count: int) -> None:
         """Drop the least recently used graphs, after their last steps have finished."""
         if self.model.embedding.weight.is_cuda:
             torch.cuda.synchronize()
         for _ in range(count):
-            self.stations.popitem(last=False)
+            self.graphs.popitem(last=False)
 
-    def new_pool(self) -> Pool:
-        return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
-
-    def addresses_now(self) -> tuple[int, ...]:
+    def weight_addresses(self) -> tuple[int, ...]:
         """The addresses of the weights: a graph knows nothing else of them."""
         return tuple(p.data_ptr() for p in self.model.parameters())
-
-
-@contextmanager
-def _on(device: torch.device) -> Iterator[None]:
-    """Make this the current device, on which graphs are captured."""
-    if device.type != "cuda":
-        yield
-        return
-    with torch.cuda.device(device):
-        yield

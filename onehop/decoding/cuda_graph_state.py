@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from onehop.config import ModelSettings
 from onehop.decoding import one_token
-from onehop.decoding.options import SearchOptions
+from onehop.decoding.options import Ids, SearchOptions
 from onehop.model import kernels
 from onehop.model.transformer import AddNorm, Layer, Tokens, Transformer
 from onehop.text.tokenizer import EOS, PAD
@@ -50,14 +50,14 @@ class Shape:
 
     @classmethod
     def of(
-        cls, sources: Sequence[Sequence[int]], most: Sequence[int], options: SearchOptions, model: ModelSettings
+        cls, sources: Sequence[Ids], max_lengths: Sequence[int], options: SearchOptions, model: ModelSettings
     ) -> "Shape":
         """The shape that holds a batch, within a learned position table."""
         limit = model.most_positions
         longest = max(map(len, sources))
         source = int(min(limit, source_width(longest)))
         # It has room for every batch of one source width, so that a sorted text needs few shapes.
-        capacity = max(most) + source - 1 - longest
+        capacity = max(max_lengths) + source - 1 - longest
         return cls(
             sentences=round_up(len(sources)),
             source=source,
@@ -70,14 +70,14 @@ class Shape:
     def rows(self) -> int:
         return self.sentences * self.beam
 
-    def numbers(self, model: Transformer) -> int:
+    def elements(self, model: Transformer) -> int:
         """The number of elements of the keys and values: nearly all of the memory."""
         s = model.settings
         cells = self.rows * self.capacity + self.sentences * self.source
         return cells * s.n_decoder_layers * s.n_heads * (s.key_width + s.value_width)
 
     def bytes(self, model: Transformer) -> int:
-        return self.numbers(model) * model.embedding.weight.itemsize
+        return self.elements(model) * model.embedding.weight.itemsize
 
 
 def round_up(number: int) -> int:
@@ -113,33 +113,26 @@ class LayerSlots:
     b_qkv: Float[Tensor, " out"] | None
 
     @classmethod
-    def of(cls, layer: Layer, model: Transformer, shape: Shape, memory: Float[Tensor, " numbers"]) -> "LayerSlots":
+    def of(cls, layer: Layer, model: Transformer, shape: Shape, memory: Float[Tensor, " elements"]) -> "LayerSlots":
         """The slots of a layer, as views of a memory block of exactly their size."""
-        s, like = model.settings, model.embedding.weight
+        s, weight = model.settings, model.embedding.weight
         past, source = (shape.capacity, shape.rows, s.n_heads), (shape.sentences, shape.source, s.n_heads)
         sizes = [(*past, s.key_width), (*past, s.value_width), (*source, s.key_width), (*source, s.value_width)]
         parts = torch.split(memory, [math.prod(size) for size in sizes])
         keys, values, source_keys, source_values = (part.view(size) for part, size in zip(parts, sizes, strict=True))
         out = s.n_heads * (2 * s.key_width + s.value_width)
-        return cls(
-            layer=layer,
-            keys=keys,
-            values=values,
-            source_keys=source_keys,
-            source_values=source_values,
-            w_qkv=like.new_empty(out, s.d_model),
-            b_qkv=like.new_empty(out) if s.attention_bias else None,
-        )
+        w_qkv, b_qkv = weight.new_empty(out, s.d_model), weight.new_empty(out) if s.attention_bias else None
+        return cls(layer, keys, values, source_keys, source_values, w_qkv, b_qkv)
 
     def begin(self, memory: Float[Tensor, "sentences source d_model"]) -> None:
         """Project the source, and read the weights: in training they change between two calls."""
-        heads, across = self.layer.self_attention, self.layer.cross_attention
-        assert across is not None
-        projections = (heads.w_q, heads.w_k, heads.w_v)
+        attention, cross = self.layer.self_attention, self.layer.cross_attention
+        assert cross is not None
+        projections = (attention.w_q, attention.w_k, attention.w_v)
         torch.cat([p.weight for p in projections], out=self.w_qkv)
         if self.b_qkv is not None:
             torch.cat([p.bias for p in projections], out=self.b_qkv)
-        k, v = across.keys_and_values(memory)
+        k, v = cross.keys_and_values(memory)
         self.source_keys.copy_(k.transpose(1, 2))
         self.source_values.copy_(v.transpose(1, 2))
 
@@ -148,7 +141,7 @@ class Decoder:
     """The model over fixed addresses: `begin` for a batch of sources, then `logits` for each token."""
 
     def __init__(
-        self, model: Transformer, shape: Shape, operations: Operations, memory: Float[Tensor, " numbers"]
+        self, model: Transformer, shape: Shape, operations: Operations, memory: Float[Tensor, " elements"]
     ) -> None:
         """`memory` holds keys and values. It must be finite, zeros or values of other batches: 0 × NaN is NaN."""
         model.source_input.ensure_length(shape.source)
@@ -159,7 +152,7 @@ class Decoder:
         self.lengths = torch.zeros(shape.sentences, dtype=torch.int64, device=device)
         self.position = torch.zeros((), dtype=torch.int64, device=device)
         layers = [cast("Layer", layer) for layer in model.decoder.layers]
-        parts = memory[: shape.numbers(model)].chunk(len(layers))
+        parts = memory[: shape.elements(model)].chunk(len(layers))
         self.layers = [LayerSlots.of(layer, model, shape, part) for layer, part in zip(layers, parts, strict=True)]
         # The model may replace them by longer tables; a graph keeps the captured ones.
         self.tables = (model.source_input.positions, model.target_input.positions)
@@ -180,31 +173,32 @@ class Decoder:
         model = self.model
         x = model.target_input(model.embed_target(tokens[:, None]), self.position.expand(len(tokens), 1))[:, 0]
         for layer in self.layers:
-            x = self.through(layer, x, origins)
+            x = self.layer_step(layer, x, origins)
         if model.decoder.last_norm is not None:
             x = model.decoder.last_norm(x)
         out = _logits_in_float32(x, model.output_weight)
         return out if model.output_bias is None else out + model.output_bias
 
-    def through(self, slots: LayerSlots, x: Tensor, origins: Tensor) -> Tensor:
+    def layer_step(self, slots: LayerSlots, x: Tensor, origins: Tensor) -> Tensor:
         """One layer, as `Layer.step` has it."""
-        layer, op = slots.layer, self.operations
-        heads, across, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
-        assert across is not None
+        layer, op, cross = slots.layer, self.operations, slots.layer.cross_attention
+        assert cross is not None
         assert layer.cross_add_norm is not None
 
         def attend_to_past(y: Tensor) -> Tensor:
             qkv = F.linear(y, slots.w_qkv, slots.b_qkv)
-            out: Tensor = heads.w_o(op.attend_past(qkv, slots.keys, slots.values, origins, self.position))
+            out: Tensor = layer.self_attention.w_o(
+                op.attend_past(qkv, slots.keys, slots.values, origins, self.position)
+            )
             return out
 
         def attend_to_source(y: Tensor) -> Tensor:
-            found = op.attend_source(across.w_q(y), slots.source_keys, slots.source_values, self.lengths)
-            out: Tensor = across.w_o(found)
+            heads = op.attend_source(cross.w_q(y), slots.source_keys, slots.source_values, self.lengths)
+            out: Tensor = cross.w_o(heads)
             return out
 
         def feed_forward(y: Tensor) -> Tensor:
-            out: Tensor = feed(y[None])[0]
+            out: Tensor = layer.feed_forward(y[None])[0]
             return out
 
         x = self.add_norm(layer.self_add_norm, x, attend_to_past)

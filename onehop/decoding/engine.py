@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.options import Hypothesis, Ids, SearchOptions
 from onehop.errors import SettingsError
 
 EngineName = Literal["torch", "ctranslate2"]
@@ -19,12 +19,12 @@ HALF = ("bfloat16", "float16")  # only torch has them, and it has no int8
 MORE_THAN_SOURCE = 50
 
 
-# Takes the ids that are final so far; it raises GivenUp to cancel the search.
-Settled = Callable[[Sequence[int]], None]
+# A callback that takes the ids that are final so far. It raises SearchCancelled to end the search.
+Settled = Callable[[Ids], None]
 
 
-class GivenUp(Exception):  # noqa: N818  # nothing went wrong
-    """The search was cancelled."""
+class SearchCancelled(Exception):  # noqa: N818  # nothing went wrong
+    """The caller has cancelled the search."""
 
 
 @runtime_checkable
@@ -37,33 +37,25 @@ class Engine(Protocol):
     def compute(self) -> str:
         """The dtype of the computation."""
 
-    def reaches(self, source: Sequence[int]) -> bool:
+    def reaches(self, source: Ids) -> bool:
         """Whether a sentence fits this engine's position table."""
 
     def translate(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+        self, sources: Sequence[Ids], options: SearchOptions, indices: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """The n best of each source. Sources have no EOS and are not empty; `numbers` seed the sampling of each."""
+        """The n best of each source. Sources have no EOS and are not empty. `indices` seed the sampling of each."""
 
-    def complete(
-        self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
-    ) -> list[Hypothesis]:
+    def complete(self, source: Ids, prefixes: Sequence[Ids], options: SearchOptions) -> list[Hypothesis]:
         """The best translation of a source that begins with each prefix. Sampling options are ignored."""
 
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """Log-probabilities of each target's tokens and, last, of EOS."""
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
-        """The alignment of each pair: a row per target token, without the weight on the source's EOS. None is empty."""
+    def align(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Any]:
+        """Cross-attention of each pair, [target, source], without EOS. No sequence may be empty."""
 
     def stream(
-        self,
-        source: Sequence[int],
-        options: SearchOptions,
-        settled: Settled,
-        *,
-        prefix: Sequence[int] = (),
-        number: int = 0,
+        self, source: Ids, options: SearchOptions, settled: Settled, *, prefix: Ids = (), index: int = 0
     ) -> list[Hypothesis]:
         """The n best of one sentence. `settled` is called with each longer prefix that is final."""
 
@@ -83,7 +75,7 @@ def lacking(options: SearchOptions) -> list[str]:
     return [name for name, lacks in CTRANSLATE2_LACKS.items() if lacks(options)]
 
 
-def greatest_lengths(sources: Sequence[Sequence[int]], limit: float) -> list[int]:
+def max_output_lengths(sources: Sequence[Ids], limit: float) -> list[int]:
     """The maximum length of each output, EOS included, within a learned position table."""
     for ids in sources:
         if len(ids) + 1 > limit:
@@ -95,19 +87,20 @@ def greatest_lengths(sources: Sequence[Sequence[int]], limit: float) -> list[int
 
 
 def batches_by_length(
-    sources: Sequence[Sequence[int]], tokens: int, at_least: int = 1, apart: int = 0
+    sources: Sequence[Ids], max_tokens: int, min_batches: int = 1, short: int = 0
 ) -> Iterator[list[int]]:
-    """Indices of all sources, longest first, in batches of a maximum number of tokens, padding included.
+    """Indices of all sources, longest first, in batches of at most `max_tokens`, padding included.
 
-    There are `at_least` this many batches, if there are enough sources, so that no worker is idle. Sources with fewer
-    than `apart` tokens get batches of their own.
+    There are at least `min_batches`, if there are enough sources, so that no worker is idle. Sources with fewer than
+    `short` tokens get batches of their own.
     """
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    most = math.ceil(len(sources) / at_least)
+    size = math.ceil(len(sources) / min_batches)
     batch: list[int] = []
     for i in order:
         longest = len(sources[batch[0]]) if batch else 0
-        if batch and (len(batch) == most or (len(batch) + 1) * longest > tokens or len(sources[i]) < apart <= longest):
+        too_large = len(batch) == size or (len(batch) + 1) * longest > max_tokens
+        if batch and (too_large or len(sources[i]) < short <= longest):
             yield batch
             batch = []
         batch.append(i)

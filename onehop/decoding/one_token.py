@@ -89,11 +89,11 @@ def keep_best(
     n, beam = totals.shape
     sums = (totals.view(-1, 1) + values.double()).view(n, -1)
     best, order = (x[:, : answer.shape[2]] for x in sums.sort(dim=1, descending=True, stable=True))
-    places, new = order // values.shape[1], ids.view(n, -1).gather(1, order)
-    answer.copy_(torch.stack([best, (places * vocab + new).double()]))
+    slots, new = order // values.shape[1], ids.view(n, -1).gather(1, order)
+    answer.copy_(torch.stack([best, (slots * vocab + new).double()]))
     is_end = new == end
     kept = is_end.byte().sort(dim=1, stable=True).indices[:, :beam]
     first_rows = torch.arange(0, len(tokens), beam, device=tokens.device)[:, None]
     tokens.copy_(new.gather(1, kept).view(-1))
-    parents.copy_((first_rows + places.gather(1, kept)).view(-1))
+    parents.copy_((first_rows + slots.gather(1, kept)).view(-1))
     totals.copy_(best.masked_fill(is_end, -math.inf).gather(1, kept))

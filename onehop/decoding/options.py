@@ -4,10 +4,12 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from onehop.errors import SettingsError
 from onehop.setting_fields import check_fields, setting
+
+Ids: TypeAlias = Sequence[int]
 
 BEAM = 4
 ALPHA = 0.6  # the paper's, for models that say nothing
@@ -50,7 +52,6 @@ class SearchOptions:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the search is greedy."""
         return self.beam == 1 and self.patience == 1
 
     def score(self, log_prob: Any, length: Any) -> Any:
@@ -61,9 +62,9 @@ class SearchOptions:
         """The divisor of a log-probability."""
         return ((5 + length) / 6 if self.penalty == "paper" else length) ** self.exponent
 
-    def ranked(self, found: Sequence["Hypothesis"]) -> list["Hypothesis"]:
+    def ranked(self, hypotheses: Sequence["Hypothesis"]) -> list["Hypothesis"]:
         """The n best; looped ones come last. Equal scores keep their order."""
-        return sorted(found, key=lambda h: (h.looped, -h.score))[: self.n_best]
+        return sorted(hypotheses, key=lambda h: (h.looped, -h.score))[: self.n_best]
 
     @property
     def exponent(self) -> float:
@@ -82,33 +83,27 @@ class Hypothesis:
     looped: bool = False
 
 
-def beam_of(options: SearchOptions) -> SearchOptions:
+def for_one_best(options: SearchOptions) -> SearchOptions:
     """A beam search for the best translation alone, under the same penalty."""
     return SearchOptions(
         beam=options.beam, alpha=options.alpha, penalty=options.penalty, loop_repeats=options.loop_repeats
     )
 
 
-def allowing(options: SearchOptions, source: Sequence[int]) -> SearchOptions:
+def allowing(options: SearchOptions, source: Ids) -> SearchOptions:
     """The options for a source that repeats an n-gram itself: its output may repeat one twice as often."""
-    times = _most_repeats(source)
-    repeats_itself = 0 < options.loop_repeats <= times
-    return replace(options, loop_repeats=2 * times) if repeats_itself else options
-
-
-def _most_repeats(ids: Sequence[int]) -> int:
-    """The maximum number of consecutive repetitions of an n-gram in a source; at least 1."""
     # Most sources repeat nothing, which is found without a Python loop over the ids.
-    lengths = [n for n in range(1, LONGEST_LOOP + 1) if any(map(operator.eq, ids[n:], ids))]
-    return max((_times_in_a_row(ids, n) for n in lengths), default=1)
+    lengths = [n for n in range(1, LONGEST_LOOP + 1) if any(map(operator.eq, source[n:], source))]
+    repeats = max((_max_repeats(source, n) for n in lengths), default=1)
+    return replace(options, loop_repeats=2 * repeats) if 0 < options.loop_repeats <= repeats else options
 
 
-def _times_in_a_row(ids: Sequence[int], n: int) -> int:
-    """The maximum number of consecutive repetitions of any n ids."""
-    longest = same = n
-    for place in range(n, len(ids)):
-        same = same + 1 if ids[place] == ids[place - n] else n
-        longest = max(longest, same)
+def _max_repeats(ids: Ids, n: int) -> int:
+    """The maximum number of consecutive repetitions of an n-gram."""
+    longest = span = n
+    for i in range(n, len(ids)):
+        span = span + 1 if ids[i] == ids[i - n] else n
+        longest = max(longest, span)
     return longest // n
 
 

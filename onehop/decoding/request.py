@@ -1,4 +1,4 @@
-"""The request of a search over torch log-probabilities, as arrays with a row per sentence."""
+"""The limits and constraints of a search over torch log-probabilities, as arrays with a row per sentence."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from onehop.decoding.loops import ends_in_loop
-from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.options import LONGEST_LOOP, Hypothesis, SearchOptions, loop_span
 from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import EOS
 
@@ -33,7 +32,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """The request as arrays with a row per sentence; `forced` is -1 where the choice is free."""
+    """Maximum lengths and prefixes of a batch; `forced` is -1 where the choice is free."""
 
     options: SearchOptions
     max_lengths: Int[np.ndarray, " sentences"]
@@ -57,19 +56,19 @@ class Request:
             row[: len(prefix)] = prefix
         return cls(options, np.array(max_lengths, dtype=np.int64), forced)
 
-    def is_forced(self, sentences: RowInts, place: int) -> RowMask:
-        """Whether each sentence's token at a position is forced."""
+    def is_forced(self, sentences: RowInts, position: int) -> RowMask:
+        """Whether a prefix determines each sentence's token at a position."""
         forced: RowMask = np.zeros(len(sentences), dtype=bool)
-        return forced if place >= self.forced.shape[1] else self.forced[sentences, place] >= 0
+        return forced if position >= self.forced.shape[1] else self.forced[sentences, position] >= 0
 
-    def constrain(self, log_probs: LogProbs, sentences: RowInts, place: int) -> LogProbs:
+    def constrain(self, log_probs: LogProbs, sentences: RowInts, position: int) -> LogProbs:
         """Mask tokens that the minimum length or a prefix forbids. It costs nothing if neither applies."""
-        if place < self.options.min_length:
+        if position < self.options.min_length:
             log_probs = log_probs.index_fill(1, torch.tensor([EOS], device=log_probs.device), -math.inf)
-        if self.is_forced(sentences, place).any():
-            wanted = torch.from_numpy(self.forced[sentences, place]).to(log_probs.device)[:, None]
-            every = torch.arange(log_probs.shape[1], device=log_probs.device)
-            log_probs = log_probs.masked_fill((wanted >= 0) & (every != wanted), -math.inf)
+        if self.is_forced(sentences, position).any():
+            forced = torch.from_numpy(self.forced[sentences, position]).to(log_probs.device)[:, None]
+            vocab = torch.arange(log_probs.shape[1], device=log_probs.device)
+            log_probs = log_probs.masked_fill((forced >= 0) & (vocab != forced), -math.inf)
         return log_probs
 
     def is_looped(self, ids: Int[np.ndarray, "rows length"], sentences: RowInts) -> RowMask:
@@ -78,14 +77,25 @@ class Request:
         looped &= ~self.is_forced(sentences, ids.shape[1] - 1)
         return looped
 
-    def ranked(self, found: list[Hypothesis]) -> list[Hypothesis]:
+    def ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """The hypotheses as the options rank them; if there is none, an empty one with probability 0."""
-        return self.options.ranked(found) or [Hypothesis((), -math.inf, -math.inf, finished=False)]
+        return self.options.ranked(hypotheses) or [Hypothesis((), -math.inf, -math.inf, finished=False)]
+
+
+def ends_in_loop(ids: Int[np.ndarray, "rows length"], repeats: int) -> RowMask:
+    """Whether each row ends in an n-gram repeated that many times; 0: never. `options` defines a loop."""
+    looped: RowMask = np.zeros(len(ids), dtype=bool)
+    for n in range(1, LONGEST_LOOP + 1) if repeats else ():
+        span = loop_span(n, repeats)
+        if span <= ids.shape[1]:
+            tail = ids[:, -span:]
+            looped |= (tail[:, n:] == tail[:, :-n]).all(axis=1)
+    return looped
 
 
 def fetch(
-    values: Float[Tensor, " rows *few"], ids: Int[Tensor, " rows *few"]
-) -> tuple[Float[np.ndarray, " rows *few"], Int[np.ndarray, " rows *few"]]:
+    values: Float[Tensor, " rows *k"], ids: Int[Tensor, " rows *k"]
+) -> tuple[Float[np.ndarray, " rows *k"], Int[np.ndarray, " rows *k"]]:
     """Copy log-probabilities and ids to the host in one transfer: float32 holds every id below 2^24."""
     values = values if values.dtype == torch.float64 else values.float()
     both = torch.stack([values, ids.to(values.dtype)]).cpu().numpy()

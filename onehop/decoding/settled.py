@@ -8,11 +8,12 @@ from torch import Tensor
 
 from onehop.decoding.beam import History
 from onehop.decoding.engine import Settled
+from onehop.decoding.options import Ids
 from onehop.decoding.request import LogProbs, Step
 from onehop.text.tokenizer import EOS
 
 
-class HeardStep:
+class ReportingStep:
     """A step function that reports, before each step, the prefix that is final."""
 
     def __init__(self, step: Step, history: History | None, settled: Settled) -> None:
@@ -20,7 +21,6 @@ class HeardStep:
         self.paths: list[list[int]] | None = None
 
     def __call__(self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None) -> LogProbs:
-        """Row i appends tokens[i] to row parents[i], as `request.Step` has it."""
         if self.history is not None:
             self.settled(shared_by_beam(self.history))
         else:
@@ -44,13 +44,14 @@ def shared_by_beam(history: History) -> list[int]:
     steps = history.steps[0] if history.steps else []
     if not steps:
         return []
-    every = [(kept, at, place) for at, step in enumerate(steps) for place, kept in enumerate(step)]
-    finished = sorted((e for e in every if e[0].state == "finished"), key=lambda e: -e[0].score)[:1]
-    ended = finished or [e for e in every if e[0].state == "stopped"]
-    live = [e for e in every if e[1] == len(steps) - 1 and e[0].state == "live"]
-    return shared([[i for i in history.replay(0, at, place) if i != EOS] for _, at, place in [*live, *ended]])
+    candidates = [(kept, number, index) for number, step in enumerate(steps) for index, kept in enumerate(step)]
+    finished = sorted((c for c in candidates if c[0].state == "finished"), key=lambda c: -c[0].score)[:1]
+    ended = finished or [c for c in candidates if c[0].state == "stopped"]
+    live = [c for c in candidates if c[1] == len(steps) - 1 and c[0].state == "live"]
+    paths = [history.replay(0, number, index) for _, number, index in [*live, *ended]]
+    return shared([[token for token in path if token != EOS] for path in paths])
 
 
-def shared(paths: Sequence[Sequence[int]]) -> list[int]:
+def shared(paths: Sequence[Ids]) -> list[int]:
     """The common prefix of all paths."""
     return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*paths, strict=False))]

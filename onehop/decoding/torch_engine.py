@@ -15,10 +15,10 @@ from torch import Tensor
 from onehop.decoding.beam import History
 from onehop.decoding.cuda_graph_search import MOST_SENTENCES, CapturedSearch
 from onehop.decoding.cuda_graph_state import operations, round_down, source_width
-from onehop.decoding.engine import EngineName, Settled, batches_by_length, greatest_lengths
-from onehop.decoding.options import Hypothesis, SearchOptions, beam_of
+from onehop.decoding.engine import EngineName, Settled, batches_by_length, max_output_lengths
+from onehop.decoding.options import Hypothesis, Ids, SearchOptions, for_one_best
 from onehop.decoding.search import search
-from onehop.decoding.settled import HeardStep
+from onehop.decoding.settled import ReportingStep
 from onehop.model import kernels
 from onehop.model.kv_cache import Cache
 from onehop.model.taps import watch
@@ -46,7 +46,6 @@ class CachedStep:
     def __call__(
         self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
     ) -> Float[Tensor, "rows vocab"]:
-        """Log-probabilities of each row's next token."""
         if parents is not None:
             before, self.sentences = self.sentences, self.sentences[parents]
             self.cache = self.cache.select(parents, same_sources=torch.equal(before, self.sentences))
@@ -61,8 +60,8 @@ class TorchEngine:
     def __init__(self, model: Transformer, *, capture: bool = True) -> None:
         self.model = kernels.fuse(model.eval())
         device = model.embedding.weight.device
-        use = capture and device.type == "cuda"
-        self.captured = CapturedSearch(model, operations(device)) if use else None
+        capture = capture and device.type == "cuda"
+        self.captured = CapturedSearch(model, operations(device)) if capture else None
 
     @property
     def compute(self) -> str:
@@ -77,22 +76,22 @@ class TorchEngine:
         """Whether sentences may join between two steps (`continuous_batching`). A captured step has a fixed batch."""
         return self.captured is None
 
-    def reaches(self, source: Sequence[int]) -> bool:
+    def reaches(self, source: Ids) -> bool:
         """Always true: sinusoids have no limit, and a learned table has the same one in every engine."""
         return True
 
     def translate(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
+        self, sources: Sequence[Ids], options: SearchOptions, indices: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """Translate batch by batch, the longest sentences first."""
-        found: list[list[Hypothesis]] = [[] for _ in sources]
+        results: list[list[Hypothesis]] = [[] for _ in sources]
         for batch in self.batches(sources):
-            best = self.search([sources[i] for i in batch], options, [numbers[i] for i in batch])
-            for i, hypotheses in zip(batch, best, strict=True):
-                found[i] = hypotheses
-        return found
+            n_best = self.search([sources[i] for i in batch], options, [indices[i] for i in batch])
+            for i, hypotheses in zip(batch, n_best, strict=True):
+                results[i] = hypotheses
+        return results
 
-    def batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    def batches(self, sources: Sequence[Ids]) -> Iterator[list[int]]:
         """Indices of the sources of each batch."""
         if self.captured is None:
             yield from batches_by_length(sources, BATCH_TOKENS)
@@ -101,92 +100,82 @@ class TorchEngine:
         while order:
             # A size that a graph exists for, so that only the last batch has empty rows.
             size = round_down(max(1, _CAPTURED_BATCH_TOKENS // source_width(len(sources[order[0]]))))
-            batch, order = order[: min(size, MOST_SENTENCES)], order[min(size, MOST_SENTENCES) :]
-            yield batch
+            size = min(size, MOST_SENTENCES)
+            yield order[:size]
+            order = order[size:]
 
     @torch.inference_mode()
-    def search(
-        self, sources: Sequence[Sequence[int]], options: SearchOptions, numbers: Sequence[int]
-    ) -> list[list[Hypothesis]]:
-        most = self.greatest_lengths(sources)
-        if self.captured is not None and self.captured.suits(sources, most, options):
-            return self.captured.search(sources, most, options)
-        step = CachedStep(self.model, source_rows(self.model, sources).to(self.device), max(most))
-        return search(step, most, options, numbers=numbers, device=self.device)
+    def search(self, sources: Sequence[Ids], options: SearchOptions, indices: Sequence[int]) -> list[list[Hypothesis]]:
+        max_lengths = self.max_output_lengths(sources)
+        if self.captured is not None and self.captured.supports(sources, max_lengths, options):
+            return self.captured.search(sources, max_lengths, options)
+        step = CachedStep(self.model, self.source_batch(sources), max(max_lengths))
+        return search(step, max_lengths, options, indices=indices, device=self.device)
 
     @torch.inference_mode()
-    def complete(
-        self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
-    ) -> list[Hypothesis]:
+    def complete(self, source: Ids, prefixes: Sequence[Ids], options: SearchOptions) -> list[Hypothesis]:
         """All prefixes in one batch."""
-        most = self.greatest_lengths([source]) * len(prefixes)
-        step = CachedStep(self.model, source_rows(self.model, [source] * len(prefixes)).to(self.device), max(most))
-        found = search(step, most, beam_of(options), prefixes=prefixes, device=self.device)
-        return [best[0] for best in found]
+        max_lengths = self.max_output_lengths([source]) * len(prefixes)
+        step = CachedStep(self.model, self.source_batch([source] * len(prefixes)), max(max_lengths))
+        results = search(step, max_lengths, for_one_best(options), prefixes=prefixes, device=self.device)
+        return [n_best[0] for n_best in results]
 
     @torch.inference_mode()
-    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities of each target's tokens and, last, of EOS, by teacher forcing."""
-        found: list[list[float]] = [[] for _ in sources]
+    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        """One forward pass with teacher forcing per batch."""
+        results: list[list[float]] = [[] for _ in sources]
         longest = [max(pair, key=len) for pair in zip(sources, targets, strict=True)]
         for batch in batches_by_length(longest, _SCORED_TOKENS):
-            src = source_rows(self.model, [sources[i] for i in batch]).to(self.device)
+            src = self.source_batch([sources[i] for i in batch])
             labels = padded([targets[i] for i in batch]).to(self.device)
             tgt = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
             self.model.source_input.ensure_length(src.shape[1])
             self.model.target_input.ensure_length(tgt.shape[1])
             scores = self.model.log_probabilities(Tokens.padded(src, PAD), Tokens.padded(tgt, PAD)).float()
-            each = scores.gather(-1, labels[..., None])[..., 0].tolist()
-            for i, row in zip(batch, each, strict=True):
-                found[i] = row[: len(targets[i]) + 1]
-        return found
+            log_probs = scores.gather(-1, labels[..., None])[..., 0].tolist()
+            for i, row in zip(batch, log_probs, strict=True):
+                results[i] = row[: len(targets[i]) + 1]
+        return results
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Any]:
+    def align(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Any]:
         """Run one forward pass per pair, with a tap."""
         return list(map(self._align, sources, targets))
 
     @torch.inference_mode()
-    def _align(self, source: Sequence[int], target: Sequence[int]) -> Any:
-        wanted, kept = f"decoder.layers.{alignment_layer(self.model.settings)}.cross_attention.weights", {}
+    def _align(self, source: Ids, target: Ids) -> Any:
+        """The alignment layer's cross-attention, averaged over its heads: [target, source]."""
+        layer = f"decoder.layers.{alignment_layer(self.model.settings)}.cross_attention.weights"
+        weights = []
 
-        def keep(name: str, value: Tensor) -> Tensor:
-            if name == wanted:
-                kept[name] = value[0].mean(dim=0)[: len(target), : len(source)].float().cpu().numpy()
+        def record(name: str, value: Tensor) -> Tensor:
+            if name == layer:
+                weights.append(value[0].mean(dim=0)[: len(target), : len(source)].float().cpu().numpy())
             return value
 
-        src = source_rows(self.model, [source]).to(self.device)
         tgt = torch.tensor([[BOS, *target]], device=self.device)
-        watch(self.model, keep)(Tokens.padded(src, PAD), Tokens.padded(tgt, PAD))
-        return kept[wanted]
+        watch(self.model, record)(Tokens.padded(self.source_batch([source]), PAD), Tokens.padded(tgt, PAD))
+        return weights[0]
 
     @torch.inference_mode()
     def stream(
-        self,
-        source: Sequence[int],
-        options: SearchOptions,
-        settled: Settled,
-        *,
-        prefix: Sequence[int] = (),
-        number: int = 0,
+        self, source: Ids, options: SearchOptions, settled: Settled, *, prefix: Ids = (), index: int = 0
     ) -> list[Hypothesis]:
         """Search, and report the final prefix before each step."""
-        most = self.greatest_lengths([source])
+        max_lengths = self.max_output_lengths([source])
         history = None if options.sample else History()
-        src = source_rows(self.model, [source]).to(self.device)
-        step = HeardStep(CachedStep(self.model, src, max(most)), history, settled)
-        numbers, prefixes = [number], [list(prefix)]
-        return search(step, most, options, prefixes=prefixes, numbers=numbers, history=history, device=self.device)[0]
+        step = ReportingStep(CachedStep(self.model, self.source_batch([source]), *max_lengths), history, settled)
+        prefixes, device = [list(prefix)], self.device
+        return search(step, max_lengths, options, prefixes=prefixes, indices=[index], history=history, device=device)[0]
 
-    def greatest_lengths(self, sources: Sequence[Sequence[int]]) -> list[int]:
-        return greatest_lengths(sources, self.model.settings.most_positions)
+    def max_output_lengths(self, sources: Sequence[Ids]) -> list[int]:
+        return max_output_lengths(sources, self.model.settings.most_positions)
 
-
-def source_rows(model: Transformer, sources: Sequence[Sequence[int]]) -> Int[Tensor, "sentences longest"]:
-    """Sources as the model reads them, one row each: with EOS, or padding in its place."""
-    return padded(sources, EOS if model.settings.source_end is not False else PAD)
+    def source_batch(self, sources: Sequence[Ids]) -> Int[Tensor, "sentences longest"]:
+        """Sources as the model reads them, one row each: with EOS, or padding in its place."""
+        return padded(sources, EOS if self.model.settings.source_end is not False else PAD).to(self.device)
 
 
-def padded(sequences: Sequence[Sequence[int]], end: int = EOS) -> Int[Tensor, "sentences longest"]:
+def padded(sequences: Sequence[Ids], end: int = EOS) -> Int[Tensor, "sentences longest"]:
     """Sequences with EOS, one row each. An empty one always has EOS."""
     rows = [torch.tensor([*ids, end if ids else EOS]) for ids in sequences]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

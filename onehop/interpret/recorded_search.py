@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from onehop.decoding.beam import History, Kept
-from onehop.decoding.engine import greatest_lengths
+from onehop.decoding.engine import max_output_lengths
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.search import search
 from onehop.decoding.torch_engine import CachedStep
@@ -116,7 +116,7 @@ def recorded_search(
     recorded, history = StepRecorder(), History()
     with tapped_model.tapped(tap, recorded) as model:
         limit = model.settings.most_positions
-        most, device = greatest_lengths([ids], limit), next(model.parameters()).device
+        most, device = max_output_lengths([ids], limit), next(model.parameters()).device
         src = torch.tensor([with_source_end(model, ids)], device=device)
         step = _RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
         best = search(step, most, options, history=history, device=device)[0][0]

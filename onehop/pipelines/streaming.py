@@ -26,7 +26,7 @@ def streaming_search(
     engine = translator.fast
     if prefix or engine is None or not can_stream_fast(translator, source, options):
         engine = translator.reference
-    hypotheses = engine.stream(source, options, settled, prefix=prefix, number=number)
+    hypotheses = engine.stream(source, options, settled, prefix=prefix, index=number)
     return [translator.translation(h, engine) for h in hypotheses]
 
 

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from onehop.decoding.engine import Engine, GivenUp, Settled
+from onehop.decoding.engine import Engine, SearchCancelled, Settled
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
 from onehop.pipelines.alignment import Aligned, align_sentences
@@ -181,9 +181,9 @@ class Service(Translating):
             return self.reference
 
         def begin() -> Steps:
-            from onehop.decoding.continuous_batching import Joining
+            from onehop.decoding.continuous_batching import ContinuousBatch
 
-            return Joining(self.torch_engine())
+            return ContinuousBatch(self.torch_engine())
 
         def read(hypotheses: list[Hypothesis]) -> NBest:
             return [self.translator.translation(h, self.torch_engine()) for h in hypotheses]
@@ -285,7 +285,7 @@ class Service(Translating):
 
         def settled(ids: Sequence[int]) -> None:
             if cancelled.is_set():
-                raise GivenUp
+                raise SearchCancelled
             on_settled(ids)
 
         self.settling += 1

@@ -9,7 +9,7 @@ from long_tests import LONG
 
 from onehop.config import ModelSettings
 from onehop.decoding import engine as engine_module
-from onehop.decoding.continuous_batching import Joining
+from onehop.decoding.continuous_batching import ContinuousBatch
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.torch_engine import TorchEngine
 from onehop.errors import OnehopError, SettingsError
@@ -91,7 +91,7 @@ def test_each_sentence_gets_what_it_gets_offline_whenever_it_joins(changes, opti
         size = draw.randint(1, 4)
         arrivals.append((draw.randint(0, 15), waiting[:size], options))
         waiting = waiting[size:]
-    answers = staggered(Joining(one), arrivals)
+    answers = staggered(ContinuousBatch(one), arrivals)
     assert len(answers) == 24
     alone = one.translate([source for source, *_ in answers], options, range(24))
     for (_, _, found, _), expected in zip(answers, alone, strict=True):
@@ -119,7 +119,7 @@ def translator():
 def test_real_sentences_do_not_depend_on_when_they_join(translator, texts, options):
     encoded = translator.tokenizer.encode_batch(texts)
     arrivals = [(4 * i, [source], options) for i, source in enumerate(encoded)]
-    answers = staggered(Joining(translator.reference), arrivals)
+    answers = staggered(ContinuousBatch(translator.reference), arrivals)
     for (_, _, found, _), text in zip(answers, texts, strict=True):
         assert translator.tokenizer.decode(found[0].ids) == translator.translate([text], options)[0].text
 
@@ -133,20 +133,20 @@ def test_options_of_every_kind_run_side_by_side(usual):
         SearchOptions(beam=1),
     ]
     arrivals = [(3 * i, [source], kinds[i % len(kinds)]) for i, source in enumerate(sources(15))]
-    for source, options, found, _ in staggered(Joining(usual), arrivals):
+    for source, options, found, _ in staggered(ContinuousBatch(usual), arrivals):
         assert_same(found, offline(usual, source, options))
 
 
 def test_a_short_sentence_that_came_later_is_answered_first(usual):
     long, short = sources(1, seed=3)[0] * 4, [5]
     unending = SearchOptions(beam=2, min_length=200, loop_repeats=0)
-    first, second = staggered(Joining(usual), [(0, [long], unending), (10, [short], BEAM)])
+    first, second = staggered(ContinuousBatch(usual), [(0, [long], unending), (10, [short], BEAM)])
     assert first[3] > second[3] + 5
     assert_same(second[2], offline(usual, short, BEAM))
 
 
 def test_a_cancelled_sentence_leaves_the_others_unchanged(usual):
-    joining, asked = Joining(usual), sources(6)
+    joining, asked = ContinuousBatch(usual), sources(6)
     first = joining.join(asked[:4], BEAM)
     found = {}
     found.update(joining.step())
@@ -165,17 +165,17 @@ def test_stale_cache_memory_does_not_change_results(usual, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *size: self.new_full(size, math.nan))
     wordy = SearchOptions(beam=4, min_length=8)
     arrivals = [(4 * i, [source], wordy) for i, source in enumerate(sources(4))]
-    for source, options, found, _ in staggered(Joining(usual), arrivals):
+    for source, options, found, _ in staggered(ContinuousBatch(usual), arrivals):
         assert_same(found, offline(usual, source, options))
 
 
 def test_memory_is_given_back_when_a_long_sentence_has_left(usual):
-    joining = Joining(usual)
+    joining = ContinuousBatch(usual)
     long, short = joining.join([[7] * 90], BEAM), joining.join([[7, 8]], BEAM)
     joining.step()
-    assert joining.rows.inside.shape == (8, 91)
+    assert joining.rows.token_mask.shape == (8, 91)
     joining.leave(long)
-    assert joining.rows.inside.shape == (4, 3)
+    assert joining.rows.token_mask.shape == (4, 3)
     assert joining.rows.layers[0].keys.shape[2] == 12
     joining.leave(short)
     assert (joining.rows, joining.step()) == (None, {})
@@ -183,7 +183,7 @@ def test_memory_is_given_back_when_a_long_sentence_has_left(usual):
 
 def test_a_sentence_that_cannot_join_leaves_the_others_as_they_were():
     one = engine(positions="learned", max_length=64)
-    joining, asked = Joining(one), sources(1)[0]
+    joining, asked = ContinuousBatch(one), sources(1)[0]
     (ticket,) = joining.join([asked], BEAM)
     joining.step()
     with pytest.raises(SettingsError, match="longer than the 64 learned positions"):
@@ -196,7 +196,7 @@ def test_a_sentence_that_cannot_join_leaves_the_others_as_they_were():
 
 def test_nan_logits_are_an_error_for_the_sentence(usual):
     one = engine()
-    joining = Joining(one)
+    joining = ContinuousBatch(one)
     joining.join(sources(1), GREEDY)
     with torch.no_grad():
         one.model.output_bias.fill_(float("nan"))
@@ -206,4 +206,4 @@ def test_nan_logits_are_an_error_for_the_sentence(usual):
 
 def test_sampling_does_not_join(usual):
     with pytest.raises(AssertionError, match="sampling is not joined"):
-        Joining(usual).join([[5]], SearchOptions(sample=True))
+        ContinuousBatch(usual).join([[5]], SearchOptions(sample=True))

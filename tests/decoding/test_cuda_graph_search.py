@@ -15,9 +15,8 @@ from onehop.decoding import cuda_graph_search, engine, one_token
 from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, Limits, LoopCounts
 from onehop.decoding.cuda_graph_search import AHEAD, CapturedSearch
 from onehop.decoding.cuda_graph_state import Shape, operations, round_down, round_up, source_width
-from onehop.decoding.loops import ends_in_loop
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.request import Request
+from onehop.decoding.request import Request, ends_in_loop
 from onehop.decoding.search import search
 from onehop.decoding.torch_engine import TorchEngine
 from onehop.errors import OnehopError
@@ -68,21 +67,21 @@ def by_device(
     shape = replace(shape, sentences=len(most) + spare)
     hypotheses = (DevicePaths if shape.greedy else DeviceBeams)(shape, table.vocab, CPU, how)
     request = Request.of(most, options, None)
-    hypotheses.load(request)
-    hypotheses.begin()
+    hypotheses.limits.load(request)
+    hypotheses.reset()
     assert hypotheses.tokens.tolist() == [BOS] * shape.rows
     past = [(row // options.beam,) for row in range(shape.rows)]
     least, steps = torch.tensor(options.min_length), 0
     for place in range(max(most)):
         now = torch.tensor(place)
-        best = one_token.best_of_rows(table.log_probs(past), hypotheses.few, EOS, now, least)
+        best = one_token.best_of_rows(table.log_probs(past), hypotheses.k, EOS, now, least)
         hypotheses.extend(*best, now)
         parents = range(shape.rows) if shape.greedy else hypotheses.parents.tolist()
         past = [(*past[p], t) for p, t in zip(parents, hypotheses.tokens.tolist(), strict=True)]
         steps = place + 1
-        if not hypotheses.alive:
+        if not hypotheses.unfinished:
             break
-    return hypotheses.found(request, {name: x.numpy() for name, x in hypotheses.results(steps).items()})
+    return hypotheses.n_best(request, {name: x.numpy() for name, x in hypotheses.results(steps).items()})
 
 
 def assert_same(got: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -150,10 +149,10 @@ def test_loops_are_those_of_the_options(repeats, ids, cycle):
     limits = Limits(Shape.of([[4]], [len(row)], SearchOptions(), ModelSettings(**SHAPE)), CPU)
     limits.load(Request.of([len(row)], SearchOptions(loop_repeats=repeats), None))
     loops = LoopCounts(2, limits)
-    loops.begin()
+    loops.reset()
     for place, token in enumerate(row):
         # The first row goes on from itself, and the second from the first: it holds the same.
-        found = loops.add(torch.tensor([0, 0]), torch.tensor([token, token]))
+        found = loops.append(torch.tensor([0, 0]), torch.tensor([token, token]))
         expected = ends_in_loop(np.array([row[: place + 1]], dtype=np.int64), repeats)[0]
         assert found.tolist() == [expected] * 2
 
@@ -250,18 +249,18 @@ def test_each_batch_begins_anew_and_sees_the_weights_of_now():
     after = plain.translate(texts, options, range(4))
     assert [h[0].ids for h in before] != [h[0].ids for h in after]
     assert_same(fast.translate(texts, options, range(4)), after)
-    assert len(fast.captured.stations) == 1
+    assert len(fast.captured.graphs) == 1
 
 
 def test_weights_that_move_are_recorded_again():
     model = model_of()
     plain, fast = plain_and_captured(model)
     fast.translate(sources(2), SearchOptions(beam=1), range(2))
-    (old,) = fast.captured.stations.values()
+    (old,) = fast.captured.graphs.values()
     model.load_state_dict({k: v.clone() + 0.01 for k, v in model.state_dict().items()}, assign=True)
     expected = plain.translate(sources(2), SearchOptions(beam=1), range(2))
     assert_same(fast.translate(sources(2), SearchOptions(beam=1), range(2)), expected)
-    assert old not in fast.captured.stations.values()
+    assert old not in fast.captured.graphs.values()
 
 
 def test_device_is_a_few_steps_ahead_and_no_more(monkeypatch):
@@ -272,8 +271,9 @@ def test_device_is_a_few_steps_ahead_and_no_more(monkeypatch):
         model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(20 * torch.nn.functional.one_hot(torch.tensor(0), 16))
         model.embedding.weight[EOS, 0] = 5.0  # every sentence ends at once
     asked = []
-    ask = cuda_graph_search.Station.ask
-    monkeypatch.setattr(cuda_graph_search.Station, "ask", lambda self, place: (asked.append(place), ask(self, place)))
+    launch = cuda_graph_search.ShapeGraphs.launch
+    launches = lambda self, number: (asked.append(number), launch(self, number))  # noqa: E731
+    monkeypatch.setattr(cuda_graph_search.ShapeGraphs, "launch", launches)
     with torch.inference_mode():
         found = fast.search(sources(3, longest=6), [50, 60, 70], SearchOptions(beam=1))
     assert all(h.ids == () and h.finished for (h,) in found)
@@ -332,16 +332,16 @@ def test_shapes_share_their_memory_and_the_least_used_is_forgotten(monkeypatch):
     shapes = [Shape.of([[5]] * n, [17] * n, SearchOptions(beam=2), model.settings) for n in (4, 2, 1, 8)]
     assert shapes[2].bytes(model) == (2 * 32 + 16) * 2 * 2 * (8 + 8) * 4
     monkeypatch.setattr(cuda_graph_search, "MOST_GRAPHS", 2)
-    first, second = (captured.station(shape) for shape in shapes[:2])
+    first, second = (captured.graphs_for(shape) for shape in shapes[:2])
     assert first.memory is second.memory
-    captured.station(shapes[2])
-    assert list(captured.stations) == shapes[1:3]
-    larger = captured.station(shapes[3])
+    captured.graphs_for(shapes[2])
+    assert list(captured.graphs) == shapes[1:3]
+    larger = captured.graphs_for(shapes[3])
     assert larger.memory.nbytes == shapes[3].bytes(model) == 2 * first.memory.nbytes
-    assert list(captured.stations) == shapes[2:]
+    assert list(captured.graphs) == shapes[2:]
     monkeypatch.setattr(cuda_graph_search, "MOST_BYTES", larger.memory.nbytes + 1)
-    captured.station(replace(shapes[3], sentences=12))
-    assert len(captured.stations) == 1
+    captured.graphs_for(replace(shapes[3], sentences=12))
+    assert len(captured.graphs) == 1
 
 
 def test_a_long_text_gets_memory_for_all_its_batches_at_once():
@@ -353,7 +353,7 @@ def test_a_long_text_gets_memory_for_all_its_batches_at_once():
         for batch in fast.batches(texts)
     ]
     assert len({fast.captured.memory_for(shape).data_ptr() for shape in shapes}) == 1
-    assert fast.captured.memory_for(shapes[0]).numel() >= max(shape.numbers(model) for shape in shapes)
+    assert fast.captured.memory_for(shapes[0]).numel() >= max(shape.elements(model) for shape in shapes)
 
 
 def test_a_text_is_cut_into_batches_of_sizes_that_graphs_have():
@@ -377,33 +377,33 @@ def test_a_pool_of_memory_is_not_used_again_when_its_last_graph_is_gone(monkeypa
     fast = cuda_graph_search.CapturedSearch(model, operations(CPU))
     shapes = [Shape.of([[5]] * n, [20] * n, SearchOptions(beam=2), model.settings) for n in (1, 2)]
     for shape in shapes:
-        fast.station(shape)
-    fast.forget(1)
-    fast.station(shapes[0])
+        fast.graphs_for(shape)
+    fast.evict(1)
+    fast.graphs_for(shapes[0])
     assert fast.pool == 0
-    fast.forget(2)
-    fast.station(shapes[0])
+    fast.evict(2)
+    fast.graphs_for(shapes[0])
     assert fast.pool == 1
-    fast.forget(1)
+    fast.evict(1)
     with monkeypatch.context() as patch:
-        patch.setattr(cuda_graph_search, "Station", lambda *_: pytest.fail("no memory"))
+        patch.setattr(cuda_graph_search, "ShapeGraphs", lambda *_: pytest.fail("no memory"))
         with pytest.raises(pytest.fail.Exception):
-            fast.station(shapes[0])
-    fast.station(shapes[0])
+            fast.graphs_for(shapes[0])
+    fast.graphs_for(shapes[0])
     assert fast.pool == 3
 
 
 def test_unsupported_options_use_the_plain_search(monkeypatch):
     model = model_of()
     fast = CapturedSearch(model, one_token)
-    suits = fast.suits
+    suits = fast.supports
     assert suits([[5, 6]], [52], SearchOptions(beam=16))
     assert not suits([[5, 6]], [52], SearchOptions(beam=17))
     assert not suits([[5, 6]], [52], SearchOptions(sample=True))
     assert not suits([[5, 0, 6]], [52], SearchOptions())
     assert not suits([[5]] * 513, [52] * 513, SearchOptions())
     assert not suits([], [], SearchOptions())
-    assert not CapturedSearch(watch(model, Recorder()), one_token).suits([[5]], [51], SearchOptions())
+    assert not CapturedSearch(watch(model, Recorder()), one_token).supports([[5]], [51], SearchOptions())
     with monkeypatch.context() as patch:
         patch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
         assert not suits([[5, 6]], [52], SearchOptions())

@@ -19,8 +19,8 @@ from onehop.decoding import ctranslate2_engine
 from onehop.decoding import engine as engine_module
 from onehop.decoding.ctranslate2_engine import SHORT, Converted, cores, end_of_loop
 from onehop.decoding.engine import CTRANSLATE2_LACKS, Engine, lacking
-from onehop.decoding.loops import ends_in_loop
 from onehop.decoding.options import SearchOptions
+from onehop.decoding.request import ends_in_loop
 from onehop.errors import SettingsError
 from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
 from onehop.model.transformer import Transformer
@@ -286,13 +286,13 @@ def test_a_translation_does_not_depend_on_its_batch(random_model, trained, monke
 
 def test_no_sentence_is_padded_from_short_to_long(trained, monkeypatch):
     translator = SentenceTranslator.load(trained, engine="ctranslate2", threads=1)
-    begin, seen = translator.fast.begin, []
+    begin, seen = translator.fast.queue, []
 
     def watched(sources, limit, options):
         seen.append(sorted(map(len, sources)))
         return begin(sources, limit, options)
 
-    monkeypatch.setattr(translator.fast, "begin", watched)
+    monkeypatch.setattr(translator.fast, "queue", watched)
     translator.translate(["three " * n for n in (2, 30, SHORT, 4, SHORT - 1)], GREEDY)
     assert seen == [[SHORT, 30], [2, 4, SHORT - 1]]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from onehop.decoding.beam import Beam, Candidates, History
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.decoding.request import Request
-from onehop.decoding.search import drawn, search
+from onehop.decoding.search import sample_tokens, search
 from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import BOS, EOS
 
@@ -346,9 +346,9 @@ def test_no_sentences_no_step() -> None:
 def test_sentence_does_not_depend_on_those_beside_it(options: SearchOptions) -> None:
     sentences, longest = [5, 2, 9, 4, 7], [4, 9, 6, 12, 1]
     prefixes = [[A], [], [A, B], [], []]
-    together = search(Table(1, 8, sentences), longest, options, prefixes=prefixes, numbers=sentences)
+    together = search(Table(1, 8, sentences), longest, options, prefixes=prefixes, indices=sentences)
     for i, sentence in enumerate(sentences):
-        alone = search(Table(1, 8, [sentence]), [longest[i]], options, prefixes=[prefixes[i]], numbers=[sentence])
+        alone = search(Table(1, 8, [sentence]), [longest[i]], options, prefixes=[prefixes[i]], indices=[sentence])
         assert alone == [together[i]]
     assert len({h[0].ids for h in together}) > 2
 
@@ -411,8 +411,8 @@ def test_draw_stays_within_what_is_allowed() -> None:
     log_probs = torch.tensor([[0.5, 0.25, 0.25, 0.0]]).log()
     for top_p, last in ((1.0, 2), (0.6, 1), (0.3, 0)):
         options = SearchOptions(sample=True, top_p=top_p)
-        assert drawn(log_probs, torch.tensor([1.0]), options)[1].item() == last
-        assert drawn(log_probs, torch.tensor([0.0]), options)[1].item() == 0
+        assert sample_tokens(log_probs, torch.tensor([1.0]), options)[1].item() == last
+        assert sample_tokens(log_probs, torch.tensor([0.0]), options)[1].item() == 0
 
 
 def test_sample_scores_are_the_models_own() -> None:

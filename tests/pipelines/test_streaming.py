@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onehop.decoding.beam import History, Kept
-from onehop.decoding.engine import GivenUp
+from onehop.decoding.engine import SearchCancelled
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.settled import extended, shared_by_beam
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -74,9 +74,9 @@ def test_a_search_can_be_given_up(translator, options):
     def leave(ids):
         heard.append(len(ids))
         if len(heard) == 3:
-            raise GivenUp
+            raise SearchCancelled
 
-    with pytest.raises(GivenUp):
+    with pytest.raises(SearchCancelled):
         streaming_search(translator, translator.tokenizer.encode("the old house"), options, settled=leave)
     assert len(heard) == 3
 
